@@ -1,0 +1,70 @@
+# `make` lists the targets. Everything is installed into .venv and ui/node_modules; nothing outside this folder changes,
+# except that `make venv` and `make test`, run as root on Debian, install python3-venv and Chromium when they are missing.
+.DEFAULT_GOAL := help
+.PHONY: help up venv ui check format test test-long bench wheel lock clean
+
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet
+PAGE := src/kaiwo/api/static/index.html
+UI_SOURCES := $(shell find ui -type f -not -path '*/node_modules/*' 2>/dev/null)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+up: venv ui ## Start Kaiwo on this machine; options in ARGS="--demo"
+	@exec $(BIN)/kaiwo up $(ARGS)
+
+venv: .venv/stamps/kaiwo ## Make .venv with the locked packages and Kaiwo
+
+ui: $(PAGE) ## Build the web page into the Python package
+
+check: venv ## Format, lint, types, imports, fast tests: under a minute
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	scripts/test.sh fast $(ARGS)
+
+format: venv ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix --exit-zero
+	$(BIN)/ruff format
+
+test: venv ui ## Run every test at CI size
+	scripts/with-node.sh scripts/test.sh all $(ARGS)
+
+test-long: venv ui ## Run every test with the full counts
+	KAIWO_TEST_SIZE=full PYTEST_TIMEOUT=3000 scripts/with-node.sh scripts/test.sh all $(ARGS)
+
+bench: venv ## Run every benchmark, or those in ARGS="name"; results go to docs/benchmarks/
+	$(BIN)/python -m bench $(ARGS)
+
+wheel: venv ui ## Build the wheel and the sdist into dist/
+	$(BIN)/hatchling build -d dist
+
+lock: venv ## Pin requirements/*.in again; newest versions with ARGS=--upgrade
+	scripts/lock.sh $(ARGS)
+
+clean: ## Remove everything that make made
+	rm -rf .venv dist ui/node_modules $(dir $(PAGE)) .*_cache .hypothesis
+
+.venv/pyvenv.cfg:
+	scripts/venv.sh
+
+.venv/stamps/locked: requirements/dev.txt | .venv/pyvenv.cfg
+	$(PIP) --require-hashes --only-binary=:all: -r $<
+	@mkdir -p $(@D) && touch $@
+
+.venv/stamps/kaiwo: pyproject.toml .venv/stamps/locked
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(PAGE): ui/node_modules/.installed $(UI_SOURCES)
+	cd ui && ../scripts/with-node.sh npm run build
+	@touch $@
+
+ui/node_modules/.installed: ui/package.json ui/package-lock.json | .venv/stamps/kaiwo
+	cd ui && ../scripts/with-node.sh npm ci --no-audit --no-fund
+	@touch $@
+
+ui/package.json ui/package-lock.json:
+	@echo "$@ is missing, so the web page cannot be built" >&2; exit 1

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# test.sh fast|all [pytest options]: the quick tests side by side; with "all", also the web page's own tests before
+# them and, after them, one at a time, the tests that need the machine for themselves.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+size=$1
+shift
+alone="serial or slow or browser"
+failed=0
+
+pytest() { # no test selected (status 5) is not a failure: the options may name a single folder
+    local status=0
+    .venv/bin/pytest "$@" || status=$?
+    [ "$status" = 0 ] || [ "$status" = 5 ] || failed=1
+}
+
+if [ "$size" = fast ]; then
+    pytest -n 2 -m "not ($alone)" "$@"
+else
+    scripts/chromium.sh
+    npm --prefix ui test || failed=1
+    pytest -n 2 -m "not ($alone)" "$@"
+    pytest -m "$alone" --no-fold-skipped "$@"
+fi
+[ "$failed" = 0 ] || echo "some tests failed: see above" >&2
+exit "$failed"

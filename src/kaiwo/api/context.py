@@ -1,0 +1,57 @@
+"""What every endpoint may use."""
+
+import asyncio
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kaiwo.api.access import Access
+from kaiwo.api.feeds import Feeds
+from kaiwo.api.linelog import LineLog
+from kaiwo.api.settings import Settings
+from kaiwo.runtime.board import Board, Live
+from kaiwo.runtime.cycles import CycleTimes
+from kaiwo.runtime.lag import LoopLag
+
+
+class Context:
+    """The loop, the board, the door-keeper and the log, together."""
+
+    def __init__(self, live: Live, settings: Settings) -> None:
+        self.live = live
+        self.settings = settings
+        self.access = Access(settings)
+        self.board = Board(live)
+        self.log = LineLog(Path(settings.home) / "api.log")
+        self.feeds = Feeds(self.board, self.report)
+        self.lag = LoopLag()
+        self.cycles = CycleTimes()
+        self.closing = asyncio.Event()  # open streams end when this is set
+        self.putting = asyncio.Lock()  # queues and work that go in together are not mixed with others
+        self.open_streams = 0
+        self.bugs = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While this is open, streams are fed and times are taken."""
+        tasks = [asyncio.create_task(work) for work in (self.feeds.run(), self.lag.run(), self._watch_cycles())]
+        try:
+            yield
+        finally:
+            self.closing.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch_cycles(self) -> None:
+        seen = -1
+        while True:
+            seen = await self.live.changed(seen)
+            self.cycles.note(self.live.last_cycle)
+
+    def report(self, error: Exception, where: str) -> None:
+        """A bug: counted, and told in the log."""
+        self.bugs += 1
+        trace = "".join(traceback.format_exception(error)[-12:])
+        self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])

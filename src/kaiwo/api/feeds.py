@@ -1,0 +1,189 @@
+"""Pages that somebody follows: each is computed once for all who follow it, and its changes are kept for a while.
+
+In:    the board, and who follows what.   Out: encoded events with rising numbers.
+Never: keeps more than a bounded ring of changes, however slow a reader is; computes a page that nobody follows.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import msgspec
+
+from kaiwo.api.listings import Listing
+from kaiwo.api.views import Page
+from kaiwo.runtime.board import Board
+
+PERIOD_S = 0.25  # at most four changes a second
+REST_FACTOR = 4  # a round that takes long is followed by a rest of this many times as long
+RING_EVENTS = 64
+RING_BYTES = 1024 * 1024
+IDLE_FEEDS = 64  # kept for readers who come back
+
+
+class Feed:
+    """One page, its last state, and the changes that led there."""
+
+    def __init__(self, listing: Listing, pick: Any) -> None:
+        self.listing = listing
+        self.pick = pick
+        self.epoch = secrets.token_hex(6)
+        self.seq = 0
+        self.readers = 0
+        self.refreshed_at = float("-inf")
+        self.moved = asyncio.Event()  # set and replaced at each change
+        self._items: dict[str, Any] = {}
+        self._page: Page[Any] | None = None
+        self._ring: deque[tuple[int, bytes]] = deque()
+        self._ring_bytes = 0
+        self._reset: tuple[int, bytes] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """It has never been computed."""
+        return self._page is None
+
+    def show(self, page: Page[Any]) -> None:
+        """The page as it is now: when it differs, everybody who follows it wakes up."""
+        items = {self.listing.key_of(item): item for item in page.items}
+        before, self._page = self._page, page
+        self.refreshed_at = time.monotonic()
+        if before is None:
+            self._items = items
+            return
+        delta = self._delta(before, items)
+        self._items = items
+        if delta:
+            self._keep({**delta, "total": page.total})
+
+    def since(self, event_id: str) -> list[bytes]:
+        """What a reader who has seen this event must be sent: the changes since, or everything anew."""
+        epoch, _, number = event_id.rpartition("-")
+        if epoch == self.epoch and number.isdecimal():
+            seen = int(number)
+            missed = [event for seq, event in self._ring if seq > seen]
+            if seen <= self.seq and len(missed) == self.seq - seen:
+                return missed
+        return [self._whole()]
+
+    @property
+    def event_id(self) -> str:
+        """The number of the last event."""
+        return f"{self.epoch}-{self.seq}"
+
+    def _delta(self, before: Page[Any], items: dict[str, Any]) -> dict[str, Any]:
+        assert self._page is not None
+        old = self._items
+        delta: dict[str, Any] = {}
+        changed = [item for key, item in items.items() if old.get(key) != item]
+        gone = [key for key in old if key not in items]
+        order = list(items)
+        if changed or gone or before.total != self._page.total:
+            delta = {"set": changed, "gone": gone}
+        if order != list(old):
+            delta["order"] = order
+        if before.next != self._page.next:
+            delta["next"] = self._page.next
+        return delta
+
+    def _keep(self, delta: dict[str, Any]) -> None:
+        self.seq += 1
+        event = encode_event("delta", self.event_id, {"set": [], "gone": [], **delta})
+        self._ring.append((self.seq, event))
+        self._ring_bytes += len(event)
+        while len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
+            self._ring_bytes -= len(self._ring.popleft()[1])
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+    def _whole(self) -> bytes:
+        """Everything, encoded once for all who need it."""
+        page = self._page
+        assert page is not None
+        if self._reset is None or self._reset[0] != self.seq:
+            listing = self.listing
+            data = {
+                "view": listing.view,
+                "items": page.items,
+                "total": page.total,
+                "next": page.next,
+                "key": listing.key,
+            }
+            self._reset = (self.seq, encode_event("reset", self.event_id, data))
+        return self._reset[1]
+
+
+class Feeds:
+    """All pages that are followed, and the task that keeps them true."""
+
+    def __init__(self, board: Board, report: Callable[[Exception, str], None]) -> None:
+        self._board = board
+        self._report = report
+        self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()
+        self._wanted = asyncio.Event()
+        self._lock = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def join(self, listing: Listing, pick: Any) -> Feed:
+        """Follow a page; `leave` it again."""
+        key = (listing.view, pick)
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(listing, pick)
+        feed.readers += 1
+        self._feeds.move_to_end(key)
+        try:
+            if time.monotonic() - feed.refreshed_at > PERIOD_S:
+                await self._refresh(feed)
+        except BaseException:
+            self.leave(feed)
+            raise
+        self._wanted.set()
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Follow it no longer. It stays a while, for readers who come back."""
+        feed.readers -= 1
+        idle = [key for key, each in self._feeds.items() if not each.readers]
+        for key in idle[: max(0, len(idle) - IDLE_FEEDS)]:
+            del self._feeds[key]
+        if len(idle) == len(self._feeds):
+            self._wanted.clear()
+
+    async def run(self) -> None:
+        """For ever: when something changed, compute every followed page again."""
+        seen = -1
+        while True:
+            await self._wanted.wait()
+            seen = await self._next_revision(seen)
+            began = time.monotonic()
+            for feed in [feed for feed in self._feeds.values() if feed.readers]:
+                # The edge of the streams: one page that cannot be made must not stop the others.
+                try:
+                    await self._refresh(feed)
+                except Exception as error:
+                    self._report(error, f"stream of {feed.listing.view}")
+                await asyncio.sleep(0)
+            spent = time.monotonic() - began
+            await asyncio.sleep(max(PERIOD_S - spent, REST_FACTOR * spent))
+
+    async def _next_revision(self, seen: int) -> int:
+        live = self._board.live
+        if live.revision != seen:
+            return live.revision
+        return await live.changed(seen)
+
+    async def _refresh(self, feed: Feed) -> None:
+        async with self._lock:
+            await self._board.fresh()
+            feed.show(feed.listing.page(self._board, feed.pick))
+
+
+def encode_event(event: str, event_id: str, data: Any) -> bytes:
+    """One server-sent event. JSON has no line breaks, so one data line is enough."""
+    return b"event: %s\nid: %s\ndata: %s\n\n" % (event.encode(), event_id.encode(), msgspec.json.encode(data))

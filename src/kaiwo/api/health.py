@@ -1,0 +1,51 @@
+"""/healthz, /readyz and /metrics: what machines ask."""
+
+import time
+
+from starlette.responses import PlainTextResponse, Response
+
+from kaiwo.api.problems import not_ready
+from kaiwo.api.routes import Call, Route
+from kaiwo.runtime.board import Live
+
+TEXT = "text/plain"
+STUCK_S = 60.0
+
+
+async def alive(call: Call) -> Response:
+    """The process answers."""
+    return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+
+
+async def ready(call: Call) -> Response:
+    """The state has arrived and cycles come to their end."""
+    trouble = why_not_ready(call.context.live)
+    if trouble:
+        raise not_ready(trouble)
+    return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+
+
+async def metrics(call: Call) -> Response:
+    """Prometheus text."""
+    from kaiwo.api.metrics import write_metrics  # 20 ms of import that a start need not wait for
+
+    await call.context.board.fresh()
+    text, kind = write_metrics(call.context)
+    return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
+
+
+def why_not_ready(live: Live) -> str:
+    """One sentence, or nothing when all is well."""
+    if not live.ready:
+        return "Kaiwo is still reading the cluster's state"
+    busy_since = getattr(live, "busy_since", None)  # on the machine's monotonic clock, while a cycle runs
+    if busy_since is not None and time.monotonic() - busy_since > STUCK_S:
+        return f"the scheduling cycle has been running for {int(time.monotonic() - busy_since)} s"
+    return ""
+
+
+ROUTES = (
+    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False),
+    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, may=(503,)),
+    Route("GET", "/metrics", "Prometheus metrics.", metrics, TEXT, needs_state=False),
+)

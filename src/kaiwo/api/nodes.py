@@ -1,0 +1,93 @@
+"""Routes about nodes and their devices."""
+
+from typing import Any
+
+from kaiwo.api.body import Body, read_object
+from kaiwo.api.listings import GPU_PARAMS, LISTINGS, NODE_PARAMS
+from kaiwo.api.nodeviews import find_node
+from kaiwo.api.problems import JSON, did_you_mean, invalid, quote
+from kaiwo.api.putting import settle
+from kaiwo.api.routes import Call, Route
+from kaiwo.api.views import GpuView, NodeView, Outcome, Page, ReasonForm
+
+REASON = Body((JSON,), ReasonForm, required=False)
+REASON_MAX = 500
+
+
+async def list_nodes(call: Call) -> Page[NodeView]:
+    """Nodes by name."""
+    listing = LISTINGS["nodes"]
+    await call.context.board.fresh()
+    return listing.page(call.context.board, listing.pick(call.query))
+
+
+async def list_gpus(call: Call) -> Page[GpuView]:
+    """Devices by node."""
+    listing = LISTINGS["gpus"]
+    await call.context.board.fresh()
+    return listing.page(call.context.board, listing.pick(call.query))
+
+
+async def get_node(call: Call) -> NodeView:
+    """One node."""
+    return find_node(call.context.live.picture, call.path["name"])
+
+
+async def cordon(call: Call) -> Outcome:
+    """No new pods there."""
+    name = call.path["name"]
+    await _work(call).cordon(name, True, _reason(call), who=call.who)
+    await _seen(call, True)
+    return Outcome([f"node {name} cordoned"])
+
+
+async def uncordon(call: Call) -> Outcome:
+    """Pods may come again."""
+    name = call.path["name"]
+    _reason(call)
+    await _work(call).cordon(name, False, who=call.who)
+    await _seen(call, False)
+    return Outcome([f"node {name} uncordoned"])
+
+
+async def drain(call: Call) -> Outcome:
+    """No new pods, and those there must go."""
+    name = call.path["name"]
+    gone = await _work(call).drain(name, _reason(call), who=call.who)
+    await _seen(call, True)
+    return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
+
+
+def _work(call: Call) -> Any:
+    """The cluster, for a node that exists: its own sentence would not know what was nearly meant."""
+    find_node(call.context.live.picture, call.path["name"])
+    return call.context.live.cluster
+
+
+async def _seen(call: Call, cordoned: bool) -> None:
+    """Whoever looks next sees it."""
+    nodes, name = call.context.live.picture.node_objects, call.path["name"]
+    await settle(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
+
+
+def _reason(call: Call) -> str:
+    if not call.body:
+        return ""
+    fields = read_object(call.body)
+    for field in fields:
+        if field != "reason":
+            raise invalid(f"there is no field {quote(field)}{did_you_mean(field, ['reason'])}", field[:100])
+    reason = fields.get("reason", "")
+    if not isinstance(reason, str) or len(reason) > REASON_MAX or not reason.isprintable():
+        raise invalid(f"reason must be one line of text with at most {REASON_MAX} signs", "reason")
+    return reason
+
+
+ROUTES = (
+    Route("GET", "/nodes", "List nodes.", list_nodes, Page[NodeView], params=NODE_PARAMS),
+    Route("GET", "/nodes/{name}", "One node with its devices.", get_node, NodeView, may=(404,)),
+    Route("POST", "/nodes/{name}/cordon", "Place no new pods on it.", cordon, Outcome, body=REASON, may=(404,)),
+    Route("POST", "/nodes/{name}/uncordon", "Place pods on it again.", uncordon, Outcome, body=REASON, may=(404,)),
+    Route("POST", "/nodes/{name}/drain", "Cordon it and move its pods away.", drain, Outcome, body=REASON, may=(404,)),
+    Route("GET", "/gpus", "List GPU devices and who is on them.", list_gpus, Page[GpuView], params=GPU_PARAMS),
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""The OpenAPI 3.1 document, made from the route table and the views, so that it cannot drift from them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kaiwo import __version__
+from kaiwo.api.access import COOKIE
+from kaiwo.api.params import Param
+from kaiwo.api.problems import JSON
+from kaiwo.api.routes import Route
+from kaiwo.api.views import Problem
+
+STATUS_WORDS = {
+    200: "Done.",
+    201: "Made.",
+    400: "What was sent is wrong; the message names the field and the way out.",
+    401: "The token or the login is missing or wrong.",
+    403: "This may not be done from there.",
+    404: "There is nothing of that name.",
+    408: "The body did not arrive in time.",
+    409: "Valid, but a queue or the policy refuses it.",
+    413: "The body is too large.",
+    415: "The body is of the wrong kind.",
+    421: "This server does not answer for that host.",
+    429: "Too much at once; try again later.",
+    503: "Not ready, or the cluster cannot be reached.",
+}
+REF = "#/components/schemas/{name}"
+
+
+def make_document(base: str, routes: Sequence[Route], outside: Sequence[Route]) -> dict[str, Any]:
+    """The whole document; `outside` routes are not below the base."""
+    placed = [(base + route.path, route) for route in routes] + [(route.path, route) for route in outside]
+    schemas, components = _schemas([route for _, route in placed])
+    paths: dict[str, dict[str, Any]] = {}
+    for path, route in placed:
+        paths.setdefault(path, {})[route.method.lower()] = _operation(path, route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Kaiwo",
+            "version": __version__,
+            "description": "Schedules GPU work. Amounts are integers: milli-GPU, milli-CPU, MiB, seconds.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "The token in KAIWO_HOME/token."},
+                "login": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
+        },
+    }
+
+
+def _schemas(routes: Iterable[Route]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
+    types: list[Any] = [Problem]
+    for route in routes:
+        for kind in (route.gives, route.body.schema if route.body else None):
+            if kind is not None and not isinstance(kind, str | dict) and kind not in types:
+                types.append(kind)
+    references, components = msgspec.json.schema_components(types, ref_template=REF)
+    return dict(zip(types, references, strict=True)), components
+
+
+def _operation(path: str, route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    success = {"description": STATUS_WORDS[route.status], "content": _content(route.gives, schemas)}
+    answers = {str(route.status): success} | {str(code): _problem(code, schemas) for code in route.statuses()}
+    rights: list[dict[str, list[str]]] = [{"token": []}, {"login": []}]
+    operation: dict[str, Any] = {
+        "operationId": _name(route, path),
+        "summary": route.summary,
+        "security": rights if route.is_write else [{}, *rights],
+        "responses": dict(sorted(answers.items())),
+    }
+    parameters = [_path_parameter(name) for name in re.findall(r"{(\w+)}", path)]
+    parameters += [_query_parameter(param) for param in route.params]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        schema = route.body.schema if isinstance(route.body.schema, dict) else schemas[route.body.schema]
+        content = {kind: {"schema": schema} for kind in route.body.kinds}
+        operation["requestBody"] = {"required": route.body.required, "content": content}
+    return operation
+
+
+def _content(gives: Any, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    if isinstance(gives, str):
+        return {gives: {"schema": {"type": "string"}}}
+    return {JSON: {"schema": gives if isinstance(gives, dict) else schemas[gives]}}
+
+
+def _problem(code: int, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": STATUS_WORDS[code], "content": {JSON: {"schema": schemas[Problem]}}}
+    if code in (429, 503):
+        answer["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+    return answer
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query_parameter(param: Param) -> dict[str, Any]:
+    many = {"style": "form", "explode": True} if param.kind in ("words", "choices") else {}
+    return {
+        "name": param.name,
+        "in": "query",
+        "required": param.required,
+        "description": param.doc,
+        "schema": param.schema(),
+        **many,
+    }
+
+
+def _name(route: Route, path: str) -> str:
+    """`get_workloads_namespace_name`."""
+    words = re.findall(r"\w+", path.removeprefix("/api/v1"))
+    return "_".join([route.method.lower(), *words])

@@ -1,0 +1,86 @@
+"""Refusals as JSON: every error that leaves the API is a Problem with one clear sentence."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from starlette.responses import Response
+
+from kaiwo.api.views import Problem
+from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
+
+JSON = "application/json"
+
+
+class ApiError(Exception):
+    """Raised where the API itself says no."""
+
+    def __init__(
+        self, status: int, kind: str, message: str, field: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = Problem(kind, message, field)
+        self.headers = dict(headers or {})
+
+
+def invalid(message: str, field: str = "") -> ApiError:
+    """What a person wrote is wrong."""
+    return ApiError(400, "invalid", message, field)
+
+
+def not_found(message: str) -> ApiError:
+    """There is nothing of that name."""
+    return ApiError(404, "not-found", message)
+
+
+def forbidden(status: int, message: str, headers: Mapping[str, str] | None = None) -> ApiError:
+    """Who asks may not."""
+    return ApiError(status, "forbidden", message, headers=headers)
+
+
+def too_many(message: str, retry_after_s: int) -> ApiError:
+    """Later, please."""
+    return ApiError(429, "broken", message, headers={"Retry-After": str(retry_after_s)})
+
+
+def not_ready(message: str) -> ApiError:
+    """Not yet, or no longer."""
+    return ApiError(503, "broken", message, headers={"Retry-After": "1"})
+
+
+def translate(error: KaiwoError) -> ApiError:
+    """One of ours, from further down."""
+    message = " ".join(str(error).split())
+    match error:
+        case ConfigError():
+            return ApiError(400, "invalid", message, error.field)
+        case RefusedError():
+            return ApiError(409, "refused", message)
+        case NotFoundError():
+            return ApiError(404, "not-found", message)
+        case ClusterError():
+            return ApiError(503, "broken", message)
+        case _:
+            return ApiError(500, "broken", message)
+
+
+def respond(error: ApiError) -> Response:
+    """The answer that carries the problem."""
+    headers = {"Cache-Control": "no-store", **error.headers}
+    return Response(msgspec.json.encode(error.problem), error.status, headers, media_type=JSON)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'limit'?`, or the whole list when nothing is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word[:100], names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; it can be {', '.join(names)}" if names else ""
+
+
+def quote(text: str) -> str:
+    """Somebody's own word, short enough and safe for a sentence."""
+    short = text if len(text) <= 60 else text[:57] + "..."
+    return "'" + "".join(char if char.isprintable() else "?" for char in short) + "'"

@@ -1,0 +1,27 @@
+"""How the API is to be served: read once, frozen."""
+
+from pathlib import Path
+
+import msgspec
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The defaults suit one person on one machine."""
+
+    home: str  # where the token and the log are
+    host: str = "127.0.0.1"  # what the server listens on
+    names: tuple[str, ...] = ()  # further names under which people reach it
+    static: str = str(STATIC)
+    streams: int = 100  # open at the same time, all clients together
+    body_bytes: int = 1_000_000
+    body_s: float = 30.0  # a body must have arrived by then
+    writes_per_s: float = 200.0
+    writes_burst: float = 1000.0
+
+    @property
+    def is_loopback(self) -> bool:
+        """Only this machine reaches it, so reading is free."""
+        return self.host in LOOPBACK_NAMES or self.host.startswith("127.")

@@ -1,0 +1,68 @@
+"""The token file: who can read it may write to this Kaiwo.
+
+In:    KAIWO_HOME.   Out: the token, and what a person should know about it.
+Never: uses a token that others could have read, or leaves a half-written file.
+"""
+
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+
+from kaiwo.model.errors import ClusterError
+
+FILE = "token"
+_GOOD = re.compile(r"[A-Za-z0-9_-]{32,200}")
+
+
+def read_or_make_token(home: str) -> tuple[str, str]:
+    """The token, and one sentence when the one that was there is no longer good."""
+    folder = Path(home)
+    path = folder / FILE
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = _read(path)
+        if found is None:
+            return _make(path), ""
+        token, is_private = found
+        if not is_private:
+            return _make(path), f"{path} could be read by other users, so it holds a new token now"
+        if not _GOOD.fullmatch(token):
+            return _make(path), f"{path} held no usable token, so it holds a new one now"
+        return token, ""
+    except OSError as error:
+        way_out = "make the folder writable, or name another one with KAIWO_HOME"
+        raise ClusterError(f"the token file {path} cannot be used: {error.strerror}; {way_out}") from error
+
+
+def _read(path: Path) -> tuple[str, bool] | None:
+    """The token and whether only its owner can read it; None when there is no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(file, "rb") as content:
+        status = os.fstat(content.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise ClusterError(f"{path} is not a file of yours; remove it, or name another folder with KAIWO_HOME")
+        return content.read(1000).decode("ascii", "replace").strip(), not status.st_mode & 0o077
+
+
+def _make(path: Path) -> str:
+    token = secrets.token_urlsafe(32)
+    write_private(path, token + "\n")
+    return token
+
+
+def write_private(path: Path, text: str) -> None:
+    """Put a whole file in place at once, readable by its owner alone."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "w") as content:
+            content.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,167 @@
+"""Routes about workloads: list, look, steer, ask why, read logs. Submitting is in `submissions`."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from kaiwo import explain
+from kaiwo.api.listings import LISTINGS, WORKLOAD_PARAMS
+from kaiwo.api.params import Param
+from kaiwo.api.problems import quote
+from kaiwo.api.routes import Call, Route
+from kaiwo.api.streaming import Streaming, check_room
+from kaiwo.api.tail import follow_file, read_all
+from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.api.workloadviews import WAITS, obstacle_view, workload_detail
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.program import Record
+from kaiwo.model.reason import Obstacle
+from kaiwo.runtime.rows import GPU
+from kaiwo.snapshot.picture import Picture
+
+TEXT = "text/plain; charset=utf-8"
+NAMED = "/workloads/{namespace}/{name}"
+LOG_PARAMS = (
+    Param("pod", "text", "Of this pod; without it of the first."),
+    Param("follow", "flag", "Go on until the workload is over.", False),
+    Param("tail", "int", "Only the last lines, so many.", None, 0, 1_000_000),
+)
+
+
+async def list_workloads(call: Call) -> Page[WorkloadView]:
+    """The workloads that match."""
+    listing = LISTINGS["workloads"]
+    pick = listing.pick(call.query)
+    await call.context.board.fresh()
+    return listing.page(call.context.board, pick)
+
+
+async def get_workload(call: Call) -> WorkloadDetail:
+    """All there is to say of one."""
+    record = find_record(call)
+    live = call.context.live
+    rows = await call.context.board.fresh()
+    name, now_s = record.workload.name, live.cluster.now_s()
+    at = rows.find(name)
+    gpu_milli = 0 if at is None else int(rows.table[GPU, at])
+    obstacles: tuple[Obstacle, ...] = ()
+    if record.state in WAITS:
+        obstacles = await live.ask(lambda picture: explain.obstacles_of(picture, name, live.policy, now_s))
+    return workload_detail(live.picture, record, gpu_milli, obstacles)
+
+
+async def cancel(call: Call) -> Outcome:
+    """Stop it for good."""
+    return await _steer(call, "cancel", "cancelled")
+
+
+async def hold(call: Call) -> Outcome:
+    """Keep it from starting."""
+    return await _steer(call, "hold", "held")
+
+
+async def release(call: Call) -> Outcome:
+    """Let it start again."""
+    return await _steer(call, "release", "released")
+
+
+async def requeue(call: Call) -> Outcome:
+    """Let it wait again, from the start."""
+    return await _steer(call, "requeue", "requeued")
+
+
+async def why(call: Call) -> WhyView:
+    """Why it waits, and what would start it now."""
+    record = find_record(call)
+    live = call.context.live
+    name, now_s = record.workload.name, live.cluster.now_s()
+
+    def question(picture: Picture) -> Any:
+        return explain.why(picture, name, live.policy, now_s) if name in picture.workloads else None
+
+    found = await live.ask(question) if record.state in WAITS else None
+    if found is None:
+        return WhyView(name, record.state, plain_answer(record), [], 0, 0, None, "it does not wait", now_s)
+    change = found.change
+    return WhyView(
+        workload=name,
+        state=record.state,
+        answer=found.answer,
+        obstacles=[obstacle_view(each.obstacle) for each in found.obstacles],
+        position=found.position,
+        ahead=found.ahead,
+        change=None if change is None else ChangeView(change.kind, change.by, change.sentence, change.command),
+        no_change=found.no_change,
+        as_of_s=now_s,
+    )
+
+
+async def logs(call: Call) -> Streaming:
+    """What its processes wrote."""
+    record = find_record(call)
+    name, cluster = record.workload.name, call.context.live.cluster
+    pod, tail = call.query["pod"] or "", call.query["tail"]
+    path = cluster.log_path(name, pod)
+    check_room(call.context)
+
+    def find_path() -> str:
+        try:
+            return str(cluster.log_path(name, pod))
+        except NotFoundError:
+            return path
+
+    def is_over() -> bool:
+        try:
+            return bool(cluster.record(name).state.is_over)
+        except NotFoundError:
+            return True
+
+    chunks: AsyncGenerator[bytes, None]
+    chunks = follow_file(find_path, is_over, tail) if call.query["follow"] else read_all(path, tail)
+    return Streaming(call.context, chunks, TEXT)
+
+
+def find_record(call: Call) -> Record:
+    """The workload that the address names."""
+    name = full_name(call)
+    try:
+        record: Record = call.context.live.cluster.record(name)
+    except NotFoundError:
+        raise NotFoundError(
+            f"there is no workload {quote(name)}; it may have ended and been forgotten, see: kaiwo get workloads"
+        ) from None
+    return record
+
+
+def full_name(call: Call) -> str:
+    """`namespace/name`."""
+    return f"{call.path['namespace']}/{call.path['name']}"
+
+
+def plain_answer(record: Record) -> str:
+    """For work that does not wait."""
+    state = record.state.value
+    if record.state.is_over:
+        return f"It does not wait: it {_ended(state)}" + (f" ({record.message})." if record.message else ".")
+    return f"It does not wait: it is {state}."
+
+
+def _ended(state: str) -> str:
+    return f"was {state}" if state == "cancelled" else state
+
+
+async def _steer(call: Call, verb: str, done: str) -> Outcome:
+    name = find_record(call).workload.name
+    await getattr(call.context.live.cluster, verb)(name, who=call.who)
+    return Outcome([f"workload {name} {done}"], [], [name])
+
+
+ROUTES = (
+    Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
+    Route("GET", NAMED, "All there is to say of one workload.", get_workload, WorkloadDetail, may=(404,)),
+    Route("DELETE", NAMED, "Cancel it.", cancel, Outcome, may=(404,)),
+    Route("POST", NAMED + "/hold", "Keep it from starting.", hold, Outcome, may=(404,)),
+    Route("POST", NAMED + "/release", "Undo hold.", release, Outcome, may=(404,)),
+    Route("POST", NAMED + "/requeue", "Stop it if it runs, and let it wait again.", requeue, Outcome, may=(404,)),
+    Route("GET", NAMED + "/why", "Why it waits, and what would start it now.", why, WhyView, may=(404,)),
+    Route("GET", NAMED + "/logs", "What its processes wrote.", logs, "text/plain", params=LOG_PARAMS, may=(404,)),
+)

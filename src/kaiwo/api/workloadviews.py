@@ -1,0 +1,120 @@
+"""Workloads as people see them.
+
+In:    records and the live picture.   Out: WorkloadView, WorkloadDetail, WhyView, and pages of workloads.
+"""
+
+from collections.abc import Iterable
+
+from kaiwo import explain
+from kaiwo.api.cursor import write_cursor
+from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, WorkloadView
+from kaiwo.manifests import describe_role, describe_wants
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.program import Record, State
+from kaiwo.model.reason import Obstacle
+from kaiwo.model.workload import Phase, Pod
+from kaiwo.runtime.board import Board
+from kaiwo.runtime.rows import GPU
+from kaiwo.runtime.select import Pick, select
+from kaiwo.snapshot.picture import Picture
+
+NOT_TRIED = "not tried yet"
+WAITS = (State.WAITING, State.HELD)
+
+
+def workload_page(board: Board, pick: Pick) -> Page[WorkloadView]:
+    """The workloads that somebody picked; read after `fresh`."""
+    rows, picture = board.rows, board.live.picture
+    found = select(rows, pick)
+    items = [workload_view(picture, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
+    return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
+
+
+def workload_view(picture: Picture, record: Record, gpu_milli: int) -> WorkloadView:
+    """One row of the list."""
+    workload = record.workload
+    pods = [pod for pod in picture.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
+    return WorkloadView(
+        name=workload.name,
+        queue=workload.queue,
+        user=workload.user,
+        kind=workload.kind,
+        state=record.state,
+        priority=workload.priority,
+        wants=describe_wants(workload),
+        gpu_milli=gpu_milli,
+        pods=Usage(workload.pods, len(pods)),
+        submitted_s=workload.submitted_s,
+        started_s=record.started_s,
+        ended_s=record.ended_s,
+        attempt=record.attempt,
+        reason=reason_of(picture, record),
+        nodes=sorted({pod.node for pod in pods}),
+        labels=workload.labels,
+    )
+
+
+def reason_of(picture: Picture, record: Record) -> str:
+    """Why it waits, or what became of it."""
+    if record.state not in WAITS:
+        return record.message
+    obstacles = waiting_obstacles(picture, record.workload.name)
+    return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
+
+
+def waiting_obstacles(picture: Picture, name: str) -> tuple[Obstacle, ...]:
+    """What the last cycle left it with; nothing when it was not tried yet."""
+    at_gate = picture.backlog.gate.get(name)
+    if at_gate is not None:
+        return at_gate
+    stood = picture.backlog.place.get(name)
+    return () if stood is None else stood[0].obstacles
+
+
+def workload_detail(picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[Obstacle]) -> WorkloadDetail:
+    """All there is to say of one workload."""
+    workload, program = record.workload, record.program
+    pods = picture.pods.get(workload.name, {})
+    return WorkloadDetail(
+        summary=workload_view(picture, record, gpu_milli),
+        placed=[pod_view(pods[name]) for name in sorted(pods, key=_numbered)],
+        obstacles=[obstacle_view(obstacle) for obstacle in obstacles],
+        requests=[describe_role(role) for role in workload.roles],
+        command=list(program.command),
+        image=program.image,
+        after=[*workload.after, *workload.after_failed],
+        time_limit_s=workload.time_limit_s,
+        estimate_s=workload.estimate_s,
+        retries=program.retries,
+        preemptible=workload.preemptible,
+        exit_code=record.exit_code,
+        message=record.message,
+    )
+
+
+def pod_view(pod: Pod) -> PodView:
+    """A pod and the devices it holds."""
+    return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device(share) for share in pod.devices])
+
+
+def obstacle_view(obstacle: Obstacle) -> ObstacleView:
+    """An obstacle with its sentence."""
+    return ObstacleView(
+        reason=obstacle.reason.value,
+        sentence=explain.sentence(obstacle),
+        remedy=explain.remedy(obstacle),
+        need=obstacle.need,
+        have=obstacle.have,
+        unit=obstacle.unit,
+        subject=obstacle.subject,
+    )
+
+
+def _device(share: Share) -> str:
+    return share.gpu if share.milli == WHOLE_MILLI else f"{share.gpu}:{share.milli}m"
+
+
+def _numbered(pod: str) -> tuple[str, int]:
+    """main-2 before main-10."""
+    role, _, number = pod.rpartition("-")
+    return role, int(number) if number.isdigit() else 0

@@ -1,0 +1,124 @@
+"""What each kind of object shows in a table. The words are the page's words too."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kaiwo.api.views import GpuView, NodeView, TenantView, WorkloadView
+from kaiwo.cli.table import Column
+from kaiwo.cli.words import age, limit, memory, milli, short_name
+
+NUMBER, WIDE = True, True
+
+
+def _where_or_why(w: WorkloadView, _: float) -> str:
+    return w.reason if w.reason else ", ".join(w.nodes)
+
+
+def _ran(w: WorkloadView, now: float) -> str:
+    return age((w.ended_s or now) - w.started_s) if w.started_s else "-"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+WORKLOAD: Sequence[Column] = (
+    Column("NAME", lambda w, _: short_name(w.name)),
+    Column("QUEUE", lambda w, _: w.queue),
+    Column("STATE", lambda w, _: w.state.value, is_state=True),
+    Column("WANTS", lambda w, _: w.wants),
+    Column("PODS", lambda w, _: f"{w.pods.used}/{w.pods.total}", NUMBER),
+    Column("AGE", lambda w, now: age(now - w.submitted_s), NUMBER),
+    Column("RAN", _ran, NUMBER, WIDE),
+    Column("USER", lambda w, _: w.user or "-", False, WIDE),
+    Column("TYPE", lambda w, _: w.kind, False, WIDE),
+    Column("PRIORITY", lambda w, _: str(w.priority), NUMBER, WIDE),
+    Column("STARTS", lambda w, _: str(w.attempt), NUMBER, WIDE),
+    Column("LABELS", lambda w, _: _labels(w.labels) or "-", False, WIDE),
+    Column("WHERE OR WHY", _where_or_why),
+)
+
+
+def _models(n: NodeView, _: float) -> str:
+    return ", ".join(sorted({gpu.model for gpu in n.gpus})) or "-"
+
+
+NODE: Sequence[Column] = (
+    Column("NAME", lambda n, _: n.name),
+    Column("STATE", lambda n, _: n.state, is_state=True),
+    Column("MODEL", _models),
+    Column("GPUS", lambda n, _: f"{milli(n.gpu_milli.used)}/{milli(n.gpu_milli.total)}", NUMBER),
+    Column("CPU", lambda n, _: f"{milli(n.cpu_milli.used)}/{milli(n.cpu_milli.total)}", NUMBER),
+    Column("MEMORY", lambda n, _: f"{memory(n.memory_mib.used)}/{memory(n.memory_mib.total)}", NUMBER),
+    Column("PODS", lambda n, _: f"{n.pods.used}/{n.pods.total}", NUMBER),
+    Column("LABELS", lambda n, _: _labels(n.labels) or "-", False, WIDE),
+    Column("TAINTS", lambda n, _: ", ".join(n.taints) or "-", False, WIDE),
+    Column("REASON", lambda n, _: n.reason),
+)
+
+QUEUE: Sequence[Column] = (
+    Column("NAME", lambda q, _: "  " * q.depth + q.name),
+    Column("GPUS", lambda q, _: milli(q.gpu_milli.used), NUMBER),
+    Column("QUOTA", lambda q, _: limit(q.gpu_milli.quota, milli), NUMBER),
+    Column("LIMIT", lambda q, _: limit(q.gpu_milli.limit, milli), NUMBER),
+    Column("ASKED", lambda q, _: milli(q.gpu_milli.waiting), NUMBER),
+    Column("RUNNING", lambda q, _: str(q.running), NUMBER),
+    Column("WAITING", lambda q, _: str(q.waiting), NUMBER),
+    Column("WEIGHT", lambda q, _: str(q.gpu_milli.weight), NUMBER, WIDE),
+    Column("PRIORITY", lambda q, _: str(q.priority), NUMBER, WIDE),
+    Column("CPU", lambda q, _: f"{milli(q.cpu_milli.used)}/{limit(q.cpu_milli.quota, milli)}", NUMBER, WIDE),
+    Column("MEMORY", lambda q, _: f"{memory(q.memory_mib.used)}/{limit(q.memory_mib.quota, memory)}", NUMBER, WIDE),
+    Column("TITLE", lambda q, _: q.display_name),
+)
+
+
+def gpu_state(g: GpuView) -> str:
+    """One word for a device."""
+    if not g.healthy:
+        return "unhealthy"
+    if not g.tenants:
+        return "free"
+    return "shared" if g.free_milli > 0 and g.free_mib > 0 else "full"
+
+
+def _tenants(g: GpuView, _: float) -> str:
+    if g.reason and not g.healthy:
+        return g.reason
+    return ", ".join(f"{short_name(t.workload)}{_share(t)}" for t in g.tenants)
+
+
+def _share(t: TenantView) -> str:
+    return f" ({milli(t.milli)})" if t.milli < 1000 else ""
+
+
+GPU: Sequence[Column] = (
+    Column("NODE", lambda g, _: g.node),
+    Column("GPU", lambda g, _: g.id),
+    Column("MODEL", lambda g, _: g.model),
+    Column("STATE", lambda g, _: gpu_state(g), is_state=True),
+    Column("FREE", lambda g, _: milli(g.free_milli), NUMBER),
+    Column("FREE MEMORY", lambda g, _: memory(g.free_mib), NUMBER),
+    Column("MEMORY", lambda g, _: memory(g.memory_mib), NUMBER, WIDE),
+    Column("PODS", lambda g, _: ", ".join(t.pod for t in g.tenants), False, WIDE),
+    Column("WHO", _tenants),
+)
+
+CYCLE: Sequence[Column] = (
+    Column("CYCLE", lambda c, _: str(c.number), NUMBER),
+    Column("AGE", lambda c, now: age(now - c.at_s), NUMBER),
+    Column("STARTED", lambda c, _: str(c.starts), NUMBER),
+    Column("EVICTED", lambda c, _: str(c.evictions), NUMBER),
+    Column("WAITS", lambda c, _: str(c.waits), NUMBER),
+    Column("STEPS", lambda c, _: str(c.steps), NUMBER),
+    Column("TOOK", lambda c, _: f"{c.took_ms:.1f} ms", NUMBER),
+    Column("NOTES", lambda c, _: "; ".join(c.notes)),
+)
+
+
+def chosen(columns: Sequence[Column], output: str) -> list[Column]:
+    """The columns of this output format."""
+    return [column for column in columns if output == "wide" or not column.is_wide]
+
+
+def row(columns: Sequence[Column], item: Any, now: float) -> list[str]:
+    return [column.text(item, now) for column in columns]

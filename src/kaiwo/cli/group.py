@@ -1,0 +1,113 @@
+"""The verbs of `kaiwo`, each in its own module that is imported only when it is called.
+
+In:    the first word of the command line.   Out: its click command.
+Never: imports a verb for the sake of `--help`; the one-line texts are here.
+"""
+
+import importlib
+from typing import Any
+
+import click
+
+from kaiwo.cli.verb import place_options
+
+# Under each heading of --help: a verb, the module it lives in, and one line about it.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "up": ("up", "Start Kaiwo on this machine, with its web page."),
+        "demo": ("demo", "Remove the sample work of `kaiwo up --demo`."),
+        "doctor": ("doctor", "Check this installation and say what to mend."),
+    },
+    "Submit and steer": {
+        "submit": ("submit", "Submit work, by flags or from YAML files."),
+        "run": ("run", "Run a command on GPUs in the foreground."),
+        "wait": ("wait", "Wait until workloads run or end."),
+        "logs": ("logs", "Show what a workload printed."),
+        "cancel": ("steer", "Stop workloads for good."),
+        "hold": ("steer", "Keep waiting workloads from starting."),
+        "release": ("steer", "Let held workloads start."),
+        "requeue": ("steer", "Stop workloads and let them wait again."),
+    },
+    "Look": {
+        "status": ("status", "The cluster on one screen."),
+        "why": ("why", "Why a workload waits, and what would start it now."),
+        "queue": ("queue", "The queues and their numbers, or one of them."),
+        "gpus": ("gpus", "The GPUs and who is on them."),
+        "get": ("get", "List workloads, nodes, queues, GPUs or cycles."),
+        "describe": ("describe", "All there is to say of one object."),
+    },
+    "Operate": {
+        "nodes": ("nodes", "The nodes; cordon, uncordon and drain them."),
+        "apply": ("manifests", "Create or change what YAML files describe."),
+        "delete": ("manifests", "Delete what YAML files name."),
+        "replay": ("replay", "Decide a past cycle again and compare."),
+    },
+    "Learn": {
+        "version": ("version", "The version of this command and of the server."),
+        "completion": ("completion", "Make the shell complete verbs and names."),
+    },
+}
+ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class Verbs(click.Group):
+    """Loads a verb when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ENTRIES:
+            return None
+        module, _ = ENTRIES[cmd_name]
+        return getattr(importlib.import_module(f"kaiwo.cli.verbs.{module}"), cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args[0] in ENTRIES or args[0].startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = get_close_matches(args[0], ENTRIES, 1, 0.6)
+        hint = f"did you mean: kaiwo {near[0]}" if near else "the verbs are in: kaiwo --help"
+        raise click.UsageError(f"there is no verb '{args[0]}'; {hint}", ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, entries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(10), line) for name, (_, line) in entries.items()])
+        click.Command.format_options(self, ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        verbs = [CompletionItem(name, help=line) for name, (_, line) in ENTRIES.items() if name.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not ctx.resilient_parsing:
+        from kaiwo import __version__
+
+        click.echo(f"kaiwo {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`kaiwo VERB --help` shows examples. Exit codes: 0 done, 1 failed, 2 invalid input, 3 refused by a queue "
+    "or the policy. KAIWO_HOME, KAIWO_SERVER, KAIWO_TOKEN and NO_COLOR are read from the environment.",
+    params=[
+        *place_options(),
+        click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+                     help="Print the version and stop."),
+    ],
+)  # fmt: skip
+def kaiwo() -> None:
+    """Kaiwo schedules GPU work.
+
+    \b
+    kaiwo up --demo                             a living cluster on this machine
+    kaiwo submit --gpus 4 -- python train.py    give it work
+    kaiwo why train                             ask why it waits
+    """

@@ -1,0 +1,68 @@
+"""The edge of the `kaiwo` command: every outcome becomes an exit code, every failure one sentence on stderr.
+
+Exit codes: 0 done; 1 failed, not found or no server; 2 invalid input; 3 valid but refused by a queue or the policy.
+"""
+
+import os
+import sys
+
+import click
+
+from kaiwo.cli.group import kaiwo
+from kaiwo.cli.verb import unknown_option
+from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
+
+INTERRUPTED = 130  # what a shell expects after Ctrl-C
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line. `KAIWO_DEBUG=1` lets a failure show where it came from."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show … still gets its answer
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        code = kaiwo.main(args or ["--help"], prog_name="kaiwo", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        # The reader (`| head`) has enough. Python would complain again at exit without this.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    # The last resort of a program that people type: whatever it is, say it in one sentence.
+    except Exception as error:
+        if os.environ.get("KAIWO_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        print(f"kaiwo: {sentence(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def exit_code(error: Exception) -> int:
+    """What the shell gets."""
+    if isinstance(error, ConfigError | click.UsageError):
+        return 2
+    return 3 if isinstance(error, RefusedError) else 1
+
+
+def sentence(error: Exception) -> str:
+    """What happened, to what, and what to do."""
+    if isinstance(error, click.UsageError):
+        verb = error.ctx.command_path if error.ctx else "kaiwo"
+        fact = unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
+        fact = fact[:1].lower() + fact[1:]
+        return fact if "kaiwo" in fact else f"{fact}; see: {verb} --help"
+    if isinstance(error, KaiwoError):
+        return str(error)
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return f"stopped by a mistake of its own ({type(error).__name__}: {error}); KAIWO_DEBUG=1 shows where"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Names that people type: completing them, and the many workloads that one word may mean."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kaiwo.cli.words import full_name, short_name
+
+if TYPE_CHECKING:
+    from kaiwo.cli.server import Server
+
+COMPLETION_TIMEOUT_S = 1.0
+MOST_SHOWN = 100
+
+
+def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Short names of workloads that begin so."""
+    names = _names(ctx, "/workloads", incomplete)
+    taken = set(_given(ctx))
+    return [short_name(name) for name in names if short_name(name).startswith(incomplete) and name not in taken]
+
+
+def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/nodes", incomplete) if name.startswith(incomplete)]
+
+
+def complete_queue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/queues", "") if name.startswith(incomplete)]
+
+
+def resolve(server: "Server", name: str, states: Sequence[str] = ()) -> list[str]:
+    """Full names. A word that no workload has, but an array does, means the array's members in these states."""
+    from kaiwo.cli.server import workload_path
+    from kaiwo.model.errors import NotFoundError
+
+    full = full_name(name)
+    try:
+        server.get(workload_path(full))
+        return [full]
+    except NotFoundError:
+        members = array_members(server, full)
+        if not members:
+            raise
+        return [member for member, state in members if not states or state in states]
+
+
+def array_members(server: "Server", full: str) -> list[tuple[str, str]]:
+    """Name and state of each member of the array with this base name, by index."""
+    from kaiwo.api.views import Page, WorkloadView
+
+    found: list[tuple[str, str]] = []
+    query: dict[str, Any] = {"q": full.partition("/")[2], "limit": 500}
+    while True:
+        page = server.decode(server.get("/workloads", query), Page[WorkloadView])
+        found += [(w.name, w.state) for w in page.items if re.fullmatch(re.escape(full) + r"-\d+", w.name)]
+        if not page.next:
+            return sorted(found, key=lambda member: int(member[0].rpartition("-")[2]))
+        query["after"] = page.next
+
+
+def _given(ctx: click.Context) -> list[str]:
+    names = ctx.params.get("names") or ()
+    return [full_name(name) for name in names if isinstance(name, str) and name]
+
+
+def _names(ctx: click.Context, path: str, start: str) -> list[str]:
+    """What the running server knows; nothing when there is none, for a completion must not complain."""
+    from kaiwo.api.views import Page
+    from kaiwo.cli.discovery import Place, connect
+    from kaiwo.model.errors import KaiwoError
+
+    place = Place(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
+    query: dict[str, Any] = {"limit": MOST_SHOWN} if path != "/queues" else {}
+    if start:
+        query["q"] = start.rpartition("/")[2]
+    try:
+        server = connect(place, COMPLETION_TIMEOUT_S)
+        return [item["name"] for item in server.decode(server.get(path, query), Page[dict[str, Any]]).items]
+    except (KaiwoError, KeyError):
+        return []

@@ -1,0 +1,132 @@
+"""Print answers: as the API's own JSON, as YAML, as coloured text.
+
+Colour repeats what the word beside it says, and is left out for pipes, NO_COLOR and dumb terminals.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from kaiwo.api.views import Outcome
+
+FORMATS = ("table", "wide", "json", "yaml", "name")
+_COLOURS = {
+    "running": 32, "succeeded": 32, "ready": 32, "ok": 32, "free": 32,
+    "waiting": 33, "starting": 33, "stopping": 33, "held": 33, "cordoned": 33, "warn": 33, "shared": 33,
+    "failed": 31, "not-ready": 31, "unhealthy": 31, "fail": 31,
+    "cancelled": 90,
+}  # fmt: skip
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def has_colour() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width() -> int:
+    """0 when nobody looks: a pipe gets whole lines."""
+    return terminal_size()[0] if is_terminal() else 0
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns and lines. Not shutil's: importing that costs 5 ms."""
+    try:
+        columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        columns, lines = 0, 0
+    return columns or 80, lines or 24
+
+
+def paint_state(word: str) -> str:
+    """A state's word in its colour."""
+    code = _COLOURS.get(word)
+    return f"\x1b[{code}m{word}\x1b[0m" if code and has_colour() else word
+
+
+def bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if has_colour() else text
+
+
+def print_raw(body: bytes, output: str) -> None:
+    """The API's own answer, indented, or the same as YAML."""
+    import msgspec
+
+    if output == "yaml":
+        print_data(msgspec.json.decode(body), output)
+    else:
+        click.echo(msgspec.json.format(body, indent=2).decode())
+
+
+def print_data(data: Any, output: str) -> None:
+    """JSON or YAML of plain data."""
+    if output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
+    else:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+
+
+def print_line(data: Any, output: str) -> None:
+    """One of many documents that come one after another: a line of JSON each, or YAML documents."""
+    import msgspec
+
+    if output == "yaml":
+        click.echo("---")
+        print_data(msgspec.to_builtins(data), output)
+    else:
+        click.echo(msgspec.json.encode(data))
+    sys.stdout.flush()
+
+
+def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
+    """What a write did; warnings go to stderr."""
+    if output in ("json", "yaml"):
+        print_raw(body, output)
+        return
+    for line in outcome.names if output == "name" else outcome.done:
+        click.echo(line)
+    for warning in outcome.warnings:
+        hint(f"warning: {warning}")
+
+
+def hint(text: str) -> None:
+    """Something for the person, not for the pipe."""
+    click.echo(text, err=True)
+
+
+def wrap(text: str, indent: str = "") -> str:
+    """Prose that keeps inside the terminal."""
+    import textwrap
+
+    width = terminal_width()
+    if not width:
+        return indent + text
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """`name:   value` lines, the values under each other; empty values are left out."""
+    from kaiwo.cli.table import cut
+    from kaiwo.cli.words import one_line
+
+    told = [(name, one_line(value)) for name, value in facts if value]
+    size = max((len(name) for name, _ in told), default=0) + 1
+    width = terminal_width()
+    for name, value in told:
+        title = f"{name + ':':<{size}}  "
+        text = cut(value, width - len(title)) if width else value
+        if name == "state":
+            word, colon, rest = text.partition(":")
+            text = paint_state(word) + colon + rest
+        click.echo(title + text)

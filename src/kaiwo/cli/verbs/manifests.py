@@ -1,0 +1,43 @@
+"""`kaiwo apply -f` and `kaiwo delete -f`."""
+
+import click
+
+from kaiwo.api.views import Outcome
+from kaiwo.cli import printing
+from kaiwo.cli.verb import Verb, this_server
+from kaiwo.cli.wish import output_option
+from kaiwo.cli.yaml_input import file_option, read_files
+
+YAML = "application/yaml"
+
+
+@click.command(cls=Verb)
+@file_option(required=True)
+@click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
+@output_option("table", "json", "yaml", "name")
+def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
+    """Create or change what YAML files describe: queues, nodes, workloads. All documents are taken, or none.
+
+    \b
+    Examples:
+      kaiwo apply -f queues.yaml
+      cat job.yaml | kaiwo apply -f - --dry-run
+    """
+    server = this_server()
+    body = server.send("POST", "/manifests", {"dry_run": "true"} if dry_run else {}, read_files(files), YAML)
+    printing.print_outcome(body, server.decode(body, Outcome), output)
+
+
+@click.command(cls=Verb)
+@file_option(required=True)
+@output_option("table", "json", "yaml")
+def delete(files: tuple[str, ...], output: str) -> None:
+    """Delete what YAML files name: queues and nodes are removed, workloads cancelled.
+
+    \b
+    Example:
+      kaiwo delete -f queues.yaml
+    """
+    server = this_server()
+    body = server.send("POST", "/manifests/delete", None, read_files(files), YAML)
+    printing.print_outcome(body, server.decode(body, Outcome), output)

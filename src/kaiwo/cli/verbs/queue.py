@@ -1,0 +1,87 @@
+"""`kaiwo queue`: the tree of queues, or one queue with its numbers and its work."""
+
+from typing import Any
+
+import click
+
+from kaiwo.api.views import AmountView, QueueView, WorkloadView
+from kaiwo.cli import printing
+from kaiwo.cli.kinds import QUEUES, WORKLOADS
+from kaiwo.cli.listing import fetch, lines_of, server_time, show
+from kaiwo.cli.names import complete_queue
+from kaiwo.cli.server import Server, object_path
+from kaiwo.cli.table import Column, lay_out
+from kaiwo.cli.verb import Verb, this_server
+from kaiwo.cli.wish import LIVING, listing_options, make_wish
+from kaiwo.cli.words import limit, memory, milli
+from kaiwo.model.errors import ConfigError
+
+RESOURCES = ("RESOURCE", "USED", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")
+
+
+@click.command(cls=Verb)
+@click.argument("name", required=False, metavar="[QUEUE]", shell_complete=complete_queue)
+@listing_options
+def queue(name: str | None, **options: Any) -> None:
+    """Show the queues as a tree with their numbers, or one queue with its work.
+
+    \b
+    Examples:
+      kaiwo queue
+      kaiwo queue lab
+    """
+    if name is None:
+        show(this_server(), QUEUES, make_wish(QUEUES, **options))
+        return
+    if options["watch"]:
+        raise ConfigError(f"-w follows a listing; try: kaiwo get workloads -q {name} -w")
+    server = this_server()
+    body = server.get(object_path("queues", name))
+    view = server.decode(body, QueueView)
+    if options["output"] in ("json", "yaml"):
+        printing.print_raw(body, options["output"])
+    elif options["output"] == "name":
+        click.echo(view.name)
+    else:
+        print_queue(view)
+        _print_work(server, view, options)
+
+
+def print_queue(view: QueueView) -> None:
+    """The arithmetic of one queue."""
+    printing.print_facts(
+        (
+            ("queue", view.name + (f" ({view.display_name})" if view.display_name else "")),
+            ("parent", view.parent or "none"),
+            ("priority", str(view.priority)),
+            ("takes work", "yes" if view.is_leaf else "no, only the queues below it do"),
+            ("workloads", f"{view.running} running, {view.waiting} waiting"),
+        )
+    )
+    columns = [Column(title, lambda *_: "", is_number=i > 0) for i, title in enumerate(RESOURCES)]
+    rows = [
+        _row("GPUs", view.gpu_milli, milli),
+        _row("CPUs", view.cpu_milli, milli),
+        _row("memory", view.memory_mib, memory),
+    ]
+    click.echo()
+    for line in lay_out(columns, rows, printing.terminal_width()):
+        click.echo(line)
+
+
+def _row(name: str, amounts: AmountView, write: Any) -> list[str]:
+    quota, most = limit(amounts.quota, write), limit(amounts.limit, write)
+    return [name, write(amounts.used), quota, most, str(amounts.weight), write(amounts.waiting)]
+
+
+def _print_work(server: Server, view: QueueView, options: dict[str, Any]) -> None:
+    wish = make_wish(WORKLOADS, **{**options, "queue": view.name, "states": options["states"] or LIVING})
+    items, total = fetch(server, WORKLOADS, wish)
+    views = server.convert(items, list[WorkloadView])
+    if not views:
+        return
+    click.echo()
+    for line in lines_of(WORKLOADS, wish, views, server_time(server), printing.terminal_width()):
+        click.echo(line)
+    if len(views) < total:
+        printing.hint(f"the first {len(views)} of {total} workloads; --limit 0 shows all")

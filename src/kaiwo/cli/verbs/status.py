@@ -1,0 +1,116 @@
+"""`kaiwo status`: the cluster on one screen."""
+
+import click
+
+from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
+from kaiwo.cli import printing
+from kaiwo.cli.server import Server
+from kaiwo.cli.table import cut
+from kaiwo.cli.verb import Verb, this_server
+from kaiwo.cli.wish import LIVING, OVER, output_option
+from kaiwo.cli.words import age, count, memory, milli
+
+BAR = 24
+
+
+@click.command(cls=Verb)
+@output_option("table", "json", "yaml")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends.")
+def status(output: str, watch: bool) -> None:
+    """Show the cluster on one screen: how full it is, what runs, what waits.
+
+    \b
+    Examples:
+      kaiwo status
+      kaiwo status -w          live
+      kaiwo status -o json     for a program
+    """
+    server = this_server()
+    if watch:
+        _watch(server, output)
+        return
+    body = server.get("/status")
+    view = server.decode(body, StatusView)
+    if output != "table":
+        printing.print_raw(body, output)
+        return
+    for line in lines(view):
+        click.echo(line)
+
+
+def lines(view: StatusView) -> list[str]:
+    """What runs, how full it is, and the next step last."""
+    told = [
+        ("cluster", _cluster(view.cluster, view.version)),
+        ("nodes", f"{_of(view.nodes, view.nodes.used, view.nodes.total)}{_out(view.nodes_out)}"),
+        ("GPUs", _of(view.gpus, view.gpus.used, view.gpus.total)),
+        ("GPU shares", _of(view.gpu_milli, milli(view.gpu_milli.used), milli(view.gpu_milli.total))),
+        ("CPUs", _of(view.cpu_milli, milli(view.cpu_milli.used), milli(view.cpu_milli.total))),
+        ("memory", _of(view.memory_mib, memory(view.memory_mib.used), memory(view.memory_mib.total))),
+        ("workloads", _workloads(view.workloads)),
+        ("queues", str(view.queues)),
+        ("last cycle", _cycle(view.last_cycle, view.cluster.now_s)),
+    ]
+    width = printing.terminal_width()
+    text = [f"{name:<10}  {value}" for name, value in told]
+    if waiting := view.workloads.get("waiting", 0):
+        verb = "waits" if waiting == 1 else "wait"
+        text += ["", f"{count(waiting, 'workload')} {verb}; see why with: kaiwo get workloads --state waiting"]
+    elif not sum(view.workloads.values()):
+        text += ["", "nothing was submitted yet; try: kaiwo submit --gpus 1 -- sleep 60"]
+    return [cut(line, width) for line in text] if width else text
+
+
+def _cluster(cluster: ClusterView, version: str) -> str:
+    nodes = "virtual nodes" if cluster.is_virtual else "real nodes"
+    speed = f", time runs {cluster.speed:g} times as fast" if cluster.speed != 1 else ""
+    return f"{cluster.name} ({cluster.kind}, {nodes}{speed}), kaiwo {version}"
+
+
+def _of(usage: Usage, used: object, total: object) -> str:
+    if not usage.total:
+        return "none"
+    filled = min(BAR, usage.used * BAR // usage.total)
+    if usage.used and not filled:
+        filled = 1
+    return f"[{'#' * filled}{'.' * (BAR - filled)}] {usage.used * 100 // usage.total:>3} %  {used} of {total} in use"
+
+
+def _out(nodes_out: int) -> str:
+    return f", {nodes_out} cordoned or not ready" if nodes_out else ""
+
+
+def _workloads(by_state: dict[str, int]) -> str:
+    known = [*LIVING, *OVER]
+    states = sorted((s for s, n in by_state.items() if n), key=lambda s: known.index(s) if s in known else len(known))
+    return ", ".join(f"{by_state[state]} {state}" for state in states) or "none"
+
+
+def _cycle(cycle: CycleView | None, now_s: int) -> str:
+    if cycle is None:
+        return "none yet"
+    notes = f"; {'; '.join(cycle.notes)}" if cycle.notes else ""
+    return (
+        f"{cycle.number}, {age(now_s - cycle.at_s)} ago: {cycle.starts} started, {cycle.evictions} evicted, "
+        f"in {cycle.took_ms:.1f} ms{notes}"
+    )
+
+
+def _watch(server: Server, output: str) -> None:
+    from kaiwo.cli.following import Follower
+    from kaiwo.cli.watching import connect_again, frames_of, redraw
+
+    follower = Follower(connect_again(server), "status", {})
+    if printing.is_terminal() and output == "table":
+        redraw(
+            follower,
+            lambda frame: lines(server.convert(frame.items["cluster"], StatusView)),
+            lambda frame: server.url,
+        )
+        return
+    for frame in frames_of(follower):
+        view = frame.items["cluster"]
+        if output == "table":
+            click.echo("\n".join([*lines(server.convert(view, StatusView)), ""]))
+        else:
+            printing.print_line(view, output)

@@ -1,0 +1,140 @@
+"""`kaiwo cancel`, `hold`, `release`, `requeue`: one way to name many workloads, four things to do to each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kaiwo.api.views import Outcome
+from kaiwo.cli import printing
+from kaiwo.cli.kinds import WORKLOADS
+from kaiwo.cli.listing import fetch
+from kaiwo.cli.names import complete_queue, complete_workload, resolve
+from kaiwo.cli.server import Server, workload_path
+from kaiwo.cli.verb import Verb, this_server
+from kaiwo.cli.wish import LIVING, make_wish
+from kaiwo.cli.words import full_name
+from kaiwo.model.errors import ConfigError, KaiwoError
+
+
+def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        for option in reversed(
+            (
+                click.argument("names", nargs=-1, metavar="[WORKLOAD]...", shell_complete=complete_workload),
+                click.option(
+                    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All with this label."
+                ),
+                click.option(
+                    "-q",
+                    "--queue",
+                    metavar="QUEUE",
+                    default="",
+                    shell_complete=complete_queue,
+                    help="All of this queue.",
+                ),
+                click.option(
+                    "--state",
+                    "states",
+                    multiple=True,
+                    metavar="STATE",
+                    help=f"With -l or -q: only in this state ({', '.join(default_states)} if not said).",
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command(cls=Verb)
+@_steering(LIVING)
+def cancel(**chosen: Any) -> int:
+    """Stop workloads for good. An array is cancelled by its base name or by one of its members.
+
+    \b
+    Examples:
+      kaiwo cancel train
+      kaiwo cancel sweep sweep2-3
+      kaiwo cancel -l team=vision --state waiting
+    """
+    return _each(lambda server, name: server.send("DELETE", workload_path(name)), LIVING, **chosen)
+
+
+@click.command(cls=Verb)
+@_steering(("waiting",))
+def hold(**chosen: Any) -> int:
+    """Keep waiting workloads from starting, until `kaiwo release`.
+
+    \b
+    Examples:
+      kaiwo hold train
+      kaiwo hold -q lab
+    """
+    return _each(_post("hold"), ("waiting",), **chosen)
+
+
+@click.command(cls=Verb)
+@_steering(("held",))
+def release(**chosen: Any) -> int:
+    """Let held workloads start.
+
+    \b
+    Examples:
+      kaiwo release train
+      kaiwo release -l team=vision
+    """
+    return _each(_post("release"), ("held",), **chosen)
+
+
+@click.command(cls=Verb)
+@_steering(("running", "failed"))
+def requeue(**chosen: Any) -> int:
+    """Stop workloads if they run, and let them wait again; ended ones start over.
+
+    \b
+    Examples:
+      kaiwo requeue train
+      kaiwo requeue -l team=vision --state failed
+    """
+    return _each(_post("requeue"), ("running", "failed"), **chosen)
+
+
+def _post(verb: str) -> Callable[[Server, str], bytes]:
+    return lambda server, name: server.send("POST", f"{workload_path(name)}/{verb}")
+
+
+def _each(
+    act: Callable[[Server, str], bytes],
+    default_states: tuple[str, ...],
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    queue: str,
+    states: tuple[str, ...],
+) -> int:
+    """Do it to every one of them, whatever becomes of the others; the first failure gives the exit code."""
+    if bool(names) == bool(labels or queue):
+        raise ConfigError("name workloads, or choose them with -l or -q")
+    if states and names:
+        raise ConfigError("--state goes with -l or -q, not with names")
+    server = this_server()
+    if not names:
+        wish = make_wish(WORKLOADS, labels=labels, queue=queue, states=states or default_states, limit=0)
+        names = tuple(item["name"] for item in fetch(server, WORKLOADS, wish)[0])
+        if not names:
+            printing.hint("no workloads match; nothing was done")
+    code = 0
+    for name in names:
+        try:
+            for target in resolve(server, name, default_states) or [full_name(name)]:
+                body = act(server, target)
+                printing.print_outcome(body, server.decode(body, Outcome))
+        except KaiwoError as error:
+            if len(names) == 1:
+                raise
+            from kaiwo.cli.main import exit_code
+
+            printing.hint(f"kaiwo: {error}")
+            code = code or exit_code(error)
+    return code

@@ -1,0 +1,60 @@
+"""`kaiwo why W`: why it waits, and what would start it now."""
+
+import click
+
+from kaiwo.api.views import ChangeView, ObstacleView, WhyView
+from kaiwo.cli import printing
+from kaiwo.cli.names import complete_workload
+from kaiwo.cli.server import workload_path
+from kaiwo.cli.verb import Verb, this_server
+from kaiwo.cli.wish import output_option
+from kaiwo.cli.words import amount, count, full_name
+
+
+@click.command(cls=Verb)
+@click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
+@output_option("table", "json", "yaml")
+def why(name: str, output: str) -> None:
+    """Say why a workload waits, all that is in its way, and the cheapest change that would start it now.
+
+    \b
+    Examples:
+      kaiwo why train
+      kaiwo why team/train -o json
+    """
+    server = this_server()
+    body = server.get(f"{workload_path(full_name(name))}/why")
+    view = server.decode(body, WhyView)
+    if output != "table":
+        printing.print_raw(body, output)
+        return
+    click.echo(printing.bold(printing.wrap(view.answer)))
+    if view.position:
+        click.echo(printing.wrap(_place(view)))
+    for obstacle in view.obstacles:
+        _print_obstacle(obstacle)
+    if view.change:
+        _print_change(view.change)
+    elif view.no_change:
+        click.echo("\n" + printing.wrap(view.no_change))
+
+
+def _place(view: WhyView) -> str:
+    ahead = f"{count(view.ahead, 'workload')} tried before it" if view.ahead else "nothing is tried before it"
+    return f"It is number {view.position} of its queue; {ahead}."
+
+
+def _print_obstacle(obstacle: ObstacleView) -> None:
+    click.echo("\n" + printing.wrap(f"- {obstacle.sentence}"))
+    if obstacle.need or obstacle.have:
+        numbers = f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}"
+        click.echo(printing.wrap(numbers, "  "))
+    if obstacle.remedy:
+        click.echo(printing.wrap(f"what helps: {obstacle.remedy}", "  "))
+
+
+def _print_change(change: ChangeView) -> None:
+    who = " (an admin must do this)" if change.by == "admin" else ""
+    click.echo("\n" + printing.wrap(f"To start it now{who}: {change.sentence}"))
+    if change.command:
+        click.echo(f"  {change.command}")

@@ -1,0 +1,120 @@
+"""`-w`: a screen that is redrawn as things change; in a pipe, a line for each change."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from kaiwo.api.views import StatusView
+from kaiwo.cli import printing
+from kaiwo.cli.following import Follower, Frame
+from kaiwo.cli.kinds import Kind
+from kaiwo.cli.listing import finish, lines_of, server_query
+from kaiwo.cli.server import Server
+from kaiwo.cli.table import cut
+from kaiwo.cli.verb import this_place
+from kaiwo.cli.wish import Wish
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+class Clock:
+    """The cluster's time, carried on by ours between two looks."""
+
+    def __init__(self, server: Server) -> None:
+        cluster = server.decode(server.get("/status"), StatusView).cluster
+        self._start_s, self._speed, self._since = cluster.now_s, cluster.speed or 1.0, time.monotonic()
+
+    def now(self) -> float:
+        return self._start_s + (time.monotonic() - self._since) * self._speed
+
+
+def watch_listing(server: Server, kind: Kind, wish: Wish) -> None:
+    """Show the listing until Ctrl-C."""
+    query = server_query(kind, wish)
+    if kind.page_limit:
+        query["limit"] = min(wish.limit or kind.page_limit, kind.page_limit)
+    clock = Clock(server)
+    follower = Follower(connect_again(server), kind.plural, query, "" if kind.is_streamed else kind.path)
+
+    def views(frame: Frame, keys: Any = None) -> list[Any]:
+        items = list(frame.items.values()) if keys is None else [frame.items[key] for key in keys]
+        return finish(kind, wish, server.convert(items, list[kind.view]))  # type: ignore[name-defined]
+
+    if printing.is_terminal() and wish.output in ("table", "wide", "name"):
+
+        def draw(frame: Frame) -> list[str]:
+            lines = lines_of(kind, wish, views(frame), clock.now(), printing.terminal_width())
+            return lines or [f"no {kind.plural}"]
+
+        redraw(follower, draw, lambda frame: f"{frame.total} {kind.plural}")
+        return
+    for frame in frames_of(follower):
+        if wish.output in ("json", "yaml"):
+            for view in views(frame, frame.changed):
+                printing.print_line(view, wish.output)
+            continue
+        for line in lines_of(kind, wish, views(frame, frame.changed), clock.now(), 0):
+            click.echo(line)
+        for key in frame.gone:
+            click.echo(f"{key} is gone")
+        sys.stdout.flush()
+        wish = msgspec.structs.replace(wish, no_headers=True)
+
+
+def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Callable[[Frame], str]) -> None:
+    """Draw each frame over the last; once a second too, so that ages grow. The last one stays when it ends."""
+    out, lines = sys.stdout, []
+    out.write(ENTER)
+    try:
+        frame = None
+        while True:
+            frame = follower.next(1.0) or frame
+            if frame is None:
+                continue
+            lines = draw(frame)
+            _paint(lines, frame.trouble or f"live: {summary(frame)}; Ctrl-C ends")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        out.write(LEAVE)
+        out.write("".join(line + "\n" for line in lines))
+        out.flush()
+
+
+def _paint(lines: list[str], footer: str) -> None:
+    width, height = printing.terminal_size()
+    room = max(1, height - 2)
+    if len(lines) > room:
+        footer = f"{len(lines) - room} more lines below; {footer}"
+    shown = [*lines[:room], cut(footer, width)]
+    sys.stdout.write(HOME + "\n".join(line + CLEAR_LINE for line in shown) + CLEAR_BELOW)
+    sys.stdout.flush()
+
+
+def frames_of(follower: Follower) -> Iterator[Frame]:
+    told = ""
+    try:
+        while True:
+            frame = follower.next(3600)
+            if frame is None:
+                continue
+            if frame.trouble and frame.trouble != told:
+                printing.hint(f"kaiwo: {frame.trouble}; trying again")
+            told = frame.trouble
+            if not frame.trouble:
+                yield frame
+    except KeyboardInterrupt:
+        return
+
+
+def connect_again(server: Server) -> Callable[[], Server]:
+    """Connect anew each time: a restarted server may have another port."""
+    from kaiwo.cli.discovery import connect
+
+    place = this_place()
+    return lambda: connect(place, server.timeout_s)

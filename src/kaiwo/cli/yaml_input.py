@@ -1,0 +1,40 @@
+"""YAML files as people name them with -f: one, many, or `-` for stdin. The server reads the YAML, not we."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from kaiwo.model.errors import ConfigError
+
+MOST_BYTES = 16 * 1024 * 1024
+
+
+def file_option(required: bool) -> Callable[[Any], Any]:
+    return click.option(
+        "-f", "--file", "files", multiple=True, required=required, metavar="FILE",
+        type=click.Path(allow_dash=True), help="A YAML file, or - for stdin; may be repeated.",
+    )  # fmt: skip
+
+
+def read_files(files: Sequence[str]) -> bytes:
+    """All documents of all files as one text, so that they are taken all or none."""
+    texts = [_read(path) for path in files]
+    return texts[0] if len(texts) == 1 else b"\n---\n".join(texts)
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == "-":
+            text = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({error.strerror}); check -f") from None
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_BYTES // 1024 // 1024} MiB; split it")
+    if not text.strip():
+        raise ConfigError(f"{'stdin' if path == '-' else path} is empty; it should hold YAML documents")
+    return text

@@ -1,0 +1,172 @@
+"""What may enter: submissions, queues and nodes are looked at as a whole before anything changes.
+
+In:    the world and what a person wants.   Out: nothing, or the wishes as they are kept.
+Never: changes the world. Raises ConfigError, RefusedError or NotFoundError with the way out.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.ledger import overcommit
+from kaiwo.clusters.lifecycle import Life
+from kaiwo.clusters.world import World
+from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
+from kaiwo.model.node import Node
+from kaiwo.model.program import Program, State
+from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+from kaiwo.model.workload import Workload
+
+
+def admit(world: World, items: Sequence[tuple[Workload, Program]], now_s: int) -> list[Workload]:
+    """The workloads as they begin their life: submitted now, waiting only for what has not succeeded yet."""
+    batch: dict[str, Workload] = {}
+    for workload, _ in items:
+        _check_shape(workload)
+        if workload.name in batch:
+            raise ConfigError(f"workload {workload.name} is there twice; give each its own name", "name")
+        batch[workload.name] = workload
+    for name in batch:
+        if (life := world.lives.get(name)) is not None and not life.is_over:
+            raise ConfigError(
+                f"workload {name} exists and is {life.record.state}; choose another name, or cancel it first", "name"
+            )
+    for queue in {workload.queue for workload in batch.values()}:
+        _check_queue_takes_work(world, queue)
+    _check_cycles(batch)
+    return [_begin(world, batch, workload, now_s) for workload in batch.values()]
+
+
+def check_queue(world: World, queue: Queue) -> None:
+    """It may be created, or replace the one of that name."""
+    if not queue.name:
+        raise ConfigError("a queue needs a name", "name")
+    if not queue.parent:
+        return
+    if queue.parent not in world.queues and queue.parent != queue.name:
+        raise ConfigError(
+            f"queue {queue.name} names the parent {queue.parent}, which does not exist; create that first",
+            "parentQueue",
+        )
+    path = [queue.name]
+    at = queue.parent
+    while at:
+        path.append(at)
+        if at == queue.name:
+            raise ConfigError(
+                f"queue {queue.name} would be its own ancestor ({' > '.join(path)}); clear parentQueue on one of them",
+                "parentQueue",
+            )
+        at = world.queues[at].parent
+    if queue.parent == DEFAULT_QUEUE:
+        raise RefusedError(f"queue {DEFAULT_QUEUE} takes work and cannot have children; choose another parent")
+    if living := world.living_in.get(queue.parent, 0):
+        raise RefusedError(
+            f"queue {queue.parent} has {living} living workloads, so it cannot get children; move or end them first"
+        )
+
+
+def check_queue_removal(world: World, name: str) -> None:
+    """Nothing depends on it."""
+    if name not in world.queues:
+        raise NotFoundError(f"queue {name} does not exist")
+    if name == DEFAULT_QUEUE:
+        raise RefusedError(f"queue {name} always exists; other queues can be removed")
+    if children := world.children.get(name):
+        raise RefusedError(f"queue {name} has child queues ({_some(children)}); remove those first")
+    if living := world.living_in.get(name, 0):
+        raise RefusedError(f"queue {name} has {living} living workloads; end or move them first")
+
+
+def check_node(world: World, node: Node) -> None:
+    """It may be created, or replace the one of that name without taking devices from running pods."""
+    if not node.name:
+        raise ConfigError("a node needs a name", "name")
+    ids = [gpu.id for gpu in node.gpus]
+    if len(set(ids)) != len(ids):
+        raise ConfigError(f"node {node.name} has two GPUs with the same id", "gpus")
+    if node.name in world.nodes and (why := overcommit(node, world.ledger.use_of(node.name))):
+        raise RefusedError(f"node {node.name} cannot change so while its pods run ({why}); drain it first")
+
+
+def find_life(world: World, name: str) -> Life:
+    """The workload of that name."""
+    life = world.lives.get(name)
+    if life is None:
+        raise NotFoundError(f"workload {name} does not exist, or ended long ago and was forgotten")
+    return life
+
+
+def find_node(world: World, name: str) -> Node:
+    """The node of that name."""
+    node = world.nodes.get(name)
+    if node is None:
+        raise NotFoundError(f"node {name} does not exist")
+    return node
+
+
+def _check_shape(workload: Workload) -> None:
+    if not workload.name:
+        raise ConfigError("a workload needs a name", "name")
+    if workload.pods < 1 or any(role.count < 1 for role in workload.roles):
+        raise ConfigError(f"workload {workload.name} has no pods; ask for at least one", "pods")
+    if len({role.name for role in workload.roles}) != len(workload.roles):
+        raise ConfigError(f"workload {workload.name} has two roles with the same name", "roles")
+
+
+def _check_queue_takes_work(world: World, name: str) -> None:
+    if name not in world.queues:
+        raise RefusedError(f"queue {name} does not exist; there are: {_some(sorted(world.queues))}")
+    if children := world.children.get(name):
+        raise RefusedError(f"queue {name} has child queues and takes no work itself; use one of: {_some(children)}")
+
+
+def _check_cycles(batch: Mapping[str, Workload]) -> None:
+    """Walk the dependencies inside the batch; what lives outside cannot point into it."""
+    done: set[str] = set()
+    for name in batch:
+        path: dict[str, None] = {}
+        stack = [(name, False)]
+        while stack:
+            at, is_left = stack.pop()
+            if is_left:
+                path.pop(at)
+                done.add(at)
+                continue
+            if at in done or at not in batch:
+                continue
+            if at in path:
+                loop = [*list(path)[list(path).index(at) :], at]
+                raise ConfigError(
+                    f"the workloads wait for each other ({' > '.join(loop)}); remove one of the dependencies", "after"
+                )
+            if not batch[at].after:
+                done.add(at)
+                continue
+            path[at] = None
+            stack.append((at, True))
+            stack += [(other, False) for other in batch[at].after]
+
+
+def _begin(world: World, batch: Mapping[str, Workload], workload: Workload, now_s: int) -> Workload:
+    if not workload.after:
+        return replace(workload, submitted_s=now_s, after_failed=())
+    after: list[str] = []
+    failed: list[str] = []
+    for other in dict.fromkeys(workload.after):
+        life = world.lives.get(other)
+        if other in batch or (life is not None and not life.is_over):
+            after.append(other)
+        elif life is None:
+            raise ConfigError(
+                f"workload {workload.name} waits for {other}, which does not exist; submit that first", "after"
+            )
+        elif life.record.state is not State.SUCCEEDED:
+            failed.append(other)
+    return replace(workload, submitted_s=now_s, after=tuple(after), after_failed=tuple(failed))
+
+
+def _some(names: Sequence[str] | Mapping[str, object]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return ", ".join(listed[:5]) + more

@@ -1,0 +1,308 @@
+"""What `local` and `simulated` share: both protocols on top of a World that Kaiwo keeps itself.
+
+In:    plans and people's wishes.   Out: changes of the world, made one at a time, and their events.
+Never: decides. Where a change is kept, and what runs outside, is the subclass's business.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from kaiwo.clusters import happenings, lifecycle
+from kaiwo.clusters.admission import admit, check_node, check_queue, check_queue_removal, find_life, find_node
+from kaiwo.clusters.lifecycle import Ending, Life, new_life
+from kaiwo.clusters.world import Change, World
+from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
+from kaiwo.model.event import Event
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Eviction, Plan, Start
+from kaiwo.model.program import Program, Record, State
+from kaiwo.model.queue import Queue
+from kaiwo.model.workload import Workload
+
+T = TypeVar("T")
+ENDED_KEPT = 5000
+
+
+class EmbeddedCluster:
+    """A cluster whose whole state is a World."""
+
+    kind = "embedded"
+
+    def __init__(self, world: World, ended_kept: int = ENDED_KEPT) -> None:
+        self.world = world
+        self.ended_kept = ended_kept
+        self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
+        self._is_closed = False
+
+    def now_s(self) -> int:
+        """The cluster's clock in whole seconds."""
+        raise NotImplementedError
+
+    async def start(self) -> None:
+        """Get ready; `events` does it too."""
+
+    async def _make(self, act: Callable[[Change], T], size: int = 1) -> T:
+        """Make one change: act on the world, keep it, tell it, and carry it out."""
+        raise NotImplementedError
+
+    def _audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
+        """Note what a person did."""
+
+    # What the scheduler needs.
+
+    async def events(self) -> AsyncIterator[tuple[Event, ...]]:
+        """The whole state as the first batch, then every change, in order, until `close`. One reader."""
+        await self.start()
+        outbox: asyncio.Queue[tuple[Event, ...] | None] = asyncio.Queue()
+
+        def subscribe(change: Change) -> None:
+            if self._outbox is not None:
+                self._outbox.put_nowait(None)
+            outbox.put_nowait(change.world.whole_state())
+            self._outbox = outbox
+
+        await self._make(subscribe)
+        while (batch := await outbox.get()) is not None:
+            yield batch
+
+    async def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Take the plan to the cluster. Returns the ids of what was begun (`workload/pod`) at once."""
+        evictions = _by_workload(plan.evictions)
+        starts = _by_workload(plan.starts)
+        if not evictions and not starts:
+            return ()
+
+        def act(change: Change) -> tuple[str, ...]:
+            begun: list[str] = []
+            for name, leaving in evictions.items():
+                pods = happenings.evict(change, name, [each.pod for each in leaving], _eviction_sentence(leaving[0]))
+                begun += [f"{name}/{pod}" for pod in pods]
+            for name, coming in starts.items():
+                begun += [f"{name}/{pod}" for pod in happenings.start(change, name, coming)]
+            return tuple(begun)
+
+        return await self._make(act, len(plan.starts) + len(plan.evictions))
+
+    async def close(self) -> None:
+        """Stop watching. Running work goes on."""
+        self._is_closed = True
+        if self._outbox is not None:
+            self._outbox.put_nowait(None)
+
+    # What people do.
+
+    async def submit(self, items: Sequence[tuple[Workload, Program]], who: str = "") -> None:
+        """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
+        items = list(items)
+
+        def act(change: Change) -> None:
+            workloads = admit(change.world, items, change.now_s)
+            for workload, (_, program) in zip(workloads, items, strict=True):
+                before = change.world.lives.get(workload.name)
+                if before is not None:
+                    happenings.forget(change, [workload.name])
+                change.put_life(new_life(Record(workload, program)))
+                if before is not None:
+                    happenings.revive(change, workload.name)
+
+        await self._make(act, len(items))
+        self._audit(who, "submit", [workload.name for workload, _ in items])
+
+    async def cancel(self, name: str, who: str = "") -> None:
+        """Stop its pods, then it is `cancelled`."""
+        message = f"cancelled by {who}" if who else "cancelled"
+
+        def act(change: Change) -> None:
+            life = find_life(change.world, name)
+            if life.is_over and life.record.state is not State.CANCELLED:
+                raise RefusedError(f"workload {name} has already {life.record.state}; there is nothing to cancel")
+            if not life.is_over:
+                happenings.stop_workload(change, life, Ending.CANCEL, message)
+
+        await self._make(act)
+        self._audit(who, "cancel", [name])
+
+    async def hold(self, name: str, who: str = "") -> None:
+        """Keep a waiting workload from starting."""
+
+        def act(change: Change) -> None:
+            life = self._living(change, name)
+            if life.record.state in (State.STARTING, State.RUNNING):
+                raise RefusedError(
+                    f"workload {name} is {life.record.state} and only waiting work can be held; requeue it"
+                )
+            self._set_held(change, life, True)
+
+        await self._make(act)
+        self._audit(who, "hold", [name])
+
+    async def release(self, name: str, who: str = "") -> None:
+        """Undo `hold`."""
+        await self._make(lambda change: self._set_held(change, self._living(change, name), False))
+        self._audit(who, "release", [name])
+
+    async def requeue(self, name: str, who: str = "") -> None:
+        """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
+
+        def act(change: Change) -> None:
+            life = find_life(change.world, name)
+            if life.ending is Ending.CANCEL:
+                raise RefusedError(f"workload {name} is being cancelled; requeue it when it has ended")
+            if not life.is_over:
+                happenings.stop_workload(change, life, Ending.REQUEUE)
+                return
+            self._check_queue(change, life)
+            life = lifecycle.wait_again(life, change.now_s)
+            change.put_life(lifecycle.with_state(life, ()))
+            happenings.revive(change, name)
+
+        await self._make(act)
+        self._audit(who, "requeue", [name])
+
+    async def put_queue(self, queue: Queue, who: str = "") -> None:
+        """Create or replace a queue."""
+
+        def act(change: Change) -> None:
+            check_queue(change.world, queue)
+            if change.world.queues.get(queue.name) != queue:
+                change.put_queue(queue)
+
+        await self._make(act)
+        self._audit(who, "put-queue", [queue.name])
+
+    async def remove_queue(self, name: str, who: str = "") -> None:
+        """Refused while living workloads or child queues name it; `default` stays."""
+
+        def act(change: Change) -> None:
+            check_queue_removal(change.world, name)
+            change.drop_queue(name)
+
+        await self._make(act)
+        self._audit(who, "remove-queue", [name])
+
+    async def put_node(self, node: Node, who: str = "") -> None:
+        """Create or replace a virtual node."""
+
+        def act(change: Change) -> None:
+            check_node(change.world, node)
+            if change.world.nodes.get(node.name) != node:
+                change.put_node(node)
+
+        await self._make(act)
+        self._audit(who, "put-node", [node.name])
+
+    async def remove_node(self, name: str, who: str = "") -> None:
+        """Take a virtual node away; its pods are lost and their workloads wait again."""
+
+        def act(change: Change) -> None:
+            find_node(change.world, name)
+            change.drop_node(name)
+            clear_node(change, name, f"its node {name} is gone")
+
+        await self._make(act)
+        self._audit(who, "remove-node", [name])
+
+    async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
+        """No new pods on this node, or again."""
+        await self._make(lambda change: _cordon(change, name, cordoned, reason))
+        self._audit(who, "cordon" if cordoned else "uncordon", [name])
+
+    async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
+        """Cordon it and stop its pods, which wait again. Returns the workloads that had to go."""
+
+        def act(change: Change) -> tuple[str, ...]:
+            _cordon(change, name, True, reason or "drained")
+            return clear_node(change, name, f"its node {name} is drained")
+
+        gone = await self._make(act)
+        self._audit(who, "drain", [name])
+        return gone
+
+    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+        """Drop ended workloads from the store."""
+
+        def act(change: Change) -> None:
+            for name in names:
+                if not find_life(change.world, name).is_over:
+                    raise RefusedError(f"workload {name} has not ended; cancel it first")
+            happenings.forget(change, dict.fromkeys(names))
+
+        await self._make(act, len(names))
+        self._audit(who, "forget", names)
+
+    def record(self, name: str) -> Record:
+        """One workload, living or ended."""
+        return find_life(self.world, name).record
+
+    def records(self) -> Sequence[Record]:
+        """Every workload the cluster remembers: the living, and the ended that are kept."""
+        return [life.record for life in list(self.world.lives.values())]
+
+    def log_path(self, name: str, pod: str = "") -> str:
+        """The file its output goes to (of the first pod when none is named); empty when it has none."""
+        life = find_life(self.world, name)
+        names = [each for each, _ in happenings.ordered_pods(life.workload)]
+        if pod and pod not in names:
+            raise NotFoundError(f"workload {name} has no pod {pod}; it has {', '.join(names[:5])}")
+        return ""
+
+    # Shared steps.
+
+    def _act(self, act: Callable[[Change], T], change: Change) -> T:
+        """What every change does inside its transaction."""
+        if self._is_closed:
+            raise ClusterError("the cluster is closed")
+        result = act(change)
+        happenings.trim(change, self.ended_kept)
+        return result
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        if events and self._outbox is not None:
+            self._outbox.put_nowait(tuple(events))
+
+    def _living(self, change: Change, name: str) -> Life:
+        life = find_life(change.world, name)
+        if life.is_over:
+            raise RefusedError(f"workload {name} has ended ({life.record.state}); requeue it to run it again")
+        return life
+
+    def _set_held(self, change: Change, life: Life, held: bool) -> None:
+        if life.workload.held != held:
+            life = lifecycle.with_workload(life, held=held)
+            pods = change.world.pods_of.get(life.workload.name, {})
+            change.put_life(lifecycle.with_state(life, [placement.pod for placement in pods.values()]))
+
+    def _check_queue(self, change: Change, life: Life) -> None:
+        queue = life.workload.queue
+        if queue not in change.world.queues or change.world.children.get(queue):
+            raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
+
+
+def clear_node(change: Change, name: str, message: str) -> tuple[str, ...]:
+    """Stop every pod on a node. Returns the workloads that had to go."""
+    leaving: dict[str, list[str]] = {}
+    for workload, pod in list(change.world.pods_on.get(name, ())):
+        leaving.setdefault(workload, []).append(pod)
+    return tuple(workload for workload, pods in leaving.items() if happenings.evict(change, workload, pods, message))
+
+
+def _cordon(change: Change, name: str, cordoned: bool, reason: str) -> None:
+    node = find_node(change.world, name)
+    after = replace(node, cordoned=cordoned, reason=reason if cordoned else "")
+    if after != node:
+        change.put_node(after)
+
+
+def _by_workload(items: Iterable[Start | Eviction]) -> dict[str, list]:
+    groups: dict[str, list] = {}
+    for item in items:
+        groups.setdefault(item.workload, []).append(item)
+    return groups
+
+
+def _eviction_sentence(eviction: Eviction) -> str:
+    whom = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
+    return f"stopped by the scheduler ({eviction.cause}{whom})"

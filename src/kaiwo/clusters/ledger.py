@@ -1,0 +1,137 @@
+"""Who holds how much of each node. The last word on what fits: a wrong plan is refused here.
+
+In:    pods taken and given back.   Out: why a set of pods does not fit, or nothing.
+Never: lets a device, a node's CPU, memory, pod slots or extended resources go below zero.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.node import Node
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase, Pod
+
+
+class Use:
+    """What is held of one node."""
+
+    __slots__ = ("cpu_milli", "devices", "extended", "memory_mib", "pods")
+
+    def __init__(self) -> None:
+        self.cpu_milli = 0
+        self.memory_mib = 0
+        self.pods = 0
+        self.devices: dict[str, tuple[int, int]] = {}  # gpu: milli, MiB
+        self.extended: dict[str, int] = {}
+
+    def copy(self) -> "Use":
+        """For trying something out."""
+        twin = Use()
+        twin.cpu_milli, twin.memory_mib, twin.pods = self.cpu_milli, self.memory_mib, self.pods
+        twin.devices, twin.extended = dict(self.devices), dict(self.extended)
+        return twin
+
+    def add(self, pod: Pod, sign: int = 1) -> None:
+        """Take what the pod holds, or give it back with sign -1."""
+        self.cpu_milli += sign * pod.cpu_milli
+        self.memory_mib += sign * pod.memory_mib
+        self.pods += sign
+        for share in pod.devices:
+            milli, mib = self.devices.get(share.gpu, (0, 0))
+            self.devices[share.gpu] = (milli + sign * share.milli, mib + sign * share.mib)
+        for name, amount in pod.extended:
+            self.extended[name] = self.extended.get(name, 0) + sign * amount
+
+
+class Ledger:
+    """The use of every node that has pods."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, Use] = {}
+
+    def take(self, pod: Pod) -> None:
+        """The pod holds its place from now on."""
+        if holds(pod):
+            self._uses.setdefault(pod.node, Use()).add(pod)
+
+    def give_back(self, pod: Pod) -> None:
+        """The pod holds its place no longer."""
+        if not holds(pod):
+            return
+        use = self._uses[pod.node]
+        use.add(pod, -1)
+        if not use.pods:
+            del self._uses[pod.node]
+
+    def use_of(self, node: str) -> Use:
+        """What is held of a node, for looking at."""
+        return self._uses.get(node) or Use()
+
+    def refusal(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> str:
+        """Why these pods cannot all be placed now, in one sentence; empty when they can."""
+        trial: dict[str, Use] = {}
+        for pod in pods:
+            node = nodes.get(pod.node)
+            if node is None:
+                return f"node {pod.node} is gone"
+            if node.cordoned:
+                return f"node {pod.node} is cordoned"
+            if not node.ready:
+                return f"node {pod.node} is not ready"
+            use = trial.get(pod.node)
+            if use is None:
+                use = trial[pod.node] = self.use_of(pod.node).copy()
+            use.add(pod)
+            if why := _broken_device(node, pod.devices) or overcommit(node, use):
+                return why
+        return ""
+
+
+def holds(pod: Pod) -> bool:
+    """A done pod holds nothing."""
+    return pod.phase is not Phase.DONE
+
+
+def overcommit(node: Node, use: Use) -> str:
+    """The first thing of which more is held than the node has, in one sentence; empty when there is none."""
+    if use.cpu_milli > node.cpu_milli:
+        return f"node {node.name} has not enough CPU left"
+    if use.memory_mib > node.memory_mib:
+        return f"node {node.name} has not enough memory left"
+    if use.pods > node.pods:
+        return f"node {node.name} has no pod slot left"
+    gpus = {gpu.id: gpu for gpu in node.gpus}
+    for name, (milli, mib) in use.devices.items():
+        if (milli or mib) and name not in gpus:
+            return f"node {node.name} has no device {name}"
+        if milli > WHOLE_MILLI or (mib and mib > gpus[name].memory_mib):
+            return f"device {name} of node {node.name} has not enough left"
+    for name, amount in use.extended.items():
+        if amount > node.extended.get(name, 0):
+            return f"node {node.name} has not enough {name} left"
+    return ""
+
+
+def mismatch(request: Request, devices: Sequence[Share]) -> str:
+    """How the devices differ from what the pod asked for, in words; empty when they are right."""
+    if len(devices) != request.gpus or len({share.gpu for share in devices}) != request.gpus:
+        return f"it asks for {request.gpus} devices and was given {len(devices)}"
+    for share in devices:
+        if share.milli < 0 or share.mib < 0:
+            return f"a share of {share.gpu} is below zero"
+        if request.is_memory and share.mib < request.gpu_mib:
+            return f"it asks for {request.gpu_mib} MiB of each device and was given {share.mib}"
+        if not request.is_memory and share.milli != request.gpu_milli:
+            return f"it asks for {request.gpu_milli} milli of each device and was given {share.milli}"
+    return ""
+
+
+def _broken_device(node: Node, devices: Sequence[Share]) -> str:
+    gpus = {gpu.id: gpu for gpu in node.gpus}
+    for share in devices:
+        gpu = gpus.get(share.gpu)
+        if gpu is None:
+            return f"node {node.name} has no device {share.gpu}"
+        if not gpu.healthy:
+            return f"device {share.gpu} of node {node.name} is not healthy"
+    return ""

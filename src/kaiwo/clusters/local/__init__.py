@@ -1,0 +1,6 @@
+"""The embedded cluster: one machine, state in SQLite."""
+
+from kaiwo.clusters.local.cluster import LocalCluster
+from kaiwo.clusters.local.cluster_file import read_cluster_file, virtual_nodes
+
+__all__ = ["LocalCluster", "read_cluster_file", "virtual_nodes"]

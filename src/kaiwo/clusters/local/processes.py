@@ -1,0 +1,138 @@
+"""All local processes: one task a run, from its beginning, or from where a former Kaiwo left it, to its end.
+
+In:    runs to begin or to find again, and runs to stop.   Out: what became of them, told on the event loop.
+Never: begins a run twice, or lets go of one that may still begin. The run's folder has the last word.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kaiwo.clusters.lifecycle import Exit
+from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
+from kaiwo.clusters.local.supervised import Supervised, find, spawn
+
+MOST_PIDFDS = 400  # 1024 open files are the usual limit, and the API needs some; beyond this, ends are looked for
+TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
+LOOK_AGAIN_S = 0.05
+TROUBLE_S = 1.0
+
+
+class Tended:
+    """One run that goes on."""
+
+    def __init__(self, folder: RunFolder, spec: RunSpec) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.supervised: Supervised | None = None
+        self.is_stopping = False
+
+
+class Processes:
+    """Lives on one event loop. Spawning happens on a thread, since a fork takes a millisecond or two."""
+
+    def __init__(
+        self,
+        runs: Path,
+        on_started: Callable[[str], None],
+        on_ended: Callable[[str, Exit], None],
+        on_refused: Callable[[str, str], None],
+    ) -> None:
+        self._runs = runs
+        self._on_started = on_started
+        self._on_ended = on_ended
+        self._on_refused = on_refused
+        self._tended: dict[str, Tended] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
+        self._pidfds = 0
+
+    def tend(self, run_id: str, spec: RunSpec) -> None:
+        """Begin the run, unless its folder says that it has begun: then go on from there."""
+        tended = self._tended[run_id] = Tended(RunFolder(self._runs / run_id), spec)
+        self._tasks[run_id] = asyncio.create_task(self._tend(run_id, tended), name=f"run {run_id}")
+
+    def stop(self, run_id: str) -> None:
+        """Stop the run, or see to it that it never begins. Harmless when repeated."""
+        tended = self._tended.get(run_id)
+        if tended is not None:
+            tended.is_stopping = True
+            if tended.supervised is not None:
+                tended.supervised.stop()
+
+    async def close(self) -> None:
+        """Look after the runs no longer. They go on."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def _tend(self, run_id: str, tended: Tended) -> None:
+        try:
+            while True:
+                try:
+                    return await self._to_the_end(run_id, tended)
+                except OSError:
+                    # The disk is full, or worse. The folder still has the last word: look again, later.
+                    await asyncio.sleep(TROUBLE_S)
+        finally:
+            del self._tended[run_id], self._tasks[run_id]
+
+    async def _to_the_end(self, run_id: str, tended: Tended) -> None:
+        folder = tended.folder
+        tries, why = 0, "its supervisor was killed before the command began"
+        while True:
+            match folder.look():
+                case Condition.ENDED:
+                    return self._on_ended(run_id, folder.end())
+                case Condition.LOST:
+                    await asyncio.to_thread(folder.kill_remains)
+                    return self._on_ended(run_id, folder.end())
+                case Condition.RUNNING:
+                    await self._adopt(run_id, tended)
+                case Condition.NEVER_BEGAN if not tended.is_stopping and tries < TRIES:
+                    tries += 1
+                    try:
+                        await self._begin(run_id, tended)
+                    except OSError as error:
+                        tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
+                case Condition.NEVER_BEGAN if folder.seal() and not tended.is_stopping:
+                    return self._on_refused(run_id, why)
+
+    async def _begin(self, run_id: str, tended: Tended) -> None:
+        loop = asyncio.get_running_loop()
+        has_room = self._pidfds < MOST_PIDFDS
+        supervised, notice = await loop.run_in_executor(self._thread, spawn, tended.folder, tended.spec, has_room)
+        loop.add_reader(notice, self._hear, run_id, notice)
+        await self._watch(tended, supervised)
+
+    def _hear(self, run_id: str, notice: int) -> None:
+        asyncio.get_running_loop().remove_reader(notice)
+        has_begun = bool(os.read(notice, 1))
+        os.close(notice)
+        if has_begun and run_id in self._tended:
+            self._on_started(run_id)
+
+    async def _adopt(self, run_id: str, tended: Tended) -> None:
+        start = tended.folder.start_record()
+        supervised = find(start, self._pidfds < MOST_PIDFDS) if start is not None else None
+        if supervised is None:
+            await asyncio.sleep(LOOK_AGAIN_S)  # it is about to write its record, or about to be gone
+            return
+        self._on_started(run_id)
+        await self._watch(tended, supervised)
+
+    async def _watch(self, tended: Tended, supervised: Supervised) -> None:
+        tended.supervised = supervised
+        self._pidfds += supervised.has_pidfd
+        try:
+            if tended.is_stopping:
+                supervised.stop()
+            await supervised.gone()
+        finally:
+            self._pidfds -= supervised.has_pidfd
+            tended.supervised = None
+            supervised.close()

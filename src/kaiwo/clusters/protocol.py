@@ -1,0 +1,88 @@
+"""What every kind of cluster can do. `local`, `simulated` and `kubernetes` pass one contract suite.
+
+In:    plans and people's wishes.   Out: events, of which the first batch is the whole state.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from kaiwo.model.event import Event
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Plan
+from kaiwo.model.program import Program, Record
+from kaiwo.model.queue import Queue
+from kaiwo.model.workload import Workload
+
+
+class Cluster(Protocol):
+    """Pods and nodes: what the scheduler needs."""
+
+    kind: str  # local | simulated | kubernetes
+
+    def now_s(self) -> int:
+        """The cluster's clock in whole seconds: wall time, or virtual time."""
+
+    def events(self) -> AsyncIterator[tuple[Event, ...]]:
+        """The whole state as the first batch, then every change, in order, until `close`. One reader."""
+
+    async def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Take the plan to the cluster. Returns the ids of what was begun (`workload/pod`) at once.
+
+        Outcomes come back as events: a start becomes PodChanged(running), or PodGone and a WorkloadChanged with a
+        back-off (`not_before_s`, `avoid_nodes`) when it was refused. Applying a start twice starts once.
+        """
+
+    async def close(self) -> None:
+        """Stop watching. Running work goes on."""
+
+
+class Work(Protocol):
+    """What people do to workloads, queues and nodes. Raises ConfigError, RefusedError or NotFoundError.
+
+    `who` is the person for the audit log.
+    """
+
+    async def submit(self, items: Sequence[tuple[Workload, Program]], who: str = "") -> None:
+        """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
+
+    async def cancel(self, name: str, who: str = "") -> None:
+        """Stop its pods, then it is `cancelled`."""
+
+    async def hold(self, name: str, who: str = "") -> None:
+        """Keep a waiting workload from starting."""
+
+    async def release(self, name: str, who: str = "") -> None:
+        """Undo `hold`."""
+
+    async def requeue(self, name: str, who: str = "") -> None:
+        """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
+
+    async def put_queue(self, queue: Queue, who: str = "") -> None:
+        """Create or replace a queue."""
+
+    async def remove_queue(self, name: str, who: str = "") -> None:
+        """Refused while living workloads or child queues name it; `default` stays."""
+
+    async def put_node(self, node: Node, who: str = "") -> None:
+        """Create or replace a virtual node."""
+
+    async def remove_node(self, name: str, who: str = "") -> None:
+        """Take a virtual node away; its pods are lost and their workloads wait again."""
+
+    async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
+        """No new pods on this node, or again."""
+
+    async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
+        """Cordon it and stop its pods, which wait again. Returns the workloads that had to go."""
+
+    def record(self, name: str) -> Record:
+        """One workload, living or ended."""
+
+    def records(self) -> Sequence[Record]:
+        """Every workload the cluster remembers: the living, and the ended that are kept."""
+
+    def log_path(self, name: str, pod: str = "") -> str:
+        """The file its output goes to (of the first pod when none is named); empty when it has none."""
+
+    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+        """Drop ended workloads from the store."""

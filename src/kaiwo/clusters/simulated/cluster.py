@@ -1,0 +1,97 @@
+"""A cluster in memory on a virtual clock that moves only when told.
+
+In:    plans, people's wishes, and how far to move the clock.   Out: events, the same ones every time.
+Never: reads a clock, does I/O, or runs a process: work with a command takes simulated time too.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kaiwo.clusters import happenings
+from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
+from kaiwo.clusters.lifecycle import Exit, simulated_exit
+from kaiwo.clusters.world import Change, World
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.node import Node
+from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+
+T = TypeVar("T")
+
+
+class SimulatedCluster(EmbeddedCluster):
+    """Everything happens at a whole second, in the order in which it was begun."""
+
+    kind = "simulated"
+
+    def __init__(
+        self,
+        nodes: Sequence[Node] = (),
+        queues: Sequence[Queue] = (),
+        start_s: int = 0,
+        ended_kept: int = ENDED_KEPT,
+    ) -> None:
+        super().__init__(World(), ended_kept)
+        self._now_s = start_s
+        self._ends: list[tuple[int, int, str]] = []  # when, in which order, which run
+        self._wakes: list[int] = []  # when a waiting workload may be tried again
+        self._begun = 0
+        with self.world.changing(start_s) as change:
+            change.put_queue(Queue(DEFAULT_QUEUE))
+            for queue in queues:
+                change.put_queue(queue)
+            for node in nodes:
+                change.put_node(node)
+
+    def now_s(self) -> int:
+        """Virtual seconds."""
+        return self._now_s
+
+    def advance(self, seconds: int) -> None:
+        """Move the clock, and let everything that is due on the way happen at its own second."""
+        until_s = self._now_s + seconds
+        while self._ends and self._ends[0][0] <= until_s:
+            self._now_s = max(self._now_s, self._ends[0][0])
+            self._change(self._end_due)
+        self._now_s = until_s
+
+    def advance_to_next(self) -> int:
+        """Move to the next second at which something happens or may be tried. Returns how far; 0: nothing is left."""
+        while self._wakes and self._wakes[0] <= self._now_s:
+            heapq.heappop(self._wakes)
+        due = [heap[0] for heap in (self._wakes, [end[0] for end in self._ends[:1]]) if heap]
+        seconds = max(min(due) - self._now_s, 0) if due else 0
+        if due:
+            self.advance(seconds)
+        return seconds
+
+    def fail_pod(self, workload: str, pod: str, code: int = 1) -> None:
+        """Let one running pod fail now."""
+        placement = self.world.pods.get((workload, pod))
+        if placement is None:
+            raise NotFoundError(f"pod {pod} of workload {workload} does not run")
+        run_id = placement.run.id
+        self._change(lambda change: happenings.run_ended(change, run_id, Exit(code=code)))
+
+    async def _make(self, act: Callable[[Change], T], size: int = 1) -> T:
+        return self._change(act)
+
+    def _change(self, act: Callable[[Change], T]) -> T:
+        with self.world.changing(self._now_s) as change:
+            result = self._act(act, change)
+        for placement in change.begins:
+            self._begun += 1
+            heapq.heappush(self._ends, (placement.run.ends_s, self._begun, placement.run.id))
+        for event in change.events:
+            if isinstance(event, WorkloadChanged) and event.workload.not_before_s > self._now_s:
+                heapq.heappush(self._wakes, event.workload.not_before_s)
+        self._tell(change.events)
+        return result
+
+    def _end_due(self, change: Change) -> None:
+        while self._ends and self._ends[0][0] <= self._now_s:
+            _, _, run_id = heapq.heappop(self._ends)
+            key = self.world.pod_of_run.get(run_id)
+            if key is not None:
+                happenings.run_ended(change, run_id, simulated_exit(self.world.pods[key].run))

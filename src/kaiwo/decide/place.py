@@ -1,0 +1,107 @@
+"""Put pods of one shape on the best nodes, with exact devices.
+
+In:    the working copy, a shape, how many.   Out: what was placed; fewer than asked when no more fit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaiwo.decide.ask import ask
+from kaiwo.decide.score import ShapeBook
+from kaiwo.gpus.fit import device_need, times_per_device
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.request import Request
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.nodes import SIZE
+from kaiwo.snapshot.working import Working
+
+_NO_COLUMNS = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One pod's place."""
+
+    node: str
+    devices: tuple[Share, ...]
+
+    @property
+    def milli(self) -> int:
+        """What it takes of GPUs in all."""
+        return sum(share.milli for share in self.devices)
+
+
+class Placer:
+    """Places pods on one cycle's working copy."""
+
+    def __init__(self, working: Working, book: ShapeBook, active: Active, packs: bool) -> None:
+        self._working, self._book, self._active = working, book, active
+        self._packs = packs
+        self._device_ids = [[gpu.id for gpu in node.gpus] for node in working.nodes.nodes]
+
+    def place(self, shape: int, want: Request, count: int) -> list[Placed]:
+        """The best node first. Packing fills it before it looks again; spreading looks again after each pod."""
+        placed: list[Placed] = []
+        while len(placed) < count:
+            state = self._book.state(shape)
+            if not len(state.score):
+                break
+            row = int(state.score.argmax())  # the first of the best: rows are sorted by name
+            if state.score[row] < 0:
+                break
+            here = min(count - len(placed), int(state.slots[row])) if self._packs else 1
+            placed.extend(self.put(row, want, here))
+        return placed
+
+    def put(self, row: int, want: Request, count: int) -> list[Placed]:
+        """Put pods on one node that has room for them."""
+        if not want.gpus:
+            self._working.take(row, count, want, _NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS)
+            return [Placed(self._working.nodes.names[row], ())] * count
+        if want.is_whole:
+            return self._put_whole(row, want, count)
+        if want.gpus == 1 and getattr(self._active.allocation, "fills", False):
+            return self._fill(row, want, count)
+        return [self._put_share(row, want) for _ in range(count)]
+
+    def _put_whole(self, row: int, want: Request, count: int) -> list[Placed]:
+        columns = self._ranked(row, want)[: count * want.gpus]
+        sizes = self._working.gpus[row, SIZE, columns]
+        self._working.take(row, count, want, columns, np.full(len(columns), WHOLE_MILLI), sizes)
+        ids = self._device_ids[row]
+        shares = [Share(ids[c], WHOLE_MILLI, m) for c, m in zip(columns.tolist(), sizes.tolist(), strict=True)]
+        name, each = self._working.nodes.names[row], want.gpus
+        return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
+
+    def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
+        """A strategy that stays on a device while it fits is asked once for many pods."""
+        columns = self._ranked(row, want)
+        times = times_per_device(self._working, want, np.array([row]))[0][columns]
+        before = np.cumsum(times) - times
+        here = np.clip(count - before, 0, times)
+        columns, here = columns[here > 0], here[here > 0]
+        milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
+        self._working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
+        name, ids = self._working.nodes.names[row], self._device_ids[row]
+        placed: list[Placed] = []
+        for column, part, size, pods in zip(columns.tolist(), milli.tolist(), mib.tolist(), here.tolist(), strict=True):
+            placed.extend([Placed(name, (Share(ids[column], part, size),))] * pods)
+        return placed
+
+    def _put_share(self, row: int, want: Request) -> Placed:
+        columns = self._ranked(row, want)[: want.gpus]
+        milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
+        self._working.take(row, 1, want, columns, milli, mib)
+        ids = self._device_ids[row]
+        amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
+        return Placed(self._working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
+
+    def _ranked(self, row: int, want: Request) -> IntArray:
+        """The devices of a node that fit, in the order in which the strategy takes them."""
+        fits = times_per_device(self._working, want, np.array([row]))[0]
+        columns = fits.nonzero()[0]
+        plugin = self._active.allocation
+        rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
+        return columns[np.argsort(rank, kind="stable")]

@@ -1,0 +1,95 @@
+"""Feasibility and score of every node for one shape, worked out once and repaired for touched nodes.
+
+In:    the working copy.   Out: per shape how many pods fit on each node, and how good each node is (-1: not at all).
+What the cycle begins with is kept in the picture's memo, so that the next cycle repairs only what changed between.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaiwo.decide.ask import ask
+from kaiwo.decide.fit import pods_that_fit
+from kaiwo.model.request import Request
+from kaiwo.plugins.contract import Filter, Score
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.working import Working
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeState:
+    """What is known of one shape as of a version of the nodes. Replaced when repaired, so that it can be shared."""
+
+    version: int
+    slots: IntArray  # how many pods fit
+    score: IntArray  # how good; NOWHERE where none fits
+    allowed: BoolArray  # by the static filters
+
+
+class ShapeBook:
+    """The states of the shapes that a cycle looks at."""
+
+    def __init__(self, picture: Picture, start: Working, working: Working, active: Active) -> None:
+        self._shapes = picture.backlog.shapes
+        self._start, self._working, self._active = start, working, active
+        self._kept: dict[int, ShapeState] = picture.memo.setdefault(active.token, {})
+        self._now: dict[int, ShapeState] = {}
+        self._redefined_at = int(working.nodes.redefined.max(initial=-1))
+
+    def state(self, shape: int) -> ShapeState:
+        """The shape's state with all placements so far."""
+        now = self._now.get(shape)
+        if now is None:
+            kept = self._kept.get(shape) or _unknown(len(self._working.nodes.names))
+            now = self._kept[shape] = self._repaired(self._start, self._shapes[shape], kept)
+        now = self._now[shape] = self._repaired(self._working, self._shapes[shape], now)
+        return now
+
+    def _repaired(self, view: Working, want: Request, state: ShapeState) -> ShapeState:
+        if state.version >= view.clock:
+            return state
+        touched = (view.changed > state.version).nonzero()[0]
+        if not len(touched):
+            return ShapeState(view.clock, state.slots, state.score, state.allowed)
+        may = state.allowed
+        if self._redefined_at > state.version:
+            redefined = touched[view.nodes.redefined[touched] > state.version]
+            may = may.copy()
+            may[redefined] = allowed(view, want, redefined, self._active.static_filters)
+        slots, score = state.slots.copy(), state.score.copy()
+        slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
+        return ShapeState(view.clock, slots, score, may)
+
+
+def _unknown(rows: int) -> ShapeState:
+    nothing = np.zeros(rows, np.int64)
+    return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_))
+
+
+def allowed(view: Working, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
+    """What these filters say together."""
+    verdict = np.ones(len(nodes), np.bool_)
+    for plugin in filters:
+        verdict &= ask(plugin.name, plugin.filter, len(nodes), view, want, nodes).astype(np.bool_)
+    return verdict
+
+
+def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: BoolArray) -> tuple[IntArray, IntArray]:
+    """Slots and score of these nodes, of which the static filters allow some."""
+    slots = pods_that_fit(view, want, nodes) * may
+    if active.free_filters:
+        slots *= allowed(view, want, nodes, active.free_filters)
+    total = np.zeros(len(nodes), np.int64)
+    for plugin, weight in scores_for(want, active):
+        total += weight * ask(plugin.name, plugin.score, len(nodes), view, want, nodes)
+    total[slots <= 0] = NOWHERE
+    return slots, total
+
+
+def scores_for(want: Request, active: Active) -> list[tuple[Score, int]]:
+    """The scores that have something to say about a request."""
+    return [(plugin, weight) for plugin, weight in active.scores if not hasattr(plugin, "applies") or plugin.applies(want)]

@@ -1,0 +1,111 @@
+"""One change that would start a waiting workload: the closed list, and what each does to the cluster.
+
+Costs are compared in this order: what the researcher can do before what an admin must do, then the kind in the order
+of the list, then how much of it, then names. A change is always one thing: one number, one name.
+"""
+
+import enum
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.model.event import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.workload import Role, Workload
+from kaiwo.snapshot.picture import Picture
+
+
+class Kind(enum.StrEnum):
+    """The closed list."""
+
+    SMALLER_SIZE = "smaller-size"
+    OTHER_MODEL = "other-model"
+    OTHER_QUEUE = "other-queue"
+    LOOSER_LEVEL = "looser-level"
+    QUOTA = "quota"
+    STOP = "stop-workload"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What to change, by whom, and what it costs."""
+
+    kind: Kind
+    by: str  # researcher | admin
+    subject: str  # the role and dimension, the model, the queue, or the workload to stop
+    value: int = 0  # the new size, or how much the limit is raised
+    cost: int = 0  # within the kind: parts per million given up, milli raised, GPU-seconds lost
+
+    @property
+    def rank(self) -> tuple[int, int, int, str]:
+        """Cheapest first."""
+        return (self.by == "admin", list(Kind).index(self.kind), self.cost, self.subject)
+
+
+PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memory", "cpu", "memory"
+UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
+RESOURCES = ("gpu", "cpu", "memory")
+
+
+def size_of(role: Role, dimension: str) -> int:
+    """How large a role is in one dimension; 0 when it has none."""
+    ask = role.request
+    match dimension:
+        case "pods":
+            return role.needed
+        case "gpus":
+            return ask.gpus
+        case "share":
+            return ask.gpu_milli if ask.is_fraction else 0
+        case "gpu-memory":
+            return ask.gpu_mib
+        case "cpu":
+            return ask.cpu_milli
+    return ask.memory_mib
+
+
+def resized(workload: Workload, role_name: str, dimension: str, value: int) -> Workload:
+    """The workload with one role smaller in one dimension."""
+    roles = tuple(_resized(role, dimension, value) if role.name == role_name else role for role in workload.roles)
+    return replace(workload, roles=roles)
+
+
+def _resized(role: Role, dimension: str, value: int) -> Role:
+    if dimension == PODS:
+        return replace(role, count=value) if role.minimum < 0 else replace(role, minimum=value)
+    field = {GPUS: "gpus", SHARE: "gpu_milli", GPU_MEMORY: "gpu_mib", CPU: "cpu_milli", MEMORY: "memory_mib"}[dimension]
+    return replace(role, request=replace(role.request, **{field: value}))
+
+
+def with_model(workload: Workload, model: str) -> Workload:
+    """The workload asking for one other model wherever it asks for a model."""
+    roles = tuple(
+        replace(role, request=replace(role.request, gpu_models=(model,))) if role.request.gpu_models else role
+        for role in workload.roles
+    )
+    return replace(workload, roles=roles)
+
+
+def raised(picture: Picture, queue: str, resource: str, raise_by: int) -> Queue:
+    """The queue with a higher limit."""
+    found = picture.queue_objects[queue]
+    amounts: Amounts = getattr(found, resource)
+    return replace(found, **{resource: replace(amounts, limit=amounts.limit + raise_by)})
+
+
+def events_of(picture: Picture, workload: Workload, change: Change) -> list[Event]:
+    """What applying the change does to the cluster."""
+    match change.kind:
+        case Kind.SMALLER_SIZE:
+            role, dimension = change.subject.split(":")
+            return [WorkloadChanged(resized(workload, role, dimension, change.value))]
+        case Kind.OTHER_MODEL:
+            return [WorkloadChanged(with_model(workload, change.subject))]
+        case Kind.OTHER_QUEUE:
+            return [WorkloadChanged(replace(workload, queue=change.subject))]
+        case Kind.QUOTA:
+            queue, resource = change.subject.split(":")
+            return [QueueChanged(raised(picture, queue, resource, change.value))]
+        case Kind.STOP:
+            pods = sorted(picture.pods.get(change.subject, {}))
+            return [WorkloadGone(change.subject), *(PodGone(change.subject, pod) for pod in pods)]
+    raise ValueError(f"no such change: {change.kind}")

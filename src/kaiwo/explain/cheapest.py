@@ -1,0 +1,125 @@
+"""The cheapest change that would start a workload now, verified by `decide`.
+
+In:    a Question.   Out: one Change, or None with the reason why there is none.
+The kinds are tried in the order of their cost, so the first that starts the workload is the cheapest.
+"""
+
+from collections.abc import Iterator
+
+from kaiwo.decide.gang import least_charge
+from kaiwo.explain.change import RESOURCES, Change, Kind, raised, with_model
+from kaiwo.explain.sizes import Room, smaller_sizes
+from kaiwo.explain.stops import stops_worth_a_try
+from kaiwo.explain.trial import Question
+from kaiwo.model.event import QueueChanged
+from kaiwo.snapshot.queues import ENDLESS
+
+MOST_TRIES = 24  # questions to decide for one kind; beyond that the answer says that it is undecided
+
+UNDECIDED = "undecided"
+
+
+def cheapest_change(question: Question) -> tuple[Change | None, str]:
+    """The change, or why there is none to propose."""
+    waiting = question.picture.backlog
+    if question.name in waiting.gate:
+        return None, "it is not tried at all; see its obstacles"
+    undecided = False
+    room = Room(question)
+    for candidates in (
+        _smaller_sizes(question, room),
+        _other_models(question, room),
+        _other_queues(question, room),
+        _stops(question, "researcher"),
+        _quota(question, room),
+        _stops(question, "admin"),
+    ):
+        tries = 0
+        for change in candidates:
+            if tries == MOST_TRIES:
+                undecided = True
+                break
+            tries += 1
+            if question.starts_with(change):
+                return change, ""
+    if undecided:
+        return None, f"undecided: more than {MOST_TRIES} running workloads could each make room, and those tried do not"
+    return None, "no single change of size, model, queue, limit or running workload would start it now"
+
+
+def _smaller_sizes(question: Question, room: Room) -> Iterator[Change]:
+    """The least given up first."""
+    yield from sorted(smaller_sizes(question, room), key=lambda change: change.rank)
+
+
+def _stops(question: Question, by: str) -> Iterator[Change]:
+    """Running workloads, the least lost work first: one's own, or anybody's."""
+    yield from stops_worth_a_try(question, by)
+
+
+def _other_models(question: Question, room: Room) -> Iterator[Change]:
+    """Every model in the cluster that it does not ask for."""
+    picture = question.picture
+    workload = picture.workloads[question.name]
+    asked = {model for role in workload.roles for model in role.request.gpu_models}
+    if not asked:
+        return
+    for model in sorted({gpu.model for node in picture.node_objects.values() for gpu in node.gpus} - asked):
+        if room.takes(with_model(workload, model)):
+            yield Change(Kind.OTHER_MODEL, "researcher", model)
+
+
+def _other_queues(question: Question, room: Room) -> Iterator[Change]:
+    """Every other queue that takes work."""
+    picture = question.picture
+    workload = picture.workloads[question.name]
+    if not room.takes_anywhere(workload):
+        return  # another queue brings no room
+    for name, is_leaf in zip(picture.queues.names, picture.queues.is_leaf, strict=True):
+        if is_leaf and name != workload.queue:
+            yield Change(Kind.OTHER_QUEUE, "researcher", name)
+
+
+def _quota(question: Question, room: Room) -> Iterator[Change]:
+    """A higher limit for the one queue and resource that is short.
+
+    Those ahead take from a raised limit first, and with a higher limit they never take less. So when the raise is not
+    enough, the next that can be enough is what is short afterwards.
+    """
+    picture = question.picture
+    workload = picture.workloads[question.name]
+    short = _short_limits(question)
+    if len(short) != 1 or not room.takes_anywhere(workload):
+        return
+    (queue, resource), raise_by = next(iter(short.items()))
+    need = least_charge(picture, picture.needs_of(workload))[RESOURCES.index(resource)]
+    raise_by += need * picture.backlog.ahead_in_class(question.name)  # its equals before it start before it
+    row = picture.queues.row[queue]
+    while raise_by > 0:
+        yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
+        _, after = question.after([QueueChanged(raised(picture, queue, resource, raise_by))])
+        column = RESOURCES.index(resource)
+        left = int(picture.queues.limit[row, column]) + raise_by - int(after.queues.used[row, column])
+        if left >= need:
+            return  # room in the queue, and still it did not start: something else is in the way
+        raise_by += need - left
+
+
+def _short_limits(question: Question) -> dict[tuple[str, str], int]:
+    """Queue and resource on the path that have less left than it needs, and how much less."""
+    picture = question.picture
+    workload = picture.workloads[question.name]
+    queues = picture.queues
+    row = queues.row.get(workload.queue)
+    short: dict[tuple[str, str], int] = {}
+    if row is None:
+        return short
+    charge = least_charge(picture, picture.needs_of(workload))
+    for above in queues.path[row]:
+        for column, need in enumerate(charge):
+            limit = int(queues.limit[above, column])
+            missing = need - (limit - int(queues.used[above, column]))
+            if limit < ENDLESS and need and missing > 0:
+                short[(queues.names[above], RESOURCES[column])] = missing
+    return short
+

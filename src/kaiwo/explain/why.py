@@ -1,0 +1,151 @@
+"""Why is this workload waiting, and what would start it now?
+
+In:    the picture, a name, the policy.   Out: every obstacle with its sentence and remedy, the position, the cheapest change.
+"""
+
+import msgspec
+
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.obstacles import Inquiry
+from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind
+from kaiwo.explain.cheapest import cheapest_change
+from kaiwo.explain.sentences import amount, remedy, sentence
+from kaiwo.explain.trial import Question
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.policy import Policy
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.plugins.registry import Registry
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.working import Working
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """An obstacle in numbers and in words."""
+
+    obstacle: Obstacle
+    sentence: str
+    remedy: str
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """A change that was verified to start the workload, in words."""
+
+    kind: str
+    by: str
+    sentence: str
+    command: str
+
+
+class Why(msgspec.Struct, frozen=True):
+    """The whole answer."""
+
+    workload: str
+    answer: str
+    obstacles: tuple[Explained, ...]
+    position: int
+    ahead: int
+    change: Proposal | None
+    no_change: str
+    as_of_s: int
+
+
+def obstacles_of(
+    picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN
+) -> tuple[Obstacle, ...]:
+    """Everything that keeps a workload waiting, as of now; empty when it does not wait."""
+    picture.tidy()
+    backlog = picture.backlog
+    if name in backlog.gate:
+        return backlog.gate[name]
+    if name not in backlog.place:
+        return ()
+    found, _ = backlog.place[name]
+    if found.key in backlog.open or backlog.all_open:
+        return (Obstacle(Reason.NOT_TRIED),)
+    view = Working(Snapshot(picture, now_s))
+    return Inquiry(view, picture, plugins.active(policy)).obstacles(found.queue, found.needs)
+
+
+def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
+    """The answer to `kaiwo why`."""
+    workload = picture.workloads.get(name)
+    if workload is None:
+        raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
+    obstacles = obstacles_of(picture, name, policy, now_s, plugins)
+    if not obstacles:
+        return Why(name, _placed(picture, name), (), 0, 0, None, "", now_s)
+    change, no_change = cheapest_change(Question(picture, name, policy, now_s, plugins))
+    explained = tuple(Explained(each, sentence(each), remedy(each)) for each in obstacles)
+    position = picture.backlog.position(name)
+    return Why(
+        workload=name,
+        answer=f"{_short(name)} waits: {explained[0].sentence}",
+        obstacles=explained,
+        position=position,
+        ahead=max(0, position - 1),
+        change=None if change is None else propose(picture, name, change),
+        no_change=no_change,
+        as_of_s=now_s,
+    )
+
+
+def propose(picture: Picture, name: str, change: Change) -> Proposal:
+    """The change in words, with what to type."""
+    words, command = _WORDS[change.kind](picture, name, change)
+    return Proposal(change.kind, change.by, words, command)
+
+
+def _smaller(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+    role, dimension = change.subject.split(":")
+    several = len(picture.workloads[name].roles) > 1
+    whose = f" for role '{role}'" if several else ""
+    value = change.value
+    what, flag = {
+        PODS: (amount(value, "pods"), f"--pods {value}"),
+        GPUS: (f"{amount(value, 'gpus')} a pod", f"--gpus {value}"),
+        SHARE: (f"{value / 1000:g} of a GPU", f"--fraction {value / 1000:g}"),
+        GPU_MEMORY: (f"{value} MiB of a GPU", f"--gpu-memory {value}"),
+        CPU: (amount(value, "milli-cpu"), f"--cpu {value}m"),
+        MEMORY: (f"{value} MiB of memory", f"--memory {value}Mi"),
+    }[dimension]
+    return f"ask for {what}{whose} instead", "" if several else f"kaiwo submit {_short(name)} {flag} ..."
+
+
+def _model(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+    return f"ask for {change.subject} instead", f"kaiwo submit {_short(name)} --model {change.subject} ..."
+
+
+def _queue(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+    return f"submit it to queue '{change.subject}'", f"kaiwo submit {_short(name)} --queue {change.subject} ..."
+
+
+def _quota(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+    queue, resource = change.subject.split(":")
+    unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
+    limit = getattr(picture.queue_objects[queue], resource).limit
+    text = f"raise the {resource} limit of queue '{queue}' by {amount(change.value, unit)}, to {amount(limit + change.value, unit)}"
+    return text, "kaiwo apply -f QUEUE.yaml"
+
+
+def _stop(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+    return f"stop {_short(change.subject)}, which runs now", f"kaiwo cancel {_short(change.subject)}"
+
+
+_WORDS = {
+    Kind.SMALLER_SIZE: _smaller,
+    Kind.OTHER_MODEL: _model,
+    Kind.OTHER_QUEUE: _queue,
+    Kind.QUOTA: _quota,
+    Kind.STOP: _stop,
+}
+
+
+def _placed(picture: Picture, name: str) -> str:
+    nodes = sorted({pod.node for pod in picture.pods.get(name, {}).values()})
+    return f"{_short(name)} does not wait: it has its pods on {', '.join(nodes[:4])}{' and more' if len(nodes) > 4 else ''}"
+
+
+def _short(name: str) -> str:
+    """`default/train` is `train` to people."""
+    return name.removeprefix("default/")

@@ -1,0 +1,85 @@
+"""How many pods of one shape the devices of a node can take.
+
+In:    the view and a request.   Out: per node (and device) how often the request fits.
+Fractions and memory are coupled: both columns of a device are checked, and both are taken.
+"""
+
+import numpy as np
+
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.request import Request
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.nodes import MIB, MILLI, SIZE, USABLE
+from kaiwo.snapshot.working import Working
+
+MANY = np.int64(1) << 40
+
+
+def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
+    """Devices that work and are of a wanted model, free or not."""
+    usable: BoolArray = view.of(nodes)[1][:, USABLE] > 0
+    if not want.gpu_models:
+        return usable
+    wanted = [view.nodes.models.index(name) for name in want.gpu_models if name in view.nodes.models]
+    return usable & np.isin(view.nodes.gpu_model[nodes], wanted)
+
+
+def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
+    """How often one device's part of the request fits on each device."""
+    last = view.last_times
+    if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
+        return last[3]  # the fit and the scores of one repair ask the same; this halves its cost
+    times = _times(view, want, nodes)
+    view.last_times = (want, nodes, view.clock, times)
+    return times
+
+
+def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
+    gpus = view.of(nodes)[1]
+    milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
+    usable = eligible(view, want, nodes) if want.gpu_models else gpus[:, USABLE]
+    times: IntArray
+    if want.is_whole:
+        times = ((milli == WHOLE_MILLI) & (mib == size)) * usable
+        return times
+    if want.is_memory:
+        need_milli = want.gpu_mib * WHOLE_MILLI // np.maximum(size, 1)
+        by_milli = np.where(need_milli > 0, milli // np.maximum(need_milli, 1), MANY)
+        times = np.minimum(mib // want.gpu_mib, by_milli)
+    else:
+        need_mib = np.maximum(want.gpu_milli * size // WHOLE_MILLI, 1)
+        times = np.minimum(milli // want.gpu_milli, mib // need_mib)
+    times *= usable
+    return np.maximum(times, 0, out=times)
+
+
+def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
+    """Milli and MiB that the request takes of a device of this size.
+
+    A fraction gets its part of the memory; a memory request's milli round down, and the MiB column binds.
+    """
+    if want.is_memory:
+        return want.gpu_mib * WHOLE_MILLI // np.maximum(size_mib, 1), np.full_like(size_mib, want.gpu_mib)
+    return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
+
+
+def pods_by_devices(times: IntArray, devices: int) -> IntArray:
+    """How many pods that want `devices` distinct devices fit, when each device has room for `times`."""
+    if devices == 1:
+        ones: IntArray = times.sum(axis=1)
+        return ones
+    low = np.zeros(len(times), np.int64)
+    high = times.sum(axis=1) // devices
+    while (low < high).any():  # p pods fit exactly when the devices offer p * devices places, none more than p
+        middle = (low + high + 1) // 2
+        fits = np.minimum(times, middle[:, None]).sum(axis=1) >= middle * devices
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+    return low
+
+
+def fits_beside_others(view: Working, want: Request, nodes: Rows) -> BoolArray:
+    """Nodes where the request fits on devices that are shared already."""
+    gpus = view.of(nodes)[1]
+    begun = (gpus[:, MILLI] < WHOLE_MILLI) | (gpus[:, MIB] < gpus[:, SIZE])
+    beside: BoolArray = (begun & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
+    return beside

@@ -1,0 +1,25 @@
+"""From text or mappings that a person wrote to our words: manifests, the submission form, quantities.
+
+In:    YAML, JSON or mappings.   Out: Workload, Program and Queue values, with warnings for what is not used.
+Never: raises anything but ConfigError for what somebody wrote, or shows a secret in a message.
+"""
+
+from kaiwo.manifests.documents import read_documents
+from kaiwo.manifests.objects import Defaults, Parsed
+from kaiwo.manifests.parsing import parse, parse_all, parse_documents
+from kaiwo.manifests.submissions import Submission, submission_schema
+from kaiwo.manifests.wants import describe_request, describe_role, describe_wants
+
+__all__ = [
+    "Defaults",
+    "Parsed",
+    "Submission",
+    "describe_request",
+    "describe_role",
+    "describe_wants",
+    "parse",
+    "parse_all",
+    "parse_documents",
+    "read_documents",
+    "submission_schema",
+]

@@ -1,0 +1,128 @@
+"""Kaiwo's annotations, under its own prefix and under upstream's.
+
+In:    the annotations and labels of an object and of its pod template.   Out: wishes, by short name.
+The template's word counts before the object's, `kaiwo.ai/` before `kaiwo.silogen.ai/`.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_isolation
+from kaiwo.manifests.places import Place, join, show, suggest
+from kaiwo.manifests.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
+
+T = TypeVar("T")
+
+OURS = "kaiwo.ai/"
+UPSTREAMS = "kaiwo.silogen.ai/"
+KNOWN = (
+    "gpu-fraction",
+    "gpu-memory",
+    "gpu-devices",
+    "gpu-sharing",
+    "gpu-isolation",
+    "gpu-models",
+    "queue",
+    "user",
+    "type",
+    "priority",
+    "preemptible",
+    "gang",
+    "gang-size",
+    "min-pods",
+    "time",
+    "estimate",
+    "simulate",
+    "run-locally",
+)
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
+
+
+class Annotations:
+    """The annotations of one object, the nearest to the pod first."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self._found: dict[str, tuple[str, Place]] = {}
+        self.labels: dict[str, str] = {}
+
+    def add(self, metadata: Fields) -> None:
+        """Take those of one `metadata`; what was added before wins."""
+        place = metadata.place("annotations")
+        notes = metadata.text_map("annotations")
+        for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OURS)):
+            self._found.setdefault(_short(key), (value, Place(place.owner, key)))
+        self.labels = metadata.text_map("labels") | self.labels
+        unknown = [key for key in notes if key.startswith((OURS, UPSTREAMS)) and _short(key) not in KNOWN]
+        if unknown:
+            slips = [key for key in unknown if key.startswith(OURS)]
+            hint = suggest(slips[0], [OURS + name for name in KNOWN]) if slips else ""
+            metadata.warnings.append(f"{self.owner}: annotations not used here: {join(unknown)}{hint}")
+
+    def read(self, name: str, reader: Callable[[object, Place], T], default: T) -> T:
+        """One annotation through a reader."""
+        if name not in self._found:
+            return default
+        value, place = self._found[name]
+        return reader(value, place)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.read(name, lambda value, _: str(value), default)
+
+    def place(self, name: str) -> Place:
+        """Where it was written, or where it would be."""
+        return self._found[name][1] if name in self._found else Place(self.owner, OURS + name)
+
+    def gpu_wish(self, whole: int, vendor: str, models: tuple[str, ...]) -> GpuWish:
+        """What the annotations add to a number of whole GPUs."""
+        return GpuWish(
+            whole,
+            self.read("gpu-fraction", read_fraction_milli, None),
+            self.read("gpu-memory", read_gpu_mib, None),
+            self.read("gpu-devices", read_devices, None),
+            models or self.read("gpu-models", _read_list, ()),
+            vendor,
+            self.read("gpu-sharing", read_flag, None),
+            self.read("gpu-isolation", read_isolation, ""),
+        )
+
+    def gpu_words(self, whole: str, models: str) -> GpuWords:
+        """What to call them in messages."""
+        names = ("gpu-fraction", "gpu-memory", "gpu-devices")
+        fraction, memory, devices = (self.place(name).field for name in names)
+        sharing, isolation = (self.place(name).field for name in ("gpu-sharing", "gpu-isolation"))
+        return GpuWords(self.owner, whole, fraction, memory, devices, models, sharing, isolation, True)
+
+
+def read_flag(value: object, place: Place) -> bool:
+    """ "true" or "false"."""
+    if value not in ("true", "false"):
+        raise place.error(f'is {show(value)}; write "true" or "false", with the quotes')
+    return value == "true"
+
+
+def read_number(value: object, place: Place, least: int, most: int) -> int:
+    """A whole number in quotes."""
+    text = str(value)
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 12 and least <= int(text) <= most):
+        raise place.error(
+            f'is {show(value)}, but must be a whole number from {least:,} to {most:,}; write "{max(least, 1)}"'
+        )
+    return int(text)
+
+
+def read_devices(value: object, place: Place) -> int:
+    """On how many devices a share is wanted."""
+    return read_number(value, place, 1, MAX_GPUS)
+
+
+def _read_list(value: object, _: Place) -> tuple[str, ...]:
+    return tuple(name for part in str(value).split(",") if (name := part.strip()))
+
+
+def _short(key: str) -> str:
+    return key.removeprefix(UPSTREAMS).removeprefix(OURS) if key.startswith((OURS, UPSTREAMS)) else key

@@ -1,0 +1,135 @@
+"""Settle what is asked of the GPUs: whole ones, a fraction of each, or memory on each.
+
+In:    what one pod's fields and annotations say.   Out: the GPU part of a Request.
+Never: guesses between two wishes that contradict each other: that is one ConfigError with the way out.
+"""
+
+from typing import NamedTuple
+
+from kaiwo.manifests.gpu_models import read_models, vendor_of
+from kaiwo.manifests.places import Place, show, suggest
+from kaiwo.manifests.quantities import MAX_GPUS
+from kaiwo.model.gpu import WHOLE_MILLI
+
+ISOLATIONS = ("mps", "time-slicing", "cu-mask", "partition")
+_VENDOR_OF_ISOLATION = {"mps": "nvidia", "cu-mask": "amd"}
+_OTHERS = {"mps": "time-slicing, cu-mask or partition", "cu-mask": "mps, time-slicing or partition"}
+
+
+class GpuWords(NamedTuple):
+    """What the wishes are called where they were written."""
+
+    owner: str
+    whole: str
+    fraction: str
+    memory: str
+    devices: str
+    models: str
+    sharing: str = ""
+    isolation: str = ""
+    whole_may_stand_beside: bool = False  # a whole GPU beside a fraction only names the vendor
+
+
+class GpuWish(NamedTuple):
+    """What was written; None: nothing."""
+
+    whole: int = 0
+    fraction_milli: int | None = None
+    memory_mib: int | None = None
+    devices: int | None = None
+    models: tuple[str, ...] = ()
+    vendor: str = ""
+    sharing: bool | None = None
+    isolation: str = ""
+
+
+class GpuRequest(NamedTuple):
+    """The GPU part of a Request."""
+
+    gpus: int = 0
+    gpu_milli: int = WHOLE_MILLI
+    gpu_mib: int = 0
+    gpu_models: tuple[str, ...] = ()
+
+
+def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
+    """One wish, free of contradictions."""
+    is_shared = wish.fraction_milli is not None or wish.memory_mib is not None
+    _check_sharing(wish, words, is_shared, warnings)
+    if is_shared:
+        gpus = _count_shared(wish, words)
+    else:
+        gpus = wish.whole
+        if wish.devices is not None:
+            raise Place(words.owner, words.devices).error(
+                f"counts the devices of a fraction or a memory request; add {words.fraction} or {words.memory}, "
+                f"or ask for whole GPUs with {words.whole}"
+            )
+    vendor = _vendor(wish, words, warnings)
+    place = Place(words.owner, words.models)
+    models = read_models(wish.models, place, vendor, warnings)
+    if not gpus:
+        if wish.models:
+            warnings.append(place.sentence(f"is ignored: no GPU is asked for; add {words.whole}"))
+        return GpuRequest()
+    return GpuRequest(gpus, wish.fraction_milli or WHOLE_MILLI, wish.memory_mib or 0, models)
+
+
+def read_isolation(value: object, place: Place) -> str:
+    """One of the four kinds."""
+    if value not in ISOLATIONS:
+        hint = suggest(value, ISOLATIONS) if isinstance(value, str) else ""
+        raise place.error(f"is {show(value)}; write {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}{hint}")
+    return str(value)
+
+
+def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: list[str]) -> None:
+    if wish.fraction_milli is not None and wish.memory_mib is not None:
+        raise Place(words.owner, words.memory).error(
+            f"and {words.fraction} are both set, and a share is asked for by one of them; remove one"
+        )
+    if is_shared and wish.sharing is False:
+        asked = words.fraction if wish.memory_mib is None else words.memory
+        raise Place(words.owner, words.sharing).error(
+            f'is "false", but {asked} asks for a share of a GPU; remove one of the two'
+        )
+    if wish.sharing and not is_shared and wish.whole:
+        place = Place(words.owner, words.sharing)
+        warnings.append(
+            place.sentence(f"does not act on whole GPUs yet: they are exclusive; use {words.fraction} to share one")
+        )
+
+
+def _count_shared(wish: GpuWish, words: GpuWords) -> int:
+    devices = 1 if wish.devices is None else wish.devices
+    asked = words.fraction if wish.memory_mib is None else words.memory
+    if wish.whole and not words.whole_may_stand_beside:
+        raise Place(words.owner, words.whole).error(
+            f"asks for whole GPUs and {asked} for a share of one; remove one of the two, or write {words.devices} "
+            "for a share on each of several"
+        )
+    if wish.whole not in (0, 1, devices):
+        raise Place(words.owner, words.whole).error(
+            f"is {wish.whole} beside {asked}; for a share on each of {min(wish.whole, MAX_GPUS)} devices "
+            f'write {words.devices}: "{min(wish.whole, MAX_GPUS)}"'
+        )
+    return devices
+
+
+def _vendor(wish: GpuWish, words: GpuWords, warnings: list[str]) -> str:
+    if not wish.isolation:
+        return wish.vendor
+    place = Place(words.owner, words.isolation)
+    needed = _VENDOR_OF_ISOLATION.get(wish.isolation, "")
+    asked = wish.vendor or vendor_of(read_models(wish.models, place, "", []))
+    if needed and asked and asked != needed:
+        maker = {"amd": "AMD", "nvidia": "NVIDIA"}[asked]
+        raise place.error(
+            f'is "{wish.isolation}", which does not exist on {maker} GPUs; write {_OTHERS[wish.isolation]}'
+        )
+    warnings.append(
+        place.sentence(
+            f'is "{wish.isolation}", which this version does not enforce: tenants are kept apart only by time slicing'
+        )
+    )
+    return asked or needed

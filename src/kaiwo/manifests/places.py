@@ -1,0 +1,80 @@
+"""Say where something stands in what a person wrote, and what is wrong with it.
+
+In:    an object's name, a field's path, a value.   Out: one sentence, as a ConfigError or a warning.
+Never: shows a value of `env`, `command` or `args`: they may be secrets.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kaiwo.model.errors import ConfigError
+
+SHOWN = 40  # characters of a value in a message
+LISTED = 8  # names in one warning
+NAMED = 120  # characters of a field's path or an object's name
+
+
+class Place(NamedTuple):
+    """One field of one object, in the words of the person who wrote it."""
+
+    owner: str  # "Pod 'train'", "document 2"; empty: the field says enough
+    field: str
+
+    def error(self, fact: str) -> ConfigError:
+        """`fact` continues the field's name: 'is "1.5", but ...; write ...'."""
+        return ConfigError(self.sentence(fact), self.field)
+
+    def sentence(self, fact: str) -> str:
+        """The same words, for a warning."""
+        return f"{self.owner}: {self.field} {fact}" if self.owner else f"{self.field} {fact}"
+
+
+def show(value: object) -> str:
+    """A value as its writer knows it, cut where it is long."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "empty"
+    if isinstance(value, str):
+        return '"' + _cut(value) + '"'
+    if isinstance(value, int | float):
+        return _cut(str(value))
+    return "a list" if isinstance(value, list | tuple) else "a mapping"
+
+
+def name_type(value: object) -> str:
+    """What kind of thing it is, in plain words."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "nothing" if value is None else show(value)
+
+
+def join(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    every = [_cut(name, NAMED) for name in names]
+    more = len(every) - LISTED
+    return ", ".join(every[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def quote_name(name: str) -> str:
+    """An object's name in a message."""
+    return f"'{_cut(name, NAMED)}'"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """'; did you mean gpus?', or nothing when no known name is close."""
+    import difflib  # only a mistake pays for it: 4 ms
+
+    wanted = _cut(name).lower()
+    by_lower = {option.lower(): option for option in known}
+    close = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.65)
+    return f"; did you mean {by_lower[close[0]]}?" if close else ""
+
+
+def _cut(text: str, most: int = SHOWN) -> str:
+    printable = "".join(sign if sign.isprintable() else "?" for sign in text[: most + 1])
+    return printable if len(printable) <= most else printable[:most] + "..."

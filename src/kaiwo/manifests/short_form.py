@@ -1,0 +1,194 @@
+"""Read our own short form.
+
+In:    a mapping with the fields of `Submission`.   Out: one Workload and Program, or one for each task of an array.
+Never: rounds, guesses or drops anything: the form is ours, so a slip is an error.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kaiwo.manifests.fields import check_integer
+from kaiwo.manifests.forms import read_form
+from kaiwo.manifests.gpu_requests import GpuRequest, GpuWish, GpuWords, settle
+from kaiwo.manifests.names import (
+    MAX_NAME,
+    check_env,
+    check_labels,
+    read_array,
+    read_name,
+    read_namespace,
+    read_reference,
+)
+from kaiwo.manifests.objects import Defaults, check_user
+from kaiwo.manifests.placement import MAX_RULES, check_toleration, selector_rules
+from kaiwo.manifests.places import Place, quote_name
+from kaiwo.manifests.priorities import MAX_PRIORITY, TYPE_PRIORITIES
+from kaiwo.manifests.quantities import (
+    MAX_GPUS,
+    read_cpu_milli,
+    read_duration_s,
+    read_fraction_milli,
+    read_gpu_mib,
+    read_memory_mib,
+    read_whole_gpus,
+)
+from kaiwo.manifests.submissions import MAX_PODS, MAX_RETRIES, Submission
+from kaiwo.model.program import Program
+from kaiwo.model.request import Request, Toleration
+from kaiwo.model.workload import Role, Workload
+
+T = TypeVar("T")
+
+MAX_AFTER = 1000
+ARRAY_LABEL = "kaiwo.ai/array"
+INDEX_LABEL = "kaiwo.ai/array-index"
+
+
+def read_short_form(
+    document: Mapping[str, Any], where: str, defaults: Defaults, warnings: list[str]
+) -> Iterator[tuple[Workload, Program]]:
+    """One pair, or as many as its array has tasks."""
+    written = document.get("name")
+    owner = f"workload {quote_name(written)}" if isinstance(written, str) and written else where
+    form = read_form(document, owner)
+    reader = _FormReader(form, owner, defaults, warnings)
+    workload, program = reader.workload(), reader.program()
+    no_indices: tuple[int, ...] = ()
+    indices = reader.optional(form.array, "array", read_array, no_indices)
+    return iter(((workload, program),)) if not indices else _tasks(workload, program, indices, owner)
+
+
+def _tasks(
+    workload: Workload, program: Program, indices: tuple[int, ...], owner: str
+) -> Iterator[tuple[Workload, Program]]:
+    array = workload.name.partition("/")[2]
+    longest = len(f"{array}-{max(indices)}")
+    if longest > MAX_NAME:
+        raise Place(owner, "name").error(
+            f"is too long for an array: with its index it has {longest} signs and the most is {MAX_NAME}; shorten it"
+        )
+    for index in indices:
+        yield (
+            msgspec.structs.replace(
+                workload,
+                name=f"{workload.name}-{index}",
+                labels=workload.labels | {ARRAY_LABEL: array, INDEX_LABEL: str(index)},
+            ),
+            program,
+        )
+
+
+class _FormReader:
+    """One form, read part by part."""
+
+    def __init__(self, form: Submission, owner: str, defaults: Defaults, warnings: list[str]) -> None:
+        self.form = form
+        self.owner = owner
+        self.defaults = defaults
+        self.warnings = warnings
+
+    def place(self, field: str) -> Place:
+        return Place(self.owner, field)
+
+    def optional(self, value: Any | UnsetType, field: str, reader: Callable[[object, Place], T], default: T) -> T:
+        return default if value is UNSET else reader(value, self.place(field))
+
+    def workload(self) -> Workload:
+        form = self.form
+        namespace = self.optional(form.namespace, "namespace", read_namespace, self.defaults.namespace)
+        user = self.defaults.user if isinstance(form.user, UnsetType) else form.user
+        return Workload(
+            name=f"{namespace}/{read_name(form.name, self.place('name'))}",
+            roles=(self._role(),),
+            queue=self.optional(form.queue, "queue", read_name, self.defaults.queue),
+            user=check_user(user, self.place("user")),
+            kind=form.type,
+            priority=self._integer(form.priority, "priority", TYPE_PRIORITIES[form.type], -MAX_PRIORITY, MAX_PRIORITY),
+            preemptible=form.preemptible,
+            submitted_s=self.defaults.submitted_s,
+            held=form.hold,
+            after=self._after(namespace),
+            time_limit_s=self.optional(form.time, "time", read_duration_s, 0),
+            estimate_s=self.optional(form.estimate, "estimate", read_duration_s, 0),
+            labels=check_labels(form.labels, self.place("labels")),
+        )
+
+    def program(self) -> Program:
+        form = self.form
+        simulated_s = self.optional(form.simulate, "simulate", read_duration_s, 0)
+        if simulated_s and form.command:
+            raise self.place("simulate").error("is for work without a command; remove it, or the command")
+        if form.command and not form.command[0].strip():
+            raise self.place("command").error('begins with an empty word; write ["python", "train.py"]')
+        if form.workdir and not form.workdir.startswith("/"):
+            raise self.place("workdir").error("must be an absolute folder; begin it with /")
+        return Program(
+            command=tuple(form.command),
+            image=form.image,
+            env=check_env(form.env, self.place("env")),
+            workdir=form.workdir,
+            simulated_s=simulated_s,
+            retries=self._integer(form.retries, "retries", 0, 0, MAX_RETRIES),
+        )
+
+    def _role(self) -> Role:
+        form = self.form
+        if form.pods == 0:
+            raise self.place("pods").error("is 0, which asks for no pods; write at least 1")
+        pods = self._integer(form.pods, "pods", 1, 1, MAX_PODS)
+        minimum = self._integer(form.min_pods, "minPods", -1, 1, MAX_PODS)
+        if minimum > pods:
+            raise self.place("minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
+        return Role(self._request(), count=pods, minimum=-1 if minimum == pods else minimum)
+
+    def _request(self) -> Request:
+        form = self.form
+        gpu = self._gpu()
+        return Request(
+            cpu_milli=read_cpu_milli(form.cpu, self.place("cpu")),
+            memory_mib=read_memory_mib(form.memory, self.place("memory")),
+            gpus=gpu.gpus,
+            gpu_milli=gpu.gpu_milli,
+            gpu_mib=gpu.gpu_mib,
+            gpu_models=gpu.gpu_models,
+            node_rules=selector_rules(form.node_selector, self.place("nodeSelector")),
+            tolerations=self._tolerations(),
+        )
+
+    def _gpu(self) -> GpuRequest:
+        form = self.form
+        wish = GpuWish(
+            read_whole_gpus(form.gpus, self.place("gpus"), "gpuFraction"),
+            self.optional(form.gpu_fraction, "gpuFraction", read_fraction_milli, None),
+            self.optional(form.gpu_memory, "gpuMemory", read_gpu_mib, None),
+            None
+            if isinstance(form.gpu_devices, UnsetType)
+            else self._integer(form.gpu_devices, "gpuDevices", 1, 1, MAX_GPUS),
+            tuple(form.gpu_models),
+        )
+        words = GpuWords(self.owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
+        return settle(wish, words, self.warnings)
+
+    def _tolerations(self) -> tuple[Toleration, ...]:
+        if len(self.form.tolerations) > MAX_RULES:
+            raise self.place("tolerations").error(f"has more than {MAX_RULES} entries; use fewer")
+        return tuple(
+            check_toleration(
+                Toleration(item.key, item.operator, item.value, item.effect), self.place(f"tolerations[{index}]")
+            )
+            for index, item in enumerate(self.form.tolerations)
+        )
+
+    def _after(self, namespace: str) -> tuple[str, ...]:
+        if len(self.form.after) > MAX_AFTER:
+            raise self.place("after").error(f"names more than {MAX_AFTER} workloads; use fewer")
+        names = tuple(dict.fromkeys(read_reference(name, self.place("after"), namespace) for name in self.form.after))
+        if f"{namespace}/{self.form.name}" in names:
+            raise self.place("after").error("names the workload itself; remove it")
+        return names
+
+    def _integer(self, value: int | UnsetType, field: str, default: int, least: int, most: int) -> int:
+        return default if isinstance(value, UnsetType) else check_integer(value, self.place(field), least, most)

@@ -1,0 +1,39 @@
+"""What can go wrong, as one tree.
+
+    KaiwoError
+    ├── ConfigError     what a person wrote is wrong: a manifest, a flag, a cluster file, a policy
+    ├── RefusedError    valid, but a queue or the policy says no
+    ├── NotFoundError   the named object does not exist
+    ├── ClusterError    the world outside misbehaves: a store, a process, an API server
+    └── PluginError     a plugin cannot be loaded, or returned nonsense
+
+"No" to a workload is not an exception: that is an Obstacle. The message names the object, the fact and the way out.
+"""
+
+
+class KaiwoError(Exception):
+    """Anything Kaiwo raises on purpose."""
+
+
+class ConfigError(KaiwoError):
+    """What a person wrote is wrong; `field` names the place in their words."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class RefusedError(KaiwoError):
+    """The input is valid, and a queue or the policy refuses it."""
+
+
+class NotFoundError(KaiwoError):
+    """The named object does not exist."""
+
+
+class ClusterError(KaiwoError):
+    """A store, a process or an API server did not do what it must."""
+
+
+class PluginError(KaiwoError):
+    """A plugin cannot be loaded, or returned what its contract forbids."""

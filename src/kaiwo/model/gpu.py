@@ -1,0 +1,65 @@
+"""A GPU, a share of one, and the models we know.
+
+Quantities are integers: a whole GPU is 1000 milli, memory is in MiB, so sums are exact.
+"""
+
+import msgspec
+
+WHOLE_MILLI = 1000
+
+
+class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One schedulable device of a node: a whole GPU or one of its partitions."""
+
+    id: str  # unique on its node: a PCI address, or `gpu-3` on a virtual node
+    model: str
+    memory_mib: int
+    healthy: bool = True
+    reason: str = ""  # why it is not healthy
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one pod holds of one device."""
+
+    gpu: str
+    milli: int
+    mib: int
+
+
+class GpuModel(msgspec.Struct, frozen=True):
+    """What the vendor's data sheet says of one model."""
+
+    name: str
+    vendor: str
+    memory_mib: int
+    resource: str  # the extended resource that Kubernetes users ask for
+
+
+def _amd(name: str, memory_gib: int) -> GpuModel:
+    return GpuModel(name, "amd", memory_gib * 1024, "amd.com/gpu")
+
+
+def _nvidia(name: str, memory_gib: int) -> GpuModel:
+    return GpuModel(name, "nvidia", memory_gib * 1024, "nvidia.com/gpu")
+
+
+GPU_MODELS: dict[str, GpuModel] = {
+    model.name: model
+    for model in (
+        _amd("MI210", 64),
+        _amd("MI250X", 128),
+        _amd("MI300A", 128),
+        _amd("MI300X", 192),
+        _amd("MI308X", 192),
+        _amd("MI325X", 256),
+        _amd("MI350X", 288),
+        _amd("MI355X", 288),
+        _nvidia("A100", 80),
+        _nvidia("H100", 80),
+        _nvidia("H200", 141),
+        _nvidia("B200", 192),
+        _nvidia("L40S", 48),
+    )
+}
+
+GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")

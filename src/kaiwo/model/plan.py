@@ -1,0 +1,87 @@
+"""What one cycle decided, as values. Encoded, equal plans are equal bytes."""
+
+import enum
+
+import msgspec
+
+from kaiwo.model.gpu import Share
+from kaiwo.model.reason import Obstacle
+
+
+class Start(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Run this pod on this node with exactly these devices."""
+
+    workload: str
+    pod: str
+    node: str
+    devices: tuple[Share, ...] = ()
+
+
+class Cause(enum.StrEnum):
+    """Why a running pod is told to go."""
+
+    RECLAIM = "reclaim"
+    PREEMPT = "preempt"
+    DRAIN = "drain"
+    DEADLINE = "deadline"
+    RECOVERY = "recovery"
+
+
+class Eviction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stop this pod. Reclaim and preemption always name the beneficiary that the same plan places."""
+
+    workload: str
+    pod: str
+    cause: Cause
+    beneficiary: str = ""
+    lost_gpu_s: int = 0
+
+
+class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Space kept for a waiting pod, keyed by its place in its workload: a replacement pod has a new identity."""
+
+    workload: str
+    pod: str
+    node: str
+    devices: tuple[Share, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+
+
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A class of equal waiting workloads of one queue, and all that keeps them waiting."""
+
+    queue: str
+    shape: str  # the class's key: a digest of what its workloads ask for
+    obstacles: tuple[Obstacle, ...]
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something the operator should know of this cycle."""
+
+    code: str  # plugin-set-aside | budget-spent
+    subject: str = ""
+    detail: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything one cycle decided."""
+
+    starts: tuple[Start, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+    waits: tuple[Wait, ...] = ()  # only what changed since the last plan
+    unfinished: tuple[tuple[str, str], ...] = ()  # classes (queue, shape) the budget did not reach
+    notes: tuple[Note, ...] = ()
+    steps: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing for the cluster to do."""
+        return not (self.starts or self.evictions or self.nominations)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """The plan's bytes: what determinism is judged by."""
+    return msgspec.msgpack.encode(plan, order="deterministic")

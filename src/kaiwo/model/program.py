@@ -1,0 +1,50 @@
+"""How a workload is run where Kaiwo runs it itself, and what became of it."""
+
+import enum
+
+import msgspec
+
+from kaiwo.model.workload import Workload
+
+
+class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command runs as a real local process; work without one takes simulated time."""
+
+    command: tuple[str, ...] = ()
+    image: str = ""
+    env: dict[str, str] = {}
+    workdir: str = ""  # empty: the run's own folder
+    simulated_s: int = 0  # how long work without a command takes, in the cluster's time; 0: its estimate, or 10 minutes
+    retries: int = 0  # how often it is started again after a failure
+
+
+class State(enum.StrEnum):
+    """Where a workload is in its life."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """It will not run again unless somebody requeues it."""
+        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A workload with its life so far: what a cluster keeps of it."""
+
+    workload: Workload
+    program: Program = Program()
+    state: State = State.WAITING
+    attempt: int = 0  # how many times it has been started
+    started_s: int = 0  # of the last attempt
+    ended_s: int = 0
+    exit_code: int = 0  # of the first pod that failed; a signal's number is negative
+    message: str = ""  # why it ended so, in one sentence
+    version: int = 0  # the store's resource version

@@ -1,0 +1,51 @@
+"""Why a workload waits. The codes are API: never renamed, never reused."""
+
+import enum
+
+import msgspec
+
+
+class Reason(enum.StrEnum):
+    """One kind of obstacle."""
+
+    HELD = "held"
+    DEPENDENCY = "waits-for-workload"
+    DEPENDENCY_FAILED = "dependency-failed"
+    NOT_BEFORE = "not-before"
+    NO_QUEUE = "no-such-queue"
+    QUEUE_NOT_LEAF = "queue-has-children"
+    QUEUE_LIMIT = "queue-limit"
+    QUEUE_QUOTA = "queue-quota"
+    NO_NODES = "no-nodes"
+    NODE_NOT_READY = "node-not-ready"
+    NODE_CORDONED = "node-cordoned"
+    NODE_RULES = "node-rules"
+    NODE_TAINTED = "node-tainted"
+    NODE_AVOIDED = "node-avoided"
+    GPU_MODEL = "no-such-gpu-model"
+    GPU_UNHEALTHY = "gpu-unhealthy"
+    NOT_ENOUGH_GPUS = "not-enough-gpus"  # no node has that many, even when empty
+    NOT_ENOUGH_GPU_MEMORY = "not-enough-gpu-memory"  # no device is that large
+    NOT_ENOUGH_FREE_GPUS = "not-enough-free-gpus"
+    NOT_ENOUGH_FREE_GPU_SHARE = "not-enough-free-gpu-share"
+    NOT_ENOUGH_FREE_GPU_MEMORY = "not-enough-free-gpu-memory"
+    NOT_ENOUGH_CPU = "not-enough-cpu"
+    NOT_ENOUGH_MEMORY = "not-enough-memory"
+    NOT_ENOUGH_PODS = "not-enough-pod-slots"
+    NOT_ENOUGH_EXTENDED = "not-enough-extended-resource"
+    GANG = "gang-does-not-fit"
+    NOMINATED = "space-kept-for-others"
+    RELEASING = "waits-for-release"
+    PLUGIN = "refused-by-plugin"
+    NOT_TRIED = "not-tried-yet"  # the cycle's step budget ran out first
+
+
+class Obstacle(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that keeps a workload waiting, in numbers; `explain` makes the sentence and the remedy."""
+
+    reason: Reason
+    need: int = 0
+    have: int = 0
+    unit: str = ""  # milli-gpu | gpus | mib | milli-cpu | pods | nodes | s
+    subject: str = ""  # the queue, role, node, workload or resource it is about
+    detail: str = ""

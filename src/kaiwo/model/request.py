@@ -1,0 +1,60 @@
+"""What one pod asks for.
+
+Equal requests share one shape: feasibility and scores are worked out once per request, not once per pod.
+"""
+
+import msgspec
+
+from kaiwo.model.gpu import WHOLE_MILLI
+
+
+class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Lets a pod onto nodes with a matching taint. An empty key matches every taint."""
+
+    key: str = ""
+    operator: str = "Equal"  # Equal | Exists
+    value: str = ""
+    effect: str = ""  # empty: every effect
+
+
+class NodeRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One requirement on a node's labels."""
+
+    key: str
+    operator: str = "In"  # In | NotIn | Exists | DoesNotExist | Gt | Lt
+    values: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whole GPUs, a fraction of each of `gpus` devices, or memory on each of `gpus` devices."""
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    gpus: int = 0  # devices
+    gpu_milli: int = WHOLE_MILLI  # of each device; 1000 is exclusive
+    gpu_mib: int = 0  # of each device; above 0 this is a memory request and `gpu_milli` is not used
+    gpu_models: tuple[str, ...] = ()  # any of these; empty: any model
+    extended: tuple[tuple[str, int], ...] = ()
+    node_rules: tuple[NodeRule, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    avoid_nodes: tuple[str, ...] = ()  # nodes on which this work failed to start
+
+    @property
+    def is_whole(self) -> bool:
+        """Asks for whole devices."""
+        return self.gpus > 0 and self.gpu_mib == 0 and self.gpu_milli == WHOLE_MILLI
+
+    @property
+    def is_fraction(self) -> bool:
+        """Asks for a fraction of each device."""
+        return self.gpus > 0 and self.gpu_mib == 0 and self.gpu_milli < WHOLE_MILLI
+
+    @property
+    def is_memory(self) -> bool:
+        """Asks for memory on each device."""
+        return self.gpus > 0 and self.gpu_mib > 0
+
+    @property
+    def charge_milli(self) -> int:
+        """What a queue is charged for one pod. A memory request's milli depends on the device: see `Share`."""
+        return self.gpus * self.gpu_milli if not self.is_memory else 0

@@ -1,0 +1,84 @@
+"""Work that somebody submitted: one or more roles of equal pods, and the pods that exist.
+
+A workload is one decision: its roles' minimums start together or not at all.
+"""
+
+import enum
+
+import msgspec
+
+from kaiwo.model.gpu import Share
+from kaiwo.model.request import Request
+
+
+class Role(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`count` equal pods, of which at least `minimum` run together."""
+
+    request: Request
+    name: str = "main"
+    count: int = 1
+    minimum: int = -1  # -1: all of them
+
+    @property
+    def needed(self) -> int:
+        """The pods without which the workload does not start."""
+        return self.count if self.minimum < 0 else min(self.minimum, self.count)
+
+
+class Workload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the scheduler must know of a piece of work. How it is run is the cluster's business."""
+
+    name: str  # `namespace/name`, unique among the living
+    roles: tuple[Role, ...]
+    queue: str = "default"
+    user: str = ""
+    kind: str = "batch"  # training | batch | inference | notebook
+    priority: int = 0
+    preemptible: bool = True
+    submitted_s: int = 0
+    held: bool = False
+    after: tuple[str, ...] = ()  # workloads that must succeed first and have not yet
+    after_failed: tuple[str, ...] = ()  # workloads that should have succeeded first and never will
+    not_before_s: int = 0  # do not try before: a back-off, or a start time somebody asked for
+    not_before_why: str = ""
+    time_limit_s: int = 0  # 0: none
+    estimate_s: int = 0  # the owner's own guess; 0: none
+    labels: dict[str, str] = {}
+
+    @property
+    def pods(self) -> int:
+        """How many pods it has when complete."""
+        return sum(role.count for role in self.roles)
+
+    @property
+    def is_gang(self) -> bool:
+        """More than one pod must start together."""
+        return sum(role.needed for role in self.roles) > 1
+
+
+class Phase(enum.StrEnum):
+    """Where a pod is between the decision and the end."""
+
+    ASSUMED = "assumed"  # we decided it, the cluster has not confirmed
+    RUNNING = "running"
+    RELEASING = "releasing"  # told to go, still holds its devices
+    DONE = "done"  # succeeded; holds nothing and is not started again
+
+
+class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One pod on one node with what it holds there. Self-contained: its workload may be unknown (foreign pods)."""
+
+    workload: str
+    name: str  # unique in its workload: `role-index`
+    node: str
+    phase: Phase = Phase.RUNNING
+    devices: tuple[Share, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+    since_s: int = 0
+
+
+def pod_name(role: Role, index: int) -> str:
+    """The name of a role's pod: it stays the same when the pod is replaced."""
+    return f"{role.name}-{index}"

@@ -1,0 +1,64 @@
+"""Scores that come with Kaiwo: fill what is begun, keep whole GPUs and GPU nodes free for those who need them."""
+
+import numpy as np
+
+from kaiwo.gpus.fit import eligible, fits_beside_others
+from kaiwo.model.request import Request
+from kaiwo.plugins.contract import TOP_SCORE, View
+from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.snapshot.nodes import CPU, GPU_LEFT
+
+
+def _used_part(view: View, want: Request, nodes: Rows) -> IntArray:
+    """How full each node is, 0..1000, in what the request is about: GPUs, else CPU."""
+    free, _ = view.of(nodes)
+    left, size = (free[:, GPU_LEFT], view.nodes.gpu_total) if want.gpus else (free[:, CPU], view.nodes.cpu_size)
+    return TOP_SCORE - TOP_SCORE * np.maximum(left, 0) // np.maximum(size[nodes], 1)
+
+
+class Pack:
+    """Fill the fullest node that still fits, so that large work finds empty nodes."""
+
+    name, version, weight, placement = "pack", "1", 10, "pack"
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """Most used first."""
+        return _used_part(view, want, nodes)
+
+
+class Spread:
+    """Use the emptiest node, when the policy's placement is `spread`."""
+
+    name, version, weight, placement = "spread", "1", 10, "spread"
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """Least used first."""
+        return TOP_SCORE - _used_part(view, want, nodes)
+
+
+class FillSharedGpus:
+    """Put a share on a device that is shared already, so that whole GPUs stay whole."""
+
+    name, version, weight, placement = "fill-shared-gpus", "1", 20, "pack"
+
+    def applies(self, want: Request) -> bool:
+        """Whole GPUs and work without GPUs are not its business."""
+        return want.gpus > 0 and not want.is_whole
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """All or nothing per node: is there a begun device that fits."""
+        return TOP_SCORE * fits_beside_others(view, want, nodes).astype(np.int64)
+
+
+class SpareGpuNodes:
+    """Put work without GPUs on nodes without GPUs."""
+
+    name, version, weight, placement = "spare-gpu-nodes", "1", 20, "pack"
+
+    def applies(self, want: Request) -> bool:
+        """Work with GPUs is not its business."""
+        return want.gpus == 0
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """A node without GPUs before one with some."""
+        return TOP_SCORE * (~eligible(view, want, nodes).any(axis=1)).astype(np.int64)

@@ -1,0 +1,73 @@
+"""What a plugin may be. Arrays in, arrays out: called for all nodes once per shape, then for the touched ones.
+
+A plugin is any object with a `name`, a `version` and at least one of the methods below; it may serve several points.
+`view` is read-only and includes this cycle's placements. A plugin is pure: no clock, no I/O, no randomness, no state.
+"""
+
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from kaiwo.model.reason import Reason
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.working import Working
+
+View: TypeAlias = Working
+
+TOP_SCORE = 1000
+
+
+@runtime_checkable
+class Plugin(Protocol):
+    """What every plugin has."""
+
+    name: str
+    version: str
+
+
+@runtime_checkable
+class Filter(Plugin, Protocol):
+    """Keeps nodes out. Capacity itself is law and not a plugin: a filter can only say no."""
+
+    reason: Reason
+    is_static: bool  # depends on the nodes' definitions only, not on what is free
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """One boolean a node: may the pod go there."""
+
+
+@runtime_checkable
+class Score(Plugin, Protocol):
+    """Prefers nodes. One with `applies(want) -> bool` is asked about those requests only."""
+
+    weight: int
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """One integer a node, 0..1000, the higher the better."""
+
+
+@runtime_checkable
+class QueueOrder(Plugin, Protocol):
+    """Says which queue is served next."""
+
+    def queue_order(self, view: View, queues: Rows) -> IntArray:
+        """One integer a queue, the lowest first. The first plugin's word counts most."""
+
+
+@runtime_checkable
+class WorkloadOrder(Plugin, Protocol):
+    """Says where a workload stands in its queue. Asked once, when the workload arrives or changes."""
+
+    def workload_order(self, workload: Workload) -> tuple[int, ...]:
+        """The lowest first; equal keys fall to names."""
+
+
+@runtime_checkable
+class Allocation(Plugin, Protocol):
+    """Says which devices of a node a pod takes. One is chosen by name: `Policy.gpu_strategy`.
+
+    One with `fills = True` stays on the device it chose while equal pods fit there, and is asked once for all of them.
+    """
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """One integer an eligible device, the lowest first; equal ones fall to the device's position."""

@@ -1,0 +1,11 @@
+"""JSON lines on standard error: events with fields, never sentences glued together."""
+
+import datetime
+import json
+import sys
+
+
+def emit(event: str, level: str = "info", **fields: object) -> None:
+    """Log one event."""
+    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    sys.stderr.write(json.dumps({"at": at, "level": level, "event": event, **fields}, default=str) + "\n")

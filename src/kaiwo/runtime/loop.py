@@ -1,0 +1,187 @@
+"""The loop that joins a cluster to `decide`: events in, one plan a cycle, the plan out, and a journal of it all.
+
+In:    a Cluster.   Out: plans applied to it, and the live picture for whoever asks.
+Never: runs `decide` on the event loop. The picture is patched on the event loop only, in small slices, so leases,
+probes and streams stay alive; while `decide` or a question reads it in a thread, it stands still.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+import kaiwo
+from kaiwo.decide import decide
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.history.entry import Base, Cycle, Setting
+from kaiwo.history.journal import Journal
+from kaiwo.model.event import Event
+from kaiwo.model.plan import Note, Plan
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.budget import StepBudget
+from kaiwo.runtime.log import emit
+from kaiwo.runtime.state import pack_state
+from kaiwo.snapshot.picture import Picture
+
+T = TypeVar("T")
+
+SLICE = 200  # events patched before the event loop gets a turn: about 2 ms
+GATHER_S = 0.005  # events that come within this time share a cycle
+LOOK_AGAIN_S = 0.25  # how often a back-off's end is looked for
+AFTER_FAILURE_S = 1.0
+
+
+class CycleSummary(msgspec.Struct, frozen=True):
+    """The last cycle in numbers."""
+
+    number: int
+    at_s: int
+    starts: int
+    evictions: int
+    waits: int
+    steps: int
+    took_us: int
+    notes: tuple[Note, ...]
+
+
+class Loop:
+    """One cluster's scheduler."""
+
+    def __init__(
+        self, cluster: Any, journal: Journal, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
+    ) -> None:
+        self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
+        self.picture = Picture(plugins.workload_order)
+        self.last_cycle: CycleSummary | None = None
+        self.ready = False
+        self.revision = 0
+        self.failures = 0  # cycles that raised; the log has each
+        self._inbox: list[Sequence[Event]] = []
+        self._wake = asyncio.Event()
+        self._still = asyncio.Lock()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._scheduler = ThreadPoolExecutor(1, "kaiwo-decide")
+        self._askers = ThreadPoolExecutor(2, "kaiwo-ask")
+        self._budget = StepBudget(policy.steps)
+
+    async def run(self) -> None:
+        """Until cancelled, or the cluster's events end."""
+        reader = asyncio.create_task(self._read())
+        try:
+            while not (reader.done() and not self._inbox):
+                await self._wait_for_news()
+                await self._take_in()
+                await self._cycle_at_the_edge()
+            reader.result()
+        finally:
+            reader.cancel()
+            self._scheduler.shutdown(wait=True)
+            self._askers.shutdown(wait=False, cancel_futures=True)
+            self.journal.close()
+
+    async def changed(self, after: int) -> int:
+        """Wait until the revision is above `after`."""
+        while self.revision <= after:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        return self.revision
+
+    async def ask(self, question: Callable[[Picture], T]) -> T:
+        """Run a question in a thread while the picture stands still."""
+        async with self._still:
+            return await asyncio.get_running_loop().run_in_executor(self._askers, question, self.picture)
+
+    async def _read(self) -> None:
+        try:
+            async for batch in self.cluster.events():
+                self._inbox.append(batch)
+                self._wake.set()
+        finally:
+            self._wake.set()
+
+    async def _wait_for_news(self) -> None:
+        """Until events came, a back-off may be over, or a search is unfinished."""
+        backlog = self.picture.backlog
+        if not (backlog.open or backlog.all_open) or not self.ready:
+            timeout = LOOK_AGAIN_S if backlog.next_due_s is not None else None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), timeout)
+        await asyncio.sleep(GATHER_S)
+        self._wake.clear()
+
+    async def _take_in(self) -> None:
+        batches, self._inbox = self._inbox, []
+        for batch in batches:
+            await self._patch(batch)
+            await self._in_scheduler(self.journal.batch, batch)
+            self.ready = True  # the first batch is the whole state: nothing is decided before it
+
+    async def _patch(self, events: Sequence[Event]) -> None:
+        async with self._still:
+            for start in range(0, len(events), SLICE):
+                self.picture.patch(events[start : start + SLICE])
+                await asyncio.sleep(0)
+        self._tell()
+
+    async def _cycle_at_the_edge(self) -> None:
+        try:
+            await self._cycle()
+        except Exception as error:  # a failed cycle must not end the product: it is counted, told, and tried again
+            self.failures += 1
+            emit("cycle-failed", level="error", error=f"{type(error).__name__}: {error}", failures=self.failures)
+            await asyncio.sleep(AFTER_FAILURE_S)
+
+    async def _cycle(self) -> None:
+        if not self.ready:
+            return
+        now_s = self.cluster.now_s()
+        async with self._still:
+            snapshot = self.picture.snapshot(now_s)
+            is_idle = not (self.picture.backlog.open or (self.picture.backlog.all_open and self.picture.backlog.by_key))
+        if is_idle:
+            return
+
+        def work() -> tuple[Plan, Sequence[Event], int]:
+            if self.journal.wants_base:
+                self.journal.base(Base(self.picture.events(), pack_state(self.picture)))
+            policy = self._budget.apply(self.policy)
+            began = time.perf_counter_ns()
+            plan = decide(snapshot, policy, self.plugins)
+            took_us = (time.perf_counter_ns() - began) // 1000
+            self._budget.learn(plan.steps, took_us)
+            self._keep(plan, policy, now_s, took_us)
+            return plan, self.picture.assume(plan, now_s), took_us
+
+        plan, assumed, took_us = await self._in_scheduler(work)
+        async with self._still:
+            self.picture.absorb(plan)
+        await self._patch(assumed)
+        self.last_cycle = CycleSummary(
+            self.journal.next_number - 1, now_s, len(plan.starts), len(plan.evictions), len(plan.waits),
+            plan.steps, took_us, plan.notes,
+        )  # fmt: skip
+        self._tell()
+        if not plan.is_empty:
+            await self.cluster.apply(plan)
+
+    def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> None:
+        setting = Setting(kaiwo.__version__, policy, self.plugins.versions)
+        wall_ms = time.time_ns() // 1_000_000
+        number = self.journal.next_number
+        self.journal.cycle(Cycle.of(plan, setting, number=number, now_s=now_s, wall_ms=wall_ms, took_us=took_us))
+
+    async def _in_scheduler(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._scheduler, work, *arguments)
+
+    def _tell(self) -> None:
+        self.revision += 1
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

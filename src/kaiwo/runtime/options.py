@@ -1,0 +1,34 @@
+"""How `kaiwo up` was asked to start, and where Kaiwo keeps its files.
+
+In:    flags and the environment, read once.   Out: one frozen value.
+Never: imports anything heavy; the CLI reads this at every start.
+"""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 7600
+
+
+class UpOptions(msgspec.Struct, frozen=True):
+    """What the person who started Kaiwo asked for."""
+
+    home: str
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT  # 0: any free one
+    demo: bool = False
+    speed: float = 1.0  # virtual seconds in a second
+    nodes: int = 0  # virtual nodes; 0: not said
+    gpu_model: str = ""  # empty: not said
+    cluster_file: str = ""  # empty: none
+
+
+def find_home(environ: Mapping[str, str]) -> str:
+    """The folder with the state, the token and server.json: KAIWO_HOME, or the user's data directory."""
+    if home := environ.get("KAIWO_HOME"):
+        return os.path.abspath(os.path.expanduser(home))
+    data = environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(data, "kaiwo")

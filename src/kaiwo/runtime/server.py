@@ -1,0 +1,160 @@
+"""Serve an application on this machine, and say where: KAIWO_HOME/server.json.
+
+In:    an ASGI application, a host and a port.   Out: a running server and its address.
+Never: takes over the process's signals, or leaves server.json behind on a clean end.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from kaiwo.model.errors import ClusterError, ConfigError
+
+SERVER_FILE = "server.json"
+GOODBYE_S = 1  # uvicorn counts whole seconds; streams end by themselves before
+
+
+class ServerFile(msgspec.Struct, frozen=True):
+    """What the CLI reads to find us."""
+
+    url: str
+    pid: int
+
+
+class _Quiet(uvicorn.Server):
+    """The process that serves has its own way to end: no signal is taken over."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """A server that answers. `stop` it, or wait until it ended by itself."""
+
+    def __init__(self, server: uvicorn.Server, task: "asyncio.Task[None]", on_stop: Callable[[], None]) -> None:
+        self._server = server
+        self._task = task
+        self._on_stop = on_stop
+        self._file: Path | None = None
+
+    def announce(self, home: str, url: str) -> None:
+        """Write server.json, whole or not at all."""
+        path = Path(home) / SERVER_FILE
+        temporary = path.with_name(f".{SERVER_FILE}.{os.getpid()}")
+        try:
+            temporary.write_bytes(msgspec.json.encode(ServerFile(url, os.getpid())))
+            os.replace(temporary, path)
+        except OSError as error:
+            raise ClusterError(
+                f"{path} cannot be written ({error.strerror}); make room, or name another KAIWO_HOME"
+            ) from error
+        self._file = path
+
+    async def stop(self) -> None:
+        """Let open answers end, at most two seconds; then it is over."""
+        self._forget()
+        self._on_stop()
+        self._server.should_exit = True
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def wait(self) -> None:
+        """Until it ends, for whatever reason."""
+        await asyncio.shield(self._task)
+
+    def _forget(self) -> None:
+        """Remove server.json if it is still ours."""
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            if msgspec.json.decode(self._file.read_bytes(), type=ServerFile).pid == os.getpid():
+                self._file.unlink()
+        self._file = None
+
+
+async def serve(
+    app: Any, host: str, port: int, home: str = "", on_stop: Callable[[], None] = lambda: None
+) -> tuple[Server, str]:
+    """Begin to answer. `on_stop` is called first when it ends: let streams go there."""
+    listener = _listen(host, port)
+    url = f"http://{_shown(host)}:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="none",
+        lifespan="on",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=GOODBYE_S,
+        limit_concurrency=1000,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    inner = _Quiet(config)
+    task = asyncio.create_task(inner.serve(sockets=[listener]), name="kaiwo-http")
+    while not inner.started:
+        if task.done():
+            listener.close()
+            task.result()
+            raise ClusterError("the HTTP server did not start; see the log")
+        await asyncio.sleep(0.005)
+    server = Server(inner, task, on_stop)
+    try:
+        if home:
+            server.announce(home, url)
+    except BaseException:
+        await server.stop()
+        raise
+    return server, url
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ConfigError(
+            f"there is no address for the host '{host}' ({error}); try --host 127.0.0.1", "--host"
+        ) from None
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(512)
+        listener.setblocking(False)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise ClusterError(_why_not(host, port, error)) from error
+    return listener
+
+
+def _why_not(host: str, port: int, error: Exception) -> str:
+    code = getattr(error, "errno", None)
+    if code == errno.EADDRINUSE:
+        return f"port {port} on {host} is taken by another program; choose another with --port, or any with --port 0"
+    if code == errno.EACCES:
+        return f"port {port} may not be used by you; choose one above 1023 with --port"
+    if code == errno.EADDRNOTAVAIL:
+        return f"this machine has no address {host}; try --host 127.0.0.1"
+    return f"cannot listen on {host} port {port} ({error}); choose another with --port"
+
+
+def _shown(host: str) -> str:
+    """The host for an address that a browser can open."""
+    if host in ("", "0.0.0.0"):
+        return "127.0.0.1"
+    if host == "::":
+        return "[::1]"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,117 @@
+"""The nodes as arrays: what is free on each, and on each of its devices.
+
+In:    nodes, and what is held on them.   Out: one row a node, sorted by name, so that ties fall to names.
+Never: keeps a row that the events do not explain; free = capacity - held, always.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination
+from kaiwo.model.workload import Pod
+from kaiwo.snapshot.arrays import BoolArray, IntArray
+
+Held = Pod | Nomination
+
+CPU, MEMORY, PODS, GPU_LEFT, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
+MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
+
+
+class NodeTable:
+    """One row a node, one column a device; a missing device is an unusable column of size 0."""
+
+    def __init__(self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None) -> None:  # noqa: B006
+        self.names: list[str] = sorted(nodes)
+        self.nodes: list[Node] = [nodes[name] for name in self.names]
+        self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+        self.models: list[str] = [] if models is None else models
+        self.extended_names: list[str] = sorted({key for node in self.nodes for key in node.extended})
+        self.column: list[dict[str, int]] = [{} for _ in self.nodes]  # device id -> column
+        rows, width = len(self.names), max((len(node.gpus) for node in self.nodes), default=0)
+        self.cpu_size: IntArray = np.zeros(rows, np.int64)
+        self.memory_size: IntArray = np.zeros(rows, np.int64)
+        self.gpu_total: IntArray = np.zeros(rows, np.int64)  # milli of all working devices
+        # Free amounts lie side by side, so that a repair gathers a node's row once (a fifth of the cost of ten arrays).
+        self.free: IntArray = np.zeros((rows, EXTENDED + len(self.extended_names)), np.int64)
+        self.gpus: IntArray = np.zeros((rows, 4, width), np.int64)
+        self.gpu_model: IntArray = np.full((rows, width), -1, np.int64)
+        self.open: BoolArray = np.zeros(rows, np.bool_)
+        self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
+        self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
+
+    @property
+    def width(self) -> int:
+        """Devices of the largest node."""
+        return self.gpus.shape[2]
+
+    def holds(self, node: Node) -> bool:
+        """The table has room for this definition of the node: otherwise it must be built anew."""
+        fits = len(node.gpus) <= self.width and all(key in self.extended_names for key in node.extended)
+        return node.name in self.row and fits
+
+    def define(self, node: Node, held: Iterable[Held], version: int) -> None:
+        """Write the node's row from its definition and what is held on it."""
+        row = self.row[node.name]
+        self.nodes[row] = node
+        self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
+        self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
+        self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
+        self.open[row] = node.ready and not node.cordoned
+        self.column[row] = {gpu.id: column for column, gpu in enumerate(node.gpus)}
+        count = len(node.gpus)
+        self.gpus[row], self.gpu_model[row] = 0, -1
+        if count:
+            sizes = [gpu.memory_mib for gpu in node.gpus]
+            usable = [gpu.healthy for gpu in node.gpus]
+            self.gpus[row, :, :count] = [WHOLE_MILLI] * count, sizes, sizes, usable
+            self.gpu_model[row, :count] = [self._model(gpu.model) for gpu in node.gpus]
+        self.gpu_total[row] = WHOLE_MILLI * int(self.gpus[row, USABLE].sum())
+        self.redefined[row] = version
+        for each in held:
+            self.add(each, -1, version)
+        self._sum_gpus(row, version)
+
+    def add(self, held: Held, sign: int, version: int) -> None:
+        """Give back (+1) or take (-1) what a pod or a nomination holds on its node."""
+        row = self.row.get(held.node)
+        if row is None:
+            return
+        free = self.free[row]
+        free[CPU] += sign * held.cpu_milli
+        free[MEMORY] += sign * held.memory_mib
+        free[PODS] += sign
+        for name, amount in held.extended:
+            if name in self.extended_names:
+                free[EXTENDED + self.extended_names.index(name)] += sign * amount
+        columns = self.column[row]
+        for share in held.devices:
+            column = columns.get(share.gpu)
+            if column is not None:  # a device that vanished under its tenant frees nothing
+                self.gpus[row, MILLI, column] += sign * share.milli
+                self.gpus[row, MIB, column] += sign * share.mib
+        self._sum_gpus(row, version)
+
+    def _sum_gpus(self, row: int, version: int) -> None:
+        self.free[row, GPU_LEFT] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
+        self.changed[row] = version
+
+    def totals(self) -> IntArray:
+        """Milli-GPU, milli-CPU and MiB of the whole cluster, broken devices left out."""
+        return np.array([int(self.gpu_total.sum()), int(self.cpu_size.sum()), int(self.memory_size.sum())], np.int64)
+
+    def copy(self) -> "NodeTable":
+        """An independent table, for a trial on a copy."""
+        other = object.__new__(NodeTable)
+        other.__dict__.update(self.__dict__)
+        for name in ("free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "open", "redefined"):
+            setattr(other, name, getattr(self, name).copy())
+        other.nodes, other.column = list(self.nodes), list(self.column)
+        return other
+
+    def _model(self, name: str) -> int:
+        if name not in self.models:
+            self.models.append(name)
+        return self.models.index(name)

@@ -1,0 +1,349 @@
+"""The live picture of a cluster: every event patches it in the size of what changed.
+
+In:    events, in any order between objects.   Out: a Snapshot for one cycle.
+Never: reads a clock. The same objects give the same picture, whatever the order in which they arrived.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kaiwo.model.event import (
+    Event,
+    NodeChanged,
+    NodeGone,
+    NominationChanged,
+    NominationGone,
+    PodChanged,
+    PodGone,
+    QueueChanged,
+    QueueGone,
+    WorkloadChanged,
+    WorkloadGone,
+)
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination, Plan
+from kaiwo.model.queue import Queue
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.workload import Phase, Pod, Workload, pod_name
+from kaiwo.snapshot.backlog import Backlog, Needs, OrderKey
+from kaiwo.snapshot.nodes import Held, NodeTable
+from kaiwo.snapshot.queues import Charge, QueueTable
+from kaiwo.snapshot.snapshot import Snapshot
+
+
+def by_priority_then_age(workload: Workload) -> tuple[int, ...]:
+    """The plainest order: used where no registry gives one."""
+    return (-workload.priority, workload.submitted_s)
+
+
+class Picture:
+    """What the events said so far. One writer; a Snapshot is good until the next patch."""
+
+    def __init__(self, order: OrderKey = by_priority_then_age) -> None:
+        self.version = 0
+        self.node_objects: dict[str, Node] = {}
+        self.queue_objects: dict[str, Queue] = {}
+        self.workloads: dict[str, Workload] = {}
+        self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
+        self.held_on: dict[str, dict[tuple[str, str, str], Held]] = {}  # by node: pods and nominations
+        self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
+        self.used: dict[str, Charge] = {}  # by leaf queue
+        self.backlog = Backlog(order)
+        self.nodes = NodeTable()
+        self.queues = QueueTable()
+        self.memo: dict[Any, dict[Any, Any]] = {}  # what decide worked out per shape; derived, never part of the state
+        self._nodes_stale = self._queues_stale = False
+
+    def patch(self, events: Iterable[Event]) -> None:
+        """Apply events."""
+        for event in events:
+            self.version += 1
+            _PATCHES[type(event)](self, event)
+
+    def snapshot(self, now_s: int) -> Snapshot:
+        """The frozen picture for one cycle. Patching afterwards makes it stale, and decide refuses a stale one."""
+        for name in self.backlog.due(now_s):
+            if name in self.backlog.gate and self.workloads[name].not_before_s <= now_s:
+                self._stand(name, now_s)
+        self.tidy()
+        return Snapshot(self, now_s)
+
+    def absorb(self, plan: Plan) -> None:
+        """Keep what the cycle learned: which classes are stuck, and why."""
+        self.version += 1
+        for wait in plan.waits:
+            found = self.backlog.by_key.get((wait.queue, wait.shape))
+            if found is not None:
+                found.obstacles = wait.obstacles
+        self.backlog.settle(plan.unfinished)
+
+    def assume(self, plan: Plan, now_s: int) -> tuple[Event, ...]:
+        """The events that say what the plan began, so that the next cycle does not decide it again."""
+        events: list[Event] = []
+        for start in plan.starts:
+            workload = self.workloads[start.workload]
+            role = next(r for r in workload.roles if start.pod.startswith(f"{r.name}-") and start.pod[len(r.name) + 1 :].isdigit())
+            ask = role.request
+            pod = Pod(
+                start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
+                ask.cpu_milli, ask.memory_mib, ask.extended, now_s,
+            )  # fmt: skip
+            events.append(PodChanged(pod))
+            if start.pod in self.nominations.get(start.workload, {}):
+                events.append(NominationGone(start.workload, start.pod))
+        for eviction in plan.evictions:
+            leaving = self.pods.get(eviction.workload, {}).get(eviction.pod)
+            if leaving is not None:
+                events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
+        events.extend(NominationChanged(nomination) for nomination in plan.nominations)
+        return tuple(events)
+
+    def events(self) -> tuple[Event, ...]:
+        """The whole state as events: what a journal's base holds."""
+        return (
+            *(QueueChanged(self.queue_objects[name]) for name in sorted(self.queue_objects)),
+            *(NodeChanged(self.node_objects[name]) for name in sorted(self.node_objects)),
+            *(WorkloadChanged(self.workloads[name]) for name in sorted(self.workloads)),
+            *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
+            *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
+        )
+
+    def fork(self) -> "Picture":
+        """An independent picture, to ask what would happen if."""
+        self.tidy()
+        other = object.__new__(Picture)
+        other.__dict__.update(self.__dict__)
+        for name in ("node_objects", "queue_objects", "workloads", "used"):
+            setattr(other, name, dict(getattr(self, name)))
+        for name in ("pods", "held_on", "nominations"):
+            setattr(other, name, {key: dict(value) for key, value in getattr(self, name).items()})
+        other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
+        other.memo = {key: dict(value) for key, value in self.memo.items()}
+        return other
+
+    # nodes
+
+    def _node_changed(self, event: NodeChanged) -> None:
+        node = event.node
+        self.node_objects[node.name] = node
+        self._freed()
+        if self._nodes_stale or not self.nodes.holds(node):
+            self._nodes_stale = True
+            return
+        self.nodes.define(node, self.held_on.get(node.name, {}).values(), self.version)
+
+    def _node_gone(self, event: NodeGone) -> None:
+        if self.node_objects.pop(event.name, None) is not None:
+            self._nodes_stale = True
+            self._freed()  # not freed, but obstacles name nodes: let every class be tried and told anew
+
+    def tidy(self) -> None:
+        """Build the tables anew when the set of nodes or queues changed."""
+        if self._nodes_stale:
+            self.nodes = NodeTable(self.node_objects, self.nodes.models)
+            for name, node in self.node_objects.items():
+                self.nodes.define(node, self.held_on.get(name, {}).values(), self.version)
+            self.memo.clear()
+            self._nodes_stale = False
+        if self._queues_stale:
+            self.queues = QueueTable(self.queue_objects, self.used)
+            self._queues_stale = False
+
+    # queues
+
+    def _queue_changed(self, event: QueueChanged) -> None:
+        self.queue_objects[event.queue.name] = event.queue
+        self._queues_stale = True
+        self._freed()
+
+    def _queue_gone(self, event: QueueGone) -> None:
+        if self.queue_objects.pop(event.name, None) is not None:
+            self._queues_stale = True
+            self._freed()
+
+    def _charge(self, workload: Workload, pod: Pod, sign: int) -> None:
+        """Queues pay for what is assumed or running; an evicted pod is off the books while it leaves."""
+        if pod.phase not in (Phase.ASSUMED, Phase.RUNNING):
+            return
+        charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
+        before = self.used.get(workload.queue, (0, 0, 0))
+        self.used[workload.queue] = (
+            before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2],
+        )  # fmt: skip
+        if not self._queues_stale:
+            self.queues.add(workload.queue, charge, sign)
+
+    # workloads
+
+    def _workload_changed(self, event: WorkloadChanged) -> None:
+        workload = event.workload
+        before = self.workloads.get(workload.name)
+        pods = self.pods.get(workload.name, {}).values()
+        if before is None or before.queue != workload.queue:
+            for pod in pods:
+                if before is not None:
+                    self._charge(before, pod, -1)
+                    self._freed()
+                self._charge(workload, pod, +1)
+        self.workloads[workload.name] = workload
+        self._stand(workload.name)
+
+    def _workload_gone(self, event: WorkloadGone) -> None:
+        workload = self.workloads.pop(event.name, None)
+        if workload is None:
+            return
+        self.backlog.leave(event.name)
+        for pod in self.pods.get(event.name, {}).values():
+            self._charge(workload, pod, -1)
+            self._freed()
+
+    def _stand(self, name: str, now_s: int = 0) -> None:
+        """Put a workload where it belongs: in a line, at the gate, or nowhere when it wants nothing."""
+        self.backlog.leave(name)
+        workload = self.workloads.get(name)
+        if workload is None:
+            return
+        needs = self.needs_of(workload)
+        if not needs:
+            return
+        obstacles = self._gate(workload, now_s)
+        if obstacles:
+            self.backlog.wait_at_gate(workload, obstacles)
+        else:
+            self.backlog.join(workload, needs, name in self.nominations)
+
+    def needs_of(self, workload: Workload) -> Needs:
+        """Per role: what is missing, and how much of that is needed to start."""
+        pods = self.pods.get(workload.name)
+        needs = []
+        for role in workload.roles:
+            present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
+            missing = role.count - present
+            if missing:
+                needs.append((self.backlog.shape(role.request), missing, max(0, role.needed - present)))
+        return tuple(needs)
+
+    def _gate(self, workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
+        """What keeps a workload from being tried at all."""
+        found: list[Obstacle] = []
+        if workload.held:
+            found.append(Obstacle(Reason.HELD))
+        found.extend(Obstacle(Reason.DEPENDENCY, 1, 0, "workloads", name) for name in workload.after)
+        found.extend(Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed)
+        if workload.not_before_s > now_s:
+            found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", detail=workload.not_before_why))
+        leaving = sum(1 for pod in self.pods.get(workload.name, {}).values() if pod.phase is Phase.RELEASING)
+        if leaving:
+            found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
+        return tuple(found)
+
+    # pods and nominations
+
+    def _pod_changed(self, event: PodChanged) -> None:
+        pod = event.pod
+        pods = self.pods.setdefault(pod.workload, {})
+        before = pods.get(pod.name)
+        pods[pod.name] = pod
+        if before is not None and before.node == pod.node and before.devices == pod.devices and _same_hold(before, pod):
+            self.held_on[pod.node][("pod", pod.workload, pod.name)] = pod
+        else:
+            self._let_go("pod", before)
+            self._hold("pod", pod, pod.phase is not Phase.DONE)
+        workload = self.workloads.get(pod.workload)
+        if workload is not None:
+            if before is None or before.phase is not pod.phase or before.devices != pod.devices:
+                if before is not None:
+                    self._charge(workload, before, -1)
+                    if pod.phase in (Phase.RELEASING, Phase.DONE):
+                        self._freed()
+                self._charge(workload, pod, +1)
+            if before is None or pod.phase is Phase.RELEASING:
+                self._stand(pod.workload)
+
+    def _pod_gone(self, event: PodGone) -> None:
+        pods = self.pods.get(event.workload, {})
+        pod = pods.pop(event.name, None)
+        if pod is None:
+            return
+        if not pods:
+            del self.pods[event.workload]
+        self._let_go("pod", pod)
+        self._freed()
+        workload = self.workloads.get(event.workload)
+        if workload is not None:
+            self._charge(workload, pod, -1)
+            self._stand(event.workload)
+
+    def _nomination_changed(self, event: NominationChanged) -> None:
+        kept = self.nominations.setdefault(event.nomination.workload, {})
+        self._let_go("nomination", kept.get(event.nomination.pod))
+        kept[event.nomination.pod] = event.nomination
+        self._hold("nomination", event.nomination, True)
+        self._stand(event.nomination.workload)
+
+    def _nomination_gone(self, event: NominationGone) -> None:
+        kept = self.nominations.get(event.workload, {})
+        nomination = kept.pop(event.pod, None)
+        if nomination is None:
+            return
+        if not kept:
+            del self.nominations[event.workload]
+        self._let_go("nomination", nomination)
+        self._stand(event.workload)
+        self._freed()
+
+    def _hold(self, kind: str, held: Held, holds: bool) -> None:
+        if not holds:
+            return
+        self.held_on.setdefault(held.node, {})[(kind, held.workload, _place(held))] = held
+        if not self._nodes_stale:
+            self.nodes.add(held, -1, self.version)
+
+    def _let_go(self, kind: str, held: Held | None) -> None:
+        if held is None:
+            return
+        on_node = self.held_on.get(held.node, {})
+        if on_node.pop((kind, held.workload, _place(held)), None) is None:
+            return  # a finished pod held nothing
+        if not on_node:
+            del self.held_on[held.node]
+        if not self._nodes_stale:
+            self.nodes.add(held, +1, self.version)
+
+    def _freed(self) -> None:
+        """Something became possible that was not: every class deserves a try."""
+        self.backlog.all_open = True
+
+
+def _place(held: Held) -> str:
+    return held.name if isinstance(held, Pod) else held.pod
+
+
+def _same_hold(before: Pod, after: Pod) -> bool:
+    """Both hold, and hold the same of the node."""
+    return (
+        before.phase is not Phase.DONE
+        and after.phase is not Phase.DONE
+        and (before.cpu_milli, before.memory_mib, before.extended)
+        == (after.cpu_milli, after.memory_mib, after.extended)
+    )
+
+
+def _with_phase(pod: Pod, phase: Phase) -> Pod:
+    return Pod(
+        pod.workload, pod.name, pod.node, phase, pod.devices, pod.cpu_milli, pod.memory_mib, pod.extended, pod.since_s
+    )
+
+
+_PATCHES: dict[type, Callable[[Picture, Any], None]] = {
+    NodeChanged: Picture._node_changed,
+    NodeGone: Picture._node_gone,
+    QueueChanged: Picture._queue_changed,
+    QueueGone: Picture._queue_gone,
+    WorkloadChanged: Picture._workload_changed,
+    WorkloadGone: Picture._workload_gone,
+    PodChanged: Picture._pod_changed,
+    PodGone: Picture._pod_gone,
+    NominationChanged: Picture._nomination_changed,
+    NominationGone: Picture._nomination_gone,
+}

@@ -1,0 +1,103 @@
+"""A running Kaiwo for the tests of the API: a real cluster, the real loop, a real server on a free port."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from kaiwo.api.app import context_of, make_app
+from kaiwo.api.context import Context
+from kaiwo.api.settings import Settings
+from kaiwo.clusters.local import LocalCluster
+from kaiwo.history import Journal
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.runtime.loop import Loop
+from kaiwo.runtime.server import Server, serve
+
+T = TypeVar("T")
+PATIENCE_S = 20.0
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine to its end."""
+    return asyncio.run(asyncio.wait_for(work, 90))
+
+
+async def until(condition: Callable[[], object], what: str = "it") -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited too long for {what}"
+        await asyncio.sleep(0.01)
+
+
+def node(name: str, gpus: int = 8, **fields: Any) -> Node:
+    """A node of MI300X devices."""
+    devices = tuple(Gpu(f"gpu-{index}", "MI300X", 196_608) for index in range(gpus))
+    return Node(name, cpu_milli=96_000, memory_mib=1_500_000, gpus=devices, **fields)
+
+
+class World:
+    """What a test touches."""
+
+    def __init__(self, loop: Loop, server: Server, url: str, context: Context) -> None:
+        self.loop, self.server, self.url, self.context = loop, server, url, context
+        self.cluster = loop.cluster
+        self.client = httpx.AsyncClient(base_url=url, timeout=20)
+        self.bearer = {"Authorization": f"Bearer {context.access.token}"}
+
+    async def get(self, path: str, **query: Any) -> httpx.Response:
+        return await self.client.get(f"/api/v1{path}", params=query)
+
+    async def post(self, path: str, body: Any = None, **query: Any) -> httpx.Response:
+        """A write with the token; text goes as YAML."""
+        if isinstance(body, str):
+            sent: dict[str, Any] = {"content": body, "headers": {**self.bearer, "Content-Type": "application/yaml"}}
+        else:
+            sent = {"json": body, "headers": self.bearer} if body is not None else {"headers": self.bearer}
+        return await self.client.post(f"/api/v1{path}", params=query, **sent)
+
+    async def delete(self, path: str) -> httpx.Response:
+        return await self.client.delete(f"/api/v1{path}", headers=self.bearer)
+
+    async def submit(self, name: str, **fields: Any) -> None:
+        answer = await self.post("/workloads", {"name": name, **fields})
+        assert answer.status_code == 201, answer.text
+
+    async def state_of(self, name: str) -> str:
+        return (await self.get(f"/workloads/default/{name}")).json()["summary"]["state"]
+
+    async def until_state(self, name: str, state: str) -> None:
+        await until(lambda: self.cluster.record(f"default/{name}").state == state, f"{name} to be {state}")
+
+
+@contextlib.asynccontextmanager
+async def world(home: Path, nodes: int = 2, settings: dict[str, Any] | None = None) -> AsyncIterator[World]:
+    """Start it, and take it down again."""
+    cluster = LocalCluster(home, [node(f"node-{index}") for index in range(nodes)], speed=1.0, grace_s=0.5)
+    loop = Loop(cluster, Journal(home / "journal"))
+    running = asyncio.create_task(loop.run())
+    app = make_app(loop, Settings(home=str(home), **(settings or {})))
+    context = context_of(app)
+    server, url = await serve(app, "127.0.0.1", 0, str(home), context.closing.set)
+    kaiwo = World(loop, server, url, context)
+    try:
+        await until(lambda: loop.ready, "the first state")
+        yield kaiwo
+    finally:
+        await kaiwo.client.aclose()
+        await server.stop()
+        await cluster.close()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def decode(response: httpx.Response, kind: type[T]) -> T:
+    """The answer as one of the views: it must be exactly that."""
+    return msgspec.json.decode(response.content, type=kind, strict=True)

@@ -1,0 +1,60 @@
+"""The page comes up fast, outlives its server, and teaches when there is nothing to show."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.browser.driver import Page
+from tests.browser.product import Product
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_living_cluster_is_visible_five_seconds_after_the_start(browser: Page, tmp_path: Path) -> None:
+    product = Product(tmp_path, "--demo")
+    began = product.start()
+    try:
+        browser.open(product.url)
+        browser.see(".work-table .state.running", within_s=5)
+        browser.see("canvas", within_s=5)
+        assert time.monotonic() - began < 5
+    finally:
+        product.stop()
+
+
+def test_the_page_recovers_by_itself_when_the_server_is_killed(browser: Page, tmp_path: Path) -> None:
+    product = Product(tmp_path, "--demo")
+    product.start()
+    try:
+        browser.open(product.url)
+        browser.see(".work-table tbody tr")
+        browser.see(".line.live")
+        browser.evaluate("window.stillTheSamePage = true")
+        product.kill()
+        browser.see(".line.reconnecting")
+        assert browser.count(".work-table tbody tr") > 0, "what was known stays on the screen"
+        product.start()
+        browser.see(".line.live", within_s=15)
+        product.run("submit", "after-the-fall", "--fraction", "0.1", "--simulate", "10m")
+        browser.see(".work-table tr", "after-the-fall")
+        assert browser.evaluate("window.stillTheSamePage") is True
+    finally:
+        product.stop()
+
+
+def test_an_empty_cluster_teaches_how_to_submit(browser: Page, tmp_path: Path) -> None:
+    product = Product(tmp_path)
+    product.start()
+    try:
+        browser.open(product.url)
+        browser.see(".teach", "No work yet")
+        browser.see(".teach code", "kaiwo submit")
+        words = browser.text(".teach code").split()
+        product.run(*words[1:])  # the line it teaches works
+        browser.see(".work-table tr", "hello")
+        product.run("cancel", "hello")
+        browser.miss(".work-table tr", "hello")
+        assert browser.errors() == []
+    finally:
+        product.stop()

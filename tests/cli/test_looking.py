@@ -1,0 +1,224 @@
+"""The verbs that look: what they say, in every format."""
+
+import msgspec
+import pytest
+import yaml
+
+from kaiwo.api import views
+from kaiwo.model.program import State
+from tests.cli.conftest import Type
+from tests.cli.stub import NOW, Stub, gpu, problem_body, queue, workload
+
+
+def test_status_is_one_screen_with_the_next_step_last(stub: Stub, kaiwo: Type) -> None:
+    done = kaiwo("status")
+    assert done.code == 0
+    assert "here (local, virtual nodes)" in done.out
+    assert "50 %  2 of 4 in use" in done.out
+    assert "1 waiting, 1 running" in done.out
+    assert "812, 12s ago: 1 started, 0 evicted" in done.out
+    assert done.lines()[-1] == "1 workload waits; see why with: kaiwo get workloads --state waiting"
+
+
+def test_an_empty_cluster_tells_what_to_try(stub: Stub, kaiwo: Type) -> None:
+    stub.workloads.clear()
+    assert "try: kaiwo submit" in kaiwo("status").lines()[-1]
+
+
+def test_status_json_is_the_apis_own(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("status", "-o", "json").json == msgspec.to_builtins(stub.status())
+    assert yaml.safe_load(kaiwo("status", "-o", "yaml").out) == msgspec.to_builtins(stub.status())
+
+
+def test_workloads_show_where_they_run_or_why_they_wait(stub: Stub, kaiwo: Type) -> None:
+    done = kaiwo("get", "workloads")
+    title, train, waits = done.lines()
+    assert title.split() == ["NAME", "QUEUE", "STATE", "WANTS", "PODS", "AGE", "WHERE", "OR", "WHY"]
+    assert train.split() == ["train", "default", "running", "4", "GPUs", "1/1", "14m", "node-1"]
+    assert waits.endswith("needs 4 free GPUs on one node, the best has 2")
+
+
+def test_wide_adds_columns_and_no_headers_takes_the_titles(stub: Stub, kaiwo: Type) -> None:
+    assert "PRIORITY" in kaiwo("get", "w", "-o", "wide").lines()[0]
+    assert kaiwo("get", "w", "--no-headers").lines()[0].startswith("train")
+
+
+def test_names_can_be_given_to_other_verbs(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("get", "workloads", "-o", "name").out == "default/train\ndefault/eval\n"
+    assert kaiwo("get", "gpus", "-o", "name").lines()[0] == "node-1/gpu-0"
+
+
+def test_json_and_yaml_of_a_listing_are_the_apis_page(stub: Stub, kaiwo: Type) -> None:
+    page = {"items": msgspec.to_builtins(list(stub.workloads.values())), "total": 2, "next": ""}
+    assert kaiwo("get", "workloads", "-o", "json").json == page
+    assert yaml.safe_load(kaiwo("get", "workloads", "-o", "yaml").out) == page
+
+
+def test_filters_go_to_the_server(stub: Stub, kaiwo: Type) -> None:
+    kaiwo("get", "workloads", "-l", "a=b", "-l", "c=d", "-q", "lab", "--state", "waiting,held", "--sort-by", "-gpus",
+          "-u", "ada", "--limit", "7")  # fmt: skip
+    query = stub.seen[0][2]
+    assert query == {
+        "label": ["a=b", "c=d"],
+        "queue": ["lab"],
+        "state": ["waiting,held"],
+        "sort": ["-gpus"],
+        "user": ["ada"],
+        "limit": ["7"],
+    }
+
+
+def test_living_and_over_stand_for_many_states(stub: Stub, kaiwo: Type) -> None:
+    kaiwo("get", "workloads", "--state", "over")
+    assert stub.seen[0][2]["state"] == ["succeeded,failed,cancelled"]
+
+
+def test_sorting_by_age_puts_the_youngest_first(stub: Stub, kaiwo: Type) -> None:
+    kaiwo("get", "workloads", "--sort-by", "age")
+    kaiwo("get", "workloads", "--sort-by", "-age")
+    sorts = [query["sort"] for _, path, query, *_ in stub.seen if path == "/workloads"]
+    assert sorts == [["-submitted"], ["submitted"]]
+
+
+def test_all_pages_are_read(stub: Stub, kaiwo: Type) -> None:
+    stub.workloads = {w.name: w for w in (workload(f"w-{i}") for i in range(1203))}
+    assert len(kaiwo("get", "workloads", "-o", "name", "--limit", "0").lines()) == 1203
+    done = kaiwo("get", "workloads", "-o", "name")
+    assert len(done.lines()) == 500
+    assert "the first 500 of 1203 workloads; --limit 0 shows all" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["get", "things"], "there is no kind 'things'; the kinds are workloads, nodes, queues, gpus, cycles"),
+        (["get", "nodes", "-q", "lab"], "nodes cannot be chosen by queue"),
+        (["get", "queues", "-l", "a=b"], "queues cannot be chosen by label"),
+        (["get", "workloads", "--state", "happy"], "'happy' is not a state of workloads; they are waiting, held"),
+        (["get", "workloads", "--sort-by", "colour"], "workloads cannot be sorted by 'colour'; choose from name"),
+        (["get", "workloads", "-l", "nonsense"], "'nonsense' is not a label; write it like key=value"),
+        (["get", "nodes", "-u", "ada"], "nodes have no user"),
+        (["get", "workloads", "-o", "xml"], "'xml' is not one of"),
+        (["get", "workloads", "train", "-w"], "-w follows a listing"),
+        (["describe", "node"], "which node? give its name"),
+        (["get", "gpus", "gpu-1"], "'gpu-1' is not a GPU's name; write it like node/gpu-0"),
+        (["get", "cycles", "last"], "'last' is not a cycle's number"),
+        (["why", "a/b/c"], "'a/b/c' is not a workload's name"),
+    ],
+)
+def test_what_makes_no_sense_is_said(stub: Stub, kaiwo: Type, args: list[str], said: str) -> None:
+    done = kaiwo(*args)
+    assert done.code == 2
+    assert said in done.err
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "args", [["get", "w", "nope"], ["describe", "nope"], ["describe", "node", "nope"], ["queue", "nope"],
+             ["get", "gpus", "node-1/gpu-9"], ["get", "cycles", "5"], ["why", "nope"], ["logs", "nope"]]
+)  # fmt: skip
+def test_what_is_not_there_is_named(stub: Stub, kaiwo: Type, args: list[str]) -> None:
+    stub.answers["GET /workloads/default/nope/logs"] = (404, problem_body("not-found", "there is no workload 'nope'"))
+    done = kaiwo(*args)
+    assert done.code == 1
+    assert done.err.startswith("kaiwo: there is no ")
+
+
+def test_nothing_to_list_is_said_on_stderr(stub: Stub, kaiwo: Type) -> None:
+    stub.workloads.clear()
+    assert kaiwo("get", "workloads") == (0, "", "there are no workloads\n")
+    assert kaiwo("get", "workloads", "--state", "held").err == "no workloads match\n"
+
+
+def test_queues_are_a_tree(stub: Stub, kaiwo: Type) -> None:
+    stub.queues = [queue("zoo"), queue("default"), queue("a", "zoo", 1), queue("deep", "a", 2), queue("b", "zoo", 1)]
+    names = [line[:9].rstrip() for line in kaiwo("queue", "--no-headers").lines()]
+    assert names == ["default", "zoo", "  a", "    deep", "  b"]
+    assert kaiwo("get", "queues", "-q", "a", "-o", "name").lines() == ["a", "deep"]
+    assert kaiwo("queue", "--sort-by", "name", "-o", "name").lines() == ["a", "b", "deep", "default", "zoo"]
+
+
+def test_one_queue_shows_its_arithmetic_and_its_work(stub: Stub, kaiwo: Type) -> None:
+    out = kaiwo("queue", "default").out
+    assert "takes work:  yes" in out
+    assert "GPUs       4.5      8      -       1                 4" in out
+    assert "memory    16Gi      0   64Gi" in out
+    assert "train" in out
+
+
+def test_gpus_show_who_is_on_them(stub: Stub, kaiwo: Type) -> None:
+    out = kaiwo("gpus", "--node", "node-1", "--free").out
+    assert "node-1  gpu-0  MI300X  shared   0.5         96Gi  train (0.5)" in out
+    assert stub.seen[0][2] == {"node": ["node-1"], "free": ["true"], "limit": ["500"]}
+
+
+def test_gpus_can_be_chosen_by_state_and_sorted(stub: Stub, kaiwo: Type) -> None:
+    stub.nodes = [msgspec.structs.replace(stub.nodes[0], gpus=[
+        gpu("node-1", 0), gpu("node-1", 1, healthy=False, reason="too hot"), gpu("node-1", 2, free_milli=250),
+    ])]  # fmt: skip
+    out = kaiwo("gpus", "--state", "unhealthy").lines()
+    assert len(out) == 2
+    assert out[1].endswith("too hot")
+    names = kaiwo("gpus", "--sort-by", "free", "-o", "name").lines()
+    assert names[0] == "node-1/gpu-2"
+
+
+def test_nodes_show_their_state_in_words(stub: Stub, kaiwo: Type) -> None:
+    out = kaiwo("nodes").out
+    assert "node-2  cordoned  MI300X  0.5/2  4/128  16Gi/2Ti  1/110  new fan" in out
+    assert kaiwo("nodes", "--state", "cordoned", "-o", "name").out == "node-2\n"
+
+
+def test_describe_tells_all_of_a_workload(stub: Stub, kaiwo: Type) -> None:
+    out = kaiwo("describe", "train").out
+    for part in ("workload:    default/train", "time limit:  2h", "python 'train me.py'", "main-0  node-1  running"):
+        assert part in out
+    assert kaiwo("describe", "workload", "train").out == out
+    assert kaiwo("describe", "eval").lines()[-1] == "what would start it now: kaiwo why eval"
+
+
+def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
+    assert "gpu-1  MI300X  free" in kaiwo("describe", "node", "node-1").out
+    assert "takes work:" in kaiwo("describe", "queue", "lab").out
+    assert "train     main-0  running  0.5    96Gi" in kaiwo("describe", "gpu", "node-1/gpu-0").out
+    assert kaiwo("describe", "cycle", "811").lines()[-1] == "decide it again: kaiwo replay 811"
+    assert kaiwo("describe", "node", "node-1", "-o", "json").json["name"] == "node-1"
+
+
+def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
+    stub.why = views.WhyView(
+        "default/eval", State.WAITING, "eval waits because no node has 4 free GPUs.",
+        [views.ObstacleView("not-enough-free-gpus", "no node has 4 free GPUs", "ask for 2", 4, 2, "gpus", "")],
+        2, 1, views.ChangeView("smaller-size", "researcher", "ask for 2 GPUs", "kaiwo submit eval --gpus 2"), "", NOW,
+    )  # fmt: skip
+    lines = kaiwo("why", "eval").lines()
+    assert lines[0] == "eval waits because no node has 4 free GPUs."
+    assert "  need 4 GPUs, have 2 GPUs" in lines
+    assert "  what helps: ask for 2" in lines
+    assert lines[-2:] == ["To start it now: ask for 2 GPUs", "  kaiwo submit eval --gpus 2"]
+    assert kaiwo("why", "eval", "-o", "json").json == msgspec.to_builtins(stub.why)
+
+
+def test_why_says_when_nothing_helps_or_an_admin_must(stub: Stub, kaiwo: Type) -> None:
+    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", [], 0, 0, None, "no change would help", NOW)
+    assert kaiwo("why", "eval").lines()[-1] == "no change would help"
+    change = views.ChangeView("quota", "admin", "raise the quota of lab by 2", "")
+    stub.why = msgspec.structs.replace(stub.why, change=change, no_change="")
+    assert kaiwo("why", "eval").lines()[-1] == "To start it now (an admin must do this): raise the quota of lab by 2"
+
+
+def test_a_name_with_odd_letters_stays_one_name(stub: Stub, kaiwo: Type) -> None:
+    kaiwo("describe", "team/a?b#c%20d")
+    assert stub.seen[0][1] == "/workloads/team/a%3Fb%23c%2520d"
+
+
+def test_version_tells_both(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("version").lines()[1].endswith(f"at {stub.url}")
+    assert kaiwo("version", "-o", "json").json["server"]["api"] == "v1"
+
+
+def test_version_works_without_a_server(kaiwo: Type) -> None:
+    done = kaiwo("version")
+    assert done.code == 0
+    assert "none is running" in done.out

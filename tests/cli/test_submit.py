@@ -1,0 +1,251 @@
+"""`submit` and `apply`: flags become the form, files travel untouched, and the answer gives the exit code."""
+
+import io
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from kaiwo.api import views
+from kaiwo.cli.submission import name_from
+from tests.cli.conftest import Type
+from tests.cli.stub import Stub, problem_body, workload
+
+
+def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf-secret")
+    done = kaiwo(
+        "submit", "team/train", "--gpus", "4", "--fraction", "0.5", "--gpu-memory", "24Gi", "--devices", "2",
+        "--model", "MI300X", "--model", "H200", "--cpu", "4", "--memory", "16Gi", "--pods", "8", "--min-pods", "4",
+        "--queue", "lab", "--priority", "7", "--type", "training", "--time", "2h30m", "--estimate", "2h",
+        "--retries", "3", "--array", "0-9", "--after", "prepare,team/other", "--after", "third", "--hold",
+        "--label", "team=vision", "--env", "A=b=c", "--env", "HF_TOKEN", "--image", "img:1", "--simulate", "10m",
+        "--workdir", "/data", "--node-selector", "pool=a", "--no-preempt", "--user", "ada", "--", "python", "-u", "t.py",
+    )  # fmt: skip
+    assert done == (0, "workload team/train submitted\n", "")
+    assert stub.last_form() == {
+        "name": "train", "namespace": "team", "gpus": 4, "gpuFraction": "0.5", "gpuMemory": 24576, "gpuDevices": 2,
+        "gpuModels": ["MI300X", "H200"], "cpu": "4", "memory": "16Gi", "pods": 8, "minPods": 4, "queue": "lab",
+        "priority": 7, "type": "training", "time": "2h30m", "estimate": "2h", "retries": 3, "array": "0-9",
+        "after": ["default/prepare", "team/other", "default/third"], "hold": True, "labels": {"team": "vision"},
+        "env": {"A": "b=c", "HF_TOKEN": "hf-secret"}, "image": "img:1", "simulate": "10m", "workdir": "/data",
+        "nodeSelector": {"pool": "a"}, "preemptible": False, "user": "ada", "command": ["python", "-u", "t.py"],
+    }  # fmt: skip
+
+
+def test_what_was_not_said_is_not_sent(stub: Stub, kaiwo: Type) -> None:
+    kaiwo("submit", "--name", "x", "--gpus", "0", "--", "true")
+    form = stub.last_form()
+    assert form.pop("user")
+    assert form == {"name": "x", "gpus": 0, "command": ["true"], "workdir": os.getcwd()}
+
+
+@pytest.mark.parametrize(
+    ("command", "stem"),
+    [
+        (["python", "train.py"], "train"),
+        (["python3.11", "-u", "/a/b/My_Train.py", "--lr", "1"], "my-train"),
+        (["/usr/bin/env", "A=1", "bash", "run.sh"], "run"),
+        (["./sweep"], "sweep"),
+        (["python"], "python"),
+        (["数据"], "work"),
+        ([], "work"),
+    ],
+)
+def test_a_name_is_made_from_the_command(command: list[str], stem: str) -> None:
+    assert re.fullmatch(rf"{stem}-[a-z0-9]{{5}}", name_from(command))
+
+
+def test_two_made_names_differ() -> None:
+    assert name_from(["a"]) != name_from(["a"])
+
+
+def test_a_dry_run_changes_nothing(stub: Stub, kaiwo: Type) -> None:
+    done = kaiwo("submit", "x", "--dry-run", "--", "true")
+    assert done.out == "workload default/x would be submitted\n"
+    assert stub.seen[-1][2] == {"dry_run": ["true"]}
+
+
+def test_the_name_alone_can_be_printed(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("submit", "x", "-o", "name", "--", "true").out == "default/x\n"
+    assert kaiwo("submit", "x", "-o", "json", "--", "true").json["names"] == ["default/x"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["submit"], "there is nothing to run; give a command after --"),
+        (["submit", "x", "--gpus", "1"], "there is nothing to run"),
+        (["submit", "--gpus", "1", "python", "t.py"], "after two dashes, like: kaiwo submit ... -- python t.py"),
+        (["submit", "python", "t.py", "--lr", "1"], "there is no option '--lr'"),
+        (["submit", "--gps", "1", "--", "true"], "there is no option '--gps' (did you mean"),
+        (["submit", "--gpus", "many", "--", "true"], "'many' is not a valid integer"),
+        (["submit", "--type", "fun", "--", "true"], "'fun' is not one of"),
+        (["submit", "a", "--name", "b", "--", "true"], "give one name"),
+        (["submit", "--gpu-memory", "lots", "--", "true"], "--gpu-memory 'lots' is not an amount"),
+        (["submit", "--label", "x", "--", "true"], "'x' is not a label"),
+        (["submit", "--env", "NOT_THERE_7", "--", "true"], "your environment has no such variable"),
+        (["submit", "-f", "/no/such.yaml"], "cannot read /no/such.yaml (No such file or directory)"),
+        (["submit", "-f", "-", "--gpus", "2"], "with -f the files say it all; leave --gpus out"),
+        (["submit", "-f", "-", "--", "true"], "leave the command after -- out"),
+        (["apply"], "missing option '-f' / '--file'"),
+        (["run", "--gpus", "1"], "there is no command to run"),
+    ],
+)
+def test_bad_input_is_said_in_one_sentence_and_changes_nothing(
+    stub: Stub, kaiwo: Type, args: list[str], said: str
+) -> None:
+    done = kaiwo(*args)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+    assert stub.written() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "code"),
+    [("invalid", 400, 2), ("refused", 409, 3), ("not-found", 404, 1), ("broken", 503, 1), ("forbidden", 403, 1)],
+)
+def test_the_servers_no_gives_the_exit_code(stub: Stub, kaiwo: Type, kind: str, status: int, code: int) -> None:
+    stub.answers["POST /workloads"] = (status, problem_body(kind, "queue 'lab' does not want it; ask somebody"))
+    done = kaiwo("submit", "x", "--", "true")
+    assert done == (code, "", "kaiwo: queue 'lab' does not want it; ask somebody\n")
+
+
+def test_files_are_sent_as_they_are(stub: Stub, kaiwo: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_bytes(b"name: a\n---\nname: b\n")
+    two.write_bytes("name: é\n".encode())
+    done = kaiwo("apply", "-f", str(one), "-f", str(two), "--dry-run")
+    assert done == (0, "queue lab applied\n", "warning: kaiwo.silogen.ai is an old name\n")
+    method, path, query, body, headers = stub.seen[-1]
+    assert (method, path, query) == ("POST", "/manifests", {"dry_run": ["true"]})
+    assert body == one.read_bytes() + b"\n---\n" + two.read_bytes()
+    assert headers["Content-Type"] == "application/yaml"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"name: c\n")))
+    assert kaiwo("delete", "-f", "-").out == "queue lab deleted\n"
+    assert stub.seen[-1][1] == "/manifests/delete"
+    assert stub.seen[-1][3] == b"name: c\n"
+
+
+def test_an_empty_file_is_said(stub: Stub, kaiwo: Type, tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text(" \n")
+    done = kaiwo("apply", "-f", str(tmp_path / "empty.yaml"))
+    assert done.code == 2
+    assert "is empty" in done.err
+
+
+@pytest.mark.parametrize(("state", "code", "said"), [("succeeded", 0, "x succeeded"), ("failed", 1, "x failed: exit")])
+def test_submit_can_wait_for_the_end(stub: Stub, kaiwo: Type, state: str, code: int, said: str) -> None:
+    stub.workloads["default/x"] = workload("x", state)
+    done = kaiwo("submit", "x", "--wait", "--", "true")
+    assert done.code == code
+    assert said in done.out
+
+
+def test_writes_carry_the_token(stub: Stub, kaiwo: Type, home: Path) -> None:
+    assert kaiwo("cancel", "train").code == 0
+    (home / "token").write_text("wrong")
+    done = kaiwo("cancel", "train")
+    assert done.code == 1
+    assert "writes need the token" in done.err
+    assert "a token that is not this server's" in done.err
+    (home / "token").unlink()
+    assert "sent no token" in kaiwo("cancel", "train").err
+
+
+def test_the_token_of_this_machine_is_not_sent_elsewhere(stub: Stub, home: Path) -> None:
+    from kaiwo.cli.discovery import Place, connect
+
+    assert connect(Place("http://127.0.0.1:1", str(home))).token
+    assert connect(Place("http://gpu.example.org:7600", str(home))).token == ""
+    (home / "server.json").write_text('{"url": "http://gpu.example.org:7600", "pid": 1}')
+    assert connect(Place("", str(home))).token
+
+
+def test_steering_one_or_many(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("hold", "eval").out == "workload default/eval hold\n"
+    assert kaiwo("release", "eval").code == 0
+    assert kaiwo("requeue", "team/x", "train").code == 1  # team/x is not there, train is requeued all the same
+    assert stub.written() == [
+        "POST /workloads/default/eval/hold",
+        "POST /workloads/default/eval/release",
+        "POST /workloads/default/train/requeue",
+    ]
+
+
+def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type) -> None:
+    states = {"sweep-2": "waiting", "sweep-10": "running", "sweep-1": "succeeded", "sweep-x": "waiting"}
+    stub.workloads = {f"default/{name}": workload(name, state) for name, state in states.items()}
+    assert kaiwo("cancel", "sweep").code == 0
+    assert stub.written() == ["DELETE /workloads/default/sweep-2", "DELETE /workloads/default/sweep-10"]
+
+
+def test_many_are_chosen_by_label_queue_and_state(stub: Stub, kaiwo: Type) -> None:
+    stub.workloads = {
+        w.name: w
+        for w in (
+            workload("a", "waiting", labels={"team": "v"}),
+            workload("b", "running", labels={"team": "v"}),
+            workload("c", "waiting"),
+            workload("d", "failed", labels={"team": "v"}),
+        )
+    }
+    kaiwo("cancel", "-l", "team=v", "--state", "waiting")
+    kaiwo("cancel", "-l", "team=v")
+    assert stub.written() == [f"DELETE /workloads/default/{name}" for name in "aab"]
+    assert "nothing was done" in kaiwo("release", "-l", "team=v").err
+
+
+@pytest.mark.parametrize("args", [["cancel"], ["cancel", "a", "-l", "x=y"], ["hold", "a", "--state", "waiting"]])
+def test_steering_must_know_what(stub: Stub, kaiwo: Type, args: list[str]) -> None:
+    assert kaiwo(*args).code == 2
+
+
+def test_nodes_are_taken_out_and_back(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("nodes", "drain", "node-1", "--reason", "new fan").code == 0
+    assert stub.last_form() == {"reason": "new fan"}
+    assert kaiwo("nodes", "uncordon", "node-1", "node-2").code == 0
+    assert stub.written()[0] == "POST /nodes/node-1/drain"
+    done = kaiwo("nodes", "node-1")
+    assert done.code == 2
+    assert "for one node: kaiwo describe node node-1" in done.err
+
+
+def test_the_demo_is_cleared(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("demo", "clear").out == "12 workloads of the demo removed\n"
+    assert stub.written() == ["DELETE /demo"]
+
+
+@pytest.mark.parametrize(
+    ("goal", "state", "code"),
+    [
+        ("succeeded", "succeeded", 0), ("succeeded", "failed", 1), ("over", "failed", 0), ("over", "cancelled", 0),
+        ("running", "running", 0), ("running", "succeeded", 0), ("running", "cancelled", 1),
+    ],
+)  # fmt: skip
+def test_wait_ends_with_the_goal_or_without(stub: Stub, kaiwo: Type, goal: str, state: str, code: int) -> None:
+    stub.workloads["default/x"] = workload("x", state)
+    assert kaiwo("wait", "x", "--for", goal).code == code
+
+
+def test_wait_gives_up_in_time(stub: Stub, kaiwo: Type) -> None:
+    done = kaiwo("wait", "eval", "--timeout", "0")
+    assert done.code == 1
+    assert "waited 0 s in vain for default/eval; see: kaiwo why" in done.err
+
+
+def test_wait_knows_arrays_and_says_what_became_of_each(stub: Stub, kaiwo: Type) -> None:
+    stub.workloads = {w.name: w for w in (workload("s-0", "succeeded"), workload("s-1", "failed"))}
+    done = kaiwo("wait", "s")
+    assert done.code == 1
+    assert done.lines() == ["s-0 succeeded", "s-1 failed: exit code 3"]
+
+
+def test_an_outcome_may_carry_warnings(stub: Stub, kaiwo: Type) -> None:
+    import msgspec
+
+    outcome = views.Outcome(["workload default/x submitted"], ["the estimate is longer than the limit"], ["default/x"])
+    stub.answers["POST /workloads"] = (200, msgspec.json.encode(outcome))
+    assert kaiwo("submit", "x", "--", "true").err == "warning: the estimate is longer than the limit\n"

@@ -1,0 +1,167 @@
+"""The kinds of cluster that the contract suite runs on, and the few words its tests are written in.
+
+A kind says how to open a cluster and how to let time pass until something is true. Kubernetes joins by adding one.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kaiwo.clusters.embedded import EmbeddedCluster
+from kaiwo.clusters.local import LocalCluster
+from kaiwo.clusters.local.cluster_file import ClusterFile, NodeGroup, nodes_of
+from kaiwo.clusters.simulated import SimulatedCluster
+from kaiwo.model.event import Event
+from kaiwo.model.gpu import Share
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Cause, Eviction, Plan, Start
+from kaiwo.model.program import Program, State
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from tests.clusters.picture import Picture
+
+T = TypeVar("T")
+PATIENCE_S = 30.0
+WHOLE_MIB = 192 * 1024
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine to its end."""
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def until(condition: Callable[[], object], what: str = "it") -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited too long for {what}"
+        await asyncio.sleep(0.005)
+
+
+class Local:
+    """Real seconds count a thousandfold."""
+
+    name = "local"
+    runs_processes = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def make(self, nodes: Sequence[Node]) -> EmbeddedCluster:
+        return LocalCluster(self._folder, nodes, speed=1000.0, grace_s=1.0)
+
+    async def let_pass(self, cluster: EmbeddedCluster, condition: Callable[[], object]) -> None:
+        await until(condition)
+
+
+class Simulated:
+    """The clock moves when told."""
+
+    name = "simulated"
+    runs_processes = False
+
+    def __init__(self, folder: Path) -> None:
+        pass
+
+    def make(self, nodes: Sequence[Node]) -> EmbeddedCluster:
+        return SimulatedCluster(nodes, start_s=1_000_000)
+
+    async def let_pass(self, cluster: EmbeddedCluster, condition: Callable[[], object]) -> None:
+        assert isinstance(cluster, SimulatedCluster)
+        await asyncio.sleep(0)
+        while not condition():
+            assert cluster.advance_to_next(), "nothing more happens"
+            await asyncio.sleep(0)
+
+
+KINDS = (Local, Simulated)
+Kind = Local | Simulated
+
+
+class Scene:
+    """A cluster under test, with a picture that is made of nothing but its events."""
+
+    def __init__(self, kind: Kind, cluster: EmbeddedCluster) -> None:
+        self.kind = kind
+        self.cluster = cluster
+        self.picture = Picture()
+        self.seen: list[Event] = []
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let time pass until it is true."""
+        await self.kind.let_pass(self.cluster, condition)
+
+    async def until_state(self, name: str, *states: State) -> None:
+        await self.until(lambda: self.cluster.record(full(name)).state in states)
+
+    async def submit(self, *names: str, program: Program | None = None, **fields: Any) -> None:
+        program = program or Program(simulated_s=60)
+        await self.cluster.submit([(work(name, **fields), program) for name in names])
+
+    async def start(self, *starts: Start) -> tuple[str, ...]:
+        return await self.cluster.apply(Plan(starts=starts))
+
+    async def evict(self, name: str, *pods: str) -> tuple[str, ...]:
+        evictions = tuple(Eviction(full(name), pod, Cause.PREEMPT, "default/other") for pod in pods or ("main-0",))
+        return await self.cluster.apply(Plan(evictions=evictions))
+
+    def state(self, name: str) -> State:
+        return self.cluster.record(full(name)).state
+
+    def workload(self, name: str) -> Workload:
+        return self.cluster.record(full(name)).workload
+
+    async def read(self) -> None:
+        async for batch in self.cluster.events():
+            self.seen += batch
+            self.picture.patch(batch)
+
+    async def settle(self) -> None:
+        """Until every event told so far is in the picture."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def opened(kind: Kind, nodes: Sequence[Node] | None = None) -> AsyncIterator[Scene]:
+    """A cluster with a reader; when the test is over, the events must have told the whole truth."""
+    scene = Scene(kind, kind.make(nodes if nodes is not None else some_nodes(2)))
+    reader = asyncio.create_task(scene.read())
+    await until(lambda: scene.seen, "the first batch")
+    try:
+        yield scene
+        await scene.settle()
+        truth = Picture()
+        truth.patch(scene.cluster.world.whole_state())
+        assert scene.picture == truth
+        assert truth.overcommitted() == []
+    finally:
+        await scene.cluster.close()
+        await reader
+
+
+def some_nodes(count: int, gpus: int = 8) -> tuple[Node, ...]:
+    """node-1 and on."""
+    return nodes_of(ClusterFile((NodeGroup(count=count, gpus=gpus),)))
+
+
+def full(name: str) -> str:
+    return name if "/" in name else f"default/{name}"
+
+
+def work(name: str, pods: int = 1, minimum: int = -1, request: Request | None = None, **fields: Any) -> Workload:
+    """One role of equal pods; one whole GPU each unless told otherwise."""
+    fields["after"] = tuple(full(other) for other in fields.get("after", ()))
+    role = Role(request or Request(cpu_milli=1000, memory_mib=1024, gpus=1), count=pods, minimum=minimum)
+    return Workload(full(name), (role,), **fields)
+
+
+def whole(*gpus: int) -> tuple[Share, ...]:
+    return tuple(Share(f"gpu-{gpu}", 1000, WHOLE_MIB) for gpu in gpus)
+
+
+def start_of(name: str, pod: str = "main-0", node: str = "node-1", devices: Sequence[Share] | None = None) -> Start:
+    return Start(full(name), pod, node, tuple(whole(0) if devices is None else devices))

@@ -1,0 +1,250 @@
+"""A local cluster after a restart: what ran is found again, what ended is told, nothing runs twice."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kaiwo.clusters.local import LocalCluster
+from kaiwo.clusters.local.runs import RunFolder
+from kaiwo.clusters.local.supervised import is_alive
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.plan import Plan, Start
+from kaiwo.model.program import Program, State
+from kaiwo.model.workload import Phase
+from tests.clusters.kinds import run, some_nodes, start_of, until, whole, work
+
+
+@contextlib.asynccontextmanager
+async def kaiwo(home: Path, **options: object) -> AsyncIterator[LocalCluster]:
+    cluster = LocalCluster(home, None if (home / "state.db").exists() else some_nodes(2), grace_s=2.0, **options)  # type: ignore[arg-type]
+    await cluster.start()
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def shell(script: str, retries: int = 0) -> Program:
+    return Program(command=("sh", "-c", script), retries=retries)
+
+
+async def begin(cluster: LocalCluster, name: str, program: Program, *starts: Start, **fields: object) -> None:
+    await cluster.submit([(work(name, **fields), program)])  # type: ignore[arg-type]
+    await cluster.apply(Plan(starts=starts or (start_of(name),)))
+
+
+async def until_state(cluster: LocalCluster, name: str, *states: State) -> None:
+    await until(lambda: cluster.record(f"default/{name}").state in states, f"{name} to be {states}")
+
+
+def folder_of(cluster: LocalCluster, name: str) -> RunFolder:
+    run_id = cluster.world.pods[f"default/{name}", "main-0"].run.id
+    return RunFolder(cluster.home.runs / run_id)
+
+
+def test_a_running_process_is_adopted_and_its_end_is_heard(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("echo once; while [ ! -e ../go ]; do sleep 0.01; done; exit 4"))
+            await until_state(cluster, "a", State.RUNNING)
+            folder = folder_of(cluster, "a")
+        async with kaiwo(tmp_path) as cluster:
+            assert cluster.record("default/a").state is State.RUNNING
+            (folder.path / "go").touch()
+            await until_state(cluster, "a", State.FAILED)
+            assert cluster.record("default/a").exit_code == 4
+            assert folder.log.read_text() == "once\n"
+
+    run(test())
+
+
+def test_what_ended_meanwhile_is_told_at_the_next_start(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("sleep 0.2"))
+            await until_state(cluster, "a", State.RUNNING)
+            folder = folder_of(cluster, "a")
+        await until(folder.exit_record)
+        async with kaiwo(tmp_path) as cluster:
+            await until_state(cluster, "a", State.SUCCEEDED)
+
+    run(test())
+
+
+def test_a_lost_run_counts_as_a_failed_attempt(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("sleep 60", retries=1))
+            await until_state(cluster, "a", State.RUNNING)
+            start = folder_of(cluster, "a").start_record()
+            assert start is not None
+        os.kill(start.supervisor, signal.SIGKILL)
+        async with kaiwo(tmp_path) as cluster:
+            await until_state(cluster, "a", State.WAITING)
+            assert "supervisor was killed" in cluster.record("default/a").message
+            assert not is_alive(start.pid, start.ticks)
+            assert cluster.world.pods == {}
+
+    run(test())
+
+
+def test_a_supervisor_killed_under_kaiwos_eyes_is_noticed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("sleep 60"))
+            await until_state(cluster, "a", State.RUNNING)
+            start = folder_of(cluster, "a").start_record()
+            assert start is not None
+            os.kill(start.supervisor, signal.SIGKILL)
+            await until_state(cluster, "a", State.FAILED)
+            assert not is_alive(start.pid, start.ticks)
+
+    run(test())
+
+
+def test_what_was_decided_but_never_began_begins_after_the_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            cluster._processes.tend = lambda *_: None  # type: ignore[method-assign]  # killed before the spawn
+            await begin(cluster, "a", shell("echo ran"))
+            assert cluster.record("default/a").state is State.STARTING
+        async with kaiwo(tmp_path) as cluster:
+            await until_state(cluster, "a", State.SUCCEEDED)
+            assert cluster.record("default/a").attempt == 1
+            assert Path(cluster.log_path("default/a")).read_text() == "ran\n"
+
+    run(test())
+
+
+def test_a_cancel_survives_a_crash_before_its_signals(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("sleep 60"))
+            await until_state(cluster, "a", State.RUNNING)
+            start = folder_of(cluster, "a").start_record()
+            assert start is not None
+            cluster._processes.stop = lambda *_: None  # type: ignore[method-assign]
+            await cluster.cancel("default/a")
+            assert cluster.record("default/a").state is State.STOPPING
+        async with kaiwo(tmp_path) as cluster:
+            await until_state(cluster, "a", State.CANCELLED)
+            assert not is_alive(start.pid, start.ticks)
+
+    run(test())
+
+
+def test_what_was_cancelled_before_it_began_never_begins(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            cluster._processes.tend = lambda *_: None  # type: ignore[method-assign]
+            await begin(cluster, "a", shell("touch ../../../ran"))
+            await cluster.cancel("default/a")
+        async with kaiwo(tmp_path) as cluster:
+            await until_state(cluster, "a", State.CANCELLED)
+            assert not (tmp_path / "ran").exists()
+
+    run(test())
+
+
+def test_a_cancel_right_after_the_start_leaves_nothing_running(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            for index in range(8):
+                await begin(cluster, f"a-{index}", shell("sleep 60"), start_of(f"a-{index}", devices=whole(index)))
+                await asyncio.sleep(0.004 * index)
+                await cluster.cancel(f"default/a-{index}")
+            for index in range(8):
+                await until_state(cluster, f"a-{index}", State.CANCELLED)
+            starts = [RunFolder(path).start_record() for path in cluster.home.runs.iterdir()]
+            assert not any(is_alive(start.pid, start.ticks) for start in starts if start is not None)
+
+    run(test())
+
+
+def test_a_gang_of_processes_fails_as_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            script = "echo $KAIWO_POD_INDEX of $KAIWO_PODS; [ $KAIWO_POD_INDEX = 1 ] && exit 7; sleep 60"
+            starts = [start_of("gang", f"main-{index}", devices=whole(index)) for index in range(3)]
+            await begin(cluster, "gang", shell(script), *starts, pods=3)
+            await until_state(cluster, "gang", State.FAILED)
+            record = cluster.record("default/gang")
+            assert (record.exit_code, record.message) == (7, "pod main-1 ended with exit code 7")
+            assert Path(cluster.log_path("default/gang", "main-1")).read_text() == "1 of 3\n"
+            assert cluster.world.pods == {}
+
+    run(test())
+
+
+def test_a_program_that_does_not_exist_fails_with_a_sentence(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", Program(command=("no-such-command",)))
+            await until_state(cluster, "a", State.FAILED)
+            record = cluster.record("default/a")
+            assert record.exit_code == 127
+            assert record.message == "pod main-0: the command 'no-such-command' was not found"
+
+    run(test())
+
+
+def test_retries_run_in_fresh_folders_and_old_ones_are_removed(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await cluster.submit([(work("a"), shell("echo $KAIWO_ATTEMPT; exit 1", retries=4))])
+            for _ in range(5):
+                await cluster.apply(Plan(starts=(start_of("a"),)))
+                await until_state(cluster, "a", State.WAITING, State.FAILED)
+            assert cluster.record("default/a").state is State.FAILED
+            assert Path(cluster.log_path("default/a")).read_text() == "5\n"
+            await until(lambda: len(list(cluster.home.runs.iterdir())) == 3)
+            await cluster.forget_ended(["default/a"])
+            await until(lambda: not list(cluster.home.runs.iterdir()))
+
+    run(test())
+
+
+def test_folders_of_forgotten_runs_go_at_the_next_start(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            stray = cluster.home.runs / "stray"
+            (stray / "work").mkdir(parents=True)
+        async with kaiwo(tmp_path):
+            await until(lambda: not stray.exists())
+
+    run(test())
+
+
+def test_an_evicted_process_is_stopped_before_its_devices_are_free(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("trap 'sleep 0.3; exit 0' TERM; echo ready; while :; do sleep 0.01; done"))
+            await until(lambda: "ready" in folder_of(cluster, "a").log.read_text())
+            await cluster.submit([(work("b"), Program())])
+            await cluster.drain("node-1")
+            await cluster.cordon("node-1", False)
+            assert cluster.world.pods["default/a", "main-0"].pod.phase is Phase.RELEASING
+            assert await cluster.apply(Plan(starts=(start_of("b"),))) == ()
+            assert "gpu-0" in cluster.record("default/b").workload.not_before_why
+            await until_state(cluster, "a", State.WAITING)
+            assert await cluster.apply(Plan(starts=(start_of("b"),))) == ("default/b/main-0",)
+
+    run(test())
+
+
+def test_one_kaiwo_per_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaiwo.clusters.local.home.LOCK_WAIT_S", 0.05)
+
+    async def test() -> None:
+        async with kaiwo(tmp_path):
+            with pytest.raises(ClusterError, match=rf"another Kaiwo \(pid {os.getpid()}\).*KAIWO_HOME"):
+                LocalCluster(tmp_path)
+        async with kaiwo(tmp_path):
+            pass
+
+    run(test())

@@ -1,0 +1,309 @@
+"""What every kind of cluster lets people do: submit, cancel, hold, depend, queues and nodes."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
+from kaiwo.model.node import Node
+from kaiwo.model.program import Program, State
+from kaiwo.model.queue import Queue
+from kaiwo.model.workload import Workload
+from tests.clusters.kinds import Kind, Scene, opened, run, some_nodes, start_of, whole, work
+
+
+async def refuses(step: Coroutine[Any, Any, object], error: type[KaiwoError], *words: str) -> None:
+    """The step raises, says these words, and leaves everything as it was."""
+    with pytest.raises(error) as caught:
+        await step
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_batch_is_taken_whole_or_not_at_all(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            await refuses(scene.submit("b", "a"), ConfigError, "default/a", "choose another name")
+            await refuses(scene.submit("b", "b"), ConfigError, "default/b", "twice")
+            await refuses(scene.submit("b", queue="lab"), RefusedError, "lab", "default")
+            await refuses(scene.cluster.submit([(Workload("default/b", ()), Program())]), ConfigError, "pods")
+            assert [record.workload.name for record in scene.cluster.records()] == ["default/a"]
+
+    run(test())
+
+
+def test_the_name_of_an_ended_workload_can_be_used_again(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            await scene.submit("b", after=("a",))
+            await scene.cluster.cancel("default/a")
+            assert scene.workload("b").after_failed == ("default/a",)
+            await scene.submit("a", user="ada")
+            assert scene.workload("a").user == "ada"
+            assert (scene.workload("b").after, scene.workload("b").after_failed) == (("default/a",), ())
+
+    run(test())
+
+
+def test_only_leaf_queues_take_work(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.put_queue(Queue("lab"))
+            await scene.cluster.put_queue(Queue("vision", parent="lab"))
+            await refuses(scene.submit("a", queue="lab"), RefusedError, "lab", "vision")
+            await scene.submit("a", queue="vision")
+
+    run(test())
+
+
+def test_a_cancelled_workload_is_stopped_and_over(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("waiting", "running")
+            await scene.start(start_of("running"))
+            for name in ("waiting", "running"):
+                await scene.cluster.cancel(f"default/{name}", who="ada")
+                await scene.until_state(name, State.CANCELLED)
+                assert scene.cluster.record(f"default/{name}").message == "cancelled by ada"
+                await scene.cluster.cancel(f"default/{name}")
+            await scene.settle()
+            assert scene.picture.pods == {}
+            await refuses(scene.cluster.cancel("default/unknown"), NotFoundError, "default/unknown")
+
+    run(test())
+
+
+def test_what_has_ended_cannot_be_cancelled_or_held(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            await scene.start(start_of("a"))
+            await scene.until_state("a", State.SUCCEEDED)
+            await refuses(scene.cluster.cancel("default/a"), RefusedError, "succeeded")
+            await refuses(scene.cluster.hold("default/a"), RefusedError, "requeue")
+
+    run(test())
+
+
+def test_hold_and_release(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", held=True)
+            assert scene.state("a") is State.HELD
+            await scene.cluster.release("default/a")
+            assert scene.state("a") is State.WAITING
+            await scene.cluster.hold("default/a")
+            await scene.settle()
+            assert scene.picture.workloads["default/a"].held
+            await scene.cluster.release("default/a")
+            await scene.start(start_of("a"))
+            await refuses(scene.cluster.hold("default/a"), RefusedError, "requeue")
+
+    run(test())
+
+
+def test_requeue_stops_what_runs_and_revives_what_ended(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", program=Program(simulated_s=600))
+            await scene.start(start_of("a"))
+            await scene.cluster.requeue("default/a")
+            await scene.until_state("a", State.WAITING)
+            assert scene.workload("a").not_before_s == 0
+            await scene.cluster.cancel("default/a")
+            await scene.until_state("a", State.CANCELLED)
+            await scene.cluster.requeue("default/a")
+            assert scene.state("a") is State.WAITING
+            await scene.start(start_of("a"))
+            await scene.until_state("a", State.SUCCEEDED)
+            assert scene.cluster.record("default/a").attempt == 2
+
+    run(test())
+
+
+async def finish(scene: Scene, name: str, state: State = State.SUCCEEDED) -> None:
+    await scene.start(start_of(name))
+    await scene.until_state(name, state)
+
+
+def test_dependents_wait_until_all_have_succeeded(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", "b")
+            await scene.submit("c", after=("a", "b", "a"))
+            assert scene.workload("c").after == ("default/a", "default/b")
+            await finish(scene, "a")
+            assert scene.workload("c").after == ("default/b",)
+            await finish(scene, "b")
+            await scene.settle()
+            assert scene.picture.workloads["default/c"].after == ()
+            await scene.submit("d", after=("a",))
+            assert scene.workload("d").after == ()
+            await refuses(scene.submit("e", after=("unknown",)), ConfigError, "default/e", "default/unknown")
+
+    run(test())
+
+
+def test_a_failed_dependency_is_named_until_it_is_tried_again(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", time_limit_s=60, program=Program(simulated_s=120))
+            await scene.submit("b", after=("a",))
+            await finish(scene, "a", State.FAILED)
+            assert (scene.workload("b").after, scene.workload("b").after_failed) == ((), ("default/a",))
+            await scene.submit("c", after=("a",))
+            assert scene.workload("c").after_failed == ("default/a",)
+            await scene.cluster.requeue("default/a")
+            for name in ("b", "c"):
+                assert (scene.workload(name).after, scene.workload(name).after_failed) == (("default/a",), ())
+
+    run(test())
+
+
+def test_a_batch_may_depend_on_itself_but_not_in_a_circle(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            items = [(work("b", after=("a",)), Program()), (work("a"), Program())]
+            await scene.cluster.submit(items)
+            assert scene.workload("b").after == ("default/a",)
+            circle = [
+                (work("x", after=("z",)), Program()),
+                (work("y", after=("x",)), Program()),
+                (work("z", after=("y",)), Program()),
+            ]
+            await refuses(scene.cluster.submit(circle), ConfigError, "default/x > default/z > default/y > default/x")
+            await refuses(scene.submit("s", after=("s",)), ConfigError, "default/s > default/s")
+            assert len(scene.cluster.records()) == 2
+
+    run(test())
+
+
+def test_queues_keep_their_tree_whole(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            cluster = scene.cluster
+            await refuses(cluster.put_queue(Queue("a", parent="nowhere")), ConfigError, "nowhere")
+            await refuses(cluster.put_queue(Queue("a", parent="a")), ConfigError, "a > a")
+            await cluster.put_queue(Queue("a"))
+            await cluster.put_queue(Queue("b", parent="a"))
+            await refuses(cluster.put_queue(Queue("a", parent="b")), ConfigError, "a > b > a")
+            await scene.submit("work", queue="b")
+            await refuses(cluster.put_queue(Queue("c", parent="b")), RefusedError, "1 living workloads")
+            await refuses(cluster.put_queue(Queue("c", parent="default")), RefusedError, "default")
+            await refuses(cluster.remove_queue("a"), RefusedError, "b")
+            await refuses(cluster.remove_queue("b"), RefusedError, "living")
+            await refuses(cluster.remove_queue("default"), RefusedError)
+            await refuses(cluster.remove_queue("c"), NotFoundError)
+            await cluster.cancel("default/work")
+            await cluster.remove_queue("b")
+            await cluster.remove_queue("a")
+            await refuses(cluster.requeue("default/work"), ConfigError, "queue b")
+
+    run(test())
+
+
+def test_a_cordoned_node_takes_no_new_pods(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            await scene.cluster.cordon("node-1", True, "a fan is loud")
+            await scene.settle()
+            assert scene.picture.nodes["node-1"].reason == "a fan is loud"
+            assert await scene.start(start_of("a")) == ()
+            assert scene.workload("a").not_before_why == "node node-1 is cordoned"
+            await scene.cluster.cordon("node-1", False)
+            assert await scene.start(start_of("a")) == ("default/a/main-0",)
+            await refuses(scene.cluster.cordon("nowhere", True), NotFoundError, "nowhere")
+
+    run(test())
+
+
+def test_a_drained_node_is_cordoned_and_its_work_waits_again(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("gang", pods=2)
+            await scene.submit("other")
+            await scene.start(start_of("gang"), start_of("gang", "main-1", "node-2"))
+            await scene.start(start_of("other", node="node-2", devices=whole(3)))
+            assert await scene.cluster.drain("node-1") == ("default/gang",)
+            await scene.until_state("gang", State.WAITING)
+            assert scene.state("other") in (State.STARTING, State.RUNNING)
+            assert await scene.start(start_of("gang"), start_of("gang", "main-1", "node-2")) == ()
+
+    run(test())
+
+
+def test_the_work_of_a_removed_node_waits_again(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            await scene.start(start_of("a"))
+            await scene.cluster.remove_node("node-1")
+            await scene.until_state("a", State.WAITING)
+            await scene.settle()
+            assert set(scene.picture.nodes) == {"node-2"}
+            assert await scene.start(start_of("a")) == ()
+            assert await scene.start(start_of("a", node="node-2")) == ("default/a/main-0",)
+            await refuses(scene.cluster.remove_node("node-1"), NotFoundError)
+
+    run(test())
+
+
+def test_a_node_can_be_added_and_changed_but_not_under_its_pods(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            (node,) = some_nodes(1, gpus=4)
+            await scene.submit("a")
+            await scene.start(start_of("a", devices=whole(7)))
+            await refuses(scene.cluster.put_node(node), RefusedError, "gpu-7", "drain")
+            await scene.cluster.put_node(Node("new", 1000, 1024))
+            await scene.settle()
+            assert set(scene.picture.nodes) == {"node-1", "node-2", "new"}
+            twins = (node.gpus[0], node.gpus[0])
+            await refuses(scene.cluster.put_node(Node("odd", gpus=twins)), ConfigError, "same id")
+
+    run(test())
+
+
+def test_only_the_newest_ended_work_is_kept(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            scene.cluster.ended_kept = 3
+            for index in range(6):
+                await scene.submit(f"job-{index}")
+                await scene.cluster.cancel(f"default/job-{index}")
+            kept = [record.workload.name for record in scene.cluster.records()]
+            assert kept == ["default/job-3", "default/job-4", "default/job-5"]
+            await scene.cluster.forget_ended(["default/job-4"])
+            await refuses(_record(scene, "default/job-4"), NotFoundError, "forgotten")
+            await scene.submit("alive")
+            await refuses(scene.cluster.forget_ended(["default/alive"]), RefusedError, "cancel")
+
+    run(test())
+
+
+async def _record(scene: Scene, name: str) -> None:
+    scene.cluster.record(name)
+
+
+def test_simulated_work_has_no_log_and_unknown_pods_are_named(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            assert scene.cluster.log_path("default/a") == ""
+            with pytest.raises(NotFoundError, match="main-0"):
+                scene.cluster.log_path("default/a", "main-7")
+
+    run(test())
+
+
+def test_nothing_is_written_after_close(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a")
+            await scene.cluster.close()
+            await refuses(scene.submit("b"), ClusterError, "closed")
+
+    run(test())

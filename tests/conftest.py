@@ -1,0 +1,61 @@
+"""What every test may use: the size of the run, the shared cases, and skips that say why.
+
+`make test` runs at CI size, where Hypothesis repeats the same examples each time; `make test-long` sets
+KAIWO_TEST_SIZE=full and draws ten times as many new ones.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+IS_FULL = os.environ.get("KAIWO_TEST_SIZE") == "full"
+SIZE = 10 if IS_FULL else 1  # multiply counts by this
+
+# A busy machine is no reason to fail a law: no deadlines. A failure prints the line that reproduces it.
+_always = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", _always, max_examples=100, derandomize=True, database=None)
+settings.register_profile("full", _always, max_examples=1000)
+settings.load_profile("full" if IS_FULL else "ci")
+
+
+def find_shared_dir() -> Path:
+    """The folder of shared cases, fixtures and traces beside the checkout; skips the test where there is none."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip(f"the shared cases are not at {folder}", allow_module_level=True)
+    return folder
+
+
+def find_chromium() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    return find_shared_dir()
+
+
+@pytest.fixture(scope="session")
+def test_size() -> int:
+    """1 at CI size, 10 in a full run."""
+    return SIZE
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    path = find_chromium()
+    if path is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if find_chromium():
+        return
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.skip(reason="no Chromium on this machine (Debian: apt-get install chromium)"))

@@ -1,0 +1,163 @@
+"""Any value of the model that an event or a plan may carry: for every test that wants odd ones."""
+
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kaiwo.model.event import (
+    Event,
+    NodeChanged,
+    NodeGone,
+    NominationChanged,
+    NominationGone,
+    PodChanged,
+    PodGone,
+    QueueChanged,
+    QueueGone,
+    WorkloadChanged,
+    WorkloadGone,
+)
+from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.node import Node, Taint
+from kaiwo.model.plan import Cause, Eviction, Nomination, Note, Plan, Start, Wait
+from kaiwo.model.policy import Policy
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.workload import Phase, Pod, Role, Workload
+
+T = TypeVar("T")
+names = st.text(min_size=1, max_size=12)
+texts = st.text(max_size=20)
+amounts = st.integers(0, 2**40)
+numbers = st.integers(-(2**63), 2**63 - 1)
+labels = st.dictionaries(names, texts, max_size=3)
+
+
+def _few(elements: SearchStrategy[T]) -> SearchStrategy[tuple[T, ...]]:
+    return st.lists(elements, max_size=3).map(tuple)
+
+
+extended = _few(st.tuples(names, amounts))
+shares = st.builds(Share, gpu=names, milli=amounts, mib=amounts)
+gpus = st.builds(Gpu, id=names, model=names, memory_mib=amounts, healthy=st.booleans(), reason=texts)
+taints = st.builds(Taint, key=names, value=texts, effect=names)
+nodes = st.builds(
+    Node,
+    name=names,
+    cpu_milli=amounts,
+    memory_mib=amounts,
+    pods=amounts,
+    gpus=_few(gpus),
+    extended=st.dictionaries(names, amounts, max_size=3),
+    labels=labels,
+    taints=_few(taints),
+    ready=st.booleans(),
+    cordoned=st.booleans(),
+    reason=texts,
+)
+queue_amounts = st.builds(Amounts, quota=amounts, limit=numbers, weight=amounts)
+queues = st.builds(
+    Queue,
+    name=names,
+    parent=texts,
+    display_name=texts,
+    priority=numbers,
+    gpu=queue_amounts,
+    cpu=queue_amounts,
+    memory=queue_amounts,
+)
+requests = st.builds(
+    Request,
+    cpu_milli=amounts,
+    memory_mib=amounts,
+    gpus=amounts,
+    gpu_milli=amounts,
+    gpu_mib=amounts,
+    gpu_models=_few(names),
+    extended=extended,
+    node_rules=_few(st.builds(NodeRule, key=names, operator=names, values=_few(texts))),
+    tolerations=_few(st.builds(Toleration, key=texts, operator=names, value=texts, effect=texts)),
+    avoid_nodes=_few(names),
+)
+roles = st.builds(Role, request=requests, name=names, count=amounts, minimum=numbers)
+workloads = st.builds(
+    Workload,
+    name=names,
+    roles=_few(roles),
+    queue=names,
+    user=texts,
+    kind=names,
+    priority=numbers,
+    preemptible=st.booleans(),
+    submitted_s=numbers,
+    held=st.booleans(),
+    after=_few(names),
+    after_failed=_few(names),
+    not_before_s=numbers,
+    not_before_why=texts,
+    time_limit_s=amounts,
+    estimate_s=amounts,
+    labels=labels,
+)
+pods = st.builds(
+    Pod,
+    workload=names,
+    name=names,
+    node=names,
+    phase=st.sampled_from(Phase),
+    devices=_few(shares),
+    cpu_milli=amounts,
+    memory_mib=amounts,
+    extended=extended,
+    since_s=numbers,
+)
+nominations = st.builds(
+    Nomination,
+    workload=names,
+    pod=names,
+    node=names,
+    devices=_few(shares),
+    cpu_milli=amounts,
+    memory_mib=amounts,
+    extended=extended,
+)
+
+EVENTS: dict[type, SearchStrategy[Event]] = {
+    NodeChanged: st.builds(NodeChanged, nodes),
+    NodeGone: st.builds(NodeGone, names),
+    QueueChanged: st.builds(QueueChanged, queues),
+    QueueGone: st.builds(QueueGone, names),
+    WorkloadChanged: st.builds(WorkloadChanged, workloads),
+    WorkloadGone: st.builds(WorkloadGone, names),
+    PodChanged: st.builds(PodChanged, pods),
+    PodGone: st.builds(PodGone, names, names),
+    NominationChanged: st.builds(NominationChanged, nominations),
+    NominationGone: st.builds(NominationGone, names, names),
+}
+events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
+batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)
+
+obstacles = st.builds(
+    Obstacle, st.sampled_from(Reason), need=amounts, have=amounts, unit=texts, subject=texts, detail=texts
+)
+notes = st.builds(Note, names, texts, texts)
+plans = st.builds(
+    Plan,
+    starts=_few(st.builds(Start, names, names, names, _few(shares))),
+    evictions=_few(st.builds(Eviction, names, names, st.sampled_from(Cause), texts, amounts)),
+    nominations=_few(nominations),
+    waits=_few(st.builds(Wait, names, names, _few(obstacles))),
+    unfinished=_few(st.tuples(names, names)),
+    notes=_few(notes),
+    steps=amounts,
+)
+policies = st.builds(
+    Policy,
+    steps=amounts,
+    gpu_strategy=names,
+    placement=st.sampled_from(["pack", "spread"]),
+    score_weights=st.dictionaries(names, amounts, max_size=3),
+    disabled_plugins=_few(names),
+)

@@ -1,0 +1,64 @@
+// Ask the API, and tell what went wrong in one sentence.
+//
+// In: a path under /api/v1. Out: its JSON, or a Refusal. Never: retries, caches.
+
+import type { Outcome, Problem } from './views'
+
+export const BASE = '/api/v1'
+
+/** The API said no, or could not be reached (status 0). */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
+const LOGIN =
+  'This browser is not logged in. Open the login address that kaiwo up printed when it started; it works once, and then this page may change things.'
+
+export type Verb = 'hold' | 'release' | 'requeue' | 'cancel'
+
+export function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return send<T>('GET', path, signal)
+}
+
+/** Do something to a workload. Its name is `namespace/name`. */
+export function act(verb: Verb, workload: string): Promise<Outcome> {
+  const path = workloadPath(workload)
+  return verb === 'cancel' ? send('DELETE', path) : send('POST', `${path}/${verb}`)
+}
+
+export function workloadPath(workload: string): string {
+  return `/workloads/${workload.split('/').map(encodeURIComponent).join('/')}`
+}
+
+async function send<T>(method: string, path: string, signal?: AbortSignal): Promise<T> {
+  let response: Response
+  try {
+    response = await fetch(BASE + path, {
+      method,
+      signal: signal ?? null,
+      credentials: 'same-origin',
+      headers: { accept: 'application/json' },
+    })
+  } catch (error) {
+    if (signal?.aborted) throw error
+    throw new Refusal(0, 'Kaiwo does not answer; the page tries again by itself.')
+  }
+  if (response.ok) return (await response.json()) as T
+  throw new Refusal(response.status, await problemSentence(response))
+}
+
+async function problemSentence(response: Response): Promise<string> {
+  if (response.status === 401 || response.status === 403) return LOGIN
+  try {
+    const problem = (await response.json()) as Partial<Problem>
+    if (problem.message) return problem.message
+  } catch {
+    // Not a Problem: some other program answers on this address.
+  }
+  return `Kaiwo answered with HTTP status ${response.status} and no reason; its log says more.`
+}

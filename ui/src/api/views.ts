@@ -1,0 +1,197 @@
+// The JSON of the API, word for word as src/kaiwo/api/views.py writes it. Integers only: milli-GPU, milli-CPU, MiB, seconds.
+
+export type State =
+  | 'waiting'
+  | 'held'
+  | 'starting'
+  | 'running'
+  | 'stopping'
+  | 'succeeded'
+  | 'failed'
+  | 'cancelled'
+
+export type Phase = 'assumed' | 'running' | 'releasing' | 'done'
+
+export interface Page<T> {
+  items: T[]
+  total: number
+  next: string
+}
+
+export interface Usage {
+  total: number
+  used: number
+}
+
+export interface ClusterView {
+  kind: string
+  name: string
+  is_virtual: boolean
+  speed: number
+  now_s: number
+}
+
+export interface CycleView {
+  number: number
+  at_s: number
+  starts: number
+  evictions: number
+  waits: number
+  steps: number
+  took_ms: number
+  notes: string[]
+}
+
+export interface StatusView {
+  cluster: ClusterView
+  nodes: Usage
+  nodes_out: number
+  gpus: Usage
+  gpu_milli: Usage
+  cpu_milli: Usage
+  memory_mib: Usage
+  workloads: Partial<Record<State, number>>
+  queues: number
+  last_cycle: CycleView | null
+  version: string
+}
+
+export interface TenantView {
+  workload: string
+  pod: string
+  milli: number
+  mib: number
+  phase: Phase
+}
+
+export interface GpuView {
+  node: string
+  id: string
+  index: number
+  model: string
+  memory_mib: number
+  free_milli: number
+  free_mib: number
+  healthy: boolean
+  reason: string
+  tenants: TenantView[]
+}
+
+export interface NodeView {
+  name: string
+  state: string // ready | cordoned | not-ready
+  reason: string
+  labels: Record<string, string>
+  taints: string[]
+  cpu_milli: Usage
+  memory_mib: Usage
+  pods: Usage
+  gpu_milli: Usage
+  gpus: GpuView[]
+}
+
+export interface AmountView {
+  quota: number // -1: unlimited, and so for the limit
+  limit: number
+  weight: number
+  used: number
+  waiting: number
+}
+
+export interface QueueView {
+  name: string
+  parent: string
+  display_name: string
+  priority: number
+  depth: number
+  is_leaf: boolean
+  gpu_milli: AmountView
+  cpu_milli: AmountView
+  memory_mib: AmountView
+  running: number
+  waiting: number
+}
+
+export interface ObstacleView {
+  reason: string
+  sentence: string
+  remedy: string
+  need: number
+  have: number
+  unit: string
+  subject: string
+}
+
+export interface PodView {
+  name: string
+  node: string
+  phase: Phase
+  since_s: number
+  devices: string[]
+}
+
+export interface WorkloadView {
+  name: string
+  queue: string
+  user: string
+  kind: string
+  state: State
+  priority: number
+  wants: string
+  gpu_milli: number
+  pods: Usage
+  submitted_s: number
+  started_s: number
+  ended_s: number
+  attempt: number
+  reason: string
+  nodes: string[]
+  labels: Record<string, string>
+}
+
+export interface WorkloadDetail {
+  summary: WorkloadView
+  placed: PodView[]
+  obstacles: ObstacleView[]
+  requests: string[]
+  command: string[]
+  image: string
+  after: string[]
+  time_limit_s: number
+  estimate_s: number
+  retries: number
+  preemptible: boolean
+  exit_code: number
+  message: string
+}
+
+export interface ChangeView {
+  kind: string
+  by: string // researcher | admin
+  sentence: string
+  command: string
+}
+
+export interface WhyView {
+  workload: string
+  state: State
+  answer: string
+  obstacles: ObstacleView[]
+  position: number
+  ahead: number
+  change: ChangeView | null
+  no_change: string
+  as_of_s: number
+}
+
+export interface Outcome {
+  done: string[]
+  warnings: string[]
+  names: string[]
+}
+
+export interface Problem {
+  kind: string
+  message: string
+  field: string
+}

@@ -1,0 +1,15 @@
+import { StrictMode } from 'react'
+import { createRoot } from 'react-dom/client'
+import { App } from './page/App'
+import './styles/theme.css'
+import './styles/page.css'
+import './styles/map.css'
+import './styles/queues.css'
+import './styles/work.css'
+import './styles/detail.css'
+
+createRoot(document.getElementById('root')!).render(
+  <StrictMode>
+    <App />
+  </StrictMode>,
+)

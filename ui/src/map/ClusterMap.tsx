@@ -1,0 +1,137 @@
+// The cluster as a map: one tile a node, one cell a device, grouped by leaf.
+//
+// The canvas is only as large as its window and is drawn again when something moves, so that a thousand nodes scroll
+// as lightly as eight. Everything on it can be reached with the arrow keys.
+
+import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from 'react'
+import type { NodeView } from '../api/views'
+import { useTheme } from '../page/theme'
+import { DeviceCard, deviceSentence } from './DeviceCard'
+import { layOut } from './layout'
+import { type Palette, paint } from './paint'
+import { readPalette } from './palette'
+import { type Direction, type Spot, find, spotAt, step } from './spots'
+import { useBox } from './useBox'
+
+const NICE_HEIGHT = 430
+const KEYS: Record<string, Direction> = {
+  ArrowLeft: 'left',
+  ArrowRight: 'right',
+  ArrowUp: 'up',
+  ArrowDown: 'down',
+  Home: 'first',
+  End: 'last',
+}
+
+interface Props {
+  nodes: readonly NodeView[]
+  chosen: string // the selected workload's name
+  onPick: (workload: string) => void
+}
+
+export function ClusterMap({ nodes, chosen, onPick }: Props) {
+  const windowRef = useRef<HTMLDivElement>(null)
+  const canvasRef = useRef<HTMLCanvasElement>(null)
+  const [theme] = useTheme()
+  const box = useBox(windowRef)
+  const [top, setTop] = useState(0)
+  const [hovered, setHovered] = useState<Spot | null>(null)
+  const [pinned, setPinned] = useState<Spot | null>(null)
+  const [hasFocus, setFocus] = useState(false)
+  const layout = useMemo(() => layOut(nodes, box.width, NICE_HEIGHT), [nodes, box.width])
+  const palette = useRef<Palette | null>(null)
+
+  const shown = find(layout, pinned) ?? find(layout, hovered)
+  const broughtOut = useMemo(() => {
+    if (chosen) return new Set([chosen])
+    return new Set(shown?.gpu?.tenants.map((tenant) => tenant.workload))
+  }, [chosen, shown])
+
+  useEffect(() => {
+    palette.current = windowRef.current && readPalette(windowRef.current)
+  }, [theme])
+
+  useEffect(() => {
+    const frame = requestAnimationFrame(() => {
+      const pen = canvasRef.current && scaled(canvasRef.current, box.width, box.height)
+      const cursor = hasFocus || pinned ? pinned : hovered
+      if (pen && palette.current) paint(pen, { layout, top, ...box, chosen: broughtOut, cursor }, palette.current)
+    })
+    return () => cancelAnimationFrame(frame)
+  }, [layout, top, box, broughtOut, hovered, pinned, hasFocus, theme])
+
+  const under = (event: PointerEvent) => {
+    const edge = event.currentTarget.getBoundingClientRect()
+    return spotAt(layout, event.clientX - edge.left, event.clientY - edge.top + top)
+  }
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const direction = KEYS[event.key]
+    if (direction) {
+      event.preventDefault()
+      const spot = step(layout, pinned, direction)
+      setPinned(spot)
+      scrollTo(windowRef.current, find(layout, spot)?.box)
+    } else if (event.key === 'Escape' && pinned) {
+      event.stopPropagation()
+      setPinned(null)
+    } else if (event.key === 'Enter') {
+      const tenant = find(layout, pinned)?.gpu?.tenants[0]
+      if (tenant) onPick(tenant.workload)
+    }
+  }
+
+  return (
+    <div className="map-frame">
+      <div className="map-window" ref={windowRef} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+        <div className="map-ground" style={{ height: Math.ceil(layout.height) + 2 }}>
+          <canvas
+            ref={canvasRef}
+            tabIndex={0}
+            role="application"
+            aria-label={`Map of ${nodes.length} nodes. Arrow keys go from device to device, Enter opens the workload on it.`}
+            aria-describedby="map-spot"
+            style={{ width: box.width, height: box.height }}
+            onKeyDown={onKeyDown}
+            onFocus={(event) => setFocus(event.currentTarget.matches(':focus-visible'))}
+            onBlur={() => setFocus(false)}
+            onPointerMove={(event) => event.pointerType === 'mouse' && setHovered(keep(hovered, under(event)))}
+            onPointerLeave={() => setHovered(null)}
+            onClick={(event) => setPinned(toggled(pinned, under(event as unknown as PointerEvent)))}
+          />
+        </div>
+      </div>
+      {shown && (
+        <DeviceCard
+          found={shown}
+          isPinned={pinned !== null}
+          place={{ width: box.width, top }}
+          onPick={onPick}
+          onClose={() => setPinned(null)}
+        />
+      )}
+      <p id="map-spot" className="unseen" aria-live="polite">
+        {pinned && shown ? deviceSentence(shown) : ''}
+      </p>
+    </div>
+  )
+}
+
+const isSame = (a: Spot | null, b: Spot | null) => a?.node === b?.node && a?.gpu === b?.gpu
+const keep = (before: Spot | null, now: Spot | null) => (isSame(before, now) ? before : now)
+const toggled = (before: Spot | null, now: Spot | null) => (isSame(before, now) ? null : now)
+
+function scaled(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
+  const ratio = window.devicePixelRatio || 1
+  const [pixelsX, pixelsY] = [Math.round(width * ratio), Math.round(height * ratio)]
+  if (canvas.width !== pixelsX || canvas.height !== pixelsY) [canvas.width, canvas.height] = [pixelsX, pixelsY]
+  const pen = canvas.getContext('2d')
+  pen?.setTransform(ratio, 0, 0, ratio, 0, 0)
+  return pen
+}
+
+function scrollTo(frame: HTMLElement | null, box: { y: number; height: number } | undefined): void {
+  if (!frame || !box) return
+  if (box.y < frame.scrollTop) frame.scrollTop = box.y - 30
+  else if (box.y + box.height > frame.scrollTop + frame.clientHeight) frame.scrollTop = box.y + box.height - frame.clientHeight + 30
+}

@@ -1,0 +1,127 @@
+import { describe, expect, test } from 'vitest'
+import type { GpuView, NodeView } from '../api/views'
+import { type Box, byLeaf, layOut, LEAF_LABEL } from './layout'
+import { find, gpuState, parts, spotAt, step } from './spots'
+
+const nothing = { total: 0, used: 0 }
+
+function gpu(node: string, index: number, fields: Partial<GpuView> = {}): GpuView {
+  const shape = { model: 'MI300X', memory_mib: 196_608, free_milli: 1000, free_mib: 196_608, healthy: true }
+  return { node, id: `gpu-${index}`, index, reason: '', tenants: [], ...shape, ...fields }
+}
+
+function node(name: string, leaf: string, gpus = 8): NodeView {
+  return {
+    name,
+    state: 'ready',
+    reason: '',
+    labels: leaf ? { [LEAF_LABEL]: leaf } : {},
+    taints: [],
+    cpu_milli: nothing,
+    memory_mib: nothing,
+    pods: nothing,
+    gpu_milli: nothing,
+    gpus: Array.from({ length: gpus }, (_, index) => gpu(name, index)),
+  }
+}
+
+const cluster = (nodes: number, perLeaf: number, gpus = 8) =>
+  Array.from({ length: nodes }, (_, index) => node(`node-${index}`, `leaf-${Math.floor(index / perLeaf)}`, gpus))
+
+const overlap = (a: Box, b: Box) =>
+  a.x < b.x + b.width - 0.01 && b.x < a.x + a.width - 0.01 && a.y < b.y + b.height - 0.01 && b.y < a.y + a.height - 0.01
+
+describe('the layout', () => {
+  test('groups by leaf in the order a person counts, nodes without one last', () => {
+    const groups = byLeaf([node('n-10', 'leaf-10'), node('x', ''), node('n-2', 'leaf-2'), node('n-1', 'leaf-2')])
+    expect(groups.map(([leaf, nodes]) => [leaf, nodes.map((n) => n.name)])).toEqual([
+      ['leaf-2', ['n-1', 'n-2']],
+      ['leaf-10', ['n-10']],
+      ['', ['x']],
+    ])
+  })
+
+  test('one group without a label has no heading', () => {
+    expect(layOut([node('a', '')], 900, 400).blocks[0]?.name).toBe('')
+    expect(layOut([node('a', ''), node('b', 'l')], 900, 400).blocks.map((b) => b.name)).toEqual(['l', 'no leaf'])
+  })
+
+  test.each([
+    [8, 4, 8, 940],
+    [8, 4, 8, 340],
+    [40, 5, 8, 940],
+    [1000, 16, 8, 940],
+    [3, 1, 64, 340],
+    [5, 2, 0, 600],
+  ])('%d nodes, %d a leaf, %d GPUs: nothing overlaps, nothing is too wide (%d px)', (nodes, perLeaf, gpus, width) => {
+    const layout = layOut(cluster(nodes, perLeaf, gpus), width, 420)
+    const tiles = layout.blocks.flatMap((block) => block.tiles)
+    expect(tiles.length).toBe(nodes)
+    for (const tile of tiles) {
+      expect(tile.x + tile.width).toBeLessThanOrEqual(width + 0.5)
+      expect(tile.y + tile.height).toBeLessThanOrEqual(layout.height + 0.5)
+      for (const cell of tile.cells) {
+        expect(cell.x + cell.width).toBeLessThanOrEqual(tile.x + tile.width)
+        expect(cell.y + cell.height).toBeLessThanOrEqual(tile.y + tile.height)
+      }
+    }
+    const near = tiles.slice(0, 60)
+    for (const a of near) for (const b of near) if (a !== b) expect(overlap(a, b)).toBe(false)
+  })
+
+  test('a small cluster shows names, a large one does not', () => {
+    expect(layOut(cluster(8, 4), 940, 420).size.title).toBeGreaterThan(0)
+    expect(layOut(cluster(1000, 16), 940, 420).size.title).toBe(0)
+  })
+
+  test('an empty cluster is flat', () => expect(layOut([], 900, 400)).toMatchObject({ blocks: [], height: 0 }))
+})
+
+describe('spots', () => {
+  const layout = layOut(cluster(8, 4), 940, 420)
+
+  test('the pointer finds the device under it, or the node beside it', () => {
+    const tile = layout.blocks[1]!.tiles[2]!
+    const cell = tile.cells[5]!
+    expect(spotAt(layout, cell.x + 3, cell.y + 3)).toEqual({ node: 'node-6', gpu: 5 })
+    expect(spotAt(layout, tile.x + 2, tile.y + 2)).toEqual({ node: 'node-6', gpu: -1 })
+    expect(spotAt(layout, -5, -5)).toBeNull()
+  })
+
+  test('arrow keys reach every device and stop at the ends', () => {
+    let spot = step(layout, null, 'right')
+    const seen = new Set<string>()
+    for (let i = 0; i < 200 && spot; i++) {
+      seen.add(`${spot.node}/${spot.gpu}`)
+      spot = step(layout, spot, 'right')
+    }
+    expect(seen.size).toBe(64)
+    expect(spot).toEqual({ node: 'node-7', gpu: 7 })
+    expect(step(layout, { node: 'node-0', gpu: 0 }, 'up')).toEqual({ node: 'node-0', gpu: 0 })
+    expect(step(layout, { node: 'node-1', gpu: 3 }, 'down')).toEqual({ node: 'node-5', gpu: 3 })
+    expect(step(layout, { node: 'node-5', gpu: 3 }, 'first')).toEqual({ node: 'node-0', gpu: 0 })
+  })
+
+  test('a spot of a node that is gone shows nothing', () => {
+    expect(find(layout, { node: 'gone', gpu: 0 })).toBeNull()
+    expect(find(layout, { node: 'node-3', gpu: 2 })?.gpu?.id).toBe('gpu-2')
+    expect(find(layout, { node: 'node-3', gpu: -1 })?.gpu).toBeNull()
+  })
+})
+
+describe('a device', () => {
+  const tenant = (milli: number, mib: number) => ({ workload: 'w', pod: 'p', milli, mib, phase: 'running' as const })
+
+  test('is divided by time or memory, whichever is more, and never overfull', () => {
+    expect(parts(gpu('n', 0, { tenants: [tenant(500, 98_304), tenant(250, 0)] }))).toEqual([0.5, 0.25])
+    expect(parts(gpu('n', 0, { tenants: [tenant(0, 98_304)] }))).toEqual([0.5])
+    expect(parts(gpu('n', 0, { tenants: [tenant(1000, 0), tenant(500, 0)] }))).toEqual([1, 0])
+  })
+
+  test('has one word', () => {
+    expect(gpuState(gpu('n', 0))).toBe('free')
+    expect(gpuState(gpu('n', 0, { healthy: false }))).toBe('unhealthy')
+    expect(gpuState(gpu('n', 0, { free_milli: 500, tenants: [tenant(500, 1)] }))).toBe('shared')
+    expect(gpuState(gpu('n', 0, { free_milli: 0, tenants: [tenant(1000, 1)] }))).toBe('full')
+  })
+})

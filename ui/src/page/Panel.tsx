@@ -1,0 +1,91 @@
+// The pieces every part of the page is made of: a panel with a heading, a skeleton, a line to copy, the mark of a state.
+
+import { type ReactNode, useEffect, useId, useState } from 'react'
+import type { State } from '../api/views'
+
+interface PanelProps {
+  title: string
+  aside?: ReactNode
+  problem?: string // shown above what is still known
+  className?: string
+  children: ReactNode
+}
+
+export function Panel({ title, aside, problem, className = '', children }: PanelProps) {
+  const id = useId()
+  return (
+    <section className={`panel ${className}`} aria-labelledby={id}>
+      <header className="panel-head">
+        <h2 id={id}>{title}</h2>
+        <div className="panel-aside">{aside}</div>
+      </header>
+      {problem && <Trouble>{problem}</Trouble>}
+      {children}
+    </section>
+  )
+}
+
+export function Trouble({ children }: { children: ReactNode }) {
+  return (
+    <p className="trouble" role="alert">
+      {children}
+    </p>
+  )
+}
+
+export function Skeleton({ rows, tall = false }: { rows: number; tall?: boolean }) {
+  return (
+    <div className="skeleton" role="status" aria-label="Loading">
+      {Array.from({ length: rows }, (_, row) => (
+        <span key={row} className={tall ? 'bone tall' : 'bone'} />
+      ))}
+    </div>
+  )
+}
+
+/** A command to type, with a button that copies it. */
+export function CommandLine({ children }: { children: string }) {
+  const [isCopied, setCopied] = useState(false)
+  useEffect(() => {
+    if (!isCopied) return
+    const timer = window.setTimeout(() => setCopied(false), 2000)
+    return () => window.clearTimeout(timer)
+  }, [isCopied])
+  const copy = () => void navigator.clipboard.writeText(children).then(() => setCopied(true))
+  return (
+    <div className="command">
+      <code tabIndex={0}>{children}</code>
+      <button type="button" onClick={copy} aria-label={`Copy the command ${children}`}>
+        <span aria-live="polite">{isCopied ? 'Copied' : 'Copy'}</span>
+      </button>
+    </div>
+  )
+}
+
+const MARKS: Record<State, ReactNode> = {
+  waiting: <circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" strokeWidth="1.6" />,
+  held: <path d="M3.5 2.5h2v7h-2zM6.5 2.5h2v7h-2z" fill="currentColor" />,
+  starting: (
+    <>
+      <circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" strokeWidth="1.6" />
+      <path d="M6 2a4 4 0 0 1 0 8z" fill="currentColor" />
+    </>
+  ),
+  running: <path d="M3 1.8 10 6 3 10.2z" fill="currentColor" />,
+  stopping: <rect x="2.5" y="2.5" width="7" height="7" rx="1" fill="none" stroke="currentColor" strokeWidth="1.6" />,
+  succeeded: <path d="m2 6.4 2.7 2.7L10 3.4" fill="none" stroke="currentColor" strokeWidth="1.8" />,
+  failed: <path d="m2.7 2.7 6.6 6.6m0-6.6-6.6 6.6" fill="none" stroke="currentColor" strokeWidth="1.8" />,
+  cancelled: <path d="M2 6h8" fill="none" stroke="currentColor" strokeWidth="1.8" />,
+}
+
+/** A state as a shape and a word; the colour only repeats them. */
+export function StateMark({ state }: { state: State }) {
+  return (
+    <span className={`state ${state}`}>
+      <svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">
+        {MARKS[state]}
+      </svg>
+      <span className="state-word">{state}</span>
+    </span>
+  )
+}

@@ -1,0 +1,44 @@
+// Light or dark: what the system asks for, unless somebody chose otherwise on this page. The choice is remembered.
+
+import { useSyncExternalStore } from 'react'
+
+export type Theme = 'light' | 'dark'
+
+const KEY = 'kaiwo-theme' // also read by public/theme.js before the first paint
+const system = window.matchMedia('(prefers-color-scheme: dark)')
+const listeners = new Set<() => void>()
+
+const systemTheme = (): Theme => (system.matches ? 'dark' : 'light')
+
+function shownTheme(): Theme {
+  const chosen = document.documentElement.dataset['theme']
+  return chosen === 'light' || chosen === 'dark' ? chosen : systemTheme()
+}
+
+/** Choosing what the system asks for anyway means to follow the system again. */
+function toggle(): void {
+  const next: Theme = shownTheme() === 'dark' ? 'light' : 'dark'
+  const isSystem = next === systemTheme()
+  if (isSystem) delete document.documentElement.dataset['theme']
+  else document.documentElement.dataset['theme'] = next
+  try {
+    if (isSystem) localStorage.removeItem(KEY)
+    else localStorage.setItem(KEY, next)
+  } catch {
+    // Storage can be forbidden; the choice then lasts as long as the page.
+  }
+  for (const tell of listeners) tell()
+}
+
+function subscribe(tell: () => void): () => void {
+  listeners.add(tell)
+  system.addEventListener('change', tell)
+  return () => {
+    listeners.delete(tell)
+    system.removeEventListener('change', tell)
+  }
+}
+
+export function useTheme(): [Theme, () => void] {
+  return [useSyncExternalStore(subscribe, shownTheme), toggle]
+}

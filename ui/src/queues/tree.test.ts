@@ -1,0 +1,55 @@
+import { describe, expect, test } from 'vitest'
+import type { AmountView, QueueView } from '../api/views'
+import { amountWords, bar, type Branch, buildTree, workWords } from './tree'
+
+const amount = (fields: Partial<AmountView>): AmountView => ({ quota: 0, limit: -1, weight: 1, used: 0, waiting: 0, ...fields })
+
+function queue(name: string, parent = '', fields: Partial<QueueView> = {}): QueueView {
+  const none = amount({})
+  const amounts = { gpu_milli: none, cpu_milli: none, memory_mib: none }
+  const rest = { display_name: '', priority: 0, depth: 0, is_leaf: true, running: 0, waiting: 0 }
+  return { name, parent, ...amounts, ...rest, ...fields }
+}
+
+const drawn = (branches: Branch[]): unknown => branches.map((b) => (b.below.length ? [b.queue.name, drawn(b.below)] : b.queue.name))
+
+describe('the tree', () => {
+  test('hangs children under their parents, in any order of arrival', () => {
+    const queues = [queue('a', 'root'), queue('root'), queue('b', 'root'), queue('c', 'b')]
+    expect(drawn(buildTree(queues))).toEqual([['root', ['a', ['b', ['c']]]]])
+  })
+
+  test('loses no queue whose parent is unknown, or is itself', () => {
+    expect(drawn(buildTree([queue('x', 'gone'), queue('y', 'y')]))).toEqual(['x', 'y'])
+  })
+})
+
+describe('a bar', () => {
+  test('is as long as the limit, or the cluster', () => {
+    expect(bar(amount({ used: 8000, quota: 16_000, limit: 32_000 }), 64_000)).toEqual({ within: 0.25, over: 0, quota: 0.5 })
+    expect(bar(amount({ used: 24_000, quota: 16_000 }), 64_000)).toEqual({ within: 0.25, over: 0.125, quota: 0.25 })
+  })
+
+  test('has no mark without a quota, or where the quota is everything', () => {
+    expect(bar(amount({ used: 500 }), 1000)).toEqual({ within: 0, over: 0.5, quota: null })
+    expect(bar(amount({ used: 500, quota: -1 }), 1000)).toEqual({ within: 0.5, over: 0, quota: null })
+    expect(bar(amount({ used: 500, quota: 1000, limit: 1000 }), 1000).quota).toBeNull()
+  })
+
+  test('never divides by nothing', () => expect(bar(amount({ limit: 0 }), 0)).toEqual({ within: 0, over: 0, quota: null }))
+})
+
+describe('the words', () => {
+  test('say quota, what is over it, and the limit', () => {
+    expect(amountWords(amount({ used: 20_500, quota: 16_000, limit: 32_000 }))).toBe(
+      '20.5 of 16 GPU quota, 4.5 GPU over quota, limit 32 GPU',
+    )
+    expect(amountWords(amount({ used: 500 }))).toBe('0.5 GPU used, no quota')
+    expect(amountWords(amount({ used: 500, quota: -1 }))).toBe('0.5 GPU used, unlimited quota')
+  })
+
+  test('say what runs and what waits', () => {
+    expect(workWords(queue('q', '', { running: 3 }))).toBe('3 running, nothing waits')
+    expect(workWords(queue('q', '', { waiting: 2, gpu_milli: amount({ waiting: 12_000 }) }))).toBe('0 running, 2 waiting for 12 GPU')
+  })
+})

@@ -1,0 +1,64 @@
+// Amounts in words: integers as the API gives them, as people say them.
+
+const upTo = (digits: number) => new Intl.NumberFormat('en-US', { maximumFractionDigits: digits })
+const WHOLE = upTo(0)
+const TENTHS = upTo(1)
+const HUNDREDTHS = upTo(2)
+const THOUSANDTHS = upTo(3)
+
+export const count = (value: number) => WHOLE.format(value)
+
+/** "1 node", "3 nodes". */
+export const counted = (value: number, one: string, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`
+
+/** 3500 -> "3.5". */
+export function gpuNumber(milli: number): string {
+  return (milli < 10_000 ? THOUSANDTHS : HUNDREDTHS).format(milli / 1000)
+}
+
+/** 3500 -> "3.5 GPU". */
+export const gpus = (milli: number) => `${gpuNumber(milli)} GPU`
+
+export const cpus = (milli: number) => `${TENTHS.format(milli / 1000)} CPU`
+
+/** 196608 -> "192 GiB". */
+export function memory(mib: number): string {
+  if (mib >= 1024 * 1024) return `${TENTHS.format(mib / 1024 / 1024)} TiB`
+  if (mib >= 1024) return `${TENTHS.format(mib / 1024)} GiB`
+  return `${WHOLE.format(mib)} MiB`
+}
+
+/** "96 of 192 GiB": the unit once, when both have the same. */
+export function ofMemory(used: number, total: number): string {
+  const [amount, unit] = memory(used).split(' ')
+  return unit === memory(total).split(' ')[1] || used === 0 ? `${amount} of ${memory(total)}` : `${memory(used)} of ${memory(total)}`
+}
+
+export const percent = (part: number, whole: number) => `${whole > 0 ? Math.round((100 * part) / whole) : 0} %`
+
+/** What an obstacle's `need` and `have` count. */
+export function inUnit(value: number, unit: string): string {
+  switch (unit) {
+    case 'milli-gpu':
+      return gpus(value)
+    case 'gpus':
+      return counted(value, 'GPU')
+    case 'milli-cpu':
+      return cpus(value)
+    case 'mib':
+      return memory(value)
+    case 'pods':
+      return counted(value, 'pod')
+    case 'nodes':
+      return counted(value, 'node')
+    case 's':
+      return `${count(value)} s`
+    default:
+      return unit ? `${count(value)} ${unit}` : count(value)
+  }
+}
+
+export function milliseconds(ms: number): string {
+  if (ms >= 1000) return `${HUNDREDTHS.format(ms / 1000)} s`
+  return `${(ms >= 100 ? WHOLE : ms >= 1 ? TENTHS : HUNDREDTHS).format(ms)} ms`
+}

@@ -1,0 +1,123 @@
+import { describe, expect, test } from 'vitest'
+import type { WorkloadView } from '../api/views'
+import { counted, cpus, gpus, inUnit, memory, milliseconds, ofMemory, percent } from './amounts'
+import { clock, span } from './times'
+import { countIn, placesInWords, ran, shortName, verbsFor, whereOrWhy } from './work'
+
+describe('amounts', () => {
+  test.each([
+    [0, '0 GPU'],
+    [500, '0.5 GPU'],
+    [333, '0.333 GPU'],
+    [3500, '3.5 GPU'],
+    [64_000, '64 GPU'],
+    [12_345, '12.35 GPU'],
+    [8_000_000, '8,000 GPU'],
+  ])('%d milli-GPU is %s', (milli, words) => expect(gpus(milli)).toBe(words))
+
+  test.each([
+    [512, '512 MiB'],
+    [1024, '1 GiB'],
+    [16_000, '15.6 GiB'],
+    [196_608, '192 GiB'],
+    [2_359_296, '2.3 TiB'],
+  ])('%d MiB is %s', (mib, words) => expect(memory(mib)).toBe(words))
+
+  test('the unit is said once when it is the same', () => {
+    expect(ofMemory(98_304, 196_608)).toBe('96 of 192 GiB')
+    expect(ofMemory(512, 196_608)).toBe('512 MiB of 192 GiB')
+    expect(ofMemory(0, 196_608)).toBe('0 of 192 GiB')
+  })
+
+  test('an obstacle counts in its own unit', () => {
+    expect(inUnit(2500, 'milli-gpu')).toBe('2.5 GPU')
+    expect(inUnit(1, 'gpus')).toBe('1 GPU')
+    expect(inUnit(8, 'gpus')).toBe('8 GPUs')
+    expect(inUnit(4096, 'mib')).toBe('4 GiB')
+    expect(inUnit(1500, 'milli-cpu')).toBe('1.5 CPU')
+    expect(inUnit(3, 'pods')).toBe('3 pods')
+    expect(inUnit(3, 'licences')).toBe('3 licences')
+    expect(inUnit(3, '')).toBe('3')
+  })
+
+  test('small things', () => {
+    expect(cpus(96_000)).toBe('96 CPU')
+    expect(percent(1, 3)).toBe('33 %')
+    expect(percent(0, 0)).toBe('0 %')
+    expect(counted(1, 'node')).toBe('1 node')
+    expect(counted(0, 'node')).toBe('0 nodes')
+    expect([0.34, 3.25, 120.4, 1500].map(milliseconds)).toEqual(['0.34 ms', '3.3 ms', '120 ms', '1.5 s'])
+  })
+})
+
+describe('times', () => {
+  test.each([
+    [-5, '0 s'],
+    [59, '59 s'],
+    [60, '1 min'],
+    [899, '14 min'],
+    [3600, '1 h'],
+    [11_520, '3 h 12 min'],
+    [72_000, '20 h'],
+    [100_000, '1 d 3 h'],
+    [2_000_000, '23 d'],
+  ])('%d s is %s', (seconds, words) => expect(span(seconds)).toBe(words))
+
+  test('a simulated clock that counts from zero shows days', () => {
+    expect(clock(90_061)).toBe('day 2, 01:01:01')
+  })
+})
+
+const work = (fields: Partial<WorkloadView>): WorkloadView => ({
+  name: 'default/train',
+  queue: 'default',
+  user: '',
+  kind: 'batch',
+  state: 'waiting',
+  priority: 0,
+  wants: '1 GPU',
+  gpu_milli: 1000,
+  pods: { total: 1, used: 0 },
+  submitted_s: 100,
+  started_s: 0,
+  ended_s: 0,
+  attempt: 0,
+  reason: '',
+  nodes: [],
+  labels: {},
+  ...fields,
+})
+
+describe('work', () => {
+  test('the namespace default is dropped, others stay', () => {
+    expect(shortName('default/train')).toBe('train')
+    expect(shortName('lab/train')).toBe('lab/train')
+  })
+
+  test('the line under a name says why or where', () => {
+    expect(whereOrWhy(work({ reason: 'needs 8 GPUs, 3 are free' }))).toBe('needs 8 GPUs, 3 are free')
+    expect(whereOrWhy(work({ state: 'running', nodes: ['a', 'b', 'c', 'd', 'e'] }))).toBe('a, b, c and 2 more')
+    expect(placesInWords(['a', 'b'])).toBe('a, b')
+  })
+
+  test('the run time is that of the last start, up to its end or to now', () => {
+    expect(ran(work({}), 160)).toBe('–')
+    expect(ran(work({ state: 'running', started_s: 130 }), 160)).toBe('30 s')
+    expect(ran(work({ state: 'succeeded', started_s: 100, ended_s: 940 }), 2000)).toBe('14 min')
+  })
+
+  test('the tabs count their states', () => {
+    const byState = { waiting: 3, held: 1, running: 5, failed: 2 }
+    expect(countIn('waiting', byState)).toBe(4)
+    expect(countIn('active', byState)).toBe(9)
+    expect(countIn('ended', byState)).toBe(2)
+  })
+
+  test('only what makes sense can be done', () => {
+    expect(verbsFor('waiting')).toContain('hold')
+    expect(verbsFor('held')).toContain('release')
+    expect(verbsFor('running')).toContain('cancel')
+    expect(verbsFor('succeeded')).toEqual(['requeue'])
+    expect(verbsFor('stopping')).toEqual([])
+  })
+})

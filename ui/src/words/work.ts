@@ -1,0 +1,61 @@
+// Words about workloads: states in their groups, names as people write them, what may be done, and how long it has been.
+
+import type { Verb } from '../api/client'
+import type { Phase, State, WorkloadView } from '../api/views'
+import { span } from './times'
+
+export type Tab = 'active' | 'running' | 'waiting' | 'ended'
+
+export const TABS: Record<Tab, { title: string; states: State[]; sort: string }> = {
+  active: {
+    title: 'Active',
+    states: ['waiting', 'held', 'starting', 'running', 'stopping'],
+    sort: '-submitted',
+  },
+  running: { title: 'Running', states: ['starting', 'running', 'stopping'], sort: '-started' },
+  waiting: { title: 'Waiting', states: ['waiting', 'held'], sort: 'submitted' },
+  ended: { title: 'Ended', states: ['succeeded', 'failed', 'cancelled'], sort: '-ended' },
+}
+
+export const isOver = (state: State) => TABS.ended.states.includes(state)
+export const isWaiting = (state: State) => TABS.waiting.states.includes(state)
+
+export function countIn(tab: Tab, byState: Partial<Record<State, number>>): number {
+  return TABS[tab].states.reduce((sum, state) => sum + (byState[state] ?? 0), 0)
+}
+
+/** People drop the namespace `default`; so does the page. */
+export function shortName(name: string): string {
+  return name.startsWith('default/') ? name.slice('default/'.length) : name
+}
+
+/** What a pod's phase is called where people read it. */
+export const PHASES: Record<Phase, string> = {
+  assumed: 'starting',
+  running: 'running',
+  releasing: 'stopping',
+  done: 'succeeded',
+}
+
+export function verbsFor(state: State): Verb[] {
+  if (state === 'waiting') return ['hold', 'cancel']
+  if (state === 'held') return ['release', 'cancel']
+  if (isOver(state)) return ['requeue']
+  if (state === 'stopping') return []
+  return ['requeue', 'cancel']
+}
+
+/** How long the last start has run, or ran. */
+export function ran(work: WorkloadView, now_s: number): string {
+  return work.started_s ? span((work.ended_s || now_s) - work.started_s) : '–'
+}
+
+/** Where it runs, or why it does not: the line under its name. */
+export function whereOrWhy(work: WorkloadView): string {
+  return work.reason || placesInWords(work.nodes)
+}
+
+export function placesInWords(nodes: readonly string[], most = 3): string {
+  if (nodes.length <= most) return nodes.join(', ')
+  return `${nodes.slice(0, most).join(', ')} and ${nodes.length - most} more`
+}

@@ -1,0 +1,79 @@
+// What can be done to a workload. Cancelling asks once more, in place.
+
+import { useEffect, useState } from 'react'
+import { type Verb, act } from '../api/client'
+import type { State } from '../api/views'
+import { Trouble } from '../page/Panel'
+import { verbsFor } from '../words/work'
+
+interface Props {
+  workload: string
+  state: State
+  onDone: () => void
+}
+
+const TITLES: Record<Verb, string> = { hold: 'Hold', release: 'Release', requeue: 'Requeue', cancel: 'Cancel' }
+
+export function Actions({ workload, state, onDone }: Props) {
+  const [busy, setBusy] = useState<Verb | ''>('')
+  const [isAsking, setAsking] = useState(false)
+  const [outcome, setOutcome] = useState('')
+  const [trouble, setTrouble] = useState('')
+  useEffect(() => {
+    setAsking(false)
+    setOutcome('')
+    setTrouble('')
+  }, [workload])
+  useEffect(() => setAsking(false), [state])
+
+  const run = async (verb: Verb) => {
+    setBusy(verb)
+    setOutcome('')
+    setTrouble('')
+    setAsking(false)
+    try {
+      const { done, warnings } = await act(verb, workload)
+      setOutcome([...done, ...(warnings ?? [])].join('; '))
+      onDone()
+    } catch (error) {
+      setTrouble(error instanceof Error ? error.message : String(error))
+    }
+    setBusy('')
+  }
+
+  const verbs = verbsFor(state)
+  return (
+    <div className="actions">
+      {isAsking ? (
+        <div className="confirm" role="group" aria-label="Confirm">
+          <span>Cancel this workload? What it has done since its last checkpoint is lost.</span>
+          <button type="button" className="danger" autoFocus onClick={() => void run('cancel')}>
+            Yes, cancel it
+          </button>
+          <button type="button" onClick={() => setAsking(false)}>
+            Keep it
+          </button>
+        </div>
+      ) : (
+        verbs.length > 0 && (
+          <div className="buttons">
+            {verbs.map((verb) => (
+              <button
+                key={verb}
+                type="button"
+                disabled={busy !== ''}
+                onClick={() => (verb === 'cancel' ? setAsking(true) : void run(verb))}
+              >
+                {busy === verb ? `${TITLES[verb]} …` : TITLES[verb]}
+              </button>
+            ))}
+          </div>
+        )
+      )}
+      {trouble && <Trouble>{trouble}</Trouble>}
+      <p className="outcome" aria-live="polite">
+        {outcome}
+      </p>
+    </div>
+  )
+}

@@ -1,0 +1,107 @@
+// Everything about one workload, beside the list it was chosen from.
+
+import { useEffect, useRef, useState } from 'react'
+import { workloadPath } from '../api/client'
+import type { PodView, WhyView, WorkloadDetail } from '../api/views'
+import { useNow } from '../live/clock'
+import { useAnswer } from '../live/hooks'
+import { Skeleton, StateMark, Trouble } from '../page/Panel'
+import { counted } from '../words/amounts'
+import { span } from '../words/times'
+import { PHASES, isWaiting, shortName } from '../words/work'
+import { Actions } from './Actions'
+import { Facts } from './Facts'
+import { Why } from './Why'
+
+const DETAIL_AGAIN_MS = 2000
+const WHY_AGAIN_MS = 5000
+
+export function Detail({ name, onClose }: { name: string; onClose: () => void }) {
+  const [acted, setActed] = useState(0) // counts what was done here, so that the answers are asked for at once
+  const detail = useAnswer<WorkloadDetail>(workloadPath(name), DETAIL_AGAIN_MS, String(acted))
+  const work = detail.value?.summary
+  const waits = work !== undefined && isWaiting(work.state)
+  const why = useAnswer<WhyView>(waits ? `${workloadPath(name)}/why` : '', WHY_AGAIN_MS, `${work?.state} ${work?.reason}`)
+  const heading = useFocusWhileOpen(name)
+
+  return (
+    <aside className="detail" aria-labelledby="detail-title" onKeyDown={(event) => event.key === 'Escape' && onClose()}>
+      <header className="detail-head">
+        <div>
+          <h2 id="detail-title" ref={heading} tabIndex={-1}>
+            {shortName(name)}
+          </h2>
+          {work && (
+            <p>
+              <StateMark state={work.state} /> <span className="muted">{work.wants}</span>
+            </p>
+          )}
+        </div>
+        <button type="button" className="icon" aria-label="Close the details" onClick={onClose}>
+          <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+            <path d="m3 3 10 10m0-10L3 13" fill="none" stroke="currentColor" strokeWidth="1.6" />
+          </svg>
+        </button>
+      </header>
+      {detail.problem && <Trouble>{detail.problem}</Trouble>}
+      {!detail.value || !work ? (
+        !detail.problem && <Skeleton rows={6} />
+      ) : (
+        <>
+          <Actions workload={name} state={work.state} onDone={() => setActed(acted + 1)} />
+          {detail.value.message && <p className="answer">{detail.value.message}</p>}
+          {waits && <Why why={why.value} problem={why.problem} obstacles={detail.value.obstacles} />}
+          <Placed pods={detail.value.placed} />
+          <Facts detail={detail.value} />
+        </>
+      )}
+    </aside>
+  )
+}
+
+/** The heading takes the focus when a workload is chosen; what was chosen from gets it back at the end. */
+function useFocusWhileOpen(name: string) {
+  const heading = useRef<HTMLHeadingElement>(null)
+  useEffect(() => {
+    const before = document.activeElement
+    if (before instanceof HTMLElement && before !== document.body) heading.current?.focus({ preventScroll: true })
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true })
+    }
+  }, [name])
+  return heading
+}
+
+function Placed({ pods }: { pods: PodView[] }) {
+  const now_s = useNow()
+  if (!pods.length) return null
+  return (
+    <section aria-labelledby="placed-title">
+      <div className="section-head">
+        <h3 id="placed-title">{counted(pods.length, 'placed pod')}</h3>
+        <button type="button" onClick={() => document.querySelector('.map-frame')?.scrollIntoView({ block: 'center' })}>
+          Show on the map
+        </button>
+      </div>
+      <ul className="pods">
+        {pods.map((pod) => (
+          <li key={pod.name}>
+            <strong>{pod.name}</strong> on {pod.node}
+            <span className="muted">
+              {' '}
+              {PHASES[pod.phase]}
+              {pod.since_s > 0 && ` for ${span(now_s - pod.since_s)}`}
+            </span>
+            {pod.devices.length > 0 && <span className="devices">{pod.devices.map(deviceWords).join(', ')}</span>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}
+
+/** "gpu-3:500m" -> "gpu-3 (0.5 GPU)". */
+function deviceWords(device: string): string {
+  const [, id, milli] = /^(.*):(\d+)m$/.exec(device) ?? []
+  return id && milli ? `${id} (${Number(milli) / 1000} GPU)` : device
+}

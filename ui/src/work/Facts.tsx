@@ -1,0 +1,49 @@
+// A workload's facts as a list of names and values. What is not set is not shown.
+
+import type { ReactNode } from 'react'
+import type { WorkloadDetail } from '../api/views'
+import { useNow } from '../live/clock'
+import { span } from '../words/times'
+import { isOver, ran, shortName } from '../words/work'
+
+export function Facts({ detail }: { detail: WorkloadDetail }) {
+  const now_s = useNow()
+  const work = detail.summary
+  const labels = Object.entries(work.labels).map(([key, value]) => `${key}=${value}`)
+  const rows: [string, ReactNode][] = [
+    ['Queue', work.queue],
+    ['User', work.user],
+    ['Type', work.kind],
+    ['Priority', String(work.priority)],
+    ['Requests', detail.requests.join('; ')],
+    ['Pods', `${work.pods.used} of ${work.pods.total} placed`],
+    ['Submitted', `${span(now_s - work.submitted_s)} ago`],
+    ['Ran', work.started_s ? ran(work, now_s) : ''],
+    ['Ended', work.ended_s ? `${span(now_s - work.ended_s)} ago` : ''],
+    ['Exit code', isOver(work.state) && work.started_s ? String(detail.exit_code) : ''],
+    ['Starts', work.attempt > 1 ? String(work.attempt) : ''],
+    ['Time limit', detail.time_limit_s ? span(detail.time_limit_s) : ''],
+    ['Estimate', detail.estimate_s ? span(detail.estimate_s) : ''],
+    ['Retries', detail.retries ? String(detail.retries) : ''],
+    ['Preemptible', detail.preemptible ? 'yes' : 'no'],
+    ['After', detail.after.map(shortName).join(', ')],
+    ['Image', detail.image],
+    ['Command', detail.command.length ? <code key="command">{detail.command.join(' ')}</code> : ''],
+    ['Labels', labels.join(', ')],
+  ]
+  return (
+    <section aria-labelledby="facts-title">
+      <h3 id="facts-title">Facts</h3>
+      <dl className="facts">
+        {rows
+          .filter(([, value]) => value)
+          .map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
+      </dl>
+    </section>
+  )
+}

@@ -1,0 +1,28 @@
+// A search field that asks once the typing pauses.
+
+import { useEffect, useRef, useState } from 'react'
+
+const PAUSE_MS = 250
+
+export function SearchBox({ value, onChange }: { value: string; onChange: (value: string) => void }) {
+  const [typed, setTyped] = useState(value)
+  const timer = useRef<number>(undefined)
+  useEffect(() => setTyped(value), [value])
+  useEffect(() => () => window.clearTimeout(timer.current), [])
+  const type = (text: string) => {
+    setTyped(text)
+    window.clearTimeout(timer.current)
+    timer.current = window.setTimeout(() => onChange(text.trim()), PAUSE_MS)
+  }
+  return (
+    <input
+      type="search"
+      placeholder="Search by name"
+      aria-label="Search the work by name"
+      autoComplete="off"
+      spellCheck={false}
+      value={typed}
+      onChange={(event) => type(event.target.value)}
+    />
+  )
+}

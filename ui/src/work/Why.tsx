@@ -1,0 +1,77 @@
+// Why a workload waits, and the cheapest change that would start it now.
+
+import type { ChangeView, ObstacleView, WhyView } from '../api/views'
+import { CommandLine, Skeleton, Trouble } from '../page/Panel'
+import { counted, inUnit } from '../words/amounts'
+
+interface Props {
+  why: WhyView | null
+  problem: string
+  obstacles: ObstacleView[] // from the detail, until the answer is there
+}
+
+export function Why({ why, problem, obstacles }: Props) {
+  const shown = why?.obstacles.length ? why.obstacles : obstacles
+  return (
+    <section className="why" aria-labelledby="why-title">
+      <h3 id="why-title">Why it waits</h3>
+      {problem && <Trouble>{problem}</Trouble>}
+      {why ? <p className="answer">{why.answer}</p> : !problem && <Skeleton rows={2} />}
+      {why && why.position > 0 && (
+        <p className="muted">
+          Place {why.position} in its queue{why.ahead > 0 && `; ${counted(why.ahead, 'workload')} tried before it`}.
+        </p>
+      )}
+      {why && <Change change={why.change} noChange={why.no_change} />}
+      {shown.length > 0 && (
+        <>
+          <h4>{counted(shown.length, 'obstacle')}</h4>
+          <ul className="obstacles">
+            {shown.map((obstacle, index) => (
+              <Obstacle key={`${obstacle.reason} ${obstacle.subject} ${index}`} obstacle={obstacle} />
+            ))}
+          </ul>
+        </>
+      )}
+    </section>
+  )
+}
+
+function Change({ change, noChange }: { change: ChangeView | null; noChange: string }) {
+  if (!change) return noChange ? <p className="muted">{noChange}</p> : null
+  return (
+    <div className="change">
+      <h4>What would start it now</h4>
+      <p>{change.sentence}</p>
+      {change.command && <CommandLine>{change.command}</CommandLine>}
+      {change.by === 'admin' && <p className="muted">An administrator must do this.</p>}
+    </div>
+  )
+}
+
+function Obstacle({ obstacle }: { obstacle: ObstacleView }) {
+  const { sentence, remedy, need, have, unit } = obstacle
+  return (
+    <li>
+      <p>{sentence}</p>
+      {(need !== 0 || have !== 0) && (
+        <dl className="need-have">
+          <div>
+            <dt>Need</dt>
+            <dd>{inUnit(need, unit)}</dd>
+          </div>
+          <div>
+            <dt>Have</dt>
+            <dd>{inUnit(have, unit)}</dd>
+          </div>
+        </dl>
+      )}
+      {remedy && (
+        <p className="remedy">
+          <span className="muted">Remedy: </span>
+          {remedy}
+        </p>
+      )}
+    </li>
+  )
+}
