@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,14 +62,15 @@ def test_a_full_disk_and_a_wrong_clock_are_seen(stub: Stub, kaiwo: Type, monkeyp
     monkeypatch.setattr(checks, "FAIL_FREE_MIB", 0)
     monkeypatch.setattr(checks, "WARN_FREE_MIB", 10**9)
     assert results(kaiwo)["disk"] == "warn"
-    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0 + 10**8)
+    monkeypatch.setattr(checks, "time", SimpleNamespace(time=lambda: 2e9, gmtime=time.gmtime, strftime=time.strftime))
     assert results(kaiwo)["clock"] == "warn"
-    monkeypatch.setattr("time.time", lambda: 0.0)
+    monkeypatch.setattr(checks, "time", SimpleNamespace(time=lambda: 0.0, gmtime=time.gmtime, strftime=time.strftime))
     assert results(kaiwo)["clock"] == "fail"
 
 
-def test_a_home_that_cannot_be_made_fails(kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAIWO_HOME", "/proc/kaiwo-home")
+def test_a_home_that_cannot_be_made_fails(kaiwo: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KAIWO_HOME", str(tmp_path / "file" / "home"))
     assert results(kaiwo)["home"] == "fail"
 
 
@@ -135,4 +138,4 @@ def complete(line: str) -> list[str]:
     }  # fmt: skip
     done = subprocess.run([KAIWO], env=env, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    return [answer.partition(",")[2] for answer in done.stdout.splitlines()]
+    return [answer.partition(",")[2] for answer in done.stdout.splitlines() if answer]

@@ -13,7 +13,7 @@ from tests.cli.stub import NOW, Stub, gpu, problem_body, queue, workload
 def test_status_is_one_screen_with_the_next_step_last(stub: Stub, kaiwo: Type) -> None:
     done = kaiwo("status")
     assert done.code == 0
-    assert "here (local, virtual nodes)" in done.out
+    assert "here, local, virtual nodes, kaiwo" in done.out
     assert "50 %  2 of 4 in use" in done.out
     assert "1 waiting, 1 running" in done.out
     assert "812, 12s ago: 1 started, 0 evicted" in done.out
@@ -194,15 +194,17 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     )  # fmt: skip
     lines = kaiwo("why", "eval").lines()
     assert lines[0] == "eval waits because no node has 4 free GPUs."
-    assert "  need 4 GPUs, have 2 GPUs" in lines
-    assert "  what helps: ask for 2" in lines
-    assert lines[-2:] == ["To start it now: ask for 2 GPUs", "  kaiwo submit eval --gpus 2"]
+    assert lines[4:6] == ["- no node has 4 free GPUs", "    need 4 GPUs, have 2 GPUs; what helps: ask for 2"]
+    assert lines[-2:] == ["To start it now: ask for 2 GPUs", "    kaiwo submit eval --gpus 2"]
     assert kaiwo("why", "eval", "-o", "json").json == msgspec.to_builtins(stub.why)
 
 
+HELD = [views.ObstacleView("held", "it is held", "kaiwo release eval", 0, 0, "", "")]
+
+
 def test_why_says_when_nothing_helps_or_an_admin_must(stub: Stub, kaiwo: Type) -> None:
-    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", [], 0, 0, None, "no change would help", NOW)
-    assert kaiwo("why", "eval").lines()[-1] == "no change would help"
+    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", HELD, 0, 0, None, "it is held", NOW)
+    assert kaiwo("why", "eval").lines()[-1] == "Nothing starts it now: it is held"
     change = views.ChangeView("quota", "admin", "raise the quota of lab by 2", "")
     stub.why = msgspec.structs.replace(stub.why, change=change, no_change="")
     assert kaiwo("why", "eval").lines()[-1] == "To start it now (an admin must do this): raise the quota of lab by 2"

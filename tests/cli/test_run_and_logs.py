@@ -67,7 +67,7 @@ def test_run_shows_the_output_and_ends_as_the_command_does(
 
 
 def test_run_says_why_it_waits_and_goes_on_when_it_runs(stub: Stub, kaiwo: Type) -> None:
-    threading.Timer(0.6, ends, (stub, "x", "succeeded")).start()
+    threading.Timer(1.2, ends, (stub, "x", "succeeded")).start()
     done = kaiwo("run", "x", "--gpus", "8", "--", "true")
     assert done.code == 0
     assert done.err.count("x waits: needs 4 free GPUs on one node, the best has 2") == 1

@@ -21,7 +21,8 @@ def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytes
         "--queue", "lab", "--priority", "7", "--type", "training", "--time", "2h30m", "--estimate", "2h",
         "--retries", "3", "--array", "0-9", "--after", "prepare,team/other", "--after", "third", "--hold",
         "--label", "team=vision", "--env", "A=b=c", "--env", "HF_TOKEN", "--image", "img:1", "--simulate", "10m",
-        "--workdir", "/data", "--node-selector", "pool=a", "--no-preempt", "--user", "ada", "--", "python", "-u", "t.py",
+        "--workdir", "/data", "--node-selector", "pool=a", "--no-preempt", "--user", "ada",
+        "--", "python", "-u", "t.py",
     )  # fmt: skip
     assert done == (0, "workload team/train submitted\n", "")
     assert stub.last_form() == {
@@ -49,6 +50,9 @@ def test_what_was_not_said_is_not_sent(stub: Stub, kaiwo: Type) -> None:
         (["/usr/bin/env", "A=1", "bash", "run.sh"], "run"),
         (["./sweep"], "sweep"),
         (["python"], "python"),
+        (["sh", "-c", "echo a; exit 3"], "sh"),
+        (["bash", "-lc", "x"], "bash"),
+        (["python3", "-m", "my.train", "--x"], "my-train"),
         (["数据"], "work"),
         ([], "work"),
     ],
@@ -113,6 +117,13 @@ def test_the_servers_no_gives_the_exit_code(stub: Stub, kaiwo: Type, kind: str, 
     assert done == (code, "", "kaiwo: queue 'lab' does not want it; ask somebody\n")
 
 
+def test_a_complaint_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> None:
+    said = 'gpuFraction is "1.5"; for half write gpuFraction: "0.5", or use gpuMemory'
+    stub.answers["POST /workloads"] = (400, problem_body("invalid", said))
+    err = kaiwo("submit", "x", "--fraction", "1.5", "--", "true").err
+    assert err == 'kaiwo: --fraction is "1.5"; for half write --fraction 0.5, or use --gpu-memory\n'
+
+
 def test_files_are_sent_as_they_are(stub: Stub, kaiwo: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_bytes(b"name: a\n---\nname: b\n")
@@ -175,9 +186,16 @@ def test_steering_one_or_many(stub: Stub, kaiwo: Type) -> None:
     ]
 
 
+def member(name: str) -> dict[str, str]:
+    base, _, index = name.rpartition("-")
+    return {"kaiwo.ai/array": base, "kaiwo.ai/array-index": index}
+
+
 def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type) -> None:
-    states = {"sweep-2": "waiting", "sweep-10": "running", "sweep-1": "succeeded", "sweep-x": "waiting"}
-    stub.workloads = {f"default/{name}": workload(name, state) for name, state in states.items()}
+    states = {"sweep-10": "running", "sweep-2": "waiting", "sweep-1": "succeeded"}
+    stub.workloads = {f"default/{name}": workload(name, state, labels=member(name)) for name, state in states.items()}
+    stub.workloads["team/sweep-3"] = workload("team/sweep-3", labels=member("sweep-3"))
+    stub.workloads["default/sweep-x"] = workload("sweep-x")
     assert kaiwo("cancel", "sweep").code == 0
     assert stub.written() == ["DELETE /workloads/default/sweep-2", "DELETE /workloads/default/sweep-10"]
 
@@ -237,7 +255,13 @@ def test_wait_gives_up_in_time(stub: Stub, kaiwo: Type) -> None:
 
 
 def test_wait_knows_arrays_and_says_what_became_of_each(stub: Stub, kaiwo: Type) -> None:
-    stub.workloads = {w.name: w for w in (workload("s-0", "succeeded"), workload("s-1", "failed"))}
+    stub.workloads = {
+        w.name: w
+        for w in (
+            workload("s-0", "succeeded", labels=member("s-0")),
+            workload("s-1", "failed", labels=member("s-1")),
+        )
+    }
     done = kaiwo("wait", "s")
     assert done.code == 1
     assert done.lines() == ["s-0 succeeded", "s-1 failed: exit code 3"]

@@ -63,7 +63,7 @@ def test_a_terminal_is_redrawn_and_left_as_it_was(stub: Stub) -> None:
     assert screen.end(signal.SIGINT) == 0
     assert "\x1b[?1049h" in screen.text
     assert screen.text.index("\x1b[?1049l") < screen.text.rindex("NAME")  # the last picture stays
-    assert screen.widest() <= 60
+    assert screen.widest() <= 60, screen.text
 
 
 def test_a_terminal_has_colours_and_no_color_takes_them(stub: Stub) -> None:
@@ -129,7 +129,8 @@ class Terminal:
 
         from kaiwo.cli.table import display_width
 
-        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text)
+        drawn = self.text.replace("\x1b[H", "\n").replace("\x1b[?1049l", "\n")
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
         return max(display_width(line) for line in plain.replace("\r", "\n").split("\n"))
 
     def _read(self, timeout_s: float) -> bool:

@@ -74,7 +74,7 @@ class Access:
         if secret is None:
             raise self._failed(
                 403,
-                "this login address was used already or is not from this server; `kaiwo up` prints a new one when it starts",
+                "this login address was used already or is not from this server; `kaiwo up` prints one at its start",
             )
         return secret
 

@@ -45,7 +45,7 @@ def why_not_ready(live: Live) -> str:
 
 
 ROUTES = (
-    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False),
-    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, may=(503,)),
+    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
+    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, is_open=True, may=(503,)),
     Route("GET", "/metrics", "Prometheus metrics.", metrics, TEXT, needs_state=False),
 )

@@ -46,4 +46,6 @@ def one_time_address(context: Context, url: str) -> str:
 ROUTES = (
     Route("POST", "/logins", "A new address that logs one browser in.", new_login, LoginView, 201, needs_state=False),
 )
-OUTSIDE = Route("GET", "/login", "Log this browser in.", log_in, "text/html", params=(CODE,), needs_state=False)
+OUTSIDE = Route(
+    "GET", "/login", "Log this browser in.", log_in, "text/html", params=(CODE,), needs_state=False, is_open=True
+)

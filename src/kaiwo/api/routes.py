@@ -44,6 +44,7 @@ class Route(msgspec.Struct, frozen=True):
     body: Body | None = None
     may: tuple[int, ...] = ()  # further status codes of this endpoint, all of them Problems
     needs_state: bool = True  # answers 503 until the first state has arrived
+    is_open: bool = False  # for anybody, even from outside: probes and the login itself
 
     @property
     def is_write(self) -> bool:
@@ -93,7 +94,7 @@ async def guarded(request: Request, context: Context, route: Route) -> Response:
     who = ""
     try:
         who = context.access.check_write(request) if route.is_write else ""
-        if not route.is_write:
+        if not route.is_write and not route.is_open:
             context.access.check_read(request)
         response = as_response(await _run(request, context, route, who), route.status)
     except ApiError as error:

@@ -11,7 +11,7 @@ from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, 
 from kaiwo.manifests import describe_role, describe_wants
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.program import Record, State
-from kaiwo.model.reason import Obstacle
+from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.runtime.board import Board
 from kaiwo.runtime.rows import GPU
@@ -59,6 +59,8 @@ def reason_of(picture: Picture, record: Record) -> str:
     if record.state not in WAITS:
         return record.message
     obstacles = waiting_obstacles(picture, record.workload.name)
+    if record.state is State.HELD and not obstacles:  # so fresh that the picture has not heard of it
+        obstacles = (Obstacle(Reason.HELD),)
     return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
 
 

@@ -56,10 +56,10 @@ def check_python() -> Finding:
 def check_home(place: Place) -> Finding:
     home = place.home_path
     if not os.path.isdir(home):
-        parent = _nearest_folder(home)
-        if os.access(parent, os.W_OK | os.X_OK):
+        parent = _nearest(home)
+        if os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK):
             return Finding("home", "ok", f"{home} (kaiwo up will make it)")
-        return Finding("home", "fail", f"{home} is not there and {parent} cannot be written", "set KAIWO_HOME")
+        return Finding("home", "fail", f"{home} is not there and cannot be made in {parent}", "set KAIWO_HOME")
     try:
         with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
             return Finding("home", "ok", f"{home} can be written")
@@ -68,7 +68,7 @@ def check_home(place: Place) -> Finding:
 
 
 def check_disk(place: Place) -> Finding:
-    space = os.statvfs(_nearest_folder(place.home_path))
+    space = os.statvfs(_nearest(place.home_path))
     free_mib = space.f_bavail * space.f_frsize // (1024 * 1024)
     fact = f"{memory(free_mib)} free"
     if free_mib < FAIL_FREE_MIB:
@@ -153,8 +153,9 @@ def _no_server(error: KaiwoError) -> tuple[str, str, str]:
     return "fail", str(error), "stop what runs there, or start kaiwo elsewhere: kaiwo up --port 0"
 
 
-def _nearest_folder(path: str) -> str:
-    while not os.path.isdir(path):
+def _nearest(path: str) -> str:
+    """The path itself, or the lowest part of it that is there."""
+    while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     return path
 

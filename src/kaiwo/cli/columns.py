@@ -8,10 +8,13 @@ from kaiwo.cli.table import Column
 from kaiwo.cli.words import age, limit, memory, milli, short_name
 
 NUMBER, WIDE = True, True
+MOST_NODES = 3
 
 
 def _where_or_why(w: WorkloadView, _: float) -> str:
-    return w.reason if w.reason else ", ".join(w.nodes)
+    if w.reason or len(w.nodes) <= MOST_NODES:
+        return w.reason or ", ".join(w.nodes)
+    return f"{', '.join(w.nodes[:2])} and {len(w.nodes) - 2} more"
 
 
 def _ran(w: WorkloadView, now: float) -> str:

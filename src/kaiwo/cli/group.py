@@ -50,8 +50,18 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
+class ReaderLeftError(Exception):
+    """Whoever reads our output (`| head`) has enough. Not an OSError, for click would make exit code 1 of that."""
+
+
 class Verbs(click.Group):
     """Loads a verb when it is called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderLeftError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(ENTRIES)

@@ -66,9 +66,10 @@ def finish(kind: Kind, wish: Wish, views: Sequence[Any]) -> list[Any]:
 def show(server: Server, kind: Kind, wish: Wish) -> None:
     """Print the listing, or keep showing it."""
     if wish.watch:
-        from kaiwo.cli.watching import watch_listing
+        from kaiwo.cli.watching import until_ctrl_c, watch_listing
 
-        watch_listing(server, kind, wish)
+        with until_ctrl_c():
+            watch_listing(server, kind, wish)
         return
     items, total = fetch(server, kind, wish)
     views = finish(kind, wish, server.convert(items, list[kind.view]))  # type: ignore[name-defined]

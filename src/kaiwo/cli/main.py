@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from kaiwo.cli.group import kaiwo
+from kaiwo.cli.group import ReaderLeftError, kaiwo
 from kaiwo.cli.verb import unknown_option
 from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
 
@@ -25,8 +25,8 @@ def main(argv: list[str] | None = None) -> int:
         code = kaiwo.main(args or ["--help"], prog_name="kaiwo", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        # The reader (`| head`) has enough. Python would complain again at exit without this.
+    except (ReaderLeftError, BrokenPipeError):
+        # Python would complain again at exit without this.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (click.Abort, KeyboardInterrupt):

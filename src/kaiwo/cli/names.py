@@ -1,6 +1,5 @@
 """Names that people type: completing them, and the many workloads that one word may mean."""
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from kaiwo.cli.words import full_name, short_name
 if TYPE_CHECKING:
     from kaiwo.cli.server import Server
 
+ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
 MOST_SHOWN = 100
 
@@ -50,14 +50,16 @@ def array_members(server: "Server", full: str) -> list[tuple[str, str]]:
     """Name and state of each member of the array with this base name, by index."""
     from kaiwo.api.views import Page, WorkloadView
 
-    found: list[tuple[str, str]] = []
-    query: dict[str, Any] = {"q": full.partition("/")[2], "limit": 500}
+    namespace, _, base = full.partition("/")
+    found: list[WorkloadView] = []
+    query: dict[str, Any] = {"label": f"{ARRAY_LABEL}={base}", "limit": 500}
     while True:
         page = server.decode(server.get("/workloads", query), Page[WorkloadView])
-        found += [(w.name, w.state) for w in page.items if re.fullmatch(re.escape(full) + r"-\d+", w.name)]
+        found += [w for w in page.items if w.name.startswith(f"{namespace}/")]
         if not page.next:
-            return sorted(found, key=lambda member: int(member[0].rpartition("-")[2]))
+            break
         query["after"] = page.next
+    return [(w.name, w.state) for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
 
 
 def _given(ctx: click.Context) -> list[str]:

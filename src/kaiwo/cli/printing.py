@@ -103,15 +103,18 @@ def hint(text: str) -> None:
     click.echo(text, err=True)
 
 
-def wrap(text: str, indent: str = "") -> str:
-    """Prose that keeps inside the terminal."""
+def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
+    """Prose that keeps inside the terminal; `hanging` begins all lines but the first."""
     import textwrap
 
-    width = terminal_width()
+    from kaiwo.cli.words import one_line
+
+    text, width = one_line(text), terminal_width()
     if not width:
         return indent + text
+    rest = indent if hanging is None else hanging
     return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 

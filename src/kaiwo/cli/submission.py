@@ -22,6 +22,16 @@ TYPES = ("training", "batch", "inference", "notebook")
 INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|bash|sh|zsh|uv|torchrun|accelerate|time|env|nice)[\d.]*")
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
+FLAGS = {
+    "gpuFraction": "--fraction",
+    "gpuMemory": "--gpu-memory",
+    "gpuDevices": "--devices",
+    "gpuModels": "--model",
+    "minPods": "--min-pods",
+    "nodeSelector": "--node-selector",
+}
+_FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
+
 
 class CommandVerb(Verb):
     """Everything after the first `--` is the command, untouched."""
@@ -140,14 +150,30 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
 
 
+def in_flags(message: str) -> str:
+    """The server speaks of the form's fields; whoever typed flags reads flags: `gpuFraction: "0.5"`, `--fraction 0.5`."""
+    return _FIELDS.sub(lambda found: FLAGS[found[1]] + (f" {found[2]}" if found[2] else ""), message)
+
+
 def name_from(command: Sequence[str]) -> str:
     """A readable name that is new: `train-x7k2p` for `python train.py`."""
-    words = [os.path.basename(word) for word in command if not word.startswith("-") and "=" not in word]
-    while len(words) > 1 and INTERPRETERS.fullmatch(words[0]):
-        words = words[1:]
-    stem = re.sub(r"\.[a-z]{1,4}$", "", words[0].lower()) if words else "work"
+    stem = re.sub(r"\.[a-z]{1,4}$", "", os.path.basename(_telling_word(command)).lower())
     stem = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40].strip("-") or "work"
     return f"{stem}-{''.join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in os.urandom(5))}"
+
+
+def _telling_word(command: Sequence[str]) -> str:
+    """The program, or what a program such as `python -u` or `torchrun -m` is told to run."""
+    told = ""
+    for word in command:
+        if told and re.fullmatch(r"-[a-z]*c", word):
+            break  # `sh -c '...'`: a whole script is no name
+        if word.startswith("-") or "=" in word:
+            continue
+        told = word
+        if not INTERPRETERS.fullmatch(os.path.basename(word)):
+            break
+    return told
 
 
 def _name(options: dict[str, Any], command: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """`-w`: a screen that is redrawn as things change; in a pipe, a line for each change."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,13 @@ class Clock:
 
     def now(self) -> float:
         return self._start_s + (time.monotonic() - self._since) * self._speed
+
+
+@contextlib.contextmanager
+def until_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is how watching ends, not a failure."""
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
 
 
 def watch_listing(server: Server, kind: Kind, wish: Wish) -> None:
@@ -78,8 +86,6 @@ def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Call
                 continue
             lines = draw(frame)
             _paint(lines, frame.trouble or f"live: {summary(frame)}; Ctrl-C ends")
-    except KeyboardInterrupt:
-        pass
     finally:
         out.write(LEAVE)
         out.write("".join(line + "\n" for line in lines))
@@ -97,19 +103,17 @@ def _paint(lines: list[str], footer: str) -> None:
 
 
 def frames_of(follower: Follower) -> Iterator[Frame]:
+    """Frames without trouble; trouble is told once, on stderr."""
     told = ""
-    try:
-        while True:
-            frame = follower.next(3600)
-            if frame is None:
-                continue
-            if frame.trouble and frame.trouble != told:
-                printing.hint(f"kaiwo: {frame.trouble}; trying again")
-            told = frame.trouble
-            if not frame.trouble:
-                yield frame
-    except KeyboardInterrupt:
-        return
+    while True:
+        frame = follower.next(3600)
+        if frame is None:
+            continue
+        if frame.trouble and frame.trouble != told:
+            printing.hint(f"kaiwo: {frame.trouble}; trying again")
+        told = frame.trouble
+        if not frame.trouble:
+            yield frame
 
 
 def connect_again(server: Server) -> Callable[[], Server]:

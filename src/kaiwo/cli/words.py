@@ -73,7 +73,7 @@ def amount(number: int, unit: str) -> str:
         return span(number)
     if unit == "gpus":
         return count(number, "GPU")
-    return f"{number} {unit}".strip()
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}".strip()
 
 
 def count(number: int, noun: str) -> str:

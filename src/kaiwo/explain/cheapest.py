@@ -12,11 +12,11 @@ from kaiwo.explain.sizes import Room, smaller_sizes
 from kaiwo.explain.stops import stops_worth_a_try
 from kaiwo.explain.trial import Question
 from kaiwo.model.event import QueueChanged
-from kaiwo.snapshot.queues import ENDLESS
+from kaiwo.model.plan import Start
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.queues import ENDLESS, Charge
 
 MOST_TRIES = 24  # questions to decide for one kind; beyond that the answer says that it is undecided
-
-UNDECIDED = "undecided"
 
 
 def cheapest_change(question: Question) -> tuple[Change | None, str]:
@@ -83,26 +83,51 @@ def _other_queues(question: Question, room: Room) -> Iterator[Change]:
 def _quota(question: Question, room: Room) -> Iterator[Change]:
     """A higher limit for the one queue and resource that is short.
 
-    Those ahead take from a raised limit first, and with a higher limit they never take less. So when the raise is not
-    enough, the next that can be enough is what is short afterwards.
+    Those before it take from a raised limit first, and with a higher limit they never take less. So when a raise is
+    not enough, the next that can be is what is short plus what those took who had their turn before.
     """
     picture = question.picture
-    workload = picture.workloads[question.name]
     short = _short_limits(question)
-    if len(short) != 1 or not room.takes_anywhere(workload):
+    if len(short) != 1 or not room.takes_anywhere(picture.workloads[question.name]):
         return
-    (queue, resource), raise_by = next(iter(short.items()))
-    need = least_charge(picture, picture.needs_of(workload))[RESOURCES.index(resource)]
-    raise_by += need * picture.backlog.ahead_in_class(question.name)  # its equals before it start before it
-    row = picture.queues.row[queue]
-    while raise_by > 0:
+    (queue, resource), missing = next(iter(short.items()))
+    need = least_charge(picture, picture.needs_of(picture.workloads[question.name]))[RESOURCES.index(resource)]
+    raise_by = missing + need * picture.backlog.ahead_in_class(question.name)  # its equals before it start before it
+    while True:
         yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
-        _, after = question.after([QueueChanged(raised(picture, queue, resource, raise_by))])
-        column = RESOURCES.index(resource)
-        left = int(picture.queues.limit[row, column]) + raise_by - int(after.queues.used[row, column])
-        if left >= need:
+        starts = question.after([QueueChanged(raised(picture, queue, resource, raise_by))])
+        taken = _taken_before(question, queue, resource, starts)
+        further = [missing + amount for amount in taken if missing + amount > raise_by]
+        if not further:
             return  # room in the queue, and still it did not start: something else is in the way
-        raise_by += need - left
+        raise_by = min(further)
+
+
+def _taken_before(question: Question, queue: str, resource: str, starts: list[Start]) -> list[int]:
+    """What may have been taken from the limit by the time of its turn: the sums of the first so many starts.
+
+    In its own queue the order is known: at least all who stand before it, at most none who stands behind.
+    """
+    picture = question.picture
+    own = picture.workloads[question.name].queue
+    place = picture.backlog.place[question.name][1]
+    below = picture.queues.row[queue]
+    sums, total = [0], 0
+    for start in starts:
+        workload = picture.workloads[start.workload]
+        if below not in picture.queues.path[picture.queues.row[workload.queue]]:
+            continue
+        is_before = workload.queue == own and picture.backlog.place[start.workload][1] < place
+        if workload.queue == own and not is_before:
+            break
+        total += _charge_of(workload, start)[RESOURCES.index(resource)]
+        sums = [total] if is_before else [*sums, total]
+    return sums
+
+
+def _charge_of(workload: Workload, start: Start) -> Charge:
+    role = next(role for role in workload.roles if start.pod.rpartition("-")[0] == role.name)
+    return sum(share.milli for share in start.devices), role.request.cpu_milli, role.request.memory_mib
 
 
 def _short_limits(question: Question) -> dict[tuple[str, str], int]:

@@ -1,6 +1,6 @@
 """Would this change start the workload? Asked of `decide` itself, on a fork of the picture.
 
-In:    a picture, a workload's name, a change.   Out: yes or no, and what the queues had left afterwards.
+In:    a picture, a workload's name, a change.   Out: what would start.
 Never: touches the picture it was given.
 """
 
@@ -11,6 +11,7 @@ from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain.change import Change, events_of
 from kaiwo.model.event import Event
+from kaiwo.model.plan import Start
 from kaiwo.model.policy import Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.picture import Picture
@@ -20,7 +21,7 @@ MOST_CYCLES = 20  # a cycle whose budget ran out goes on in the next
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about: one workload in one state of the cluster."""
+    """What is asked about: one waiting workload in one state of the cluster."""
 
     picture: Picture
     name: str
@@ -30,19 +31,19 @@ class Question:
 
     def starts_with(self, change: Change) -> bool:
         """The workload starts in the cycle after the change."""
-        started, _ = self.after(events_of(self.picture, self.picture.workloads[self.name], change))
-        return started
+        starts = self.after(events_of(self.picture, self.picture.workloads[self.name], change))
+        return any(start.workload == self.name for start in starts)
 
-    def after(self, events: Sequence[Event]) -> tuple[bool, Picture]:
-        """Decide with these events until the workload starts or nothing moves; also the picture at the end."""
+    def after(self, events: Sequence[Event]) -> list[Start]:
+        """What starts with these events, in the order of the turns, until the workload does or nothing moves."""
         fork = self.picture.fork()
         fork.patch(events)
+        starts: list[Start] = []
         for _ in range(MOST_CYCLES):
             plan = decide(fork.snapshot(self.now_s), self.policy, self.plugins, with_waits=False)
             fork.patch(fork.assume(plan, self.now_s))
             fork.absorb(plan)
-            if any(start.workload == self.name for start in plan.starts):
-                return True, fork
-            if not plan.unfinished:
+            starts.extend(plan.starts)
+            if not plan.unfinished or any(start.workload == self.name for start in plan.starts):
                 break
-        return False, fork
+        return starts

@@ -75,8 +75,11 @@ def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Regist
     obstacles = obstacles_of(picture, name, policy, now_s, plugins)
     if not obstacles:
         return Why(name, _placed(picture, name), (), 0, 0, None, "", now_s)
-    change, no_change = cheapest_change(Question(picture, name, policy, now_s, plugins))
     explained = tuple(Explained(each, sentence(each), remedy(each)) for each in obstacles)
+    if name in picture.pods:
+        answer = f"{_short(name)} runs with {len(picture.pods[name])} of {workload.pods} pods: {explained[0].sentence}"
+        return Why(name, answer, explained, 0, 0, None, "it runs already, and grows when there is room", now_s)
+    change, no_change = cheapest_change(Question(picture, name, policy, now_s, plugins))
     position = picture.backlog.position(name)
     return Why(
         workload=name,

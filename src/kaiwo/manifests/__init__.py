@@ -6,7 +6,7 @@ Never: raises anything but ConfigError for what somebody wrote, or shows a secre
 
 from kaiwo.manifests.documents import read_documents
 from kaiwo.manifests.objects import Defaults, Parsed
-from kaiwo.manifests.parsing import parse, parse_all, parse_documents
+from kaiwo.manifests.parsing import parse, parse_all, parse_documents, parse_submission
 from kaiwo.manifests.submissions import Submission, submission_schema
 from kaiwo.manifests.wants import describe_request, describe_role, describe_wants
 
@@ -20,6 +20,7 @@ __all__ = [
     "parse",
     "parse_all",
     "parse_documents",
+    "parse_submission",
     "read_documents",
     "submission_schema",
 ]

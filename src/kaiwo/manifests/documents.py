@@ -94,7 +94,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _bounded_integer(digits: str) -> int:
     if len(digits) > 20 or abs(int(digits)) > MAX_INTEGER:
-        raise Place("document 1", show(digits)).error(TOO_LARGE)
+        raise Place("document 1", "a number").error(TOO_LARGE)
     return int(digits)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from kaiwo.manifests.fields import unknown_field
-from kaiwo.manifests.places import Place, name_type, show, suggest
+from kaiwo.manifests.places import Place, join, name_type, show, suggest
+from kaiwo.manifests.quantities import read_whole_gpus
 from kaiwo.manifests.submissions import Submission, TolerationForm
 
 FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Submission))
@@ -43,9 +44,9 @@ _EXAMPLES = {
     "cpu": 'write it as 4 or "500m"',
     "memory": 'write it as "16Gi"',
     "command": 'write a list, such as ["python", "train.py"]',
-    "env": 'write text in quotes, such as PORT: "8080"',
-    "labels": 'write text in quotes, such as team: "7"',
-    "nodeSelector": 'write text in quotes, such as zone: "1"',
+    "env": 'write a mapping to text in quotes, such as PORT: "8080"',
+    "labels": 'write a mapping to text in quotes, such as team: "7"',
+    "nodeSelector": 'write a mapping to text in quotes, such as zone: "1"',
     "tolerations": "write a list of mappings, such as [{key: gpu, operator: Exists}]",
     "time": 'write it as "2h30m"',
     "estimate": 'write it as "2h30m"',
@@ -80,14 +81,18 @@ def _unknown(name: str, owner: str) -> Exception:
 
 
 def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception:
+    """msgspec says where and which type; the rest is ours. Values are not shown: they may be secrets."""
     match = _ERROR.fullmatch(message)
     fact, path = (match["fact"], match["path"] or "it") if match else (message, "it")
     field = re.split(r"[.\[]", path, maxsplit=1)[0]
-    place = Place(owner, path.replace("[...]", ""))
+    path = path.replace("[...]", f".{_first_not_text(document.get(field))}")
+    place = Place(owner, path)
     way_out = _EXAMPLES.get(field, "change it")
     if types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fact):
         expected = " or ".join(dict.fromkeys(_WORDS.get(word, word) for word in types[1].split(" | ")))
         got = name_type(document[field]) if path == field and field in document else _WORDS.get(types[2], types[2])
+        if field == "gpus" and isinstance(document[field], float):
+            read_whole_gpus(document[field], place, "gpuFraction")
         default = "put it in quotes" if expected == "text" else f"write {expected}"
         return place.error(f"must be {expected}, not {got}; {_EXAMPLES.get(field, default)}")
     if fact.startswith("Invalid enum value"):
@@ -96,6 +101,12 @@ def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception
         names = [item.encode_name for item in msgspec.structs.fields(TolerationForm)]
         return unknown_field(unknown[1], names, Place(owner, f"{place.field}.{unknown[1]}"))
     return place.error(f"does not fit the form ({fact}); {way_out}")
+
+
+def _first_not_text(value: object) -> str:
+    """The key whose value is of the wrong type: msgspec does not name it."""
+    wrong = (key for key, item in value.items() if not isinstance(item, str)) if isinstance(value, dict) else iter(())
+    return join([next(wrong, "?")])
 
 
 def _wrong_choice(value: object, field: str) -> str:

@@ -3,7 +3,7 @@
 In:    text, or documents, and the caller's defaults.   Out: one Parsed, or one ConfigError.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kaiwo.manifests.documents import LIMIT_BYTES, read_documents, read_json
@@ -55,18 +55,17 @@ def parse_submission(form: str | bytes | Mapping[str, Any], defaults: Defaults =
     document = dict(form) if isinstance(form, Mapping) else read_json(form)
     if document.get("kind", "Workload") != "Workload":
         raise Place("the form", "kind").error(f"is {show(document['kind'])}; write Workload, or leave it out")
-    return parse(document, defaults)
+    reader = _Reader(defaults)
+    reader.read(document, "the form")
+    return reader.parsed()
 
 
-def parse_documents(documents: list[Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
+def parse_documents(documents: Sequence[Any], defaults: Defaults = NO_DEFAULTS) -> Parsed:
     """All of them together: gangs are joined, and no name may stand twice."""
     reader = _Reader(defaults)
     for number, document in enumerate(documents, start=1):
         reader.read(document, f"document {number}")
-    submissions = join_gangs(reader.entries)
-    _check_unique([workload.name for workload, _ in submissions], "workload")
-    _check_unique([queue.name for queue in reader.queues], "queue")
-    return Parsed(tuple(submissions), tuple(reader.queues), tuple(dict.fromkeys(reader.warnings)))
+    return reader.parsed()
 
 
 class _Reader:
@@ -93,6 +92,12 @@ class _Reader:
             self.queues.append(read_queue(Object(document, where, self.defaults, self.warnings)))
         else:
             self._read_work(document, where, kind)
+
+    def parsed(self) -> Parsed:
+        submissions = join_gangs(self.entries)
+        _check_unique([workload.name for workload, _ in submissions], "workload")
+        _check_unique([queue.name for queue in self.queues], "queue")
+        return Parsed(tuple(submissions), tuple(self.queues), tuple(dict.fromkeys(self.warnings)))
 
     def _read_work(self, document: dict[str, Any], where: str, kind: str) -> None:
         item = Object(document, where, self.defaults, self.warnings)

@@ -171,7 +171,7 @@ def _likely_unit(unit: str, number: str) -> str:
 
 def _meant_as_milli(amount: Decimal, fraction_field: str) -> str:
     """Somebody who writes 500 means half a GPU."""
-    if amount >= WHOLE_MILLI:
+    if amount >= WHOLE_MILLI or amount % 25:
         return ""
     part = f"{(amount / WHOLE_MILLI).normalize():f}"
     words = "half" if amount == 500 else part

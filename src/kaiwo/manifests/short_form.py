@@ -185,7 +185,12 @@ class _FormReader:
     def _after(self, namespace: str) -> tuple[str, ...]:
         if len(self.form.after) > MAX_AFTER:
             raise self.place("after").error(f"names more than {MAX_AFTER} workloads; use fewer")
-        names = tuple(dict.fromkeys(read_reference(name, self.place("after"), namespace) for name in self.form.after))
+        names = tuple(
+            dict.fromkeys(
+                read_reference(name, self.place(f"after[{index}]"), namespace)
+                for index, name in enumerate(self.form.after)
+            )
+        )
         if f"{namespace}/{self.form.name}" in names:
             raise self.place("after").error("names the workload itself; remove it")
         return names

@@ -163,15 +163,15 @@ class _Builder:
         if _INTEGER.fullmatch(text) or _BASED.fullmatch(text):
             digits = text.replace("_", "")
             if len(digits) > 20 or abs(int(digits, 0)) > MAX_INTEGER:
-                self._fail(event, f"{show(text)} {TOO_LARGE}")
+                self._fail(event, f"the number here {TOO_LARGE}")
             return int(digits, 0)
         if _FLOAT.fullmatch(text):
             number = float(text)
             if number in (float("inf"), float("-inf")):
-                self._fail(event, f"{show(text)} {NOT_FINITE}")
+                self._fail(event, f"the value here {NOT_FINITE}")
             return number
         if _NOT_FINITE.fullmatch(text):
-            self._fail(event, f"{show(text)} {NOT_FINITE}")
+            self._fail(event, f"the value here {NOT_FINITE}")
         return text
 
     def _check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:

@@ -224,6 +224,7 @@ def test_an_evicted_process_is_stopped_before_its_devices_are_free(tmp_path: Pat
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
             await begin(cluster, "a", shell("trap 'sleep 0.3; exit 0' TERM; echo ready; while :; do sleep 0.01; done"))
+            await until_state(cluster, "a", State.RUNNING)
             await until(lambda: "ready" in folder_of(cluster, "a").log.read_text())
             await cluster.submit([(work("b"), Program())])
             await cluster.drain("node-1")

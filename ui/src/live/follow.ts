@@ -18,7 +18,7 @@ export interface Live<T> {
 
 const FIRST_RETRY_MS = 500
 const LAST_RETRY_MS = 4000
-const HIDDEN_FOR_MS = 5000
+const HIDDEN_FOR_MS = 500 // a glance at another tab is no reason to close
 
 /** Starts to follow; the function it returns stops. */
 export function follow<T>(view: string, query: string, tell: (live: Live<T>) => void): () => void {
@@ -66,13 +66,13 @@ export function follow<T>(view: string, query: string, tell: (live: Live<T>) => 
   }
 
   const onVisibility = () => {
-    if (!document.hidden && !source) open()
-    else if (document.hidden) timer = window.setTimeout(close, HIDDEN_FOR_MS)
-    else window.clearTimeout(timer)
+    window.clearTimeout(timer)
+    if (document.hidden) timer = window.setTimeout(close, HIDDEN_FOR_MS)
+    else if (!source) open()
   }
 
   document.addEventListener('visibilitychange', onVisibility)
-  open()
+  onVisibility()
   return () => {
     document.removeEventListener('visibilitychange', onVisibility)
     close()

@@ -42,10 +42,11 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
   const palette = useRef<Palette | null>(null)
 
   const shown = find(layout, pinned) ?? find(layout, hovered)
+  const isPlaced = useMemo(() => chosen !== '' && holdsDevices(nodes, chosen), [nodes, chosen])
   const broughtOut = useMemo(() => {
-    if (chosen) return new Set([chosen])
+    if (isPlaced) return new Set([chosen])
     return new Set(shown?.gpu?.tenants.map((tenant) => tenant.workload))
-  }, [chosen, shown])
+  }, [isPlaced, chosen, shown])
 
   useEffect(() => {
     palette.current = windowRef.current && readPalette(windowRef.current)
@@ -116,6 +117,9 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
     </div>
   )
 }
+
+const holdsDevices = (nodes: readonly NodeView[], workload: string) =>
+  nodes.some((node) => node.gpus.some((gpu) => gpu.tenants.some((tenant) => tenant.workload === workload)))
 
 const isSame = (a: Spot | null, b: Spot | null) => a?.node === b?.node && a?.gpu === b?.gpu
 const keep = (before: Spot | null, now: Spot | null) => (isSame(before, now) ? before : now)

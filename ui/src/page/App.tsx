@@ -49,9 +49,9 @@ export function App() {
             onChoose={(queue) => go({ queue })}
           />
           <WorkPanel place={place} status={status} queues={queues ?? []} go={go} />
+          {place.work && <Detail name={place.work} onClose={() => go({ work: '' })} />}
         </div>
       </main>
-      {place.work && <Detail name={place.work} onClose={() => go({ work: '' })} />}
       <footer>{status && `Kaiwo ${status.version}`}</footer>
     </Now>
   )

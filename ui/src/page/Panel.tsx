@@ -1,6 +1,6 @@
 // The pieces every part of the page is made of: a panel with a heading, a skeleton, a line to copy, the mark of a state.
 
-import { type ReactNode, useEffect, useId, useState } from 'react'
+import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import type { State } from '../api/views'
 
 interface PanelProps {
@@ -51,10 +51,22 @@ export function CommandLine({ children }: { children: string }) {
     const timer = window.setTimeout(() => setCopied(false), 2000)
     return () => window.clearTimeout(timer)
   }, [isCopied])
-  const copy = () => void navigator.clipboard.writeText(children).then(() => setCopied(true))
+  const line = useRef<HTMLElement>(null)
+  const copy = () => {
+    // Away from localhost and HTTPS a page may not write to the clipboard: then the line is marked, for the keys to copy.
+    const copied = navigator.clipboard?.writeText(children) ?? Promise.reject(new Error('no clipboard'))
+    copied.then(
+      () => setCopied(true),
+      () => line.current && window.getSelection()?.selectAllChildren(line.current),
+    )
+  }
   return (
     <div className="command">
-      <code tabIndex={0}>{children}</code>
+      <code ref={line}>
+        {children.split(' ').map((word, index) => (
+          <span key={index}>{word} </span>
+        ))}
+      </code>
       <button type="button" onClick={copy} aria-label={`Copy the command ${children}`}>
         <span aria-live="polite">{isCopied ? 'Copied' : 'Copy'}</span>
       </button>

@@ -4,7 +4,7 @@ import { useEffect, useState } from 'react'
 import { type Verb, act } from '../api/client'
 import type { State } from '../api/views'
 import { Trouble } from '../page/Panel'
-import { verbsFor } from '../words/work'
+import { isWaiting, verbsFor } from '../words/work'
 
 interface Props {
   workload: string
@@ -46,7 +46,7 @@ export function Actions({ workload, state, onDone }: Props) {
     <div className="actions">
       {isAsking ? (
         <div className="confirm" role="group" aria-label="Confirm">
-          <span>Cancel this workload? What it has done since its last checkpoint is lost.</span>
+          <span>Cancel this workload? {isWaiting(state) ? 'It leaves its queue.' : 'It stops, and what it has not saved is lost.'}</span>
           <button type="button" className="danger" autoFocus onClick={() => void run('cancel')}>
             Yes, cancel it
           </button>

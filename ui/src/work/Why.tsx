@@ -19,7 +19,8 @@ export function Why({ why, problem, obstacles }: Props) {
       {why ? <p className="answer">{why.answer}</p> : !problem && <Skeleton rows={2} />}
       {why && why.position > 0 && (
         <p className="muted">
-          Place {why.position} in its queue{why.ahead > 0 && `; ${counted(why.ahead, 'workload')} tried before it`}.
+          It is number {why.position} of its queue;{' '}
+          {why.ahead > 0 ? `${counted(why.ahead, 'workload')} tried before it` : 'nothing is tried before it'}.
         </p>
       )}
       {why && <Change change={why.change} noChange={why.no_change} />}
@@ -41,10 +42,9 @@ function Change({ change, noChange }: { change: ChangeView | null; noChange: str
   if (!change) return noChange ? <p className="muted">{noChange}</p> : null
   return (
     <div className="change">
-      <h4>What would start it now</h4>
+      <h4>To start it now{change.by === 'admin' && ' (an admin must do this)'}</h4>
       <p>{change.sentence}</p>
       {change.command && <CommandLine>{change.command}</CommandLine>}
-      {change.by === 'admin' && <p className="muted">An administrator must do this.</p>}
     </div>
   )
 }
@@ -68,7 +68,7 @@ function Obstacle({ obstacle }: { obstacle: ObstacleView }) {
       )}
       {remedy && (
         <p className="remedy">
-          <span className="muted">Remedy: </span>
+          <span className="muted">What helps: </span>
           {remedy}
         </p>
       )}

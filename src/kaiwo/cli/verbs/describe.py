@@ -11,6 +11,7 @@ from kaiwo.cli.table import Column, lay_out
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.verbs.get import complete_object, read_one
 from kaiwo.cli.verbs.queue import print_queue
+from kaiwo.cli.verbs.why import print_obstacles
 from kaiwo.cli.wish import output_option
 from kaiwo.cli.words import age, count, memory, milli, short_name, span
 
@@ -79,11 +80,9 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
     if detail.placed:
         pods = [[p.name, p.node, p.phase, age(now - p.since_s), ", ".join(p.devices)] for p in detail.placed]
         _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
-    for obstacle in detail.obstacles:
-        click.echo("\n" + printing.wrap(f"- {obstacle.sentence}"))
-        if obstacle.remedy:
-            click.echo(printing.wrap(f"what helps: {obstacle.remedy}", "  "))
     if detail.obstacles:
+        click.echo("\nIn its way:")
+        print_obstacles(detail.obstacles)
         click.echo(f"\nwhat would start it now: kaiwo why {short_name(w.name)}")
 
 

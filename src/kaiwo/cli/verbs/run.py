@@ -20,6 +20,7 @@ from kaiwo.model.errors import ConfigError, KaiwoError
 from kaiwo.model.program import State
 
 PAUSE_S = 0.2
+PATIENCE_S = 0.5  # work that starts at once is not said to wait
 
 
 class Stopped(BaseException):
@@ -64,12 +65,12 @@ def _attend(name: str) -> int:
     """Wait for its turn, copy its output, and return what the shell should see."""
     place = this_place()
     watcher = Watcher(lambda: connect(place))
-    told = ""
+    told, patience = "", time.monotonic() + PATIENCE_S
     while True:
         detail = watcher.detail(name)
         if detail and detail.summary.state not in (State.WAITING, State.HELD, State.STARTING):
             break
-        if detail and detail.summary.reason not in ("", told):
+        if detail and time.monotonic() > patience and detail.summary.reason not in ("", told):
             told = detail.summary.reason
             printing.hint(f"{short_name(name)} waits: {told}")
         time.sleep(PAUSE_S)

@@ -27,7 +27,10 @@ def status(output: str, watch: bool) -> None:
     """
     server = this_server()
     if watch:
-        _watch(server, output)
+        from kaiwo.cli.watching import until_ctrl_c
+
+        with until_ctrl_c():
+            _watch(server, output)
         return
     body = server.get("/status")
     view = server.decode(body, StatusView)
@@ -64,7 +67,8 @@ def lines(view: StatusView) -> list[str]:
 def _cluster(cluster: ClusterView, version: str) -> str:
     nodes = "virtual nodes" if cluster.is_virtual else "real nodes"
     speed = f", time runs {cluster.speed:g} times as fast" if cluster.speed != 1 else ""
-    return f"{cluster.name} ({cluster.kind}, {nodes}{speed}), kaiwo {version}"
+    name = f"{cluster.name}, " if cluster.name != cluster.kind else ""
+    return f"{name}{cluster.kind}, {nodes}{speed}, kaiwo {version}"
 
 
 def _of(usage: Usage, used: object, total: object) -> str:

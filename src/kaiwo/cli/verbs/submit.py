@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.api.views import Outcome
 from kaiwo.cli import printing
 from kaiwo.cli.server import Server
-from kaiwo.cli.submission import COMMAND, CommandVerb, make_form, work_options
+from kaiwo.cli.submission import COMMAND, CommandVerb, in_flags, make_form, work_options
 from kaiwo.cli.verb import this_server
 from kaiwo.cli.wish import output_option
 from kaiwo.cli.words import short_name
@@ -58,12 +58,16 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
 
 
 def post_form(server: Server, form: dict[str, Any], query: dict[str, str]) -> bytes:
-    return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
+    """Send what the flags made; a complaint about a field comes back as one about its flag."""
+    try:
+        return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
+    except ConfigError as error:
+        raise ConfigError(in_flags(str(error)), error.field) from None
 
 
 def _refuse_more(ctx: click.Context, options: dict[str, Any]) -> None:
     given = [
-        parameter.opts[0]
+        parameter.opts[-1]
         for parameter in ctx.command.params
         if parameter.name in options and ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"  # type: ignore[union-attr]
     ]

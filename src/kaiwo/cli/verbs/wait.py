@@ -61,6 +61,7 @@ def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_told
 def ending(detail: WorkloadDetail) -> str:
     """`train failed: exit code 3`."""
     state = detail.summary.state
-    text = f"{short_name(detail.summary.name)} {state}" if state.is_over else f"{detail.summary.name} is {state}"
+    name = short_name(detail.summary.name)
+    text = f"{name} was cancelled" if state is State.CANCELLED else f"{name} {'' if state.is_over else 'is '}{state}"
     why = detail.message or (f"exit code {detail.exit_code}" if detail.exit_code else "")
     return f"{text}: {why}" if why and state in (State.FAILED, State.CANCELLED) else text

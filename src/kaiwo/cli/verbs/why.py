@@ -1,5 +1,7 @@
 """`kaiwo why W`: why it waits, and what would start it now."""
 
+from collections.abc import Sequence
+
 import click
 
 from kaiwo.api.views import ChangeView, ObstacleView, WhyView
@@ -31,12 +33,26 @@ def why(name: str, output: str) -> None:
     click.echo(printing.bold(printing.wrap(view.answer)))
     if view.position:
         click.echo(printing.wrap(_place(view)))
-    for obstacle in view.obstacles:
-        _print_obstacle(obstacle)
+    if view.obstacles:
+        click.echo("\nIn its way:")
+        print_obstacles(view.obstacles)
     if view.change:
         _print_change(view.change)
-    elif view.no_change:
-        click.echo("\n" + printing.wrap(view.no_change))
+    elif view.no_change and view.obstacles:
+        click.echo("\n" + printing.wrap(f"Nothing starts it now: {view.no_change}"))
+
+
+def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
+    """Each with need, have and remedy."""
+    for obstacle in obstacles:
+        click.echo(printing.wrap(obstacle.sentence, "- ", "  "))
+        facts = []
+        if obstacle.need or obstacle.have:
+            facts.append(f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}")
+        if obstacle.remedy:
+            facts.append(f"what helps: {obstacle.remedy}")
+        if facts:
+            click.echo(printing.wrap("; ".join(facts), "    "))
 
 
 def _place(view: WhyView) -> str:
@@ -44,17 +60,8 @@ def _place(view: WhyView) -> str:
     return f"It is number {view.position} of its queue; {ahead}."
 
 
-def _print_obstacle(obstacle: ObstacleView) -> None:
-    click.echo("\n" + printing.wrap(f"- {obstacle.sentence}"))
-    if obstacle.need or obstacle.have:
-        numbers = f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}"
-        click.echo(printing.wrap(numbers, "  "))
-    if obstacle.remedy:
-        click.echo(printing.wrap(f"what helps: {obstacle.remedy}", "  "))
-
-
 def _print_change(change: ChangeView) -> None:
     who = " (an admin must do this)" if change.by == "admin" else ""
     click.echo("\n" + printing.wrap(f"To start it now{who}: {change.sentence}"))
     if change.command:
-        click.echo(f"  {change.command}")
+        click.echo(f"    {change.command}")

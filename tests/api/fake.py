@@ -1,0 +1,88 @@
+"""A loop without a scheduler: a real picture, and a cluster that only remembers, at any size."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.event import Event, NodeChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.program import Record, State
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from kaiwo.snapshot.picture import Picture
+from tests.api.world import node
+
+T = TypeVar("T")
+
+
+class FakeCluster:
+    """Records, and nothing else."""
+
+    kind = "simulated"
+    speed = 1.0
+
+    def __init__(self) -> None:
+        self.lives: dict[str, Record] = {}
+
+    def now_s(self) -> int:
+        return 1000
+
+    def records(self) -> Sequence[Record]:
+        return list(self.lives.values())
+
+    def record(self, name: str) -> Record:
+        if name not in self.lives:
+            raise NotFoundError(f"workload {name} does not exist")
+        return self.lives[name]
+
+
+class FakeLoop:
+    """What `Live` asks for; `tell` is what the real loop does after each batch."""
+
+    def __init__(self, nodes: int = 0) -> None:
+        self.picture = Picture()
+        self.cluster: Any = FakeCluster()
+        self.policy = DEFAULT_POLICY
+        self.journal = None
+        self.last_cycle = None
+        self.ready = True
+        self.revision = 1
+        self._news = asyncio.Event()
+        self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
+
+    def patch(self, events: Sequence[Event]) -> None:
+        self.picture.patch(events)
+        self.picture.tidy()
+        self.tell()
+
+    def put(self, *records: Record) -> None:
+        for record in records:
+            self.cluster.lives[record.workload.name] = record
+        self.patch([WorkloadChanged(record.workload) for record in records if not record.state.is_over])
+
+    def drop(self, name: str) -> None:
+        del self.cluster.lives[name]
+        self.tell()
+
+    def tell(self) -> None:
+        self.revision += 1
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def changed(self, after: int) -> int:
+        while self.revision <= after:
+            await self._news.wait()
+        return self.revision
+
+    async def ask(self, question: Callable[[Picture], T]) -> T:
+        return question(self.picture)
+
+
+def record(name: str, state: State = State.WAITING, **fields: Any) -> Record:
+    """A workload of one pod."""
+    request = Request(cpu_milli=1000, memory_mib=1024, gpus=fields.pop("gpus", 1))
+    started_s, ended_s = fields.pop("started_s", 0), fields.pop("ended_s", 0)
+    workload = Workload(f"default/{name}", (Role(request),), **fields)
+    return Record(workload, state=state, started_s=started_s, ended_s=ended_s)

@@ -1,0 +1,148 @@
+"""The workloads as rows: the same answer as a plain sort, however they came and went."""
+
+import random
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kaiwo.model.program import Record, State
+from kaiwo.runtime.rows import QUEUE, WAITS, WorkloadRows
+from kaiwo.runtime.select import SORTS, After, Pick, select
+from tests.api.fake import record
+
+records = st.builds(
+    lambda name, queue, priority, submitted, state, gpus: record(
+        f"w{name}", State(state), queue=queue, priority=priority, submitted_s=submitted, gpus=gpus
+    ),
+    st.integers(0, 40),
+    st.sampled_from(["lab", "ai", "default"]),
+    st.integers(-3, 3) | st.sampled_from([2**70, -(2**70)]),
+    st.integers(0, 3),
+    st.sampled_from([state.value for state in State]),
+    st.integers(0, 3),
+)
+worlds = st.lists(records, max_size=40, unique_by=lambda each: each.workload.name)
+
+
+def rows_of(*steps: list[Record]) -> WorkloadRows:
+    rows = WorkloadRows()
+    for step in steps:
+        rows.apply(step, rows.compare(step))
+    return rows
+
+
+def all_pages(rows: WorkloadRows, pick: Pick) -> list[str]:
+    names, after = [], None
+    while True:
+        found = select(rows, replace(pick, after=after))
+        names += [rows.names[at] for at in found.positions]
+        if found.next is None:
+            return names
+        after = found.next
+
+
+def plain_value(each: Record, sort: str) -> object:
+    largest = 2**53
+    match sort.removeprefix("-"):
+        case "queue":
+            return each.workload.queue
+        case "state":
+            return list(State).index(each.state)
+        case "priority":
+            return max(-largest, min(largest, each.workload.priority))
+        case "submitted":
+            return each.workload.submitted_s
+        case "gpus":
+            return each.workload.roles[0].request.gpus
+        case _:
+            return 0
+
+
+@given(worlds, worlds, st.sampled_from([sign + name for name in SORTS for sign in ("", "-")]), st.integers(1, 7))
+def test_pages_together_are_the_whole_list_in_order(
+    before: list[Record], now: list[Record], sort: str, limit: int
+) -> None:
+    rows = rows_of(before, now)
+    expected = sorted(now, key=lambda each: each.workload.name, reverse=sort == "-name")
+    if sort.removeprefix("-") != "name":
+        expected = sorted(expected, key=lambda each: plain_value(each, sort), reverse=sort.startswith("-"))  # type: ignore[arg-type,return-value]
+        expected = _ties_by_name(expected, sort)
+    assert all_pages(rows, Pick(sort=sort, limit=limit)) == [each.workload.name for each in expected]
+
+
+def _ties_by_name(ordered: list[Record], sort: str) -> list[Record]:
+    """`reverse` keeps equal ones in their order, so names are ascending already; this says so aloud."""
+    for first, second in pairwise(ordered):
+        if plain_value(first, sort) == plain_value(second, sort):
+            assert first.workload.name < second.workload.name
+    return ordered
+
+
+@given(worlds, worlds)
+def test_taking_over_changes_gives_what_a_fresh_start_gives(before: list[Record], now: list[Record]) -> None:
+    changed, fresh = rows_of(before, now), rows_of(now)
+    assert changed.names == fresh.names
+    assert changed.records == fresh.records
+    for sort in SORTS:
+        assert all_pages(changed, Pick(sort=sort, limit=5)) == all_pages(fresh, Pick(sort=sort, limit=5))
+    queues = {
+        name: int(changed.count(QUEUE, WAITS, len(changed.queues))[code])
+        for code, name in enumerate(changed.queues.names)
+    }
+    for name in {each.workload.queue for each in now}:
+        waiting = [each for each in now if each.workload.queue == name and each.state in (State.WAITING, State.HELD)]
+        assert queues[name] == len(waiting)
+
+
+def test_a_page_goes_on_where_it_ended_when_rows_come_and_go() -> None:
+    first = [record(f"w{number:03d}", submitted_s=number) for number in range(100)]
+    rows = rows_of(first)
+    page = select(rows, Pick(sort="submitted", limit=10))
+    assert page.next is not None
+    gone = {f"default/w{number:03d}" for number in (3, 9)}  # 9 was the last one shown
+    now = [each for each in first if each.workload.name not in gone]
+    now += [record("a-new-one", submitted_s=1), record("z-new-one", submitted_s=50)]
+    random.Random(1).shuffle(now)
+    rows.apply(now, rows.compare(now))
+    second = select(rows, Pick(sort="submitted", limit=10, after=page.next))
+    assert [rows.names[at] for at in second.positions] == [f"default/w{number:03d}" for number in range(10, 20)]
+
+
+def test_a_cursor_of_a_queue_that_is_gone_still_holds() -> None:
+    rows = rows_of([record(f"w{at}", queue=queue) for at, queue in enumerate(("a", "c", "c", "e"))])
+    after = After("queue", "b", "default/zzz")
+    assert [rows.records[at].workload.queue for at in select(rows, Pick(sort="queue", after=after)).positions] == [
+        "c",
+        "c",
+        "e",
+    ]
+    after = After("-queue", "d", "default/zzz")
+    assert [rows.records[at].workload.queue for at in select(rows, Pick(sort="-queue", after=after)).positions] == [
+        "c",
+        "c",
+        "a",
+    ]
+
+
+def test_filters_narrow_and_total_counts_what_matched() -> None:
+    rows = rows_of(
+        [
+            record("train-1", State.RUNNING, user="ann", queue="lab", labels={"team": "x"}),
+            record("train-2", State.WAITING, user="bob", queue="lab", labels={"team": "x"}),
+            record("serve", State.FAILED, user="ann"),
+        ]
+    )
+    cases = [
+        (Pick(states=(State.RUNNING, State.FAILED)), 2),
+        (Pick(queue="lab"), 2),
+        (Pick(queue="nowhere"), 0),
+        (Pick(user="ann", queue="lab"), 1),
+        (Pick(text="TRAIN"), 2),
+        (Pick(labels=(("team", "x"),)), 2),
+        (Pick(labels=(("team", "x"), ("team", "y"))), 0),
+        (Pick(limit=1), 3),
+    ]
+    for pick, total in cases:
+        assert select(rows, pick).total == total, pick

@@ -1,0 +1,72 @@
+"""Every change of the closed list, tried one by one through `decide`: slow, plain, and right."""
+
+from collections.abc import Iterator
+
+from kaiwo.explain.change import (
+    CPU,
+    GPU_MEMORY,
+    GPUS,
+    MEMORY,
+    PODS,
+    RESOURCES,
+    SHARE,
+    UNITS,
+    Change,
+    Kind,
+    size_of,
+)
+from kaiwo.explain.trial import Question
+from kaiwo.model.workload import Phase
+from tests.worlds import World
+
+PPM = 1_000_000
+MOST_RAISE = {"gpu": 40_000, "cpu": 400_000, "memory": 1_000_000}
+
+
+def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | None:
+    """The first of all changes, in the order of their cost, that starts the workload."""
+    question = Question(world.picture, name, world.policy, world.now_s)
+    every = sorted(_every_change(world, name, raise_step), key=lambda change: change.rank)
+    return next((change for change in every if question.starts_with(change)), None)
+
+
+def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
+    picture = world.picture
+    workload = picture.workloads[name]
+    for role in workload.roles:
+        for dimension in (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY):
+            size = size_of(role, dimension)
+            # Memory has a hundred thousand sizes: every one near the free amounts, and steps in between.
+            for value in _values(size, UNITS[dimension], dimension in (GPU_MEMORY, MEMORY)):
+                cost = PPM * (size - value) // size
+                yield Change(Kind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
+    asked = {model for role in workload.roles for model in role.request.gpu_models}
+    if asked:
+        for model in {gpu.model for node in picture.node_objects.values() for gpu in node.gpus} - asked:
+            yield Change(Kind.OTHER_MODEL, "researcher", model)
+    parents = {queue.parent for queue in picture.queue_objects.values()}
+    for queue in picture.queue_objects:
+        if queue != workload.queue and queue not in parents:
+            yield Change(Kind.OTHER_QUEUE, "researcher", queue)
+    for other, pods in picture.pods.items():
+        if other != name and other in picture.workloads:
+            by = "researcher" if picture.workloads[other].user == workload.user else "admin"
+            held = [pod for pod in pods.values() if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
+            lost = [(world.now_s - p.since_s) * (sum(s.milli for s in p.devices) + p.cpu_milli // 100) for p in held]
+            yield Change(Kind.STOP, by, other, cost=sum(lost) // 1000)
+    queue = workload.queue
+    while queue in picture.queue_objects:
+        for resource in RESOURCES:
+            if getattr(picture.queue_objects[queue], resource).limit >= 0:
+                for raise_by in range(raise_step, MOST_RAISE[resource] + 1, raise_step):
+                    yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
+        queue = picture.queue_objects[queue].parent
+
+
+def _values(size: int, unit: int, is_memory: bool) -> Iterator[int]:
+    steps = (size - 1) // unit
+    if not is_memory:
+        yield from (size - step * unit for step in range(1, steps + 1))
+        return
+    interesting = {free for free in (196_608, 65_536, 46_068) for free in (free,)}
+    yield from sorted({v for v in (*range(size - 1, 0, -997), *interesting) if 0 < v < size}, reverse=True)

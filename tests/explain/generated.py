@@ -1,0 +1,59 @@
+"""Waiting states made from a seed: full clusters, tight queues, odd wishes. The same seed gives the same state."""
+
+import random
+
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.node import Node
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from tests.worlds import World
+
+SIZES = {"MI300X": 196_608, "MI210": 65_536, "L40S": 46_068}
+
+
+def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
+    """A settled world; `world.picture.backlog` says who waits."""
+    rng = random.Random(seed)
+    world = World(nodes=0)
+    limit = rng.choice([-1, 2_000, 4_000, 8_000])
+    world.tell(QueueChanged(Queue("default", gpu=Amounts(limit=limit))))
+    world.tell(QueueChanged(Queue("org", gpu=Amounts(limit=rng.choice([-1, 6_000])))))
+    for name in ("lab", "prod"):
+        world.tell(QueueChanged(Queue(name, "org", gpu=Amounts(limit=rng.choice([-1, 1_000, 3_000])))))
+    for number in range(rng.randint(1, most_nodes)):
+        model = rng.choice(sorted(SIZES))
+        gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
+        cpu = rng.choice([8_000, 64_000])
+        world.tell(NodeChanged(Node(f"node-{number}", cpu, 65_536, gpus=gpus, cordoned=rng.random() < 0.1)))
+    for number in range(rng.randint(2, most_work)):
+        world.now_s = number
+        world.tell(WorkloadChanged(_work(rng, f"default/w{number:02d}", number)))
+        if rng.random() < 0.5:
+            world.settle()
+    world.now_s += 60
+    world.settle()
+    return world
+
+
+def _work(rng: random.Random, name: str, submitted_s: int) -> Workload:
+    kind = rng.choice(["whole", "whole", "fraction", "memory", "cpu"])
+    request = Request(
+        cpu_milli=rng.choice([500, 1_000, 4_000, 6_000]),
+        memory_mib=rng.choice([1_024, 16_384]),
+        gpus=rng.choice([1, 1, 2, 4, 8]) if kind == "whole" else 0 if kind == "cpu" else rng.choice([1, 1, 2]),
+        gpu_milli=rng.choice([100, 250, 500, 900]) if kind == "fraction" else 1_000,
+        gpu_mib=rng.choice([2_000, 30_000, 60_000, 100_000]) if kind == "memory" else 0,
+        gpu_models=rng.choice([(), (), ("MI300X",), ("MI210",)]) if kind != "cpu" else (),
+    )
+    count = rng.choice([1, 1, 1, 2, 4])
+    role = Role(request, count=count, minimum=rng.choice([-1, -1, 1]) if count > 1 else -1)
+    return Workload(
+        name,
+        (role,),
+        queue=rng.choice(["default", "lab", "prod"]),
+        user=rng.choice(["ann", "bob"]),
+        priority=rng.choice([0, 0, 50]),
+        submitted_s=submitted_s,
+    )
