@@ -87,6 +87,8 @@ class World:
         return plan
 
     def after(self, plan: Plan) -> "World":
+        for start in plan.starts:
+            assert start.pod not in self.picture.pods.get(start.workload, {}), f"{start} has its place already"
         assumed = self.picture.assume(plan, self.now_s)
         self.picture.absorb(plan)
         self.tell(*assumed)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.program import Record, State
-from kaiwo.runtime.rows import QUEUE, WAITS, WorkloadRows
+from kaiwo.runtime.rows import WAITS, WorkloadRows
 from kaiwo.runtime.select import SORTS, After, Pick, select
 from tests.api.fake import record
 
@@ -87,10 +87,7 @@ def test_taking_over_changes_gives_what_a_fresh_start_gives(before: list[Record]
     assert changed.records == fresh.records
     for sort in SORTS:
         assert all_pages(changed, Pick(sort=sort, limit=5)) == all_pages(fresh, Pick(sort=sort, limit=5))
-    queues = {
-        name: int(changed.count(QUEUE, WAITS, len(changed.queues))[code])
-        for code, name in enumerate(changed.queues.names)
-    }
+    queues = dict(zip(changed.queues.names, changed.sum_by_queue(WAITS)[0].tolist(), strict=True))
     for name in {each.workload.queue for each in now}:
         waiting = [each for each in now if each.workload.queue == name and each.state in (State.WAITING, State.HELD)]
         assert queues[name] == len(waiting)

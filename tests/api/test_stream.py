@@ -251,7 +251,7 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
                     loop.patch([NodeChanged(node(f"n-{at:05d}", cordoned=cordoned)) for at in range(200)])
                     began = time.monotonic()
                     await reader.next()
-                    assert time.monotonic() - began < 2
+                    assert time.monotonic() - began < 8  # far below the time after which a stuck client is dropped
             feed = next(iter(context.feeds._feeds.values()))
             assert sum(len(event) for _, event in feed._ring) <= feeds.RING_BYTES
             stuck.close()

@@ -26,6 +26,7 @@ def browser(chromium: str) -> Iterator[Page]:
         if not path.exists():
             pytest.skip(reason)
     browser = Page(chromium, node)
+    browser.open("about:blank")  # Chromium has started when the first test begins
     yield browser
     browser.close()
 

@@ -35,6 +35,17 @@ class Page:
         """A fresh window on this address: no cookies, no memory of a theme."""
         self._order("open", url=url, width=width, height=height, scheme=scheme)
 
+    def open_beside(self, url: str) -> None:
+        """One more window of the same browser; the orders are for this one now."""
+        self._order("openBeside", url=url)
+
+    def look_at(self, window: int) -> None:
+        """The orders are for this window now; the first is 0."""
+        self._order("front", index=window)
+
+    def close_window(self) -> None:
+        self._order("closeWindow")
+
     def goto(self, url: str) -> None:
         self._order("goto", url=url)
 

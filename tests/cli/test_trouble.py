@@ -167,6 +167,13 @@ def test_no_verb_shows_the_help_by_purpose(kaiwo: Type) -> None:
     assert found == ["Start", "Submit and steer", "Look", "Operate", "Learn", "Options"]
 
 
+def test_bytes_that_are_no_text_are_invalid_input(stub: Stub, kaiwo: Type) -> None:
+    for args in (["submit", "x", "--", "\udcff"], ["why", "\udcff"]):
+        done = kaiwo(*args)
+        assert done.code == 2
+        assert "not UTF-8" in done.err
+
+
 def test_a_503_is_passed_on(stub: Stub, kaiwo: Type) -> None:
     stub.answers["GET /status"] = (503, problem_body("broken", "kaiwo is still starting; try again in a second"))
     assert kaiwo("status") == (1, "", "kaiwo: kaiwo is still starting; try again in a second\n")

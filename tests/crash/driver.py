@@ -20,7 +20,7 @@ from tests.crash.first_fit import first_fit
 from tests.crash.jobs import kind_of, make_jobs
 
 SPEED = 200.0
-JOBS = 400
+JOBS = 2000
 
 
 class Driver:

@@ -53,6 +53,7 @@ class Killed:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_killed_fifty_times_and_nothing_is_lost_or_doubled(tmp_path: Path, test_size: int) -> None:
     kills = KILLS * test_size
     chance = random.Random(SEED)

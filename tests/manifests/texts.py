@@ -13,8 +13,7 @@ from kaiwo.model.workload import Workload
 
 def one(document: dict[str, Any] | str) -> tuple[Workload, Program]:
     """The one workload of a document."""
-    parsed = parse_all(document) if isinstance(document, str) else parse(document)
-    (submission,) = parsed.submissions
+    (submission,) = _parsed(document).submissions
     return submission
 
 
@@ -27,10 +26,7 @@ def request_of(document: dict[str, Any] | str) -> Request:
 def refusal(document: dict[str, Any] | str) -> ConfigError:
     """The error it gets: one line, not too long."""
     with pytest.raises(ConfigError) as caught:
-        if isinstance(document, str):
-            parse_all(document)
-        else:
-            parse(document)
+        _parsed(document)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
     return caught.value
@@ -45,8 +41,7 @@ def check_refusal(document: dict[str, Any] | str, field: str, parts: list[str]) 
 
 def warnings_of(document: dict[str, Any] | str) -> str:
     """All its warnings, one a line."""
-    parsed: Parsed = parse_all(document) if isinstance(document, str) else parse(document)
-    return "\n".join(parsed.warnings)
+    return "\n".join(_parsed(document).warnings)
 
 
 def pod(annotations: dict[str, Any] | None = None, resources: Any = None, **spec: Any) -> dict[str, Any]:
@@ -83,3 +78,7 @@ def kaiwojob(**spec: Any) -> dict[str, Any]:
 def queue(**spec: Any) -> dict[str, Any]:
     """A KaiwoQueue."""
     return {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": "q"}, "spec": spec}
+
+
+def _parsed(document: dict[str, Any] | str) -> Parsed:
+    return parse_all(document) if isinstance(document, str) else parse(document)

@@ -13,7 +13,7 @@ from kaiwo.decide.gang import place_workload
 from kaiwo.decide.place import Placer
 from kaiwo.decide.score import ShapeBook
 from kaiwo.explain import obstacles_of
-from kaiwo.model.event import Event, WorkloadChanged
+from kaiwo.model.event import Event, PodGone, WorkloadChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.snapshot.picture import Picture
@@ -160,11 +160,14 @@ def _live_a_little(world: World, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         world.decide()
         names = sorted(world.picture.workloads)
-        happening = data.draw(st.sampled_from(["finish", "lose", "resubmit", "hold", "wait"]))
+        happening = data.draw(st.sampled_from(["finish", "lose", "lose a pod", "hold", "wait"]))
         if happening == "finish" and names:
             world.finish(data.draw(st.sampled_from(names)))
         elif happening == "lose" and len(world.picture.node_objects) > 1:
             world.lose_node(data.draw(st.sampled_from(sorted(world.picture.node_objects))))
+        elif happening == "lose a pod" and world.picture.pods:
+            name = data.draw(st.sampled_from(sorted(world.picture.pods)))
+            world.tell(PodGone(name, data.draw(st.sampled_from(sorted(world.picture.pods[name])))))
         elif happening == "hold" and names:
             workload = world.picture.workloads[data.draw(st.sampled_from(names))]
             world.tell(WorkloadChanged(msgspec.structs.replace(workload, held=not workload.held)))

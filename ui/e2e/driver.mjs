@@ -26,8 +26,13 @@ async function open({ url, width = 1440, height = 900, scheme = 'light' }) {
   await context?.close()
   context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
   context.setDefaultTimeout(10_000)
-  page = await context.newPage()
   seen = { errors: [], hosts: [] }
+  await openBeside({ url })
+}
+
+/** One more window of the same browser; from now on the orders are for this one. */
+async function openBeside({ url }) {
+  page = await context.newPage()
   const own = new URL(url).host
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && seen.errors.push(message.text()))
   page.on('pageerror', (error) => seen.errors.push(String(error)))
@@ -49,6 +54,12 @@ async function until({ script, timeout_ms }) {
 
 const orders = {
   open,
+  openBeside,
+  front: async ({ index }) => {
+    page = context.pages()[index]
+    await page.bringToFront()
+  },
+  closeWindow: () => page.close(),
   goto: ({ url }) => page.goto(url).then(() => null),
   reload: () => page.reload().then(() => null),
   see: ({ selector, text, timeout_ms }) => locate(selector, text).waitFor({ timeout: timeout_ms }),

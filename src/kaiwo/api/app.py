@@ -5,6 +5,7 @@ In:    the loop, and settings.   Out: a starlette application; `context_of` give
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from kaiwo.api import health, login, nodes, overview, queues, stream, submission
 from kaiwo.api.context import Context
 from kaiwo.api.guard import Guard
 from kaiwo.api.openapi import make_document
-from kaiwo.api.problems import ApiError, respond
+from kaiwo.api.problems import JSON, ApiError, respond
 from kaiwo.api.routes import Call, Door, Route
 from kaiwo.api.settings import Settings
 from kaiwo.api.static import Pages
@@ -56,6 +57,7 @@ def make_app(live: Live, settings: Settings) -> Starlette:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
+    app.router.default = _nothing_there  # an address with a line break matches no route at all
     app.state.context = context
     return app
 
@@ -71,10 +73,13 @@ def document() -> dict[str, Any]:
     return make_document(BASE, (*INSIDE, OPENAPI), health.ROUTES)
 
 
+@cache
+def _encoded_document() -> bytes:
+    return msgspec.json.encode(document())
+
+
 async def _openapi(call: Call) -> Response:
-    return Response(
-        msgspec.json.encode(document()), headers={"Cache-Control": "no-cache"}, media_type="application/json"
-    )
+    return Response(_encoded_document(), headers={"Cache-Control": "no-cache"}, media_type=JSON)
 
 
 OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "object"}, needs_state=False)

@@ -7,7 +7,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Note
 from kaiwo.model.queue import Amounts
 from kaiwo.runtime.board import Board, Live, QueueSums
-from kaiwo.runtime.loop import CycleSummary
+from kaiwo.runtime.scheduler import CycleSummary
 
 
 def status_view(board: Board) -> StatusView:

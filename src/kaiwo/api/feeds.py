@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kaiwo.api.listings import Listing
-from kaiwo.api.views import Page
+from kaiwo.api.views import Page, StreamDelta, StreamReset
 from kaiwo.runtime.board import Board
 
 PERIOD_S = 0.25  # at most four changes a second
@@ -54,10 +54,10 @@ class Feed:
         if before is None:
             self._items = items
             return
-        delta = self._delta(before, items)
+        delta = make_delta(before, page, self._items, items)
         self._items = items
-        if delta:
-            self._keep({**delta, "total": page.total})
+        if delta is not None:
+            self._keep(delta)
 
     def since(self, event_id: str) -> list[bytes]:
         """What a reader who has seen this event must be sent: the changes since, or everything anew."""
@@ -74,24 +74,9 @@ class Feed:
         """The number of the last event."""
         return f"{self.epoch}-{self.seq}"
 
-    def _delta(self, before: Page[Any], items: dict[str, Any]) -> dict[str, Any]:
-        assert self._page is not None
-        old = self._items
-        delta: dict[str, Any] = {}
-        changed = [item for key, item in items.items() if old.get(key) != item]
-        gone = [key for key in old if key not in items]
-        order = list(items)
-        if changed or gone or before.total != self._page.total:
-            delta = {"set": changed, "gone": gone}
-        if order != list(old):
-            delta["order"] = order
-        if before.next != self._page.next:
-            delta["next"] = self._page.next
-        return delta
-
-    def _keep(self, delta: dict[str, Any]) -> None:
+    def _keep(self, delta: StreamDelta) -> None:
         self.seq += 1
-        event = encode_event("delta", self.event_id, {"set": [], "gone": [], **delta})
+        event = encode_event("delta", self.event_id, delta)
         self._ring.append((self.seq, event))
         self._ring_bytes += len(event)
         while len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
@@ -104,14 +89,7 @@ class Feed:
         page = self._page
         assert page is not None
         if self._reset is None or self._reset[0] != self.seq:
-            listing = self.listing
-            data = {
-                "view": listing.view,
-                "items": page.items,
-                "total": page.total,
-                "next": page.next,
-                "key": listing.key,
-            }
+            data = StreamReset(self.listing.view, page.items, page.total, page.next, self.listing.key)
             self._reset = (self.seq, encode_event("reset", self.event_id, data))
         return self._reset[1]
 
@@ -182,6 +160,17 @@ class Feeds:
         async with self._lock:
             await self._board.fresh()
             feed.show(feed.listing.page(self._board, feed.pick))
+
+
+def make_delta(before: Page[Any], now: Page[Any], old: dict[str, Any], new: dict[str, Any]) -> StreamDelta | None:
+    """What is different, or None when nothing is."""
+    changed = [item for key, item in new.items() if old.get(key) != item]
+    gone = [key for key in old if key not in new]
+    order = list(new) if list(new) != list(old) else msgspec.UNSET
+    more = now.next if now.next != before.next else msgspec.UNSET
+    if not changed and not gone and order is msgspec.UNSET and more is msgspec.UNSET and now.total == before.total:
+        return None
+    return StreamDelta(changed, gone, now.total, order, more)
 
 
 def encode_event(event: str, event_id: str, data: Any) -> bytes:

@@ -3,7 +3,7 @@
 The CLI's `-o json` and the page show exactly these. Integers only: milli-GPU, milli-CPU, MiB, seconds.
 """
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -250,3 +250,23 @@ class LoginView(msgspec.Struct, frozen=True):
     """An address that logs one browser in once."""
 
     path: str
+
+
+class StreamReset(msgspec.Struct, frozen=True):
+    """Data of the event `reset`: the whole page. `key`: how items are named, `name`, `node/id` or `cluster`."""
+
+    view: str
+    items: list[Any]  # of the view's own type
+    total: int
+    next: str
+    key: str
+
+
+class StreamDelta(msgspec.Struct, frozen=True):
+    """Data of the event `delta`: what is different from the event before. What is unset did not change."""
+
+    set: list[Any]  # items that are new on the page, or changed
+    gone: list[str]  # keys that left the page
+    total: int
+    order: list[str] | msgspec.UnsetType = msgspec.UNSET  # every key of the page, in order
+    next: str | msgspec.UnsetType = msgspec.UNSET

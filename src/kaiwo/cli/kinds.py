@@ -28,6 +28,11 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     is_streamed: bool = True
 
     @property
+    def words(self) -> str:
+        """In a sentence."""
+        return "GPUs" if self.plural == "gpus" else self.plural
+
+    @property
     def path(self) -> str:
         return f"/{self.plural}"
 

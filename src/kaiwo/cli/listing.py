@@ -101,9 +101,9 @@ def server_time(server: Server) -> int:
 def _remark(kind: Kind, wish: Wish, shown: int, total: int) -> None:
     if not shown and wish.output != "name":
         chosen_by = wish.labels or wish.states or wish.queue or wish.query
-        printing.hint(f"no {kind.plural} match" if chosen_by else f"there are no {kind.plural}")
+        printing.hint(f"no {kind.words} match" if chosen_by else f"there are no {kind.words}")
     elif wish.limit and shown == wish.limit and shown < total:
-        printing.hint(f"the first {shown} of {total} {kind.plural}; --limit 0 shows all")
+        printing.hint(f"the first {shown} of {total} {kind.words}; --limit 0 shows all")
 
 
 def _as_page(kind: Kind, wish: Wish, items: list[Any], views: list[Any], total: int) -> Any:

@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def exit_code(error: Exception) -> int:
     """What the shell gets."""
-    if isinstance(error, ConfigError | click.UsageError):
+    if isinstance(error, ConfigError | click.UsageError | UnicodeEncodeError):
         return 2
     return 3 if isinstance(error, RefusedError) else 1
 
@@ -59,6 +59,8 @@ def sentence(error: Exception) -> str:
         return str(error)
     if isinstance(error, click.ClickException):
         return error.format_message()
+    if isinstance(error, UnicodeEncodeError):
+        return "an argument holds bytes that are not UTF-8 text; write it in UTF-8"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return f"stopped by a mistake of its own ({type(error).__name__}: {error}); KAIWO_DEBUG=1 shows where"

@@ -5,7 +5,7 @@ Colour repeats what the word beside it says, and is left out for pipes, NO_COLOR
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -19,6 +19,13 @@ _COLOURS = {
     "failed": 31, "not-ready": 31, "unhealthy": 31, "fail": 31,
     "cancelled": 90,
 }  # fmt: skip
+
+
+def output_option(*formats: str) -> Callable[[Any], Any]:
+    """`-o`, with the first of the formats as the default."""
+    names = formats or FORMATS
+    text = f"Print it as {', '.join(names[:-1])} or {names[-1]}."
+    return click.option("-o", "--output", type=click.Choice(names), default=names[0], metavar="FORMAT", help=text)
 
 
 def is_terminal() -> bool:
@@ -120,16 +127,11 @@ def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """`name:   value` lines, the values under each other; empty values are left out."""
-    from kaiwo.cli.table import cut
-    from kaiwo.cli.words import one_line
-
-    told = [(name, one_line(value)) for name, value in facts if value]
-    size = max((len(name) for name, _ in told), default=0) + 1
-    width = terminal_width()
+    told = [(name, value) for name, value in facts if value]
+    size = max((len(name) for name, _ in told), default=0) + 3
     for name, value in told:
-        title = f"{name + ':':<{size}}  "
-        text = cut(value, width - len(title)) if width else value
+        text = wrap(value, f"{name + ':':<{size}}", " " * size)
         if name == "state":
-            word, colon, rest = text.partition(":")
-            text = paint_state(word) + colon + rest
-        click.echo(title + text)
+            word = value.partition(":")[0]
+            text = text.replace(word, paint_state(word), 1)
+        click.echo(text)

@@ -151,7 +151,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_flags(message: str) -> str:
-    """The server speaks of the form's fields; whoever typed flags reads flags: `gpuFraction: "0.5"`, `--fraction 0.5`."""
+    """The server speaks of fields; whoever typed flags reads flags: for `gpuFraction: "0.5"`, `--fraction 0.5`."""
     return _FIELDS.sub(lambda found: FLAGS[found[1]] + (f" {found[2]}" if found[2] else ""), message)
 
 

@@ -14,7 +14,7 @@ from kaiwo.cli.words import one_line
 
 GAP = "  "
 ELLIPSIS = "…"
-NARROWEST = 4  # a column is not cut below this while another can give
+SHORT = 12  # a column is not cut below this
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -25,6 +25,7 @@ class Column(msgspec.Struct, frozen=True):
     is_number: bool = False  # right-aligned
     is_wide: bool = False  # only with -o wide
     is_state: bool = False  # may be coloured
+    least: int = 24  # below this many cells it is hard to read
 
 
 def lay_out(
@@ -45,24 +46,39 @@ def lay_out(
     if not cells:
         return []
     widths = [max(display_width(row[i]) for row in cells) for i in range(len(columns))]
-    if width:
-        widths = shrink(widths, width)
-    if width and _total(widths) > width:  # narrower than any table: cut the lines themselves
-        return [cut(_line(columns, row, widths, str), width) for row in cells]
-    return [_line(columns, row, widths, paint) for row in cells]
+    if not width:
+        return [_line(columns, row, widths, paint) for row in cells]
+    widths = shrink(columns, widths, width)
+    shown = visible(widths, width)
+    is_all = shown == len(columns)
+    lines = [_line(columns[:shown], row[:shown], widths[:shown], paint, not is_all) for row in cells]
+    if is_all:
+        return lines
+    # Columns that do not fit at all are hinted at by an ellipsis at the edge.
+    edge = " " if shown and _total(widths[:shown]) + 2 <= width else ""
+    return [line + edge + ELLIPSIS for line in lines]
 
 
-def shrink(widths: Sequence[int], width: int) -> list[int]:
-    """Take from the right columns first; the left ones name the thing."""
+def shrink(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Take from the right columns first: words down to a readable length, then down to a short one."""
     fitted = list(widths)
-    over = _total(fitted) - width
-    for i in range(len(fitted) - 1, -1, -1):
-        if over <= 0:
-            break
-        given = min(over, max(0, fitted[i] - NARROWEST))
-        fitted[i] -= given
-        over -= given
+    for least in ([column.least for column in columns], [SHORT] * len(fitted)):
+        for i in range(len(fitted) - 1, -1, -1):
+            if not (columns[i].is_number or columns[i].is_state):
+                fitted[i] -= min(max(0, _total(fitted) - width), max(0, fitted[i] - least[i]))
+    if fitted:
+        fitted[0] = min(fitted[0], max(0, width - 1))
     return fitted
+
+
+def visible(widths: Sequence[int], width: int) -> int:
+    """How many columns fit; when not all do, a cell is kept free for the ellipsis."""
+    if _total(widths) <= width:
+        return len(widths)
+    shown = len(widths)
+    while shown and _total(widths[:shown]) + 1 > width:
+        shown -= 1
+    return shown
 
 
 def display_width(text: str) -> int:
@@ -95,7 +111,13 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], paint: Callable[[str], str]) -> str:
+def _line(
+    columns: Sequence[Column],
+    row: Sequence[str],
+    widths: Sequence[int],
+    paint: Callable[[str], str],
+    is_padded: bool = False,
+) -> str:
     parts = []
     for column, cell, size in zip(columns, row, widths, strict=True):
         text = cut(cell, size)
@@ -103,4 +125,5 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], 
         if column.is_state:
             text = paint(text)
         parts.append(padding + text if column.is_number else text + padding)
-    return GAP.join(parts).rstrip()
+    line = GAP.join(parts)
+    return line if is_padded else line.rstrip()

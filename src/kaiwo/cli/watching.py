@@ -3,8 +3,8 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -49,32 +49,34 @@ def watch_listing(server: Server, kind: Kind, wish: Wish) -> None:
     clock = Clock(server)
     follower = Follower(connect_again(server), kind.plural, query, "" if kind.is_streamed else kind.path)
 
-    def views(frame: Frame, keys: Any = None) -> list[Any]:
-        items = list(frame.items.values()) if keys is None else [frame.items[key] for key in keys]
-        return finish(kind, wish, server.convert(items, list[kind.view]))  # type: ignore[name-defined]
+    def views(items: Iterable[Any]) -> list[Any]:
+        return finish(kind, wish, server.convert(list(items), list[kind.view]))  # type: ignore[name-defined]
+
+    def draw(frame: Frame) -> list[str]:
+        lines = lines_of(kind, wish, views(frame.items.values()), clock.now(), printing.terminal_width())
+        return lines or [f"no {kind.words}"]
 
     if printing.is_terminal() and wish.output in ("table", "wide", "name"):
-
-        def draw(frame: Frame) -> list[str]:
-            lines = lines_of(kind, wish, views(frame), clock.now(), printing.terminal_width())
-            return lines or [f"no {kind.plural}"]
-
-        redraw(follower, draw, lambda frame: f"{frame.total} {kind.plural}")
-        return
+        redraw(follower, draw, lambda frame: f"{frame.total} {kind.words}")
     for frame in frames_of(follower):
-        if wish.output in ("json", "yaml"):
-            for view in views(frame, frame.changed):
-                printing.print_line(view, wish.output)
-            continue
-        for line in lines_of(kind, wish, views(frame, frame.changed), clock.now(), 0):
-            click.echo(line)
-        for key in frame.gone:
-            click.echo(f"{key} is gone")
-        sys.stdout.flush()
+        changed = views(frame.items[key] for key in frame.changed)
+        _print_changes(kind, wish, changed, frame.gone, clock.now())
         wish = msgspec.structs.replace(wish, no_headers=True)
 
 
-def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Callable[[Frame], str]) -> None:
+def _print_changes(kind: Kind, wish: Wish, changed: list[Any], gone: list[str], now: float) -> None:
+    if wish.output in ("json", "yaml"):
+        for view in changed:
+            printing.print_line(view, wish.output)
+        return
+    for line in lines_of(kind, wish, changed, now, 0):
+        click.echo(line)
+    for key in gone:
+        click.echo(f"{key} is gone")
+    sys.stdout.flush()
+
+
+def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Callable[[Frame], str]) -> NoReturn:
     """Draw each frame over the last; once a second too, so that ages grow. The last one stays when it ends."""
     out, lines = sys.stdout, []
     out.write(ENTER)
@@ -84,15 +86,15 @@ def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Call
             frame = follower.next(1.0) or frame
             if frame is None:
                 continue
-            lines = draw(frame)
-            _paint(lines, frame.trouble or f"live: {summary(frame)}; Ctrl-C ends")
+            lines = _paint(draw(frame), frame.trouble or f"live: {summary(frame)}; Ctrl-C ends")
     finally:
         out.write(LEAVE)
         out.write("".join(line + "\n" for line in lines))
         out.flush()
 
 
-def _paint(lines: list[str], footer: str) -> None:
+def _paint(lines: list[str], footer: str) -> list[str]:
+    """Returns the lines that had room."""
     width, height = printing.terminal_size()
     room = max(1, height - 2)
     if len(lines) > room:
@@ -100,6 +102,7 @@ def _paint(lines: list[str], footer: str) -> None:
     shown = [*lines[:room], cut(footer, width)]
     sys.stdout.write(HOME + "\n".join(line + CLEAR_LINE for line in shown) + CLEAR_BELOW)
     sys.stdout.flush()
+    return lines[:room]
 
 
 def frames_of(follower: Follower) -> Iterator[Frame]:

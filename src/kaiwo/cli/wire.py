@@ -5,6 +5,7 @@ Never: keeps a connection, follows a redirect, or uses a proxy.
 Why not http.client: importing it costs 28 ms of the 150 ms in which every verb must start.
 """
 
+import contextlib
 import socket
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -125,7 +126,9 @@ def request(
             import ssl
 
             connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address[0])
-        connection.sendall(_head(method, address, target, headers, body) + body)
+        # A server that wants no more of a large body may have said why: read on.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(_head(method, address, target, headers, body) + body)
         answer = Answer(connection)
         if is_patient:
             connection.settimeout(None)

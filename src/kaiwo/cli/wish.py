@@ -3,7 +3,6 @@
 In:    flags.   Out: a frozen Wish, or a ConfigError that names what makes no sense.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,13 +11,11 @@ import msgspec
 from kaiwo.cli import printing
 from kaiwo.cli.kinds import WORKLOADS, Kind
 from kaiwo.cli.names import complete_queue
-from kaiwo.cli.words import parse_pair
+from kaiwo.cli.words import LIVING, OVER, parse_pair
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.program import State
 
 DEFAULT_LIMIT = 500
-LIVING = tuple(state.value for state in State if not state.is_over)
-OVER = tuple(state.value for state in State if state.is_over)
 STATES: dict[str, tuple[str, ...]] = {
     "workload": tuple(state.value for state in State),
     "node": ("ready", "cordoned", "not-ready"),
@@ -40,17 +37,11 @@ class Wish(msgspec.Struct, frozen=True):
     query: dict[str, str] = {}  # more of the server's own filters
 
 
-def output_option(*formats: str) -> Callable[[Any], Any]:
-    names = formats or printing.FORMATS
-    text = f"Print it as {', '.join(names[:-1])} or {names[-1]}."
-    return click.option("-o", "--output", type=click.Choice(names), default=names[0], metavar="FORMAT", help=text)
-
-
 def listing_options(command: Any) -> Any:
     """The options of every listing."""
     for option in reversed(
         (
-            output_option(),
+            printing.output_option(),
             click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends."),
             click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label."),
             click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state; or a,b."),

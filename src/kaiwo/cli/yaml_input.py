@@ -25,6 +25,7 @@ def read_files(files: Sequence[str]) -> bytes:
 
 
 def _read(path: str) -> bytes:
+    named = "stdin" if path == "-" else path
     try:
         if path == "-":
             text = sys.stdin.buffer.read(MOST_BYTES + 1)
@@ -34,7 +35,7 @@ def _read(path: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"cannot read {path} ({error.strerror}); check -f") from None
     if len(text) > MOST_BYTES:
-        raise ConfigError(f"{path} is larger than {MOST_BYTES // 1024 // 1024} MiB; split it")
+        raise ConfigError(f"{named} is larger than {MOST_BYTES // 1024 // 1024} MiB; split it")
     if not text.strip():
-        raise ConfigError(f"{'stdin' if path == '-' else path} is empty; it should hold YAML documents")
+        raise ConfigError(f"{named} is empty; it should hold YAML documents")
     return text

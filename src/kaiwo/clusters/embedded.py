@@ -239,7 +239,7 @@ class EmbeddedCluster:
 
     def records(self) -> Sequence[Record]:
         """Every workload the cluster remembers: the living, and the ended that are kept."""
-        return [life.record for life in list(self.world.lives.values())]
+        return list(self.world.records.values())
 
     def log_path(self, name: str, pod: str = "") -> str:
         """The file its output goes to (of the first pod when none is named); empty when it has none."""

@@ -54,7 +54,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.code == 0 and self.reason is ExitReason.EXITED
 
 
-class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One start of one pod. A process has no planned end; simulated work has."""
 
     id: str
@@ -66,14 +66,14 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     is_cut_short: bool = False  # what ends it is the time limit
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """A pod that holds a place, and the run that fills it."""
 
     pod: Pod
     run: Run
 
 
-class Life(msgspec.Struct, frozen=True, omit_defaults=True):
+class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record, and what the record does not say."""
 
     record: Record

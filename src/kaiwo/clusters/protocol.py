@@ -82,7 +82,10 @@ class Work(Protocol):
         """Every workload the cluster remembers: the living, and the ended that are kept."""
 
     def log_path(self, name: str, pod: str = "") -> str:
-        """The file its output goes to (of the first pod when none is named); empty when it has none."""
+        """The file its output goes to (of the first pod when none is named); empty when it has none.
+
+        Right after the start the file may not be there yet.
+        """
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
         """Drop ended workloads from the store."""

@@ -25,6 +25,7 @@ from kaiwo.model.event import (
     WorkloadGone,
 )
 from kaiwo.model.node import Node
+from kaiwo.model.program import Record
 from kaiwo.model.queue import Queue
 
 PodKey = tuple[str, str]  # workload, pod
@@ -45,6 +46,7 @@ class World:
         self.pods: dict[PodKey, Placement] = {}
         self.runs: dict[str, Run] = {}  # those that left a folder behind
         # Indexes, kept along with the above.
+        self.records: dict[str, Record] = {}
         self.ledger = Ledger()
         self.pods_of: dict[str, dict[str, Placement]] = {}  # by workload
         self.pods_on: dict[str, dict[PodKey, None]] = {}  # by node
@@ -105,6 +107,10 @@ class World:
         if after is not None and not after.is_over:
             queue = after.workload.queue
             self.living_in[queue] = self.living_in.get(queue, 0) + 1
+        if after is None:
+            self.records.pop(name, None)
+        else:
+            self.records[name] = after.record
         old, new = _waits_for(before), _waits_for(after)
         if old != new:
             for other in old:

@@ -5,7 +5,7 @@ Never: reads a clock, draws a random number, does I/O, or changes the snapshot. 
 """
 
 from kaiwo.decide.ask import PluginFault
-from kaiwo.decide.gang import least_charge, place_workload, within_limits
+from kaiwo.decide.gang import first_missing_pod, least_charge, place_workload, within_limits
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.place import Placed, Placer
@@ -14,7 +14,6 @@ from kaiwo.decide.window import LARGEST, SMALLEST, Window, is_single
 from kaiwo.model.plan import Note, Plan, Start, Wait
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
-from kaiwo.model.workload import pod_name
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Active, Registry
 from kaiwo.snapshot.backlog import WaitingClass
@@ -151,7 +150,7 @@ class _Cycle:
 
     def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
         workload = self._picture.workloads[found.line.at(position)[1]]
-        return Start(workload.name, pod_name(workload.roles[0], 0), placed.node, placed.devices)
+        return Start(workload.name, first_missing_pod(self._picture, workload), placed.node, placed.devices)
 
     def _room(self, shape: int) -> int:
         """How many pods of a shape the cluster has room for, if nothing else came."""

@@ -98,6 +98,13 @@ def _largest_first(picture: Picture, needs: Needs) -> list[int]:
     return sorted(range(len(needs)), key=size)
 
 
+def first_missing_pod(picture: Picture, workload: Workload) -> str:
+    """The pod that a workload misses when it misses one: its only one, or what is left of a larger one."""
+    if workload.name not in picture.pods:
+        return pod_name(workload.roles[0], 0)
+    return _missing_pods(picture, workload)[0][0]
+
+
 def _missing_pods(picture: Picture, workload: Workload) -> list[list[str]]:
     """Per role that misses pods: their names, in order."""
     present = picture.pods.get(workload.name, {})

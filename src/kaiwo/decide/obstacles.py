@@ -77,13 +77,12 @@ class Inquiry:
         verdicts = self._verdicts(want)
         passing = np.logical_and.reduce([mask for _, mask, _ in verdicts]) if verdicts else self._rows >= 0
         slots = pods_that_fit(self._view, want, self._rows)
-        if not want.gpus or eligible(self._view, want, self._rows).any():
-            blocking = self._blocking_filters(verdicts, slots)
-        else:
-            blocking = [self._no_such_device(want)]
+        if want.gpus and not eligible(self._view, want, self._rows).any():
+            return [self._no_such_device(want)]
         if (slots[passing] > 0).any():
             return []  # one pod fits somewhere: what is missing is room for the gang
-        return [*blocking, *(self._short(want, passing) if passing.any() else [])] or [self._no_room(want)]
+        blocking = self._blocking_filters(verdicts, slots)
+        return [*blocking, *(self._short(want, passing) if passing.any() else [])] or [self._no_room()]
 
     def _verdicts(self, want: Request) -> list[tuple[str, BoolArray, Reason]]:
         rows = self._rows
@@ -161,7 +160,7 @@ class Inquiry:
         reason = Reason.GPU_UNHEALTHY if broken else Reason.NOT_ENOUGH_GPUS
         return Obstacle(reason, want.gpus, 0, "gpus")
 
-    def _no_room(self, want: Request) -> Obstacle:
+    def _no_room(self) -> Obstacle:
         return Obstacle(Reason.PLUGIN, 1, 0, "nodes")
 
     def _gang(self, needs: Needs) -> Obstacle:

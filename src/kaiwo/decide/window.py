@@ -70,7 +70,7 @@ class Window:
 
 
 def is_single(found: WaitingClass) -> bool:
-    """One pod a workload, and no space kept for it."""
+    """One pod is missing of each workload, and no space is kept for it."""
     return len(found.needs) == 1 and found.needs[0][1:] == (1, 1) and not found.signature[2]
 
 

@@ -73,8 +73,8 @@ class Fields:
 
     def choice(self, name: str, options: Iterable[str], default: str = "") -> str:
         value = self.text(name, default)
-        if value and value not in options:
-            raise self.place(name).error(f"is {show(value)}; write {' or '.join(options)}{suggest(value, options)}")
+        if self.has(name) and value not in options:
+            raise self.place(name).error(f"is {show(value)}; write {', '.join(options)}{suggest(value, options)}")
         return value
 
     def inner(self, name: str) -> "Fields":

@@ -18,7 +18,7 @@ from kaiwo.manifests.names import check_labels
 from kaiwo.manifests.objects import Object, Wishes, build_workload
 from kaiwo.manifests.places import show
 from kaiwo.manifests.pods import RESTARTS, Around, Gpus, read_env
-from kaiwo.manifests.quantities import read_duration_s, read_memory_bytes, to_mib
+from kaiwo.manifests.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.workload import Role
 
@@ -133,12 +133,17 @@ def _read_total_memory(branch: Fields, vendor: str) -> tuple[int | None, int | N
         return None, None
     if isinstance(value, str) and value.startswith("($"):
         raise branch.place("totalVram").error(f"is {show(value)}, which is a template; fill it in first")
-    total_mib = to_mib(read_memory_bytes(value, branch.place("totalVram")))
+    size = read_memory_bytes(value, branch.place("totalVram"))
+    if size < MIB:
+        raise branch.place("totalVram").error(f'is {show(value)}, which is less than 1 MiB; write "96Gi"')
+    total_mib = to_mib(size)
     names = VENDOR_MODELS.get(vendor, tuple(GPU_MODELS))
-    devices = max(1, -(-total_mib // max(GPU_MODELS[name].memory_mib for name in names)))
-    if devices > 64:
-        raise branch.place("totalVram").error(f"is {show(value)}, which is more than 64 GPUs have; ask for less")
-    each_mib = max(1, -(-total_mib // devices))
+    devices = -(-total_mib // max(GPU_MODELS[name].memory_mib for name in names))
+    if devices > MAX_GPUS:
+        raise branch.place("totalVram").error(
+            f"is {show(value)}, which is more than {MAX_GPUS} GPUs have; ask for less"
+        )
+    each_mib = -(-total_mib // devices)
     branch.warn("totalVram", f"is read as {each_mib} MiB on each of {devices} device{'s' if devices > 1 else ''}")
     return each_mib, devices
 

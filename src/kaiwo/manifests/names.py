@@ -4,13 +4,15 @@ In:    what a person wrote.   Out: the same, proven fit for stores, files and Ku
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kaiwo.manifests.places import Place, show
 
 MAX_NAME = 63
 MAX_TASKS = 10_000
 MAX_INDEX = 9_999_999
+MAX_LABELS = 100
+MAX_WORD_BYTES = 131_000  # of one argument or variable: Linux takes 128 KiB
 DEFAULT_NAMESPACE = "default"
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -48,6 +50,8 @@ def read_reference(value: object, place: Place, namespace: str) -> str:
 
 def check_labels(labels: Mapping[str, str], place: Place) -> dict[str, str]:
     """Keys and values as Kubernetes takes them."""
+    if len(labels) > MAX_LABELS:
+        raise place.error(f"has {len(labels)} labels and the most is {MAX_LABELS}; use fewer")
     for key, value in labels.items():
         check_label_key(key, place)
         if value and (len(value) > MAX_NAME or not _LABEL_NAME.fullmatch(value)):
@@ -71,13 +75,27 @@ def check_label_key(key: str, place: Place) -> None:
 
 def check_env(env: Mapping[str, str], place: Place) -> dict[str, str]:
     """Names that a process environment takes. The values are never shown."""
-    for name in env:
+    for name, value in env.items():
+        if len(value.encode()) > MAX_WORD_BYTES:
+            raise Place(place.owner, f"{place.field}.{name}").error(
+                f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file"
+            )
         if len(name) > 256 or not _ENV_NAME.fullmatch(name):
             raise place.error(
                 f"has the variable {show(name)}, but its name must have letters, digits and '_' "
                 "and not begin with a digit; rename it"
             )
     return dict(env)
+
+
+def check_command(words: Sequence[str], place: Place) -> tuple[str, ...]:
+    """Words that the system takes as a process's arguments. They are never shown."""
+    for index, word in enumerate(words):
+        if len(word.encode()) > MAX_WORD_BYTES:
+            raise Place(place.owner, f"{place.field}[{index}]").error(
+                f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file"
+            )
+    return tuple(words)
 
 
 def read_array(value: object, place: Place) -> tuple[int, ...]:

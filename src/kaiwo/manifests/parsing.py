@@ -20,6 +20,7 @@ from kaiwo.model.queue import Queue
 
 MAX_WORKLOADS = 10_000  # in one text
 MAX_PODS_IN_ALL = 100_000  # in one text
+MAX_WARNINGS = 100
 
 _WORK: dict[tuple[str, str], Callable[[Object], Entry]] = {
     ("kaiwo.silogen.ai/v1alpha1", "KaiwoJob"): read_kaiwojob,
@@ -97,7 +98,10 @@ class _Reader:
         submissions = join_gangs(self.entries)
         _check_unique([workload.name for workload, _ in submissions], "workload")
         _check_unique([queue.name for queue in self.queues], "queue")
-        return Parsed(tuple(submissions), tuple(self.queues), tuple(dict.fromkeys(self.warnings)))
+        warnings = list(dict.fromkeys(self.warnings))
+        more = len(warnings) - MAX_WARNINGS
+        said = [*warnings[:MAX_WARNINGS], f"and {more} more warnings"] if more > 0 else warnings
+        return Parsed(tuple(submissions), tuple(self.queues), tuple(said))
 
     def _read_work(self, document: dict[str, Any], where: str, kind: str) -> None:
         item = Object(document, where, self.defaults, self.warnings)

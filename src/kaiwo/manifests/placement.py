@@ -22,8 +22,6 @@ MAX_RULES = 100
 def selector_rules(selector: Mapping[str, str], place: Place) -> tuple[NodeRule, ...]:
     """Every label must have exactly this value."""
     check_labels(selector, place)
-    if len(selector) > MAX_RULES:
-        raise place.error(f"has {len(selector)} labels and the most is {MAX_RULES}; use fewer")
     return tuple(NodeRule(key, "In", (value,)) for key, value in sorted(selector.items()))
 
 

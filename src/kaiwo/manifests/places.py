@@ -11,7 +11,8 @@ from kaiwo.model.errors import ConfigError
 
 SHOWN = 40  # characters of a value in a message
 LISTED = 8  # names in one warning
-NAMED = 120  # characters of a field's path or an object's name
+NAMED = 120  # characters of one name
+PATH = 300  # characters of a field's path
 
 
 class Place(NamedTuple):
@@ -22,11 +23,12 @@ class Place(NamedTuple):
 
     def error(self, fact: str) -> ConfigError:
         """`fact` continues the field's name: 'is "1.5", but ...; write ...'."""
-        return ConfigError(self.sentence(fact), self.field)
+        return ConfigError(self.sentence(fact), _cut(self.field, PATH))
 
     def sentence(self, fact: str) -> str:
         """The same words, for a warning."""
-        return f"{self.owner}: {self.field} {fact}" if self.owner else f"{self.field} {fact}"
+        field = _cut(self.field, PATH) or '""'
+        return f"{self.owner}: {field} {fact}" if self.owner else f"{field} {fact}"
 
 
 def show(value: object) -> str:

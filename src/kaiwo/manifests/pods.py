@@ -12,7 +12,7 @@ from kaiwo.manifests.containers import Amounts, Requirements, pod_amounts
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.manifests.gpu_requests import settle
-from kaiwo.manifests.names import check_env
+from kaiwo.manifests.names import check_command, check_env
 from kaiwo.manifests.placement import read_node_rules, read_tolerations
 from kaiwo.manifests.places import Place
 from kaiwo.manifests.quantities import MAX_CPU_MILLI, MAX_GPUS, MAX_MEMORY_MIB, read_duration_s, to_mib
@@ -106,8 +106,8 @@ def read_env(owner: Fields) -> dict[str, str]:
 
 def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpus: Gpus | None) -> Request:
     named = {name: amounts[name] for name in RESOURCE_VENDORS if amounts.get(name)}
-    if gpus is None:
-        gpus = _container_gpus(named, annotations.owner)
+    if gpus is None or (named and not gpus.whole and gpus.memory_mib is None):
+        gpus = _container_gpus(named, annotations.owner, gpus.models if gpus else ())
     elif named and gpus.whole not in named.values():
         spec.warnings.append(f"{spec.owner}: {gpus.field} counts, not the GPUs that the containers ask for")
     if gpus.whole > MAX_GPUS:
@@ -136,14 +136,14 @@ def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpu
     )
 
 
-def _container_gpus(named: Amounts, owner: str) -> Gpus:
+def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> Gpus:
     if len(named) > 1:
         raise Place(owner, " and ".join(named)).error(
             "are both asked for, and one pod runs on one vendor's GPUs; keep one"
         )
     for resource, count in named.items():
-        return Gpus(count, resource, RESOURCE_VENDORS[resource])
-    return Gpus(0, "amd.com/gpu", "")
+        return Gpus(count, resource, RESOURCE_VENDORS[resource], models)
+    return Gpus(0, "amd.com/gpu", "", models)
 
 
 def _read_program(spec: Fields, annotations: Annotations, around: Around) -> Program:
@@ -165,13 +165,15 @@ def _read_program(spec: Fields, annotations: Annotations, around: Around) -> Pro
         )
     if locally and len(programs) > 1:
         spec.warn("containers", "has several containers, and only the first one's command is run")
+    if locally and first.workdir and not first.workdir.startswith("/"):
+        raise spec.place("containers[0].workingDir").error("must be an absolute folder; begin it with /")
     if command and not locally:
         spec.warnings.append(
             f"{spec.owner}: its command is not run, the work takes simulated time; to run it as a process on this "
             'machine add the annotation kaiwo.ai/run-locally: "true"'
         )
     return Program(
-        command=command if locally else (),
+        command=check_command(command, spec.place("command")) if locally else (),
         image=first.image or around.image,
         env=first.env | around.env,
         workdir=first.workdir if locally else "",

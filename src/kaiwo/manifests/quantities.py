@@ -101,8 +101,8 @@ def read_gpu_mib(value: object, place: Place) -> int:
     mib = _EXACT.divide(amount, Decimal(MIB)) if has_unit else amount
     if not has_unit and mib != mib.to_integral_value():
         raise place.error(f'is {show(value)}, but GPU memory is counted in whole MiB; write "4000" or "16Gi"')
-    if mib == 0:
-        raise place.error(f'is {show(value)}; ask for at least 1 MiB, such as "4000", or leave it out')
+    if mib < 1:
+        raise place.error(f'is {show(value)}, which is less than 1 MiB; write "4000" (MiB) or "16Gi", or leave it out')
     return _bounded(mib, MAX_GPU_MIB, value, place, f"{MAX_GPU_MIB:,} MiB of one GPU")
 
 

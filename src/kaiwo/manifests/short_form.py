@@ -15,6 +15,7 @@ from kaiwo.manifests.forms import read_form
 from kaiwo.manifests.gpu_requests import GpuRequest, GpuWish, GpuWords, settle
 from kaiwo.manifests.names import (
     MAX_NAME,
+    check_command,
     check_env,
     check_labels,
     read_array,
@@ -43,6 +44,8 @@ from kaiwo.model.workload import Role, Workload
 T = TypeVar("T")
 
 MAX_AFTER = 1000
+MAX_ARRAY_BYTES = 100_000_000  # of all tasks together, as they are stored
+MAX_IMAGE = 1000
 ARRAY_LABEL = "kaiwo.ai/array"
 INDEX_LABEL = "kaiwo.ai/array-index"
 
@@ -65,6 +68,10 @@ def _tasks(
     workload: Workload, program: Program, indices: tuple[int, ...], owner: str
 ) -> Iterator[tuple[Workload, Program]]:
     array = workload.name.partition("/")[2]
+    if len(indices) * len(msgspec.msgpack.encode((workload, program))) > MAX_ARRAY_BYTES:
+        raise Place(owner, "array").error(
+            f"has {len(indices):,} tasks, too many for a form of this size; move the command's text into a file"
+        )
     longest = len(f"{array}-{max(indices)}")
     if longest > MAX_NAME:
         raise Place(owner, "name").error(
@@ -125,8 +132,10 @@ class _FormReader:
             raise self.place("command").error('begins with an empty word; write ["python", "train.py"]')
         if form.workdir and not form.workdir.startswith("/"):
             raise self.place("workdir").error("must be an absolute folder; begin it with /")
+        if len(form.image) > MAX_IMAGE:
+            raise self.place("image").error(f"has more than {MAX_IMAGE} signs; shorten it")
         return Program(
-            command=tuple(form.command),
+            command=check_command(form.command, self.place("command")),
             image=form.image,
             env=check_env(form.env, self.place("env")),
             workdir=form.workdir,

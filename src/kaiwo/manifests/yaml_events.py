@@ -6,12 +6,12 @@ Never: recurses, resolves a tag to code, guesses (octal, sexagesimal and dates s
 
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
 from kaiwo.manifests.places import show
-from kaiwo.manifests.trees import MAX_DEPTH, MAX_INTEGER, MAX_VALUES, NOT_FINITE, NOT_TEXT_KEY, TOO_DEEP, TOO_LARGE
+from kaiwo.manifests.trees import MAX_DEPTH, MAX_INTEGER, NOT_FINITE, NOT_TEXT_KEY, TOO_DEEP, TOO_LARGE
 from kaiwo.model.errors import ConfigError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -27,6 +27,8 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _BASED = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+MAX_VALUES = 500_000  # in one text, with every anchor written out: more than a megabyte of plain YAML has
+MAX_SIGNS = 5_000_000
 _MERGE = object()
 _NO_KEY = object()
 
@@ -45,15 +47,22 @@ def read_yaml(text: str) -> list[Any]:
     return builder.documents
 
 
+class _Size(NamedTuple):
+    """How much was read, anchors written out."""
+
+    values: int = 0
+    signs: int = 0
+
+
 class _Open:
     """A mapping or list whose end has not come yet."""
 
-    __slots__ = ("anchor", "first_count", "height", "key", "merged", "value")
+    __slots__ = ("anchor", "height", "key", "merged", "start", "value")
 
-    def __init__(self, value: dict[str, Any] | list[Any], anchor: str | None, first_count: int) -> None:
+    def __init__(self, value: dict[str, Any] | list[Any], anchor: str | None, start: "_Size") -> None:
         self.value = value
         self.anchor = anchor
-        self.first_count = first_count
+        self.start = start
         self.height = 1
         self.key: Any = _NO_KEY
         self.merged: list[dict[str, Any]] = []
@@ -63,9 +72,9 @@ class _Builder:
     def __init__(self) -> None:
         self.documents: list[Any] = []
         self.document = 0
-        self._count = 0
+        self._size = _Size()
         self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, int, int]] = {}  # value, how many values it holds, levels
+        self._anchors: dict[str, tuple[Any, _Size, int]] = {}  # value, what it holds, levels
 
     def take(self, event: yaml.Event) -> None:
         match event:
@@ -91,9 +100,10 @@ class _Builder:
         value = event.value if as_text else self._resolve(event)
         if is_key and not isinstance(value, str):
             self._fail(event, f"the key {show(event.value)} {NOT_TEXT_KEY}")
-        self._counted(event, 1)
+        size = _Size(1, len(event.value))
+        self._counted(event, size)
         if event.anchor is not None:
-            self._anchors[event.anchor] = (value, 1, 0)
+            self._anchors[event.anchor] = (value, size, 0)
         self._place(value, 0, event)
 
     def _take_alias(self, event: yaml.AliasEvent) -> None:
@@ -110,8 +120,8 @@ class _Builder:
         if len(self._open) >= MAX_DEPTH:
             self._fail(event, f"the document {TOO_DEEP}")
         value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self._open.append(_Open(value, event.anchor, self._count))
-        self._counted(event, 1)
+        self._open.append(_Open(value, event.anchor, self._size))
+        self._counted(event, _Size(1))
 
     def _take_end(self, event: yaml.CollectionEndEvent) -> None:
         done = self._open.pop()
@@ -119,7 +129,8 @@ class _Builder:
             for key, value in source.items():
                 done.value.setdefault(key, value)  # type: ignore[union-attr]
         if done.anchor is not None:
-            self._anchors[done.anchor] = (done.value, self._count - done.first_count, done.height)
+            size = _Size(self._size.values - done.start.values, self._size.signs - done.start.signs)
+            self._anchors[done.anchor] = (done.value, size, done.height)
         self._place(done.value, done.height, event)
 
     def _place(self, value: Any, height: int, event: yaml.Event) -> None:
@@ -150,7 +161,7 @@ class _Builder:
         sources = value if isinstance(value, list) else [value]
         if not all(isinstance(source, dict) for source in sources):
             self._fail(event, "'<<' takes a mapping or a list of mappings; give it an alias of one")
-        self._counted(event, sum(map(len, sources)))
+        self._counted(event, _Size(sum(map(len, sources))))
         parent.merged += sources
 
     def _expects_key(self) -> bool:
@@ -178,10 +189,13 @@ class _Builder:
         if event.tag not in _PLAIN_TAGS:
             self._fail(event, f"the tag {show(event.tag)} is not allowed; remove it and write the plain value")
 
-    def _counted(self, event: yaml.Event, more: int) -> None:
-        self._count += more
-        if self._count > MAX_VALUES:
-            self._fail(event, f"the text holds more than {MAX_VALUES:,} values, anchors written out; split it")
+    def _counted(self, event: yaml.Event, more: _Size) -> None:
+        self._size = _Size(self._size.values + more.values, self._size.signs + more.signs)
+        if self._size.values > MAX_VALUES or self._size.signs > MAX_SIGNS:
+            self._fail(
+                event,
+                f"the text holds more than {MAX_VALUES:,} values or {MAX_SIGNS:,} signs, anchors written out; split it",
+            )
 
     def _fail(self, event: yaml.Event, sentence: str) -> NoReturn:
         line = event.start_mark.line + 1 if event.start_mark else 1

@@ -49,6 +49,7 @@ class Registry:
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self._plugins: dict[str, Plugin] = {}
+        self._orders: list[WorkloadOrder] = []
         self._last: tuple[Policy, Active] | None = None  # an idle cycle must not pay for asking who serves what
         for plugin in plugins:
             self.add(plugin)
@@ -63,13 +64,13 @@ class Registry:
         if not any(isinstance(plugin, point) for point in POINTS):
             raise PluginError(f"plugin '{name}' serves no point; give it one of: {', '.join(_methods())}")
         self._plugins[name] = plugin
-        self._last = None
+        self._changed()
 
     def remove(self, name: str) -> None:
         """Let a plugin go."""
         if self._plugins.pop(name, None) is None:
             raise PluginError(f"there is no plugin '{name}' to remove")
-        self._last = None
+        self._changed()
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -102,10 +103,13 @@ class Registry:
     def workload_order(self, workload: Workload) -> tuple[int, ...]:
         """Where a workload stands: the keys of every order plugin, one after the other."""
         key: tuple[int, ...] = ()
-        for plugin in self._plugins.values():
-            if isinstance(plugin, WorkloadOrder):
-                key += plugin.workload_order(workload)
+        for plugin in self._orders:
+            key += plugin.workload_order(workload)
         return key
+
+    def _changed(self) -> None:
+        self._last = None
+        self._orders = [plugin for plugin in self._plugins.values() if isinstance(plugin, WorkloadOrder)]
 
     def _allocation(self, name: str) -> Allocation:
         found = self._plugins.get(name)

@@ -15,7 +15,7 @@ import numpy as np
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
-from kaiwo.runtime.rows import CPU, GPU, HOLDS, MEMORY, QUEUE, STATE, STATES, WAITS, WorkloadRows
+from kaiwo.runtime.rows import CPU, GPU, HOLDS, MEMORY, STATE, STATES, WAITS, WorkloadRows
 from kaiwo.snapshot.arrays import BoolArray, Rows
 from kaiwo.snapshot.nodes import CPU as NODE_CPU
 from kaiwo.snapshot.nodes import MEMORY as NODE_MEMORY
@@ -95,10 +95,11 @@ class Board:
             if self._revision == self.live.revision and time.monotonic() - self._checked_at < STILL_FRESH_S:
                 return self.rows
             revision, records = self.live.revision, self.live.cluster.records()
-            if self.rows.is_far_from(records):
+            moved = self.rows.moved(records)
+            if self.rows.is_far(records, moved):
                 self.rows = await asyncio.to_thread(_updated, self.rows, records)
             else:
-                self.rows.apply(records, self.rows.compare(records))
+                self.rows.apply(records, self.rows.compare(records, moved))
             self._weigh_memory_requests()
             self._revision, self._checked_at = revision, time.monotonic()
         return self.rows
@@ -143,12 +144,12 @@ class Board:
         size = len(table.names)
         wanted = np.zeros((size, 3), np.int64)
         counts = np.zeros((size, 2), np.int64)
-        waiting, running = rows.count(QUEUE, WAITS, len(rows.queues)), rows.count(QUEUE, HOLDS, len(rows.queues))
-        amounts = np.stack([rows.total(amount, WAITS) for amount in (GPU, CPU, MEMORY)], axis=1)
+        (running,) = rows.sum_by_queue(HOLDS)
+        waiting, *amounts = rows.sum_by_queue(WAITS, (GPU, CPU, MEMORY))
         for code, name in enumerate(rows.queues.names):
             at = table.row.get(name)
             for above in table.path[at] if at is not None else ():
-                wanted[above] += amounts[code]
+                wanted[above] += [amount[code] for amount in amounts]
                 counts[above] += (running[code], waiting[code])
         return [
             QueueSums(

@@ -5,22 +5,22 @@ from msgspec.structs import replace
 from kaiwo.model.policy import Policy
 
 TARGET_US = 300_000  # no cycle over 400 ms, with room for a bad moment
-FEWEST = 200
+FEWEST, FIRST = 200, 2_000  # begin small: how fast this machine is, the first cycles tell
 
 
 class StepBudget:
     """The policy's steps at most; fewer while steps are slow."""
 
     def __init__(self, most: int) -> None:
-        self._most = self._now = most
+        self._most, self._now = most, min(most, FIRST)
 
     def apply(self, policy: Policy) -> Policy:
         """The policy with this cycle's steps."""
         return policy if self._now == policy.steps else replace(policy, steps=self._now)
 
     def learn(self, steps: int, took_us: int) -> None:
-        """Shrink at once when a cycle was too long, grow by half when it was short and used its budget."""
+        """Shrink at once when a cycle was too long, double it when it was short and used its budget."""
         if took_us > TARGET_US and steps:
             self._now = max(FEWEST, min(self._now, steps * TARGET_US // took_us))
-        elif steps >= self._now and took_us < TARGET_US // 2:
-            self._now = min(self._most, self._now * 3 // 2)
+        elif steps >= self._now and took_us < TARGET_US // 3:
+            self._now = min(self._most, self._now * 2)

@@ -7,25 +7,17 @@ probes and streams stay alive; while `decide` or a question reads it in a thread
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import msgspec
-
-import kaiwo
-from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.history.entry import Base, Cycle, Setting
 from kaiwo.history.journal import Journal
 from kaiwo.model.event import Event
-from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
-from kaiwo.runtime.budget import StepBudget
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.state import pack_state
+from kaiwo.runtime.scheduler import CycleSummary, Scheduler
 from kaiwo.snapshot.picture import Picture
 
 T = TypeVar("T")
@@ -36,27 +28,15 @@ LOOK_AGAIN_S = 0.25  # how often a back-off's end is looked for
 AFTER_FAILURE_S = 1.0
 
 
-class CycleSummary(msgspec.Struct, frozen=True):
-    """The last cycle in numbers."""
-
-    number: int
-    at_s: int
-    starts: int
-    evictions: int
-    waits: int
-    steps: int
-    took_us: int
-    notes: tuple[Note, ...]
-
-
 class Loop:
     """One cluster's scheduler."""
 
     def __init__(
         self, cluster: Any, journal: Journal, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
     ) -> None:
-        self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
-        self.picture = Picture(plugins.workload_order)
+        self.cluster, self.journal, self.policy = cluster, journal, policy
+        self._scheduler = Scheduler(journal, policy, plugins)
+        self.picture = self._scheduler.picture
         self.last_cycle: CycleSummary | None = None
         self.ready = False
         self.revision = 0
@@ -65,9 +45,8 @@ class Loop:
         self._wake = asyncio.Event()
         self._still = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
-        self._scheduler = ThreadPoolExecutor(1, "kaiwo-decide")
+        self._decider = ThreadPoolExecutor(1, "kaiwo-decide")  # one thread, so the journal has one writer
         self._askers = ThreadPoolExecutor(2, "kaiwo-ask")
-        self._budget = StepBudget(policy.steps)
 
     async def run(self) -> None:
         """Until cancelled, or the cluster's events end."""
@@ -80,7 +59,7 @@ class Loop:
             reader.result()
         finally:
             reader.cancel()
-            self._scheduler.shutdown(wait=True)
+            self._decider.shutdown(wait=True)
             self._askers.shutdown(wait=False, cancel_futures=True)
             self.journal.close()
 
@@ -119,7 +98,7 @@ class Loop:
         batches, self._inbox = self._inbox, []
         for batch in batches:
             await self._patch(batch)
-            await self._in_scheduler(self.journal.batch, batch)
+            await self._in_decider(self._scheduler.note, batch)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
 
     async def _patch(self, events: Sequence[Event]) -> None:
@@ -140,44 +119,21 @@ class Loop:
     async def _cycle(self) -> None:
         if not self.ready:
             return
-        now_s = self.cluster.now_s()
         async with self._still:
-            snapshot = self.picture.snapshot(now_s)
-            is_idle = not (self.picture.backlog.open or (self.picture.backlog.all_open and self.picture.backlog.by_key))
-        if is_idle:
+            snapshot = self.picture.snapshot(self.cluster.now_s())
+        if self._scheduler.is_idle:
             return
-
-        def work() -> tuple[Plan, Sequence[Event], int]:
-            if self.journal.wants_base:
-                self.journal.base(Base(self.picture.events(), pack_state(self.picture)))
-            policy = self._budget.apply(self.policy)
-            began = time.perf_counter_ns()
-            plan = decide(snapshot, policy, self.plugins)
-            took_us = (time.perf_counter_ns() - began) // 1000
-            self._budget.learn(plan.steps, took_us)
-            self._keep(plan, policy, now_s, took_us)
-            return plan, self.picture.assume(plan, now_s), took_us
-
-        plan, assumed, took_us = await self._in_scheduler(work)
+        decision = await self._in_decider(self._scheduler.decide, snapshot)
         async with self._still:
-            self.picture.absorb(plan)
-        await self._patch(assumed)
-        self.last_cycle = CycleSummary(
-            self.journal.next_number - 1, now_s, len(plan.starts), len(plan.evictions), len(plan.waits),
-            plan.steps, took_us, plan.notes,
-        )  # fmt: skip
+            self._scheduler.absorb(decision)
+        await self._patch(decision.assumed)
+        self.last_cycle = decision.summary
         self._tell()
-        if not plan.is_empty:
-            await self.cluster.apply(plan)
+        if not decision.plan.is_empty:
+            await self.cluster.apply(decision.plan)
 
-    def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> None:
-        setting = Setting(kaiwo.__version__, policy, self.plugins.versions)
-        wall_ms = time.time_ns() // 1_000_000
-        number = self.journal.next_number
-        self.journal.cycle(Cycle.of(plan, setting, number=number, now_s=now_s, wall_ms=wall_ms, took_us=took_us))
-
-    async def _in_scheduler(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._scheduler, work, *arguments)
+    async def _in_decider(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._decider, work, *arguments)
 
     def _tell(self) -> None:
         self.revision += 1

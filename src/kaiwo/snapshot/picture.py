@@ -53,12 +53,16 @@ class Picture:
         self.queues = QueueTable()
         self.memo: dict[Any, dict[Any, Any]] = {}  # what decide worked out per shape; derived, never part of the state
         self._nodes_stale = self._queues_stale = False
+        self._moved: dict[str, None] = {}  # workloads whose place in the backlog must be looked at
 
     def patch(self, events: Iterable[Event]) -> None:
-        """Apply events."""
+        """Apply events. A gang whose pods change together finds its new place once, not once a pod."""
         for event in events:
             self.version += 1
             _PATCHES[type(event)](self, event)
+        moved, self._moved = self._moved, {}
+        for name in moved:
+            self._stand(name)
 
     def snapshot(self, now_s: int) -> Snapshot:
         """The frozen picture for one cycle. Patching afterwards makes it stale, and decide refuses a stale one."""
@@ -118,6 +122,7 @@ class Picture:
         for name in ("pods", "held_on", "nominations"):
             setattr(other, name, {key: dict(value) for key, value in getattr(self, name).items()})
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
+        other._moved = {}
         other.memo = {key: dict(value) for key, value in self.memo.items()}
         return other
 
@@ -186,7 +191,7 @@ class Picture:
                     self._freed()
                 self._charge(workload, pod, +1)
         self.workloads[workload.name] = workload
-        self._stand(workload.name)
+        self._moved[workload.name] = None
 
     def _workload_gone(self, event: WorkloadGone) -> None:
         workload = self.workloads.pop(event.name, None)
@@ -258,7 +263,7 @@ class Picture:
                         self._freed()
                 self._charge(workload, pod, +1)
             if before is None or pod.phase is Phase.RELEASING:
-                self._stand(pod.workload)
+                self._moved[pod.workload] = None
 
     def _pod_gone(self, event: PodGone) -> None:
         pods = self.pods.get(event.workload, {})
@@ -272,14 +277,14 @@ class Picture:
         workload = self.workloads.get(event.workload)
         if workload is not None:
             self._charge(workload, pod, -1)
-            self._stand(event.workload)
+            self._moved[event.workload] = None
 
     def _nomination_changed(self, event: NominationChanged) -> None:
         kept = self.nominations.setdefault(event.nomination.workload, {})
         self._let_go("nomination", kept.get(event.nomination.pod))
         kept[event.nomination.pod] = event.nomination
         self._hold("nomination", event.nomination, True)
-        self._stand(event.nomination.workload)
+        self._moved[event.nomination.workload] = None
 
     def _nomination_gone(self, event: NominationGone) -> None:
         kept = self.nominations.get(event.workload, {})
@@ -289,7 +294,7 @@ class Picture:
         if not kept:
             del self.nominations[event.workload]
         self._let_go("nomination", nomination)
-        self._stand(event.workload)
+        self._moved[event.workload] = None
         self._freed()
 
     def _hold(self, kind: str, held: Held, holds: bool) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from kaiwo.clusters.local.supervised import is_alive
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.program import Program, State
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from tests.clusters.kinds import run, some_nodes, start_of, until, whole, work
 
@@ -93,6 +95,25 @@ def test_a_lost_run_counts_as_a_failed_attempt(tmp_path: Path) -> None:
     run(test())
 
 
+def test_a_run_whose_folder_was_removed_is_not_begun_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "a", shell("echo ran >> ../../../ran; sleep 60"))
+            await until(lambda: (tmp_path / "ran").exists())
+            await until_state(cluster, "a", State.RUNNING)
+            folder = folder_of(cluster, "a")
+            start = folder.start_record()
+            assert start is not None
+        shutil.rmtree(folder.path)
+        async with kaiwo(tmp_path) as cluster:
+            await until_state(cluster, "a", State.FAILED)
+            assert "removed" in cluster.record("default/a").message
+            assert not is_alive(start.pid, start.ticks)
+        assert (tmp_path / "ran").read_text() == "ran\n"
+
+    run(test())
+
+
 def test_a_supervisor_killed_under_kaiwos_eyes_is_noticed(tmp_path: Path) -> None:
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
@@ -110,7 +131,7 @@ def test_a_supervisor_killed_under_kaiwos_eyes_is_noticed(tmp_path: Path) -> Non
 def test_what_was_decided_but_never_began_begins_after_the_restart(tmp_path: Path) -> None:
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
-            cluster._processes.tend = lambda *_: None  # type: ignore[method-assign]  # killed before the spawn
+            cluster._processes.tend = lambda *_, **__: None  # type: ignore[method-assign]  # killed before the spawn
             await begin(cluster, "a", shell("echo ran"))
             assert cluster.record("default/a").state is State.STARTING
         async with kaiwo(tmp_path) as cluster:
@@ -128,7 +149,7 @@ def test_a_cancel_survives_a_crash_before_its_signals(tmp_path: Path) -> None:
             await until_state(cluster, "a", State.RUNNING)
             start = folder_of(cluster, "a").start_record()
             assert start is not None
-            cluster._processes.stop = lambda *_: None  # type: ignore[method-assign]
+            cluster._processes.stop = lambda *_, **__: None  # type: ignore[method-assign]
             await cluster.cancel("default/a")
             assert cluster.record("default/a").state is State.STOPPING
         async with kaiwo(tmp_path) as cluster:
@@ -141,7 +162,7 @@ def test_a_cancel_survives_a_crash_before_its_signals(tmp_path: Path) -> None:
 def test_what_was_cancelled_before_it_began_never_begins(tmp_path: Path) -> None:
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
-            cluster._processes.tend = lambda *_: None  # type: ignore[method-assign]
+            cluster._processes.tend = lambda *_, **__: None  # type: ignore[method-assign]
             await begin(cluster, "a", shell("touch ../../../ran"))
             await cluster.cancel("default/a")
         async with kaiwo(tmp_path) as cluster:
@@ -247,5 +268,73 @@ def test_one_kaiwo_per_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 LocalCluster(tmp_path)
         async with kaiwo(tmp_path):
             pass
+
+    run(test())
+
+
+def test_runs_beyond_the_file_descriptors_are_looked_after_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaiwo.clusters.local.processes.MOST_PIDFDS", 0)
+    monkeypatch.setattr("kaiwo.clusters.local.supervised.POLL_S", 0.01)
+
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            await begin(cluster, "short", shell("exit 0"))
+            await begin(cluster, "long", shell("sleep 60"), start_of("long", devices=whole(1)))
+            await until_state(cluster, "short", State.SUCCEEDED)
+            await until_state(cluster, "long", State.RUNNING)
+        async with kaiwo(tmp_path) as cluster:
+            await cluster.cancel("default/long")
+            await until_state(cluster, "long", State.CANCELLED)
+
+    run(test())
+
+
+def test_a_process_that_cannot_be_started_is_a_refused_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaiwo.clusters.local.supervised.sys.executable", str(tmp_path / "nothing"))
+
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            for refusals in (1, 2):
+                starts = [start_of("gang", f"main-{index}", devices=whole(index)) for index in range(2)]
+                if refusals == 1:
+                    await begin(cluster, "gang", shell("exit 0"), *starts, pods=2)
+                else:
+                    await cluster.apply(Plan(starts=tuple(starts)))
+                await until_state(cluster, "gang", State.WAITING)
+                workload = cluster.record("default/gang").workload
+                assert "its process cannot be started" in workload.not_before_why
+                assert cluster.world.lives["default/gang"].refusals == refusals
+            assert cluster.world.pods == {}
+
+    run(test())
+
+
+def test_a_supervisor_that_dies_early_is_replaced_and_then_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "dies.py"
+    script.write_text("import os; os.write(int(os.sys.argv[2]), b'') ; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr("kaiwo.clusters.local.supervised.SCRIPT", script)
+
+    async def test() -> None:
+        async with kaiwo(tmp_path / "home") as cluster:
+            await begin(cluster, "a", shell("exit 0"))
+            await until_state(cluster, "a", State.WAITING)
+            assert "supervisor was killed before" in cluster.record("default/a").workload.not_before_why
+
+    run(test())
+
+
+def test_many_jobs_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with kaiwo(tmp_path) as cluster:
+            names = [f"job-{index:02d}" for index in range(40)]
+            cpu = Request(cpu_milli=1000)
+            await cluster.submit(
+                [(work(name, request=cpu), shell("echo $KAIWO_WORKLOAD >> ../../../all")) for name in names]
+            )
+            await cluster.apply(Plan(starts=tuple(start_of(name, devices=()) for name in names)))
+            await until(lambda: all(record.state is State.SUCCEEDED for record in cluster.records()), "all jobs")
+            assert sorted((tmp_path / "all").read_text().split()) == [f"default/{name}" for name in names]
 
     run(test())

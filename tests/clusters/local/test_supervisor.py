@@ -13,7 +13,7 @@ import pytest
 from kaiwo.clusters.lifecycle import ExitReason
 from kaiwo.clusters.local.runs import Condition, ExitRecord, RunFolder, RunSpec
 from kaiwo.clusters.local.supervised import SCRIPT, is_alive
-from kaiwo.clusters.local.supervisor import IS_TAKEN, start_ticks
+from kaiwo.clusters.local.supervisor import IS_TAKEN, boot_id, start_ticks, write_json
 
 
 class Case:
@@ -199,15 +199,12 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_cleared_away(case: Case) 
 
 
 def test_a_stranger_with_the_same_pid_is_left_alone(case: Case) -> None:
-    case.prepare("sleep", "60")
-    process = case.supervise()
-    pid = case.pid
-    process.kill()
-    process.wait()
-    record = case.folder.path / "start.json"
-    record.write_text(record.read_text().replace(f'"ticks": {start_ticks(pid)}', '"ticks": 1'))
-    (case.folder.path / "marker").touch()
-    stranger = RunFolder(case.folder.path.rename(case.folder.path.with_name("moved")))
-    stranger.kill_remains()
-    assert is_alive(pid, start_ticks(pid))
-    os.kill(pid, signal.SIGKILL)
+    case.prepare("true")
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        ticks = start_ticks(stranger.pid)
+        for wrong in ({"ticks": ticks - 1}, {"boot": "another"}):
+            start = {"supervisor": 1, "supervisor_ticks": 1, "pid": stranger.pid, "ticks": ticks, "boot": boot_id()}
+            write_json(str(case.folder.path), "start.json", start | {"started": 0.0} | wrong)
+            case.folder.kill_remains()
+            assert stranger.poll() is None
+        stranger.kill()

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useState } from 'react'
 import { Refusal, ask } from '../api/client'
 import type { NodeView, Page } from '../api/views'
 import { type Line, type Live, follow } from './follow'
+import { repeat } from './repeat'
 
 const NODES_PER_PAGE = 500
 const NODES_AGAIN_MS = 4000
@@ -67,19 +68,4 @@ export function useAnswer<T>(path: string, everyMs: number, version = ''): Answe
     })
   }, [path, everyMs, version])
   return answer.path === path ? answer : { value: null, problem: '' }
-}
-
-/** Run `task` now and again `everyMs` after it ended, but not while the tab is hidden. */
-function repeat(everyMs: number, task: (signal: AbortSignal) => Promise<void>): () => void {
-  const stop = new AbortController()
-  let timer: number | undefined
-  const run = async () => {
-    if (!document.hidden) await task(stop.signal).catch(() => undefined) // a miss is made good by the next turn
-    if (!stop.signal.aborted) timer = window.setTimeout(run, everyMs)
-  }
-  void run()
-  return () => {
-    stop.abort()
-    window.clearTimeout(timer)
-  }
 }

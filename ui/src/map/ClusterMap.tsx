@@ -7,7 +7,7 @@ import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useS
 import type { NodeView } from '../api/views'
 import { useTheme } from '../page/theme'
 import { DeviceCard, deviceSentence } from './DeviceCard'
-import { layOut } from './layout'
+import { type Box, type Layout, layOut } from './layout'
 import { type Palette, paint } from './paint'
 import { readPalette } from './palette'
 import { type Direction, type Spot, find, spotAt, step } from './spots'
@@ -42,11 +42,18 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
   const palette = useRef<Palette | null>(null)
 
   const shown = find(layout, pinned) ?? find(layout, hovered)
-  const isPlaced = useMemo(() => chosen !== '' && holdsDevices(nodes, chosen), [nodes, chosen])
+  const isPlaced = useMemo(() => chosen !== '' && nodes.some((node) => hosts(node, chosen)), [nodes, chosen])
   const broughtOut = useMemo(() => {
     if (isPlaced) return new Set([chosen])
     return new Set(shown?.gpu?.tenants.map((tenant) => tenant.workload))
   }, [isPlaced, chosen, shown])
+
+  // A workload that was just chosen, or just placed, is brought into the window; later moves leave the window alone.
+  const newest = useRef(layout)
+  newest.current = layout
+  useEffect(() => {
+    if (isPlaced) scrollTo(windowRef.current, tileOf(newest.current, chosen))
+  }, [isPlaced, chosen])
 
   useEffect(() => {
     palette.current = windowRef.current && readPalette(windowRef.current)
@@ -118,8 +125,16 @@ export function ClusterMap({ nodes, chosen, onPick }: Props) {
   )
 }
 
-const holdsDevices = (nodes: readonly NodeView[], workload: string) =>
-  nodes.some((node) => node.gpus.some((gpu) => gpu.tenants.some((tenant) => tenant.workload === workload)))
+const hosts = (node: NodeView, workload: string) =>
+  node.gpus.some((gpu) => gpu.tenants.some((tenant) => tenant.workload === workload))
+
+function tileOf(layout: Layout, workload: string): Box | undefined {
+  for (const block of layout.blocks) {
+    const tile = block.tiles.find((candidate) => hosts(candidate.node, workload))
+    if (tile) return tile
+  }
+  return undefined
+}
 
 const isSame = (a: Spot | null, b: Spot | null) => a?.node === b?.node && a?.gpu === b?.gpu
 const keep = (before: Spot | null, now: Spot | null) => (isSame(before, now) ? before : now)
@@ -134,8 +149,8 @@ function scaled(canvas: HTMLCanvasElement, width: number, height: number): Canva
   return pen
 }
 
-function scrollTo(frame: HTMLElement | null, box: { y: number; height: number } | undefined): void {
+function scrollTo(frame: HTMLElement | null, box: Box | undefined): void {
   if (!frame || !box) return
-  if (box.y < frame.scrollTop) frame.scrollTop = box.y - 30
-  else if (box.y + box.height > frame.scrollTop + frame.clientHeight) frame.scrollTop = box.y + box.height - frame.clientHeight + 30
+  const isInView = box.y >= frame.scrollTop && box.y + box.height <= frame.scrollTop + frame.clientHeight
+  if (!isInView) frame.scrollTop = box.y - frame.clientHeight / 3
 }

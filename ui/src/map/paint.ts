@@ -1,8 +1,8 @@
 // Draw the map on a canvas.
 //
 // In: a layout, the part of it that is in view, and what to emphasise. Out: pixels. Never: reads the page or the clock.
-// Nothing is told by colour alone: free space that cannot be used is hatched, a broken device is crossed out, a device
-// with several tenants is divided, and a chosen workload is framed while the rest steps back.
+// Nothing is told by colour alone: free space that cannot be used is hatched, a broken device is crossed out, what is
+// about to start is ruled, a device with several tenants is divided, and a chosen workload is framed.
 
 import type { GpuView, NodeView } from '../api/views'
 import { gpuNumber } from '../words/amounts'
@@ -88,10 +88,10 @@ function paintTile(pen: Pen, tile: Tile, scene: Scene, palette: Palette): void {
     const cell = tile.cells[index]
     if (!cell) return
     const isChosen = gpu.tenants.some((tenant) => scene.chosen.has(tenant.workload))
-    pen.globalAlpha = scene.chosen.size && !isChosen ? 0.38 : 1
+    pen.globalAlpha = scene.chosen.size && !isChosen ? 0.28 : 1
     paintDevice(pen, cell, gpu, isOut, palette)
     pen.globalAlpha = 1
-    if (isChosen) frame(pen, cell, palette.text, 1.5, 0.5)
+    if (isChosen) frame(pen, cell, palette.text, cell.width < 10 ? 1 : 1.5, cell.width < 10 ? 0 : 0.5)
     if (scene.cursor?.node === node.name && scene.cursor.gpu === index) frame(pen, cell, palette.accent, 2, 1.5)
   })
   if (scene.cursor?.node === node.name && scene.cursor.gpu < 0) frame(pen, tile, palette.accent, 2, 1)
@@ -140,6 +140,9 @@ function paintTenant(pen: Pen, box: Box, phase: string, palette: Palette): void 
   pen.fillStyle = phase === 'assumed' ? palette.coming : palette.accent
   pen.fillRect(box.x, box.y, box.width, box.height)
   if (phase === 'releasing') hatch(pen, box, palette.surface)
+  if (phase !== 'assumed') return
+  pen.fillStyle = palette.accent
+  for (let y = box.y; y < box.y + box.height; y += 4) pen.fillRect(box.x, y, box.width, 1)
 }
 
 /** Diagonal lines, clipped to the box. */

@@ -1,7 +1,8 @@
-// The pieces every part of the page is made of: a panel with a heading, a skeleton, a line to copy, the mark of a state.
+// The pieces every part of the page is made of: a panel, a skeleton, a line to copy, a state's mark, a workload's name.
 
 import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import type { State } from '../api/views'
+import { shortName } from '../words/work'
 
 interface PanelProps {
   title: string
@@ -99,5 +100,17 @@ export function StateMark({ state }: { state: State }) {
       </svg>
       <span className="state-word">{state}</span>
     </span>
+  )
+}
+
+/** A workload's name as people say it, with a namespace of its own stepping back. */
+export function WorkName({ name }: { name: string }) {
+  const short = shortName(name)
+  const slash = short.indexOf('/') + 1
+  return (
+    <>
+      {slash > 0 && <span className="namespace">{short.slice(0, slash)}</span>}
+      {short.slice(slash)}
+    </>
   )
 }

@@ -62,7 +62,7 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
             </button>
           )}
           <QueueName queue={queue} isChosen={isChosen} onChoose={shared.onChoose} />
-          {queue.display_name && queue.display_name !== queue.name && <span className="muted">{queue.display_name}</span>}
+          {saysMore(queue) && <span className="muted">{queue.display_name}</span>}
         </div>
         <QueueBar queue={queue} clusterMilli={shared.clusterMilli} />
         <p className="queue-words">{amountWords(queue.gpu_milli)}</p>
@@ -72,6 +72,8 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
     </li>
   )
 }
+
+const saysMore = (queue: QueueView) => queue.display_name.toLowerCase() !== queue.name.toLowerCase()
 
 /** Only leaves take work, so only they can be looked into. */
 function QueueName({ queue, isChosen, onChoose }: { queue: QueueView; isChosen: boolean; onChoose: Props['onChoose'] }) {

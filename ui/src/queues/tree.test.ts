@@ -41,9 +41,9 @@ describe('a bar', () => {
 
 describe('the words', () => {
   test('say quota, what is over it, and the limit', () => {
-    expect(amountWords(amount({ used: 20_500, quota: 16_000, limit: 32_000 }))).toBe(
-      '20.5 of 16 GPU quota, 4.5 GPU over quota, limit 32 GPU',
-    )
+    const borrowing = amount({ used: 20_500, quota: 16_000, limit: 32_000 })
+    expect(amountWords(borrowing)).toBe('20.5 of 16 GPU quota (4.5 over), limit 32 GPU')
+    expect(amountWords(amount({ used: 8000, quota: 16_000 }))).toBe('8 of 16 GPU quota')
     expect(amountWords(amount({ used: 500 }))).toBe('0.5 GPU used, no quota')
     expect(amountWords(amount({ used: 500, quota: -1 }))).toBe('0.5 GPU used, unlimited quota')
   })

@@ -36,15 +36,18 @@ export function bar(amount: AmountView, clusterTotal: number): Bar {
   return { within: within / whole, over: (amount.used - within) / whole, quota: hasMark ? amount.quota / whole : null }
 }
 
-/** "12 of 16 GPU quota, 4 GPU over quota, limit 32 GPU". */
+/** "20 of 16 GPU quota (4 over), limit 32 GPU". */
 export function amountWords(amount: AmountView): string {
   const words: string[] = []
   if (amount.quota < 0) words.push(`${gpus(amount.used)} used, unlimited quota`)
   else if (amount.quota === 0) words.push(`${gpus(amount.used)} used, no quota`)
-  else words.push(`${gpuNumber(amount.used)} of ${gpus(amount.quota)} quota`)
-  if (amount.quota > 0 && amount.used > amount.quota) words.push(`${gpus(amount.used - amount.quota)} over quota`)
+  else words.push(`${gpuNumber(amount.used)} of ${gpus(amount.quota)} quota${overWords(amount)}`)
   if (amount.limit >= 0) words.push(`limit ${gpus(amount.limit)}`)
   return words.join(', ')
+}
+
+function overWords(amount: AmountView): string {
+  return amount.used > amount.quota ? ` (${gpuNumber(amount.used - amount.quota)} over)` : ''
 }
 
 /** "3 running, 2 waiting for 12 GPU". */

@@ -11,9 +11,9 @@ export const count = (value: number) => WHOLE.format(value)
 /** "1 node", "3 nodes". */
 export const counted = (value: number, one: string, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`
 
-/** 3500 -> "3.5". */
+/** 3500 -> "3.5". A share of one GPU is exact, more than that is rounded. */
 export function gpuNumber(milli: number): string {
-  return (milli < 10_000 ? THOUSANDTHS : HUNDREDTHS).format(milli / 1000)
+  return (milli < 1000 ? THOUSANDTHS : HUNDREDTHS).format(milli / 1000)
 }
 
 /** 3500 -> "3.5 GPU". */

@@ -2,15 +2,13 @@
 
 import { useEffect, useRef, useState } from 'react'
 import { workloadPath } from '../api/client'
-import type { PodView, WhyView, WorkloadDetail } from '../api/views'
-import { useNow } from '../live/clock'
+import type { WhyView, WorkloadDetail } from '../api/views'
 import { useAnswer } from '../live/hooks'
-import { Skeleton, StateMark, Trouble } from '../page/Panel'
-import { counted } from '../words/amounts'
-import { span } from '../words/times'
-import { PHASES, isWaiting, shortName } from '../words/work'
+import { Skeleton, StateMark, Trouble, WorkName } from '../page/Panel'
+import { isWaiting } from '../words/work'
 import { Actions } from './Actions'
 import { Facts } from './Facts'
+import { Placed } from './Placed'
 import { Why } from './Why'
 
 const DETAIL_AGAIN_MS = 2000
@@ -29,7 +27,7 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
       <header className="detail-head">
         <div>
           <h2 id="detail-title" ref={heading} tabIndex={-1}>
-            {shortName(name)}
+            <WorkName name={name} />
           </h2>
           {work && (
             <p>
@@ -70,38 +68,4 @@ function useFocusWhileOpen(name: string) {
     }
   }, [name])
   return heading
-}
-
-function Placed({ pods }: { pods: PodView[] }) {
-  const now_s = useNow()
-  if (!pods.length) return null
-  return (
-    <section aria-labelledby="placed-title">
-      <div className="section-head">
-        <h3 id="placed-title">{counted(pods.length, 'placed pod')}</h3>
-        <button type="button" onClick={() => document.querySelector('.map-frame')?.scrollIntoView({ block: 'center' })}>
-          Show on the map
-        </button>
-      </div>
-      <ul className="pods">
-        {pods.map((pod) => (
-          <li key={pod.name}>
-            <strong>{pod.name}</strong> on {pod.node}
-            <span className="muted">
-              {' '}
-              {PHASES[pod.phase]}
-              {pod.since_s > 0 && ` for ${span(now_s - pod.since_s)}`}
-            </span>
-            {pod.devices.length > 0 && <span className="devices">{pod.devices.map(deviceWords).join(', ')}</span>}
-          </li>
-        ))}
-      </ul>
-    </section>
-  )
-}
-
-/** "gpu-3:500m" -> "gpu-3 (0.5 GPU)". */
-function deviceWords(device: string): string {
-  const [, id, milli] = /^(.*):(\d+)m$/.exec(device) ?? []
-  return id && milli ? `${id} (${Number(milli) / 1000} GPU)` : device
 }

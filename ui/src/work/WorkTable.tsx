@@ -4,9 +4,9 @@ import { memo } from 'react'
 import type { WorkloadView } from '../api/views'
 import { useNow } from '../live/clock'
 import type { Place } from '../page/address'
-import { StateMark } from '../page/Panel'
+import { StateMark, WorkName } from '../page/Panel'
 import { span } from '../words/times'
-import { TABS, ran, shortName, whereOrWhy } from '../words/work'
+import { TABS, ran, whereOrWhy } from '../words/work'
 import { type Sort, nextSort } from './query'
 
 interface Props {
@@ -96,7 +96,7 @@ const WorkRow = memo(function WorkRow({ work, age, ran, isChosen, go }: RowProps
             choose()
           }}
         >
-          {shortName(work.name)}
+          <WorkName name={work.name} />
         </button>
         <span className="where-or-why">{whereOrWhy(work)}</span>
         <span className="narrow-only muted">

@@ -1,5 +1,7 @@
 """`kaiwo describe`: all there is to say of one object."""
 
+import re
+
 import click
 
 from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadDetail
@@ -12,7 +14,6 @@ from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.verbs.get import complete_object, read_one
 from kaiwo.cli.verbs.queue import print_queue
 from kaiwo.cli.verbs.why import print_obstacles
-from kaiwo.cli.wish import output_option
 from kaiwo.cli.words import age, count, memory, milli, short_name, span
 
 
@@ -24,7 +25,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.command(cls=Verb)
 @click.argument("kind", metavar="[KIND]", shell_complete=_complete)
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_object)
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 def describe(kind: str, name: str | None, output: str) -> None:
     """Say all there is to say of one workload, node, queue, gpu or cycle.
 
@@ -78,7 +79,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         )
     )
     if detail.placed:
-        pods = [[p.name, p.node, p.phase, age(now - p.since_s), ", ".join(p.devices)] for p in detail.placed]
+        pods = [[p.name, p.node, p.phase, age(now - p.since_s), device_names(p.devices)] for p in detail.placed]
         _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
     if detail.obstacles:
         click.echo("\nIn its way:")
@@ -140,6 +141,18 @@ def _print_table(titles: tuple[str, ...], rows: list[list[str]]) -> None:
     made = [Column(title, lambda *_: "") for title in titles]
     for line in lay_out(made, rows, printing.terminal_width()):
         click.echo(line)
+
+
+def device_names(devices: list[str]) -> str:
+    """Neighbours as a range: `gpu-0 to gpu-7`."""
+    ends = [re.fullmatch(r"(.*?)(\d+)", device) for device in devices]
+    if len(devices) < 3 or not all(ends):
+        return ", ".join(devices)
+    numbers = [int(end[2]) for end in ends if end]
+    is_run = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    if is_run and len({end[1] for end in ends if end}) == 1:
+        return f"{devices[0]} to {devices[-1]}"
+    return ", ".join(devices)
 
 
 def _pairs(labels: dict[str, str]) -> str:

@@ -6,11 +6,10 @@ import msgspec
 from kaiwo.cli import printing
 from kaiwo.cli.checks import Finding, examine
 from kaiwo.cli.verb import Verb, this_place
-from kaiwo.cli.wish import output_option
 
 
 @click.command(cls=Verb)
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 def doctor(output: str) -> int:
     """Check this installation: Python, the home folder, the server, the token, disk, clock, GPUs and the web page.
 

@@ -5,7 +5,6 @@ import click
 from kaiwo.api.views import Outcome
 from kaiwo.cli import printing
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.wish import output_option
 from kaiwo.cli.yaml_input import file_option, read_files
 
 YAML = "application/yaml"
@@ -14,7 +13,7 @@ YAML = "application/yaml"
 @click.command(cls=Verb)
 @file_option(required=True)
 @click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
-@output_option("table", "json", "yaml", "name")
+@printing.output_option("table", "json", "yaml", "name")
 def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
     """Create or change what YAML files describe: queues, nodes, workloads. All documents are taken, or none.
 
@@ -30,7 +29,7 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
 
 @click.command(cls=Verb)
 @file_option(required=True)
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 def delete(files: tuple[str, ...], output: str) -> None:
     """Delete what YAML files name: queues and nodes are removed, workloads cancelled.
 

@@ -12,8 +12,8 @@ from kaiwo.cli.names import complete_queue
 from kaiwo.cli.server import Server, object_path
 from kaiwo.cli.table import Column, lay_out
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.wish import LIVING, listing_options, make_wish
-from kaiwo.cli.words import limit, memory, milli
+from kaiwo.cli.wish import listing_options, make_wish
+from kaiwo.cli.words import LIVING, limit, memory, milli
 from kaiwo.model.errors import ConfigError
 
 RESOURCES = ("RESOURCE", "USED", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")

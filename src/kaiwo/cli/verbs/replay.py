@@ -6,7 +6,6 @@ import click
 
 from kaiwo.cli import printing
 from kaiwo.cli.verb import LocalVerb, this_place
-from kaiwo.cli.wish import output_option
 from kaiwo.cli.words import count, milli, short_name
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ MOST_LINES = 20
 
 @click.command(cls=LocalVerb)
 @click.argument("cycle", type=click.IntRange(0))
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 def replay(cycle: int, output: str) -> int:
     """Rebuild what the scheduler saw in a past cycle, decide again, and compare the two plans byte by byte.
 

@@ -7,14 +7,13 @@ from kaiwo.cli import printing
 from kaiwo.cli.server import Server
 from kaiwo.cli.table import cut
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.wish import LIVING, OVER, output_option
-from kaiwo.cli.words import age, count, memory, milli
+from kaiwo.cli.words import LIVING, OVER, age, count, memory, milli
 
 BAR = 24
 
 
 @click.command(cls=Verb)
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 @click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends.")
 def status(output: str, watch: bool) -> None:
     """Show the cluster on one screen: how full it is, what runs, what waits.
@@ -109,9 +108,8 @@ def _watch(server: Server, output: str) -> None:
         redraw(
             follower,
             lambda frame: lines(server.convert(frame.items["cluster"], StatusView)),
-            lambda frame: server.url,
+            lambda _: "the whole cluster",
         )
-        return
     for frame in frames_of(follower):
         view = frame.items["cluster"]
         if output == "table":

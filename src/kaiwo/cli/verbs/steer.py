@@ -12,8 +12,8 @@ from kaiwo.cli.listing import fetch
 from kaiwo.cli.names import complete_queue, complete_workload, resolve
 from kaiwo.cli.server import Server, workload_path
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.wish import LIVING, make_wish
-from kaiwo.cli.words import full_name
+from kaiwo.cli.wish import make_wish
+from kaiwo.cli.words import LIVING, full_name
 from kaiwo.model.errors import ConfigError, KaiwoError
 
 

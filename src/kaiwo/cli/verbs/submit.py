@@ -10,7 +10,6 @@ from kaiwo.cli import printing
 from kaiwo.cli.server import Server
 from kaiwo.cli.submission import COMMAND, CommandVerb, in_flags, make_form, work_options
 from kaiwo.cli.verb import this_server
-from kaiwo.cli.wish import output_option
 from kaiwo.cli.words import short_name
 from kaiwo.cli.yaml_input import file_option, read_files
 from kaiwo.model.errors import ConfigError
@@ -21,7 +20,7 @@ from kaiwo.model.errors import ConfigError
 @file_option(required=False)
 @click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it is over; exit 1 when it did not succeed.")
-@output_option("table", "json", "yaml", "name")
+@printing.output_option("table", "json", "yaml", "name")
 @click.pass_context
 def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool, output: str, **options: Any) -> int:
     """Submit work: a command with the GPUs it needs, or YAML files.

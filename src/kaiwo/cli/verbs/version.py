@@ -7,7 +7,6 @@ from kaiwo import __version__
 from kaiwo.cli import printing
 from kaiwo.cli.server import NoServerError
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.wish import output_option
 from kaiwo.model.errors import KaiwoError
 
 
@@ -19,7 +18,7 @@ class VersionAnswer(msgspec.Struct, frozen=True):
 
 
 @click.command(cls=Verb)
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 def version(output: str) -> None:
     """Print the version of this command and of the running server.
 

@@ -9,13 +9,12 @@ from kaiwo.cli import printing
 from kaiwo.cli.names import complete_workload
 from kaiwo.cli.server import workload_path
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.wish import output_option
 from kaiwo.cli.words import amount, count, full_name
 
 
 @click.command(cls=Verb)
 @click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
-@output_option("table", "json", "yaml")
+@printing.output_option("table", "json", "yaml")
 def why(name: str, output: str) -> None:
     """Say why a workload waits, all that is in its way, and the cheapest change that would start it now.
 

@@ -15,22 +15,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from kaiwo.clusters import happenings
-from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster, clear_node
+from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.lifecycle import Exit, Placement, simulated_exit
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
-from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.local.environment import environment
 from kaiwo.clusters.local.home import Home
 from kaiwo.clusters.local.processes import Processes
 from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
+from kaiwo.clusters.local.seed import are_virtual, seed
 from kaiwo.clusters.local.store import Store
 from kaiwo.clusters.world import Change, World
-from kaiwo.model.errors import ClusterError
+from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.node import Node
-from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.workload import Phase
 
 T = TypeVar("T")
@@ -39,6 +36,7 @@ THREAD_SIZE = 200  # larger changes are made on a thread, so that the event loop
 BATCH = 200  # what happened at once, in one change
 HEARTBEAT_S = 2.0
 TROUBLE_S = 1.0
+MOST_SPEED = 100_000
 
 log = logging.getLogger(__name__)
 Happening = Callable[[Change], None]
@@ -61,14 +59,18 @@ class LocalCluster(EmbeddedCluster):
         default_nodes: Callable[[], Sequence[Node]] | None = None,
     ) -> None:
         """`nodes`: the cluster has these and no others; None: those it had, or `default_nodes` the first time."""
+        if not 0 < speed <= MOST_SPEED:
+            raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MOST_SPEED:,}", "--speed")
         super().__init__(World(runs_processes=True, new_run_id=_run_id), ended_kept)
         self.grace_s = grace_s
-        self.home = Home(Path(home).absolute())
+        self.home = Home(Path(home).resolve())
         try:
             self._store = Store(self.home.state)
             self.world.load(self._store.load())
             kept_ms = self._store.meta("clock_ms")
-            self._seed(nodes, default_nodes, first_time_ms(kept_ms, False) // 1000)
+            with self.world.changing(first_time_ms(kept_ms, False) // 1000) as change:
+                seed(change, nodes, default_nodes)
+                self._store.save(change)
             is_wall_time = speed == 1.0 and not self.is_virtual
             self.clock = Clock(first_time_ms(kept_ms, is_wall_time), speed, ticks)
             self._keep_time()
@@ -88,7 +90,7 @@ class LocalCluster(EmbeddedCluster):
     @property
     def is_virtual(self) -> bool:
         """The nodes are made up."""
-        return all(VIRTUAL_LABEL in node.labels for node in self.world.nodes.values())
+        return are_virtual(self.world.nodes.values())
 
     @property
     def speed(self) -> float:
@@ -101,7 +103,7 @@ class LocalCluster(EmbeddedCluster):
 
     async def start(self) -> None:
         """Go on where the last Kaiwo of this home was stopped: find its processes, finish what it had begun."""
-        if self._tasks:
+        if self._tasks or self._is_closed:
             return
         self._tasks = [
             asyncio.create_task(self._work_off(), name="kaiwo-cluster"),
@@ -170,7 +172,10 @@ class LocalCluster(EmbeddedCluster):
         return result
 
     def _audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
-        self.home.audit(who, verb, objects)
+        try:
+            self.home.audit(who, verb, objects)
+        except OSError as error:  # it is done and kept: a full disk must not make it look refused
+            log.error("the audit log cannot be written: %s", error)
 
     # Running things.
 
@@ -183,7 +188,7 @@ class LocalCluster(EmbeddedCluster):
             heapq.heappush(self._ends, (run.ends_s, run.id))
             self._wake.set()
             return
-        self._processes.tend(run.id, self._spec(placement))
+        self._processes.tend(run.id, self._spec(placement), has_begun=pod.phase is Phase.RUNNING)
         if pod.phase is Phase.RELEASING:
             self._processes.stop(run.id)
 
@@ -223,7 +228,7 @@ class LocalCluster(EmbeddedCluster):
                 await self._make_happen(self._happened[:BATCH])
                 continue
             with contextlib.suppress(TimeoutError):
-                due_s = self.clock.real_s_until(self._ends[0][0]) if self._ends else None
+                due_s = max(self.clock.real_s_until(self._ends[0][0]), 0.001) if self._ends else None
                 await asyncio.wait_for(self._wake.wait(), due_s)
 
     async def _make_happen(self, batch: list[Happening]) -> None:
@@ -279,33 +284,6 @@ class LocalCluster(EmbeddedCluster):
         self.clock.promise(promise_ms)
 
     # The home folder.
-
-    def _seed(
-        self, nodes: Sequence[Node] | None, default_nodes: Callable[[], Sequence[Node]] | None, now_s: int
-    ) -> None:
-        """The nodes that are wanted, and the queue that always exists."""
-        if nodes is None and not self.world.nodes and default_nodes is not None:
-            nodes = default_nodes()
-        with self.world.changing(now_s) as change:
-            if DEFAULT_QUEUE not in self.world.queues:
-                change.put_queue(Queue(DEFAULT_QUEUE))
-            if nodes is not None:
-                self._replace_nodes(change, nodes)
-            self._store.save(change)
-
-    def _replace_nodes(self, change: Change, nodes: Sequence[Node]) -> None:
-        """What people did to a node stays; pods whose node or devices are gone must go."""
-        for name in set(self.world.nodes) - {node.name for node in nodes}:
-            change.drop_node(name)
-            clear_node(change, name, f"its node {name} is gone")
-        for node in nodes:
-            before = self.world.nodes.get(node.name)
-            if before is not None:
-                node = replace(node, cordoned=before.cordoned, reason=before.reason)
-                if node.gpus != before.gpus:
-                    clear_node(change, node.name, f"the devices of its node {node.name} changed")
-            if node != before:
-                change.put_node(node)
 
     def _stray_folders(self) -> list[str]:
         """Folders that a crash left between forgetting a run and removing them."""

@@ -21,6 +21,7 @@ DEMO_LABEL = "kaiwo.ai/demo"
 ARRAY_LABEL = "kaiwo.ai/array"
 ARRAY_INDEX_LABEL = "kaiwo.ai/array-index"
 NAMESPACE = "demo"
+ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it lives as long as the demo is wanted
 MINUTE_S = 60
 TRICKLE_S = 45  # of the cluster's time, between two new jobs
 LOOK_S = 0.25  # of real time
@@ -70,7 +71,7 @@ async def clear_demo(work: Work, who: str = "") -> tuple[str, ...]:
 
 
 async def keep_alive(cluster: DemoCluster, seed: int = 0) -> None:
-    """Submit a job now and then, as long as the cluster keeps up. Runs until it is cancelled."""
+    """Submit a job now and then, as long as the cluster keeps up. Ends when somebody clears the demo."""
     chance = random.Random(seed)
     due_s = cluster.now_s() + TRICKLE_S
     while True:
@@ -79,11 +80,12 @@ async def keep_alive(cluster: DemoCluster, seed: int = 0) -> None:
             continue
         due_s = cluster.now_s() + TRICKLE_S
         living = {record.workload.name: record for record in _demo_records(cluster) if not record.state.is_over}
+        if ANCHOR not in living:
+            return
         if sum(record.started_s == 0 for record in living.values()) > MOST_WAITING:
             continue
-        item = _next_job(chance, living)
-        with contextlib.suppress(RefusedError):  # its queue is gone: somebody cleared the demo
-            await cluster.submit([item], who="demo")
+        with contextlib.suppress(RefusedError):  # somebody removed its queue
+            await cluster.submit([_next_job(chance, living)], who="demo")
 
 
 def sample() -> list[Item]:

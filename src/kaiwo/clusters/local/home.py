@@ -28,7 +28,8 @@ class Home:
         self.runs = path / "runs"
         self._audit = path / "audit.jsonl"
         try:
-            self.runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)  # environments may hold secrets
+            self.runs.mkdir(exist_ok=True, mode=0o700)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise ClusterError(f"{path} cannot be used ({error.strerror}); set KAIWO_HOME to another folder") from error

@@ -6,11 +6,12 @@ Never: begins a run twice, or lets go of one that may still begin. The run's fol
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kaiwo.clusters.lifecycle import Exit
+from kaiwo.clusters.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
 from kaiwo.clusters.local.supervised import Supervised, find, spawn
 
@@ -18,14 +19,16 @@ MOST_PIDFDS = 400  # 1024 open files are the usual limit, and the API needs some
 TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
 LOOK_AGAIN_S = 0.05
 TROUBLE_S = 1.0
+NO_FOLDER = "its records were removed while it ran"
 
 
 class Tended:
     """One run that goes on."""
 
-    def __init__(self, folder: RunFolder, spec: RunSpec) -> None:
+    def __init__(self, folder: RunFolder, spec: RunSpec, has_begun: bool) -> None:
         self.folder = folder
         self.spec = spec
+        self.has_begun = has_begun
         self.supervised: Supervised | None = None
         self.is_stopping = False
 
@@ -49,9 +52,12 @@ class Processes:
         self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
         self._pidfds = 0
 
-    def tend(self, run_id: str, spec: RunSpec) -> None:
-        """Begin the run, unless its folder says that it has begun: then go on from there."""
-        tended = self._tended[run_id] = Tended(RunFolder(self._runs / run_id), spec)
+    def tend(self, run_id: str, spec: RunSpec, has_begun: bool = False) -> None:
+        """Begin the run, unless its folder says that it has begun: then go on from there.
+
+        `has_begun`: the store knows that it did, so that it is not begun again even if somebody removed its folder.
+        """
+        tended = self._tended[run_id] = Tended(RunFolder(self._runs / run_id), spec, has_begun)
         self._tasks[run_id] = asyncio.create_task(self._tend(run_id, tended), name=f"run {run_id}")
 
     def stop(self, run_id: str) -> None:
@@ -88,10 +94,14 @@ class Processes:
             match folder.look():
                 case Condition.ENDED:
                     return self._on_ended(run_id, folder.end())
+                case Condition.NEVER_BEGAN if tended.has_begun:
+                    await asyncio.to_thread(folder.kill_remains)
+                    return self._on_ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
                 case Condition.LOST:
                     await asyncio.to_thread(folder.kill_remains)
                     return self._on_ended(run_id, folder.end())
                 case Condition.RUNNING:
+                    tended.has_begun = True
                     await self._adopt(run_id, tended)
                 case Condition.NEVER_BEGAN if not tended.is_stopping and tries < TRIES:
                     tries += 1

@@ -125,22 +125,21 @@ class RunFolder:
 
     def kill_remains(self) -> None:
         """End the processes of a lost run: only those that are surely its own."""
-        start = self.start_record()
         deadline = time.monotonic() + 5
-        while start is not None and (left := self._remains(start)) and time.monotonic() < deadline:
+        while (left := self._remains(self.start_record())) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)
 
-    def _remains(self, start: StartRecord) -> list[int]:
-        if start.boot != boot_id():
+    def _remains(self, start: StartRecord | None) -> list[int]:
+        if start is not None and start.boot != boot_id():
             return []
         mark = f"KAIWO_RUN_DIR={self.path}".encode()
         return [pid for pid in _pids() if _state(pid) != "Z" and self._is_ours(pid, start, mark)]
 
-    def _is_ours(self, pid: int, start: StartRecord, mark: bytes) -> bool:
-        if pid == start.pid and start_ticks(pid) == start.ticks:
+    def _is_ours(self, pid: int, start: StartRecord | None, mark: bytes) -> bool:
+        if start is not None and pid == start.pid and start_ticks(pid) == start.ticks:
             return True
         try:
             return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

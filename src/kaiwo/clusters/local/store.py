@@ -51,6 +51,8 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._explained():
+            if not path.exists():
+                path.touch(mode=0o600)  # environments may hold secrets
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
             self._db.execute("PRAGMA journal_mode=WAL")
             # With a write-ahead log, NORMAL loses nothing that was committed when the process dies, however it dies:
@@ -151,7 +153,7 @@ class Store:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, OSError) as error:
             raise ClusterError(
                 f"{self.path} cannot be used ({error}); check the disk's space and permissions"
             ) from error

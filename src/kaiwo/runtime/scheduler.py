@@ -1,0 +1,114 @@
+"""One scheduler without a clock or a thread: the picture, `decide`, and the journal of what was decided.
+
+In:    events, and the time for each cycle.   Out: plans.
+The loop runs its parts on the right threads; benchmarks and the simulator call `cycle` straight.
+"""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+import kaiwo
+from kaiwo.decide import decide
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.history.entry import Base, Cycle, Setting
+from kaiwo.history.journal import Journal
+from kaiwo.model.event import Event
+from kaiwo.model.plan import Note, Plan
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.budget import StepBudget
+from kaiwo.runtime.state import pack_state
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.snapshot import Snapshot
+
+
+class CycleSummary(msgspec.Struct, frozen=True):
+    """A cycle in numbers."""
+
+    number: int
+    at_s: int
+    starts: int
+    evictions: int
+    waits: int
+    steps: int
+    took_us: int
+    notes: tuple[Note, ...]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A plan, the events that say it was begun, and what it took."""
+
+    plan: Plan
+    assumed: tuple[Event, ...]
+    summary: CycleSummary
+
+
+class Scheduler:
+    """What one cluster's scheduler knows."""
+
+    def __init__(
+        self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
+    ) -> None:
+        self.journal, self.policy, self.plugins = journal, policy, plugins
+        self.picture = Picture(plugins.workload_order)
+        self._budget = StepBudget(policy.steps)
+        self._number = 0
+        self._is_behind = False  # the picture did not follow the journal's last entry: a base must come first
+
+    @property
+    def is_idle(self) -> bool:
+        """No class of waiting work deserves a try."""
+        backlog = self.picture.backlog
+        return not (backlog.open or (backlog.all_open and backlog.by_key))
+
+    def note(self, events: Sequence[Event]) -> None:
+        """Keep in the journal what the picture was patched with."""
+        if self.journal is not None:
+            self.journal.batch(events)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Decide, and keep the decision. Only reads the picture: safe on a thread while the picture stands still."""
+        self._give_base(snapshot.now_s)
+        policy = self._budget.apply(self.policy)
+        began = time.perf_counter_ns()
+        plan = decide(snapshot, policy, self.plugins)
+        took_us = (time.perf_counter_ns() - began) // 1000
+        self._budget.learn(plan.steps, took_us)
+        assumed = self.picture.assume(plan, snapshot.now_s)
+        self._is_behind = True
+        number = self._keep(plan, policy, snapshot.now_s, took_us)
+        summary = CycleSummary(
+            number, snapshot.now_s, len(plan.starts), len(plan.evictions), len(plan.waits), plan.steps, took_us, plan.notes
+        )
+        return Decision(plan, assumed, summary)
+
+    def absorb(self, decision: Decision) -> None:
+        """The picture learns what was decided; patching it with `assumed` comes next."""
+        self.picture.absorb(decision.plan)
+        self._is_behind = False
+
+    def cycle(self, now_s: int) -> Decision | None:
+        """A whole cycle at once; None when there was nothing to decide."""
+        snapshot = self.picture.snapshot(now_s)
+        if self.is_idle:
+            return None
+        decision = self.decide(snapshot)
+        self.absorb(decision)
+        self.picture.patch(decision.assumed)
+        return decision
+
+    def _give_base(self, now_s: int) -> None:
+        if self.journal is not None and (self.journal.wants_base or self._is_behind):
+            self.journal.base(Base(self.picture.events(), pack_state(self.picture, now_s)))
+
+    def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> int:
+        self._number += 1
+        if self.journal is None:
+            return self._number
+        self._number = self.journal.next_number
+        setting = Setting(kaiwo.__version__, policy, self.plugins.versions)
+        wall_ms = time.time_ns() // 1_000_000
+        self.journal.cycle(Cycle.of(plan, setting, number=self._number, now_s=now_s, wall_ms=wall_ms, took_us=took_us))
+        return self._number

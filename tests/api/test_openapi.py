@@ -1,0 +1,98 @@
+"""The OpenAPI document is whole, and names everything there is."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from kaiwo.api import views
+from kaiwo.api.app import BASE, INSIDE, document, make_app
+from kaiwo.api.settings import Settings
+from tests.api.fake import FakeLoop
+from tests.api.world import run
+
+DOCUMENT = msgspec.json.decode(msgspec.json.encode(document()))
+METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    return [(path, method, found) for path, item in DOCUMENT["paths"].items() for method, found in item.items()]
+
+
+def references(part: Any) -> list[str]:
+    if isinstance(part, dict):
+        found = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
+        return found + [each for value in part.values() for each in references(value)]
+    return [each for value in part for each in references(value)] if isinstance(part, list) else []
+
+
+def test_it_is_served_as_it_is_made(tmp_path: Path) -> None:
+    async def work() -> Any:
+        app = make_app(FakeLoop(), Settings(home=str(tmp_path)))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return (await client.get("/api/v1/openapi.json")).json()
+
+    assert run(work()) == DOCUMENT
+
+
+def test_its_structure_is_that_of_openapi_3_1() -> None:
+    assert DOCUMENT["openapi"] == "3.1.0"
+    assert set(DOCUMENT) == {"openapi", "info", "paths", "components"}
+    assert DOCUMENT["info"]["title"]
+    assert DOCUMENT["info"]["version"]
+    for path, method, found in operations():
+        assert path.startswith("/")
+        assert method in METHODS
+        assert set(found) <= {"operationId", "summary", "security", "responses", "parameters", "requestBody"}
+        assert found["responses"], path
+        for code, answer in found["responses"].items():
+            assert re.fullmatch(r"[1-5][0-9][0-9]", code)
+            assert answer["description"]
+            assert all("schema" in content for content in answer["content"].values())
+        for parameter in found.get("parameters", []):
+            assert parameter["in"] in ("path", "query")
+            assert {"name", "in", "required", "schema"} <= set(parameter)
+            assert parameter["required"] or parameter["in"] == "query"
+
+
+def test_path_parameters_are_those_of_the_path() -> None:
+    for path, _, found in operations():
+        named = [each["name"] for each in found.get("parameters", []) if each["in"] == "path"]
+        assert named == re.findall(r"{(\w+)}", path)
+
+
+def test_names_are_unique_and_references_lead_somewhere() -> None:
+    names = [found["operationId"] for _, _, found in operations()]
+    assert len(set(names)) == len(names)
+    for reference in references(DOCUMENT):
+        kind, name = re.fullmatch(r"#/components/(\w+)/(.+)", reference).groups()  # type: ignore[union-attr]
+        assert name in DOCUMENT["components"][kind], reference
+
+
+def test_every_route_is_in_it_and_writes_need_a_right() -> None:
+    written = {(path, method) for path, method, _ in operations()}
+    for route in INSIDE:
+        assert (BASE + route.path, route.method.lower()) in written
+    for path, method, found in operations():
+        is_free = {} in found["security"]
+        assert is_free == (method == "get"), path
+        if not is_free:
+            assert {"401", "403", "429"} <= set(found["responses"])
+
+
+def test_every_refusal_is_a_problem() -> None:
+    for path, method, found in operations():
+        for code, answer in found["responses"].items():
+            if code.startswith(("4", "5")):
+                assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Problem"}, (
+                    path,
+                    method,
+                )
+
+
+def test_the_views_that_people_know_are_in_it() -> None:
+    for view in (views.StatusView, views.NodeView, views.GpuView, views.QueueView, views.WorkloadView, views.WhyView):
+        fields = {field.encode_name for field in msgspec.structs.fields(view)}
+        assert set(DOCUMENT["components"]["schemas"][view.__name__]["properties"]) == fields

@@ -1,0 +1,46 @@
+"""The clock never goes backwards."""
+
+import time
+
+from kaiwo.clusters.local.clock import Clock, first_time_ms
+
+
+class Ticks:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_speed_scales_time() -> None:
+    ticks = Ticks()
+    clock = Clock(1_000_000, 60.0, ticks)
+    clock.promise(clock.next_promise_ms())
+    ticks.at += 2.0
+    assert clock.now_s() == 1120
+    assert clock.real_s_until(1180) == 1.0
+    assert clock.real_s_until(1000) == 0.0
+
+
+def test_no_time_is_shown_that_was_not_kept() -> None:
+    ticks = Ticks()
+    clock = Clock(1_000_000, 10.0, ticks)
+    assert clock.now_ms() == 1_000_000
+    ticks.at += 1
+    assert clock.now_ms() == 1_000_000  # nothing was promised yet
+    kept_ms = clock.next_promise_ms()
+    clock.promise(kept_ms)
+    assert clock.now_ms() == 1_010_000
+    ticks.at += 3600
+    assert clock.now_ms() == kept_ms
+    again = Clock(first_time_ms(str(kept_ms), is_wall_time=False), 10.0, ticks)
+    assert again.now_ms() >= clock.now_ms()
+
+
+def test_virtual_time_stands_still_while_kaiwo_is_down_and_wall_time_does_not() -> None:
+    assert first_time_ms("5000", is_wall_time=False) == 5000
+    now_ms = int(time.time() * 1000)
+    assert now_ms <= first_time_ms("5000", is_wall_time=True) <= now_ms + 60_000
+    assert first_time_ms(str(now_ms + 90_000), is_wall_time=True) == now_ms + 90_000
+    assert first_time_ms("", is_wall_time=False) >= now_ms

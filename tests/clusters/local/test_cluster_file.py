@@ -1,0 +1,83 @@
+"""What a local cluster is made of, and what is said about a bad cluster file."""
+
+import pytest
+
+from kaiwo.clusters.local import read_cluster_file, virtual_nodes
+from kaiwo.clusters.local.seed import are_virtual
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.node import Taint
+
+
+def test_the_default_is_eight_nodes_of_eight_on_two_leaves_under_one_spine() -> None:
+    nodes = virtual_nodes()
+    assert [node.name for node in nodes] == [f"node-{number}" for number in range(1, 9)]
+    assert all(len(node.gpus) == 8 and {gpu.model for gpu in node.gpus} == {"MI300X"} for node in nodes)
+    assert {(node.cpu_milli, node.memory_mib) for node in nodes} == {(192_000, 2 << 20)}
+    leaves = [node.labels["topology.kaiwo.ai/leaf"] for node in nodes]
+    assert leaves == ["leaf-1"] * 4 + ["leaf-2"] * 4
+    assert {node.labels["topology.kaiwo.ai/spine"] for node in nodes} == {"spine-1"}
+    assert nodes[0].labels["kubernetes.io/hostname"] == "node-1"
+    assert nodes[0].labels["kaiwo.ai/gpu-model"] == "MI300X"
+    assert are_virtual(nodes)
+
+
+def test_many_nodes_sort_by_name() -> None:
+    names = [node.name for node in virtual_nodes(120, "H100")]
+    assert names == sorted(names)
+    assert (names[0], names[-1]) == ("node-001", "node-120")
+
+
+def test_a_cluster_file_gives_every_detail() -> None:
+    text = """
+    nodes:
+      - {name: big, count: 2, gpus: 4, model: MI325X, cpu: "500m", memory: 1.5Gi, labels: {zone: a}}
+      - {name: mine, gpus: 1, model: X9, gpuMemory: 24Gi, taints: [{key: lab, effect: NoExecute}]}
+      - {name: plain, gpus: 0, cpu: 2.5, memory: 512Mi}
+    """
+    one, two, mine, plain = read_cluster_file(text)
+    assert (one.name, two.name) == ("big-1", "big-2")
+    assert (one.cpu_milli, one.memory_mib, one.labels["zone"]) == (500, 1536, "a")
+    assert [gpu.id for gpu in one.gpus] == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    assert (mine.name, mine.gpus[0].model, mine.gpus[0].memory_mib) == ("mine", "X9", 24 * 1024)
+    assert mine.taints == (Taint("lab", "", "NoExecute"),)
+    assert (plain.gpus, plain.cpu_milli, "kaiwo.ai/gpu-model" in plain.labels) == ((), 2500, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodes: [", "not YAML (line 1)"),
+        ("\x00", "not YAML"),
+        ("hello", "must have a list `nodes`"),
+        ("[]", "must have a list `nodes`"),
+        ("nodes: []", "no nodes"),
+        ("nodes: 3", "nodes: Expected `array`"),
+        ("nodes: [{gpu: 3}]", "unknown field `gpu`"),
+        ("nodes: [{gpus: many}]", "nodes[0].gpus"),
+        ("nodes: [{gpus: -1}]", "nodes[0].gpus is -1; it must be between 0 and 1,024"),
+        ("nodes: [{count: 0}]", "nodes[0].count is 0"),
+        ("nodes: [{count: 99999}]", "nodes[0].count is 99999"),
+        ("nodes: [{model: MI9}]", "nodes[0].model: 'MI9' is not a known GPU model; use one of MI210"),
+        ("nodes: [{name: Node_1}]", "nodes[0].name: 'Node_1' is no node name"),
+        ("nodes: [{name: a}, {name: a}]", "two nodes named a"),
+        ("nodes: [{memory: lots}]", "nodes[0].memory is 'lots'; write a size such as 512Gi"),
+        ("nodes: [{memory: -1}]", "nodes[0].memory is -1"),
+        ("nodes: [{cpu: 0}]", "nodes[0].cpu is 0; write cores"),
+        ("nodes: [{cpu: .inf}]", "nodes[0].cpu is inf"),
+        ("nodes: [{taints: [{key: a, effect: Never}]}]", "the effect 'Never' is none of NoSchedule"),
+        ("nodes: [{labels: {a: 1}}]", "Expected `str`"),
+    ],
+)
+def test_a_bad_cluster_file_gets_one_clear_sentence(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_cluster_file(text, "cluster.yaml")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("cluster.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_flags_name_themselves() -> None:
+    with pytest.raises(ConfigError, match="--nodes is 0"):
+        virtual_nodes(0)
+    with pytest.raises(ConfigError, match=r"--gpu-model: 'GTX' is not a known GPU model; use one of .*H200"):
+        virtual_nodes(1, "GTX")

@@ -1,0 +1,89 @@
+"""The sample work is what it says it is, and goes away without a trace."""
+
+import asyncio
+
+import pytest
+
+from kaiwo.clusters.local import demo, virtual_nodes
+from kaiwo.clusters.local.demo import clear_demo, keep_alive, submit_demo
+from kaiwo.clusters.simulated import SimulatedCluster
+from kaiwo.model.plan import Plan
+from kaiwo.model.program import Program
+from tests.clusters.kinds import run, start_of, work
+
+
+def test_the_sample_has_work_of_all_kinds() -> None:
+    items = demo.sample()
+    requests = [role.request for workload, _ in items for role in workload.roles]
+    assert all(workload.labels["kaiwo.ai/demo"] == "true" for workload, _ in items)
+    assert {workload.kind for workload, _ in items} == {"training", "batch", "inference", "notebook"}
+    assert any(request.is_whole for request in requests)
+    assert any(request.is_fraction for request in requests)
+    assert any(request.is_memory for request in requests)
+    assert any(request.gpus == 0 for request in requests)
+    assert any(workload.is_gang for workload, _ in items)
+    assert any(workload.after for workload, _ in items)
+    assert any(workload.held for workload, _ in items)
+    assert any("kaiwo.ai/array-index" in workload.labels for workload, _ in items)
+    assert all(2 * 60 <= program.simulated_s <= 40 * 60 for _, program in items)
+
+
+def test_it_can_be_submitted_twice_and_cleared_while_others_stay() -> None:
+    async def test() -> None:
+        cluster = SimulatedCluster(virtual_nodes())
+        names = await submit_demo(cluster)
+        assert len(names) == len(demo.sample())
+        assert await submit_demo(cluster) == ()
+        await cluster.submit([(work("mine"), Program())])
+        await cluster.apply(Plan(starts=(start_of("demo/tokenize-corpus", devices=()),)))
+        assert set(await clear_demo(cluster)) == set(names)
+        assert [record.workload.name for record in cluster.records()] == ["default/mine"]
+        assert set(cluster.world.queues) == {"default"}
+        assert cluster.world.pods == {}
+
+    run(test())
+
+
+def test_a_queue_that_others_use_stays() -> None:
+    async def test() -> None:
+        cluster = SimulatedCluster(virtual_nodes())
+        await submit_demo(cluster)
+        await cluster.submit([(work("mine", queue="vision"), Program())])
+        await clear_demo(cluster)
+        assert set(cluster.world.queues) == {"default", "research", "vision"}
+
+    run(test())
+
+
+def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(demo, "LOOK_S", 0)
+        cluster = SimulatedCluster(virtual_nodes())
+        await submit_demo(cluster)
+        for record in cluster.records():
+            if record.workload.name != demo.ANCHOR:
+                await cluster.cancel(record.workload.name)
+        task = asyncio.create_task(keep_alive(cluster))
+        await pass_time(cluster, 200)
+        assert living(cluster) == {demo.ANCHOR, *(f"demo/job-{index}" for index in range(demo.MOST_WAITING))}
+        for name in living(cluster) - {demo.ANCHOR}:
+            await cluster.cancel(name)
+        await pass_time(cluster, 2)
+        assert living(cluster) == {demo.ANCHOR, "demo/job-0", "demo/job-1"}
+        await clear_demo(cluster)
+        await pass_time(cluster, 2)
+        assert task.done()
+        assert not cluster.records()
+
+    run(test())
+
+
+async def pass_time(cluster: SimulatedCluster, jobs: int) -> None:
+    for _ in range(jobs):
+        cluster.advance(demo.TRICKLE_S)
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+
+def living(cluster: SimulatedCluster) -> set[str]:
+    return {record.workload.name for record in cluster.records() if not record.state.is_over}

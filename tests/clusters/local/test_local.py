@@ -1,0 +1,244 @@
+"""The local cluster itself: what survives a restart, large batches, trouble with the disk, the audit log."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from kaiwo.clusters.local import LocalCluster, virtual_nodes
+from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
+from kaiwo.clusters.local.home import Home
+from kaiwo.model.errors import ClusterError, ConfigError
+from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Plan
+from kaiwo.model.program import Program, State
+from kaiwo.model.queue import Queue
+from tests.clusters.kinds import run, some_nodes, start_of, until, work
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = LocalCluster(tmp_path, some_nodes(2), speed=50.0)
+        await first.put_queue(Queue("lab", display_name="The lab"))
+        await first.submit([(work("a", labels={"team": "x"}), Program(simulated_s=3600)), (work("b"), Program())])
+        await first.submit([(work("c", queue="lab", after=("a",)), Program(env={"A": "1"}))])
+        await first.apply(Plan(starts=(start_of("a"),)))
+        await first.hold("default/b")
+        await first.cordon("node-2", True, "noise")
+        records, now_s = list(first.records()), first.now_s()
+        state = set(map(str, first.world.whole_state()))
+        await first.close()
+        second = LocalCluster(tmp_path, some_nodes(2), speed=1.0)
+        assert sorted(second.records(), key=str) == sorted(records, key=str)
+        assert set(map(str, second.world.whole_state())) == state
+        assert now_s <= second.now_s() <= now_s + 100
+        assert second.world.nodes["node-2"].reason == "noise"
+        await second.close()
+
+    run(test())
+
+
+def test_simulated_work_goes_on_where_it_stood(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = LocalCluster(tmp_path, some_nodes(1), speed=1.0)
+        await first.submit([(work("a"), Program(simulated_s=100))])
+        await first.apply(Plan(starts=(start_of("a"),)))
+        await first.close()
+        second = LocalCluster(tmp_path, speed=1000.0)
+        await second.start()
+        assert second.record("default/a").state is State.RUNNING
+        await until(lambda: second.record("default/a").state is State.SUCCEEDED)
+        record = second.record("default/a")
+        assert record.ended_s - record.started_s >= 100
+        await second.close()
+
+    run(test())
+
+
+def test_versions_grow_over_restarts(tmp_path: Path) -> None:
+    async def test() -> None:
+        versions = []
+        for name in ("a", "b"):
+            cluster = LocalCluster(tmp_path)
+            await cluster.submit([(work(name), Program())])
+            versions.append(cluster.record(f"default/{name}").version)
+            await cluster.close()
+        assert versions[0] < versions[1]
+
+    run(test())
+
+
+def test_other_nodes_can_be_asked_for_at_the_next_start(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = LocalCluster(tmp_path, some_nodes(2))
+        await first.submit([(work("a"), Program()), (work("b"), Program())])
+        await first.apply(Plan(starts=(start_of("a"), start_of("b", node="node-2"))))
+        await first.close()
+        second = LocalCluster(tmp_path, some_nodes(1))
+        await second.start()
+        assert set(second.world.nodes) == {"node-1"}
+        assert second.record("default/a").state is State.RUNNING
+        assert second.record("default/b").state is State.WAITING
+        await second.close()
+
+    run(test())
+
+
+def test_a_real_machine_is_looked_at_again_but_not_lost(tmp_path: Path) -> None:
+    async def test() -> None:
+        def real(gpus: int) -> list[Node]:
+            return [Node("box", 8000, 1024, gpus=tuple(Gpu(f"gpu-{index}", "H100", 80) for index in range(gpus)))]
+
+        for found, gpus in ((real(2), 2), (real(1), 1), (virtual_nodes(), 1)):
+            cluster = LocalCluster(tmp_path, default_nodes=lambda found=found: found)
+            assert not cluster.is_virtual
+            assert len(cluster.world.nodes["box"].gpus) == gpus
+            await cluster.close()
+
+    run(test())
+
+
+def test_a_large_batch_keeps_the_loop_alive_and_is_one_event_batch(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1))
+        batches: list[int] = []
+
+        async def read() -> None:
+            async for batch in cluster.events():
+                batches.append(sum(isinstance(event, WorkloadChanged) for event in batch))
+
+        reader = asyncio.create_task(read())
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        turner = asyncio.create_task(turn())
+        await cluster.submit([(work(f"w-{index}"), Program()) for index in range(5000)])
+        turner.cancel()
+        await until(lambda: 5000 in batches)
+        assert turns > 10
+        assert len(cluster.records()) == 5000
+        await cluster.close()
+        await reader
+
+    run(test())
+
+
+def test_a_caller_that_gives_up_does_not_break_a_large_batch(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1))
+        big = asyncio.create_task(cluster.submit([(work(f"w-{index}"), Program()) for index in range(3000)]))
+        await asyncio.sleep(0.01)
+        big.cancel()
+        await cluster.submit([(work("small"), Program())])
+        assert len(cluster.records()) in (1, 3001)
+        await cluster.close()
+        again = LocalCluster(tmp_path)
+        assert len(again.records()) == len(cluster.records())
+        await again.close()
+
+    run(test())
+
+
+def test_what_cannot_be_kept_has_not_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1), speed=1000.0)
+        await cluster.submit([(work("a"), Program(simulated_s=30))])
+        await cluster.apply(Plan(starts=(start_of("a"),)))
+        save = cluster._store.save
+
+        def fail(change: object) -> None:
+            raise ClusterError("the disk is full")
+
+        monkeypatch.setattr("kaiwo.clusters.local.cluster.TROUBLE_S", 0.01)
+        cluster._store.save = fail  # type: ignore[method-assign]
+        with pytest.raises(ClusterError, match="full"):
+            await cluster.submit([(work("b"), Program())])
+        assert [record.workload.name for record in cluster.records()] == ["default/a"]
+        await until(lambda: cluster._happened, "the end of a, which cannot be kept")
+        assert cluster.record("default/a").state is State.RUNNING
+        cluster._store.save = save  # type: ignore[method-assign]
+        await until(lambda: cluster.record("default/a").state is State.SUCCEEDED)
+        await cluster.close()
+
+    run(test())
+
+
+def test_a_damaged_or_newer_store_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    LocalCluster(tmp_path).home.close()
+    with sqlite3.connect(tmp_path / "state.db") as db:
+        db.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
+    with pytest.raises(ClusterError, match="newer Kaiwo"):
+        LocalCluster(tmp_path)
+    for path in tmp_path.glob("state.db*"):
+        path.write_bytes(b"garbage" * 1000)
+    with pytest.raises(ClusterError, match=r"state\.db is damaged .*move it away"):
+        LocalCluster(tmp_path)
+
+
+def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ClusterError, match="KAIWO_HOME"):
+        LocalCluster(tmp_path / "file" / "home")
+
+
+def test_what_people_do_is_in_the_audit_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1))
+        await cluster.submit([(work("a"), Program())], who="ada")
+        await cluster.cordon("node-1", True, who="root")
+        await cluster.cancel("default/a", who="ada")
+        with pytest.raises(ConfigError):
+            await cluster.submit([(work("b"), Program())] * 2, who="eve")
+        await cluster.submit([(work(f"w-{index}"), Program()) for index in range(300)], who="ada")
+        await cluster.close()
+        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+        assert [(line["who"], line["verb"], line["object"]) for line in lines] == [
+            ("ada", "submit", "default/a"),
+            ("root", "cordon", "node-1"),
+            ("ada", "cancel", "default/a"),
+            ("ada", "submit", "default/w-0 and 299 more"),
+        ]
+        assert all("T" in line["at"] for line in lines)
+
+    run(test())
+
+
+def test_the_audit_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaiwo.clusters.local.home.AUDIT_BYTES", 1000)
+    home = Home(tmp_path)
+    for index in range(100):
+        home.audit("ada", "submit", [f"default/w-{index}"])
+    home.close()
+    assert sum(path.stat().st_size for path in tmp_path.glob("audit*")) < 3000
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_impossible_speed_is_refused(tmp_path: Path, speed: float) -> None:
+    with pytest.raises(ConfigError, match="--speed is"):
+        LocalCluster(tmp_path, speed=speed)
+
+
+def test_only_the_owner_can_read_the_state(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    LocalCluster(home).home.close()
+    for path in (home, home / "runs", home / "state.db"):
+        assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path
+
+
+def test_virtual_nodes_say_so(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, default_nodes=virtual_nodes, speed=2.0)
+    assert cluster.is_virtual
+    assert cluster.speed == 2.0
+    assert all(node.labels[VIRTUAL_LABEL] == "true" for node in cluster.world.nodes.values())
+    cluster.home.close()

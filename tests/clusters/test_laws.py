@@ -1,0 +1,182 @@
+"""Laws of the shared rules, on random histories: the events tell the truth, and nothing is ever given out twice."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaiwo.clusters import happenings
+from kaiwo.clusters.ledger import Use, holds
+from kaiwo.clusters.simulated import SimulatedCluster
+from kaiwo.clusters.world import World
+from kaiwo.model.errors import KaiwoError
+from kaiwo.model.gpu import Share
+from kaiwo.model.plan import Cause, Eviction, Plan, Start
+from kaiwo.model.program import Program, State
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase
+from tests.clusters.kinds import WHOLE_MIB, run, some_nodes, work
+from tests.clusters.picture import Picture
+
+NAMES = ("a", "b", "c", "d")
+names = st.sampled_from(NAMES)
+full_names = names.map(lambda name: f"default/{name}")
+nodes = st.sampled_from(("node-1", "node-2"))
+requests = st.sampled_from(
+    (Request(gpus=1), Request(gpus=1, gpu_milli=500), Request(gpus=1, gpu_mib=100_000), Request(cpu_milli=100_000))
+)
+shares = st.builds(
+    Share,
+    st.sampled_from(("gpu-0", "gpu-1")),
+    st.sampled_from((0, 500, 1000)),
+    st.sampled_from((0, 100_000, WHOLE_MIB)),
+)
+starts = st.builds(
+    Start, full_names, st.sampled_from(("main-0", "main-1")), nodes, st.lists(shares, max_size=1).map(tuple)
+)
+evictions = st.builds(Eviction, full_names, st.sampled_from(("main-0", "main-1")), st.just(Cause.PREEMPT))
+steps = st.one_of(
+    st.tuples(
+        st.just("submit"),
+        names,
+        requests,
+        st.integers(1, 2),
+        st.sampled_from((-1, 1)),
+        st.lists(names, max_size=1).map(tuple),
+        st.sampled_from((0, 5)),
+    ),
+    st.tuples(st.just("apply"), st.lists(starts, max_size=4), st.lists(evictions, max_size=1)),
+    st.tuples(st.just("advance"), st.integers(0, 30)),
+    st.tuples(st.sampled_from(("cancel", "hold", "release", "requeue", "fail")), full_names),
+    st.tuples(st.sampled_from(("drain", "uncordon", "remove-node", "put-node")), nodes),
+)
+
+
+async def take(cluster: SimulatedCluster, step: tuple[Any, ...]) -> None:
+    match step:
+        case "submit", name, request, pods, minimum, after, limit_s:
+            program = Program(simulated_s=10, retries=1)
+            workload = work(name, pods, minimum, request, after=after, time_limit_s=limit_s)
+            await cluster.submit([(workload, program)])
+        case "apply", coming, leaving:
+            await cluster.apply(Plan(starts=tuple(coming), evictions=tuple(leaving)))
+        case "advance", seconds:
+            cluster.advance(seconds)
+        case "fail", name:
+            cluster.fail_pod(name, "main-0")
+        case "drain", node:
+            await cluster.drain(node)
+        case "uncordon", node:
+            await cluster.cordon(node, False)
+        case "remove-node", node:
+            await cluster.remove_node(node)
+        case "put-node", node:
+            await cluster.put_node(some_nodes(2, gpus=2)[int(node[-1]) - 1])
+        case verb, name:
+            await getattr(cluster, verb)(name)
+
+
+def check(cluster: SimulatedCluster) -> None:
+    """What must hold after every step."""
+    world = cluster.world
+    truth = Picture()
+    truth.patch(world.whole_state())
+    assert truth.overcommitted() == []
+    for name, life in world.lives.items():
+        phases = [placement.pod.phase for placement in world.pods_of.get(name, {}).values()]
+        up = sum(phase is not Phase.DONE for phase in phases)
+        state = life.record.state
+        assert (state in (State.STARTING, State.RUNNING, State.STOPPING)) == bool(up), (name, state, phases)
+        if life.is_over:
+            assert not phases
+        if up:
+            assert len(phases) >= sum(role.needed for role in life.workload.roles), "a gang runs halfway"
+        for other in life.workload.after if not life.is_over else ():
+            assert not world.lives[other].is_over, "it waits for what has ended"
+    uses: dict[str, Use] = {}
+    for placement in world.pods.values():
+        if holds(placement.pod):
+            uses.setdefault(placement.pod.node, Use()).add(placement.pod)
+    for node, use in uses.items():
+        kept = world.ledger.use_of(node)
+        assert (kept.cpu_milli, kept.memory_mib, kept.pods) == (use.cpu_milli, use.memory_mib, use.pods)
+        assert {gpu: held for gpu, held in kept.devices.items() if held != (0, 0)} == use.devices
+    assert world.living_in.get("default", 0) == sum(not life.is_over for life in world.lives.values())
+
+
+async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
+    cluster = SimulatedCluster(some_nodes(2, gpus=2))
+    told: list[Any] = []
+    picture = Picture()
+    cluster._tell = lambda events: told.extend(events)  # type: ignore[method-assign, assignment]
+    picture.patch(cluster.world.whole_state())
+    for step in history:
+        before = len(told)
+        try:
+            await take(cluster, step)
+        except KaiwoError:
+            assert len(told) == before, "a refused wish must leave no trace"
+        picture.patch(told[before:])
+        check(cluster)
+        truth = Picture()
+        truth.patch(cluster.world.whole_state())
+        assert picture == truth
+    return told, list(cluster.records())
+
+
+@given(st.lists(steps, max_size=30))
+def test_whatever_happens_the_events_tell_the_truth_and_nothing_is_given_twice(history: list[tuple[Any, ...]]) -> None:
+    run(live(history))
+
+
+@given(st.lists(steps, max_size=15))
+def test_the_same_history_gives_the_same_events(history: list[tuple[Any, ...]]) -> None:
+    assert run(live(history)) == run(live(history))
+
+
+@given(st.lists(steps, max_size=20), steps)
+def test_a_change_that_cannot_be_kept_leaves_no_trace(history: list[tuple[Any, ...]], last: tuple[Any, ...]) -> None:
+    async def test() -> None:
+        cluster = SimulatedCluster(some_nodes(2, gpus=2))
+        for step in history:
+            try:
+                await take(cluster, step)
+            except KaiwoError:
+                continue
+        before = everything(cluster.world)
+
+        def fail(change: object, kept: int) -> None:
+            raise OSError("the disk is full")
+
+        trim, happenings.trim = happenings.trim, fail  # type: ignore[assignment]
+        try:
+            await take(cluster, last)
+        except (OSError, KaiwoError):
+            pass
+        finally:
+            happenings.trim = trim
+        if last[0] != "advance":  # the simulated clock moves on in any case
+            assert everything(cluster.world) == before
+
+    run(test())
+
+
+def everything(world: World) -> dict[str, Any]:
+    """All state and all indexes, as a copy."""
+    state: dict[str, Any] = {"version": world.version}
+    for key, value in vars(world).items():
+        if isinstance(value, dict):
+            state[key] = {name: dict(at) if isinstance(at, dict) else at for name, at in value.items() if at != 0}
+    state["uses"] = {node: vars_of(world.ledger.use_of(node)) for node in ("node-1", "node-2")}
+    return state
+
+
+def vars_of(use: Use) -> tuple[Any, ...]:
+    held = {gpu: amounts for gpu, amounts in use.devices.items() if amounts != (0, 0)}
+    return use.cpu_milli, use.memory_mib, use.pods, held
+
+
+def test_queues_of_the_simulation_can_be_given_at_once() -> None:
+    cluster = SimulatedCluster(queues=[Queue("lab"), Queue("vision", parent="lab")])
+    assert set(cluster.world.children["lab"]) == {"vision"}

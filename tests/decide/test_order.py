@@ -1,0 +1,143 @@
+"""Stories of who goes first."""
+
+from msgspec.structs import replace
+
+from kaiwo.decide import decide
+from kaiwo.model.event import NominationChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged
+from kaiwo.model.gpu import Share
+from kaiwo.model.plan import Nomination, Plan
+from kaiwo.model.policy import Policy
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.reason import Reason
+from kaiwo.model.workload import Phase
+from tests.worlds import World
+
+
+def test_priority_before_age_before_name() -> None:
+    world = World(gpus_per_node=1)
+    world.submit("young", gpus_each=1, submitted_s=2).submit("old", gpus_each=1, submitted_s=1)
+    world.submit("urgent", gpus_each=1, submitted_s=3, priority=100).submit("a-old", gpus_each=1, submitted_s=1)
+    order = []
+    for _ in range(4):
+        (start,) = world.decide().starts
+        order.append(start.workload.removeprefix("default/"))
+        world.finish(order[-1])
+    assert order == ["urgent", "a-old", "old", "young"]
+
+
+def test_the_poorest_queue_goes_first() -> None:
+    world = World(gpus_per_node=4).queue("rich").queue("poor")
+    world.running("big", gpus=2, queue="rich")
+    world.submit("r", gpus_each=1, queue="rich", submitted_s=0)
+    world.submit("p0", gpus_each=1, queue="poor", submitted_s=9).submit("p1", gpus_each=1, queue="poor", submitted_s=9)
+    world.settle()
+    assert world.is_running("p0") and world.is_running("p1") and not world.is_running("r")
+
+
+def test_weights_share_the_cluster() -> None:
+    world = World(gpus_per_node=8)
+    world.tell(QueueChanged(Queue("heavy", gpu=Amounts(weight=3))), QueueChanged(Queue("light", gpu=Amounts(weight=1))))
+    for number in range(8):
+        world.submit(f"h{number}", gpus_each=1, queue="heavy").submit(f"l{number}", gpus_each=1, queue="light")
+    world.settle()
+    assert sum(world.is_running(f"h{number}") for number in range(8)) == 6
+
+
+def test_a_limit_holds_at_every_level() -> None:
+    world = World(gpus_per_node=8).queue("org", gpu_limit=3_000).queue("a", "org").queue("b", "org", gpu_limit=1_000)
+    for number in range(4):
+        world.submit(f"a{number}", gpus_each=1, queue="a").submit(f"b{number}", gpus_each=1, queue="b")
+    world.settle()
+    assert sum(world.is_running(f"b{number}") for number in range(4)) == 1
+    assert sum(world.is_running(f"a{number}") for number in range(4)) == 2
+    assert world.why("a3") == [Reason.QUEUE_LIMIT]
+    assert world.why("b3") == [Reason.QUEUE_LIMIT, Reason.QUEUE_LIMIT]
+
+
+def test_a_large_job_that_cannot_start_does_not_block_small_ones() -> None:
+    world = World(gpus_per_node=4).submit("large", gpus_each=8, priority=100).submit("small", gpus_each=1)
+    world.settle()
+    assert world.is_running("small")
+    assert world.why("large") == [Reason.NOT_ENOUGH_GPUS]
+
+
+def test_held_dependent_and_early_work_waits_at_the_gate() -> None:
+    world = World()
+    world.submit("held", gpus_each=1, held=True).submit("late", gpus_each=1, not_before_s=50)
+    world.submit("second", gpus_each=1, after=("default/first",)).settle()
+    assert world.why("held") == [Reason.HELD]
+    assert world.why("late") == [Reason.NOT_BEFORE]
+    assert world.why("second") == [Reason.DEPENDENCY]
+    world.now_s = 50
+    world.settle()
+    assert world.is_running("late")
+    workload = world.picture.workloads["default/second"]
+    world.tell(WorkloadChanged(replace(workload, after=()))).settle()
+    assert world.is_running("second")
+
+
+def test_work_of_an_unknown_queue_waits_until_the_queue_is_there() -> None:
+    world = World().submit("early", gpus_each=1, queue="later")
+    world.settle()
+    assert world.why("early") == [Reason.NO_QUEUE]
+    world.queue("later").settle()
+    assert world.is_running("early")
+
+
+def test_a_spent_budget_goes_on_where_it_stopped() -> None:
+    world = World(nodes=4, policy=Policy(steps=3))
+    for number in range(10):
+        world.submit(f"w{number}", gpus_each=1, cpu_milli=number + 1)
+    plans = world.settle()
+    assert all(world.is_running(f"w{number}") for number in range(10))
+    assert max(plan.steps for plan in plans) <= 3
+    assert plans[0].notes[0].code == "budget-spent"
+
+
+def test_assumed_pods_are_not_decided_again() -> None:
+    world = World(gpus_per_node=1).submit("one", gpus_each=1)
+    plan = decide(world.snapshot())
+    world.tell(*world.picture.assume(plan, 0))
+    world.picture.absorb(plan)
+    assert decide(world.snapshot()).starts == ()
+
+
+def test_a_releasing_pod_keeps_its_devices_until_it_is_gone() -> None:
+    world = World(gpus_per_node=1).running("old", gpus=1)
+    old = world.picture.pods["default/old"]["main-0"]
+    world.tell(PodChanged(replace(old, phase=Phase.RELEASING))).submit("new", gpus_each=1, priority=100).settle()
+    assert not world.is_running("new")
+    assert world.why("old") == []  # it has its pod still
+    world.tell(PodGone("default/old", "main-0")).settle()
+    assert world.is_running("new")
+    assert world.why("old") == [Reason.NOT_ENOUGH_FREE_GPUS]
+
+
+def test_nominated_space_is_kept_for_its_owner() -> None:
+    """A smaller job of higher priority does not take the space while the last victim leaves."""
+    world = World(gpus_per_node=2).running("victim", gpus=1).submit("owner", gpus_each=2)
+    world.settle()
+    both = tuple(Share(f"gpu-{at}", 1000, 196_608) for at in range(2))
+    world.tell(NominationChanged(Nomination("default/owner", "main-0", "node-0", both)))
+    world.submit("thief", gpus_each=1, priority=100).settle()
+    assert not world.is_running("thief")
+    world.finish("victim").settle()
+    assert world.is_running("owner") and not world.is_running("thief")
+    assert world.picture.nominations == {}
+
+
+def test_a_lost_pod_waits_again_and_comes_back_alone() -> None:
+    world = World(nodes=2, gpus_per_node=2).submit("gang", pods=4, gpus_each=1)
+    world.settle()
+    world.tell(PodGone("default/gang", "main-2"))
+    plan: Plan = world.decide()
+    assert [start.pod for start in plan.starts] == ["main-2"]
+
+
+def test_a_pod_that_is_done_is_not_started_again() -> None:
+    world = World().submit("job", pods=2, gpus_each=1)
+    world.settle()
+    pod = world.picture.pods["default/job"]["main-0"]
+    world.tell(PodChanged(replace(pod, phase=Phase.DONE)))
+    assert world.decide().starts == ()
+    assert world.is_within_capacity()

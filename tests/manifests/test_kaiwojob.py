@@ -1,0 +1,158 @@
+"""Upstream's KaiwoJob, as its users have it."""
+
+from typing import Any
+
+import pytest
+
+from kaiwo.manifests import describe_wants
+from kaiwo.manifests.gpu_models import VENDOR_MODELS
+from tests.manifests.texts import check_refusal, kaiwojob, one, pod, request_of, warnings_of
+
+
+def with_template(**spec: Any) -> dict[str, Any]:
+    container = {"name": "a", "image": "example/a", "resources": spec.pop("own", {})}
+    job = {"spec": {"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}, **spec.pop("job", {})}}
+    return kaiwojob(job={"apiVersion": "batch/v1", "kind": "Job", **job}, **spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "wants"),
+    [
+        ({}, "nothing"),
+        ({"gpus": 4}, "4 GPUs"),
+        ({"gpus": 4, "gpusPerReplica": 2}, "2 GPUs"),  # without Ray: one pod, and this counts first
+        ({"gpus": 4, "replicas": 3}, "4 GPUs"),
+        ({"ray": True, "gpus": 16}, "2 pods x 8 GPUs"),
+        ({"ray": True, "gpus": 14}, "2 pods x 7 GPUs"),
+        ({"ray": True, "gpus": 4}, "4 GPUs"),
+        ({"ray": True, "gpus": 17}, "3 pods x 6 GPUs"),
+        ({"ray": True, "replicas": 3, "gpusPerReplica": 4}, "3 pods x 4 GPUs"),
+        ({"ray": True, "replicas": 3, "gpusPerReplica": 4, "gpus": 99}, "3 pods x 4 GPUs"),
+        ({"ray": True, "replicas": 3, "gpus": 16}, "2 pods x 8 GPUs"),
+        ({"gpuResources": {"count": 3}}, "3 GPUs"),
+        ({"ray": True, "replicas": 2, "gpuResources": {"count": 8, "vendor": "nvidia"}}, "2 pods x 8 GPUs"),
+        ({"gpuResources": {"totalVram": "96Gi", "partitioned": True}}, "98304 MiB of a GPU"),
+        ({"gpuResources": {"totalVram": "512Gi"}}, "2 x 262144 MiB of a GPU"),
+    ],
+)
+def test_how_many_pods_and_gpus(spec: dict[str, Any], wants: str) -> None:
+    assert describe_wants(one(kaiwojob(**spec))[0]) == wants
+
+
+def test_gpus_without_resources_bring_cpu_and_memory() -> None:
+    request = request_of(kaiwojob(gpus=2))
+    assert (request.cpu_milli, request.memory_mib) == (8000, 65_536)
+    request = request_of(kaiwojob(gpus=2, resources={"requests": {"cpu": "1"}}))
+    assert (request.cpu_milli, request.memory_mib) == (1000, 0)
+
+
+def test_the_vendor_is_amd_unless_said_otherwise() -> None:
+    assert request_of(kaiwojob(gpus=1)).gpu_models == VENDOR_MODELS["amd"]
+    assert request_of(kaiwojob(gpus=1, gpuVendor="nvidia")).gpu_models == VENDOR_MODELS["nvidia"]
+    assert request_of(kaiwojob(gpus=1, gpuModels=["H100"])).gpu_models == ("H100",)
+
+
+def test_the_fields_around_the_work() -> None:
+    spec = {
+        "user": "ada@example.com",
+        "clusterQueue": "vision",
+        "priorityClass": "high-priority",
+        "duration": "1h30m0s",
+        "image": "example/a",
+        "entrypoint": "python main.py\n",
+        "env": [{"name": "A", "value": "b"}],
+        "podTemplateSpecLabels": {"x": "y"},
+    }
+    workload, program = one(kaiwojob(**spec))
+    assert (workload.user, workload.queue, workload.priority) == ("ada@example.com", "vision", 1000)
+    assert (workload.time_limit_s, workload.labels) == (5400, {"x": "y"})
+    assert (program.image, program.env, program.command) == ("example/a", {"A": "b"}, ())
+    assert one(kaiwojob(queue="other"))[0].queue == "other"
+
+
+def test_an_entrypoint_runs_only_where_somebody_says_so() -> None:
+    document = kaiwojob(entrypoint="sleep 1")
+    document["metadata"]["annotations"] = {"kaiwo.ai/run-locally": "true"}
+    assert one(document)[1].command == ("/bin/sh", "-c", "sleep 1")
+
+
+def test_resources_are_defaults_for_the_template() -> None:
+    spec = {"requests": {"memory": "100Mi", "cpu": "100m"}, "limits": {"memory": "150Mi"}}
+    request = request_of(with_template(resources=spec, own={"requests": {"memory": "125Mi"}}))
+    assert (request.cpu_milli, request.memory_mib) == (100, 125)
+    request = request_of(
+        with_template(resources={"requests": {"memory": "100Mi"}}, own={"limits": {"memory": "125Mi"}})
+    )
+    assert request.memory_mib == 100
+
+
+def test_the_template_says_how_the_pod_looks() -> None:
+    document = with_template(job={"parallelism": 3, "backoffLimit": 2}, gpus=2, image="example/other")
+    workload, program = one(document)
+    assert describe_wants(workload) == "3 pods x 2 GPUs"
+    assert (program.image, program.retries) == ("example/a", 2)
+
+
+def test_the_jobs_own_fields_decide_about_gpus() -> None:
+    document = with_template(own={"limits": {"amd.com/gpu": 4}}, gpus=2)
+    assert request_of(document).gpus == 2
+    assert "spec.gpus counts" in warnings_of(document)
+
+
+def test_without_gpu_fields_the_containers_own_gpus_count() -> None:
+    request = request_of(with_template(own={"limits": {"nvidia.com/gpu": 4}}))
+    assert (request.gpus, request.gpu_models) == (4, VENDOR_MODELS["nvidia"])
+
+
+def test_a_fraction_by_annotation() -> None:
+    document = kaiwojob(gpus=1)
+    document["metadata"]["annotations"] = {"kaiwo.silogen.ai/gpu-fraction": "0.5"}
+    assert describe_wants(one(document)[0]) == "0.5 GPU"
+
+
+def test_what_is_not_used_is_said() -> None:
+    said = warnings_of(
+        kaiwojob(
+            ray=True,
+            gpus=16,
+            storage={"storageEnabled": True},
+            preferredTopologyLabel="rack",
+            monitoring={},
+            replicas=2,
+        )
+    )
+    for part in ("spec.storage is not mounted", "spec.preferredTopologyLabel", "spec.ray", "ignored: spec.monitoring"):
+        assert part in said
+    assert "without `ray: true`" in warnings_of(kaiwojob(replicas=2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "parts"),
+    [
+        ({"gpus": -1}, "spec.gpus", ["0 to"]),
+        ({"gpus": "4"}, "spec.gpus", ["whole number"]),
+        ({"gpus": 500}, "spec.gpus", ["500 GPUs", "more pods"]),
+        ({"replicas": 0}, "spec.replicas", ["no pods"]),
+        ({"gpuVendor": "intel"}, "spec.gpuVendor", ["amd or nvidia"]),
+        ({"gpuModels": ["H100"], "gpuVendor": "amd", "gpus": 1}, "spec.gpuModels", ["not made by amd"]),
+        ({"gpuModels": "H100"}, "spec.gpuModels", ["a list"]),
+        ({"user": 5}, "spec.user", ["quotes"]),
+        ({"clusterQueue": "A B"}, "spec.clusterQueue", ['"a-b"']),
+        ({"duration": "soon"}, "spec.duration", ["duration"]),
+        ({"ray": "yes"}, "spec.ray", ["true or false"]),
+        ({"entrypoint": ["a"]}, "spec.entrypoint", ["text"]),
+        ({"env": {"A": "b"}}, "spec.env", ["a list"]),
+        ({"resources": {"requests": {"memory": "-1Gi"}}}, "spec.resources.requests.memory", ["negative"]),
+        ({"job": []}, "spec.job", ["a mapping"]),
+        ({"gpuResources": {"totalVram": "($vram)"}}, "spec.gpuResources.totalVram", ["template"]),
+        ({"gpuResources": {"totalVram": 0}}, "spec.gpuResources.totalVram", ["less than 1 MiB"]),
+        ({"gpuResources": {"totalVram": "1Pi"}}, "spec.gpuResources.totalVram", ["64 GPUs"]),
+    ],
+    ids=lambda value: repr(value)[:50],
+)
+def test_a_bad_kaiwojob_gets_one_sentence(spec: dict[str, Any], field: str, parts: list[str]) -> None:
+    check_refusal(kaiwojob(**spec), field, ["KaiwoJob 'k'", *parts])
+
+
+def test_a_pod_is_no_kaiwojob() -> None:
+    check_refusal({**pod(), "kind": "KaiwoJob"}, "apiVersion", ["kaiwo.silogen.ai/v1alpha1"])
