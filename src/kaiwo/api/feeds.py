@@ -18,7 +18,8 @@ from kaiwo.api.views import Page, StreamDelta, StreamReset
 from kaiwo.runtime.board import Board
 
 PERIOD_S = 0.25  # at most four changes a second
-REST_FACTOR = 4  # a round that takes long is followed by a rest of this many times as long
+REST_FACTOR = 4  # a round that keeps the event loop busy is followed by a rest of this many times as long
+REST_MAX_S = 2.0
 RING_EVENTS = 64
 RING_BYTES = 1024 * 1024
 IDLE_FEEDS = 64  # kept for readers who come back
@@ -139,16 +140,15 @@ class Feeds:
         while True:
             await self._wanted.wait()
             seen = await self._next_revision(seen)
-            began = time.monotonic()
+            began, busy_s = time.monotonic(), 0.0
             for feed in [feed for feed in self._feeds.values() if feed.readers]:
                 # The edge of the streams: one page that cannot be made must not stop the others.
                 try:
-                    await self._refresh(feed)
+                    busy_s += await self._refresh(feed)
                 except Exception as error:
                     self._report(error, f"stream of {feed.listing.view}")
                 await asyncio.sleep(0)
-            spent = time.monotonic() - began
-            await asyncio.sleep(max(PERIOD_S - spent, REST_FACTOR * spent))
+            await asyncio.sleep(max(PERIOD_S - (time.monotonic() - began), min(REST_FACTOR * busy_s, REST_MAX_S)))
 
     async def _next_revision(self, seen: int) -> int:
         live = self._board.live
@@ -156,10 +156,13 @@ class Feeds:
             return live.revision
         return await live.changed(seen)
 
-    async def _refresh(self, feed: Feed) -> None:
+    async def _refresh(self, feed: Feed) -> float:
+        """Returns how long the event loop was busy with it."""
         async with self._lock:
             await self._board.fresh()
+            began = time.thread_time()
             feed.show(feed.listing.page(self._board, feed.pick))
+            return time.thread_time() - began
 
 
 def make_delta(before: Page[Any], now: Page[Any], old: dict[str, Any], new: dict[str, Any]) -> StreamDelta | None:

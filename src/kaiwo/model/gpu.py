@@ -8,7 +8,7 @@ import msgspec
 WHOLE_MILLI = 1000
 
 
-class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
+class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One schedulable device of a node: a whole GPU or one of its partitions."""
 
     id: str  # unique on its node: a PCI address, or `gpu-3` on a virtual node
@@ -18,7 +18,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""  # why it is not healthy
 
 
-class Share(msgspec.Struct, frozen=True):
+class Share(msgspec.Struct, gc=False, frozen=True):
     """What one pod holds of one device."""
 
     gpu: str
@@ -26,7 +26,7 @@ class Share(msgspec.Struct, frozen=True):
     mib: int
 
 
-class GpuModel(msgspec.Struct, frozen=True):
+class GpuModel(msgspec.Struct, gc=False, frozen=True):
     """What the vendor's data sheet says of one model."""
 
     name: str

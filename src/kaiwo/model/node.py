@@ -5,7 +5,7 @@ import msgspec
 from kaiwo.model.gpu import Gpu
 
 
-class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
+class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Keeps pods away that do not tolerate it."""
 
     key: str
@@ -13,7 +13,7 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
     effect: str = "NoSchedule"  # NoSchedule | PreferNoSchedule | NoExecute
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+class Node(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What a machine offers when nothing runs on it."""
 
     name: str

@@ -8,7 +8,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.reason import Obstacle
 
 
-class Start(msgspec.Struct, frozen=True, omit_defaults=True):
+class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Run this pod on this node with exactly these devices."""
 
     workload: str
@@ -27,7 +27,7 @@ class Cause(enum.StrEnum):
     RECOVERY = "recovery"
 
 
-class Eviction(msgspec.Struct, frozen=True, omit_defaults=True):
+class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Stop this pod. Reclaim and preemption always name the beneficiary that the same plan places."""
 
     workload: str
@@ -37,7 +37,7 @@ class Eviction(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_gpu_s: int = 0
 
 
-class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
+class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Space kept for a waiting pod, keyed by its place in its workload: a replacement pod has a new identity."""
 
     workload: str
@@ -49,7 +49,7 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
     extended: tuple[tuple[str, int], ...] = ()
 
 
-class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A class of equal waiting workloads of one queue, and all that keeps them waiting."""
 
     queue: str
@@ -57,7 +57,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     obstacles: tuple[Obstacle, ...]
 
 
-class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+class Note(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Something the operator should know of this cycle."""
 
     code: str  # plugin-set-aside | budget-spent
@@ -65,7 +65,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Everything one cycle decided."""
 
     starts: tuple[Start, ...] = ()

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """The defaults suit most clusters."""
 
     steps: int = 20_000  # the cycle's budget: pods placed or workloads tried; never a clock

@@ -7,7 +7,7 @@ import msgspec
 from kaiwo.model.workload import Workload
 
 
-class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+class Program(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A command runs as a real local process; work without one takes simulated time."""
 
     command: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class State(enum.StrEnum):
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A workload with its life so far: what a cluster keeps of it."""
 
     workload: Workload

@@ -5,7 +5,7 @@ import msgspec
 UNLIMITED = -1
 
 
-class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
+class Amounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One resource of a queue, in that resource's integer unit (milli-GPU, milli-CPU, MiB)."""
 
     quota: int = 0  # deserved: what nobody takes away
@@ -13,7 +13,7 @@ class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: int = 1  # part of what is left over, against the siblings
 
 
-class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
+class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A leaf takes work; an inner queue bounds what is below it."""
 
     name: str

@@ -40,7 +40,7 @@ class Reason(enum.StrEnum):
     NOT_TRIED = "not-tried-yet"  # the cycle's step budget ran out first
 
 
-class Obstacle(msgspec.Struct, frozen=True, omit_defaults=True):
+class Obstacle(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One thing that keeps a workload waiting, in numbers; `explain` makes the sentence and the remedy."""
 
     reason: Reason

@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.model.gpu import WHOLE_MILLI
 
 
-class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
+class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Lets a pod onto nodes with a matching taint. An empty key matches every taint."""
 
     key: str = ""
@@ -17,7 +17,7 @@ class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
     effect: str = ""  # empty: every effect
 
 
-class NodeRule(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One requirement on a node's labels."""
 
     key: str
@@ -25,7 +25,7 @@ class NodeRule(msgspec.Struct, frozen=True, omit_defaults=True):
     values: tuple[str, ...] = ()
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Whole GPUs, a fraction of each of `gpus` devices, or memory on each of `gpus` devices."""
 
     cpu_milli: int = 0

@@ -11,7 +11,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
 
 
-class Role(msgspec.Struct, frozen=True, omit_defaults=True):
+class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """`count` equal pods, of which at least `minimum` run together."""
 
     request: Request
@@ -25,7 +25,7 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.count if self.minimum < 0 else min(self.minimum, self.count)
 
 
-class Workload(msgspec.Struct, frozen=True, omit_defaults=True):
+class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What the scheduler must know of a piece of work. How it is run is the cluster's business."""
 
     name: str  # `namespace/name`, unique among the living
@@ -65,7 +65,7 @@ class Phase(enum.StrEnum):
     DONE = "done"  # succeeded; holds nothing and is not started again
 
 
-class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """One pod on one node with what it holds there. Self-contained: its workload may be unknown (foreign pods)."""
 
     workload: str
