@@ -10,14 +10,14 @@ import time
 
 from bench.decide import cluster, take
 from kaiwo.explain import why
-from kaiwo.model.event import Event, QueueChanged, WorkloadChanged
+from kaiwo.model.event import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.runtime.scheduler import Scheduler
 
-NODES, RUNNING, WAITING, ASKED = 1_000, 7_900, 1_000, 300
+NODES, RUNNING, WAITING, ASKED = 1_000, 8_000, 1_000, 300
 P99_MS = 100.0
 
 
@@ -36,9 +36,14 @@ def measure() -> dict[str, object]:
     take(scheduler, [*cluster(NODES), *queues()])
     take(scheduler, [running(number, draw) for number in range(RUNNING)])
     settle(scheduler)
+    for name in draw.sample(sorted(scheduler.picture.pods), RUNNING // 100):  # a few holes
+        take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.picture.pods[name])])
     take(scheduler, [waiting(number, draw) for number in range(WAITING * 2)])
     settle(scheduler)
-    names = draw.sample(sorted(scheduler.picture.backlog.place), ASKED)
+    extra = sorted(scheduler.picture.backlog.standing())[WAITING:]
+    take(scheduler, [WorkloadGone(name) for name in extra])
+    settle(scheduler)
+    names = draw.sample(sorted(scheduler.picture.backlog.standing()), ASKED)
     took_ms, kinds = [], {}
     for name in names:
         began = time.perf_counter()
@@ -59,7 +64,7 @@ def measure() -> dict[str, object]:
 
 
 def queues() -> list[Event]:
-    limits = {"lab": 1_000_000, "prod": -1}
+    limits = {"lab": 2_700_000, "prod": -1}
     return [QueueChanged(Queue(name, gpu=Amounts(limit=limit))) for name, limit in limits.items()]
 
 

@@ -87,6 +87,29 @@ def test_every_view_can_be_followed(tmp_path: Path, view: str) -> None:
     run(work())
 
 
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("view=gpus&limit=1000", 200),
+        ("view=gpus&limit=1001", 400),
+        ("view=nodes&limit=500", 200),
+        ("view=nodes&limit=501", 400),
+        ("view=workloads&limit=501", 400),
+    ],
+)
+def test_a_stream_takes_what_its_view_takes(tmp_path: Path, query: str, status: int) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, FakeLoop(nodes=150)) as (client, _):
+            if status == 200:
+                async with following(client, query) as reader:
+                    assert len((await reader.next()).data["items"]) == reader.total or reader.total > 500
+                return
+            refused = await client.get(f"/api/v1/stream?{query}")
+            assert (refused.status_code, refused.json()["field"]) == (status, "limit")
+
+    run(work())
+
+
 def test_a_reader_who_comes_back_gets_what_was_missed(tmp_path: Path) -> None:
     async def work() -> None:
         loop = FakeLoop()
@@ -168,9 +191,10 @@ def test_changes_are_gathered_to_four_a_second(tmp_path: Path) -> None:
             await reader.next()
             began, events = time.monotonic(), 0
             writer = asyncio.create_task(_keep_changing(loop, 1.5))
-            while not writer.done() or reader.total < len(loop.cluster.lives):
+            while "default/last" not in reader.items:
                 await reader.next()
                 events += 1
+            await writer
             assert events <= 4 * (time.monotonic() - began) + 2
             assert events >= 3
 
@@ -183,6 +207,7 @@ async def _keep_changing(loop: FakeLoop, seconds: float) -> None:
         loop.put(record(f"w{number:05d}"))
         number += 1
         await asyncio.sleep(0.005)
+    loop.put(record("last", submitted_s=1))  # the newest, so the first on the page
 
 
 def test_readers_of_one_page_share_its_computation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from kaiwo.explain.change import (
     UNITS,
     Change,
     Kind,
+    events_of,
     size_of,
 )
-from kaiwo.explain.trial import Question
 from kaiwo.model.workload import Phase
 from tests.worlds import World
 
@@ -25,9 +25,17 @@ MOST_RAISE = {"gpu": 40_000, "cpu": 400_000, "memory": 1_000_000}
 
 def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | None:
     """The first of all changes, in the order of their cost, that starts the workload."""
-    question = Question(world.picture, name, world.policy, world.now_s)
     every = sorted(_every_change(world, name, raise_step), key=lambda change: change.rank)
-    return next((change for change in every if question.starts_with(change)), None)
+    return next((change for change in every if _starts_after(world, name, change)), None)
+
+
+def _starts_after(world: World, name: str, change: Change) -> bool:
+    """Whole cycles of `decide` on a fork, with the change made."""
+    other = World(nodes=0)
+    other.picture, other.now_s = world.picture.fork(), world.now_s
+    other.tell(*events_of(other.picture, other.picture.workloads[name], change))
+    other.settle()
+    return other.is_running(name)
 
 
 def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
@@ -68,5 +76,5 @@ def _values(size: int, unit: int, is_memory: bool) -> Iterator[int]:
     if not is_memory:
         yield from (size - step * unit for step in range(1, steps + 1))
         return
-    interesting = {free for free in (196_608, 65_536, 46_068) for free in (free,)}
+    interesting = (196_608, 65_536, 46_068)
     yield from sorted({v for v in (*range(size - 1, 0, -997), *interesting) if 0 < v < size}, reverse=True)

@@ -1,31 +1,32 @@
 """`why` tells the truth: what it proposes works, less does not, and none means none."""
 
+from collections.abc import Iterator
+
 import pytest
+from msgspec.structs import replace
 
 from kaiwo.explain import why
-from kaiwo.explain.change import UNITS, Kind, resized, size_of
+from kaiwo.explain.change import UNITS, Change, Kind, events_of, size_of
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.trial import Question
-from kaiwo.model.event import QueueChanged, WorkloadChanged
 from tests.conftest import SIZE
 from tests.explain.exhaustive import cheapest_by_search
 from tests.explain.generated import waiting_world
 from tests.worlds import World
 
 
-def waiting_states(count: int, **sizes: int):
+def waiting_states(count: int, **sizes: int) -> Iterator[tuple[int, World, str]]:
     """Worlds with one of their waiting workloads each, until there are enough."""
     seed = found = 0
     while found < count:
         seed += 1
         world = waiting_world(seed, **sizes)
-        for name in [name for name in sorted(world.picture.backlog.place) if not world.is_running(name)][:3]:
+        for name in [name for name in sorted(world.picture.backlog.standing()) if not world.is_running(name)][:3]:
             found += 1
             yield seed, world, name
 
 
 def test_a_proposed_change_starts_the_workload_every_time() -> None:
-    """Applied for real: on a fresh picture from the same events, not on the fork that verified it."""
     kinds = set()
     for seed, world, name in waiting_states(1000):
         answer = why(world.picture, name, world.policy, world.now_s)
@@ -55,9 +56,8 @@ def test_exhaustive_search_agrees_on_the_cheapest_change_and_on_there_being_none
     assert none > 0
 
 
-def _starts_after(world: World, name: str, change) -> bool:
-    from kaiwo.explain.change import events_of
-
+def _starts_after(world: World, name: str, change: Change) -> bool:
+    """Applied for real: on a fresh picture from the same events, with whole cycles."""
     fresh = World(nodes=0)
     fresh.now_s = world.now_s
     fresh.tell(*world.picture.events())
@@ -68,24 +68,16 @@ def _starts_after(world: World, name: str, change) -> bool:
     return fresh.is_running(name)
 
 
-def _one_less_starts(world: World, name: str, change) -> bool:
+def _one_less_starts(world: World, name: str, change: Change) -> bool:
     """One unit less of the change, for the two kinds that have units."""
-    question = Question(world.picture, name, world.policy, world.now_s)
     workload = world.picture.workloads[name]
+    less = replace(change, value=change.value - 1)
     if change.kind is Kind.SMALLER_SIZE:
         role_name, dimension = change.subject.split(":")
         role = next(role for role in workload.roles if role.name == role_name)
-        value = change.value + UNITS[dimension]
-        if value >= size_of(role, dimension):
+        less = replace(change, value=change.value + UNITS[dimension])
+        if less.value >= size_of(role, dimension):
             return False
-        return _starts(question, WorkloadChanged(resized(workload, role_name, dimension, value)))
-    if change.kind is Kind.QUOTA and change.value > 1:
-        from kaiwo.explain.change import raised
-
-        queue, resource = change.subject.split(":")
-        return _starts(question, QueueChanged(raised(world.picture, queue, resource, change.value - 1)))
-    return False
-
-
-def _starts(question: Question, event) -> bool:
-    return any(start.workload == question.name for start in question.after([event]))
+    elif change.kind is not Kind.QUOTA or less.value < 1:
+        return False
+    return _starts_after(world, name, less)

@@ -84,7 +84,7 @@ def test_a_plan_survives_its_encoding(events: list[Event]) -> None:
 def test_every_waiting_workload_has_an_obstacle(events: list[Event], policy: Policy) -> None:
     world = world_of(events, policy)
     world.settle()
-    for name in (*world.picture.backlog.place, *world.picture.backlog.gate):
+    for name in (*world.picture.backlog.standing(), *world.picture.backlog.gate):
         assert obstacles_of(world.picture, name, policy, world.now_s)
 
 
@@ -120,7 +120,7 @@ def test_a_patched_picture_equals_one_built_anew(events: list[Event], data: st.D
     rebuilt.patch(world.picture.events())
     world.snapshot(), rebuilt.snapshot(world.now_s)
     assert _arrays(world.picture) == _arrays(rebuilt)
-    assert set(world.picture.backlog.place) == set(rebuilt.backlog.place)
+    assert set(world.picture.backlog.standing()) == set(rebuilt.backlog.standing())
     assert world.picture.backlog.gate == rebuilt.backlog.gate
     assert audit(world.picture) == []
 

@@ -44,11 +44,12 @@ async def events(feed: Feed, seen: str) -> AsyncGenerator[bytes, None]:
 
 
 def _all_params() -> tuple[Param, ...]:
-    """Every list's parameters, each once; which of them are taken depends on the view."""
+    """Every list's parameters, each once and as wide as the widest; `follow` holds each view to its own."""
     found: dict[str, Any] = {VIEW.name: VIEW}
     for view in ("workloads", "nodes", "gpus"):
         for param in LISTINGS[view].params:
-            found.setdefault(param.name, param)
+            if param.name not in found or param.high > found[param.name].high:
+                found[param.name] = param
     return tuple(found.values())
 
 

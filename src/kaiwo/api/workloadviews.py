@@ -69,8 +69,7 @@ def waiting_obstacles(picture: Picture, name: str) -> tuple[Obstacle, ...]:
     at_gate = picture.backlog.gate.get(name)
     if at_gate is not None:
         return at_gate
-    stood = picture.backlog.place.get(name)
-    return () if stood is None else stood[0].obstacles
+    return picture.backlog.stand_of(name)[0].obstacles if picture.backlog.stands(name) else ()
 
 
 def workload_detail(picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[Obstacle]) -> WorkloadDetail:

@@ -4,6 +4,9 @@ In:    one Snapshot, one Policy, the plugins.   Out: one Plan.
 Never: reads a clock, draws a random number, does I/O, or changes the snapshot. The budget is a count of steps.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from kaiwo.decide.ask import PluginFault
 from kaiwo.decide.gang import first_missing_pod, least_charge, place_workload, within_limits
 from kaiwo.decide.obstacles import Inquiry
@@ -23,20 +26,34 @@ from kaiwo.snapshot.working import Working
 BUILTIN = builtin_registry()
 
 
-def decide(
-    snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN, with_waits: bool = True
-) -> Plan:
-    """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte.
-
-    A question that only asks what would start leaves the waits out: they are half of the cost of a full cluster.
-    """
+def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Plan:
+    """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte."""
     active = plugins.active(policy)
     notes: tuple[Note, ...] = ()
     while True:
         try:
-            return _Cycle(snapshot, policy, active).run(notes, with_waits)
+            return _Cycle(snapshot, policy, active).run(notes)
         except PluginFault as fault:
             notes += (Note("plugin-set-aside", fault.plugin, fault.detail),)
+            active = active.without(fault.plugin)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What a cycle would do about one workload, and all that it starts until then."""
+
+    is_started: bool
+    has_room: bool  # the nodes had room for it until its turn
+    starts: tuple[Start, ...]
+
+
+def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Fate:
+    """Decide until one workload has had its turn or has no chance left: the same steps as `decide`, cut short."""
+    active = plugins.active(policy)
+    while True:
+        try:
+            return _Cycle(snapshot, policy, active).fate_of(name)
+        except PluginFault as fault:
             active = active.without(fault.plugin)
 
 
@@ -50,41 +67,67 @@ class _Cycle:
         self._stuck: list[WaitingClass] = []
         self._steps = 0
 
-    def run(self, notes: tuple[Note, ...], with_waits: bool) -> Plan:
+    def run(self, notes: tuple[Note, ...]) -> Plan:
+        """The whole cycle."""
         candidates = self._picture.backlog.candidates()
         if not candidates:
             return Plan(notes=notes)
-        self._working = Working(self._snapshot)
-        self._book = ShapeBook(self._picture, Working(self._snapshot), self._working, self._active)
-        self._placer = Placer(self._working, self._book, self._active, packs=self._policy.placement == "pack")
-        unreached = self._allocate(candidates)
+        self._begin()
+        turns = self._turns(candidates)
+        self._allocate(turns, lambda: self._steps >= self._policy.steps)
+        unreached = [found for lane in turns.lanes.values() for found in lane.rest()]
         if unreached:
             notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
         return Plan(
             starts=tuple(self._starts),
-            waits=self._waits() if with_waits else (),
+            waits=self._waits(),
             unfinished=tuple(sorted(found.key for found in unreached)),
             notes=notes,
             steps=self._steps,
         )
 
-    def _allocate(self, candidates: list[WaitingClass]) -> list[WaitingClass]:
-        """Give every queue its turns until nothing more starts; returns the classes that the budget did not reach."""
+    def fate_of(self, name: str) -> Fate:
+        """The cycle until one workload's turn is over."""
+        self._begin()
+        turns = self._turns(self._picture.backlog.candidates())
+        target, _ = self._picture.backlog.stand_of(name)
+        seen = 0
+
+        def is_over() -> bool:
+            nonlocal seen
+            seen, before = len(self._starts), seen
+            is_started = any(start.workload == name for start in self._starts[before:])
+            return is_started or target in self._stuck or not self._could_fit(target)
+
+        self._allocate(turns, is_over)
+        is_started = any(start.workload == name for start in self._starts)
+        return Fate(is_started, is_started or self._could_fit(target), tuple(self._starts))
+
+    def _begin(self) -> None:
+        self._working = Working(self._snapshot)
+        self._book = ShapeBook(self._picture, Working(self._snapshot), self._working, self._active)
+        self._placer = Placer(self._working, self._book, self._active, packs=self._policy.placement == "pack")
+
+    def _turns(self, candidates: list[WaitingClass]) -> Turns:
+        """Line up the classes that have a chance; the others are stuck from the start."""
         by_queue: dict[str, list[WaitingClass]] = {}
         for found in candidates:
-            if self._may_hold_work(found.queue):
+            if self._may_hold_work(found.queue) and self._could_fit(found):
                 by_queue.setdefault(found.queue, []).append(found)
             else:
                 self._stuck.append(found)
-        turns = Turns({queue: Lane(classes) for queue, classes in by_queue.items()}, self._working, self._active)
+        lanes = {queue: Lane(classes) for queue, classes in by_queue.items()}
+        return Turns(lanes, self._working, self._active)
+
+    def _allocate(self, turns: Turns, is_over: Callable[[], bool]) -> None:
+        """Give every queue its turns until nothing more starts."""
         size = LARGEST
-        while turns and self._steps < self._policy.steps:
+        while turns and not is_over():
             if size >= SMALLEST and self._window(turns, min(size, self._policy.steps - self._steps)):
                 size = min(LARGEST, size * 2)
             else:
                 size //= 2
                 self._turn(turns)
-        return [found for lane in turns.lanes.values() for found in lane.rest()]
 
     def _window(self, turns: Turns, size: int) -> bool:
         """Start the next turns together, all of them or none."""
@@ -154,7 +197,7 @@ class _Cycle:
 
     def _room(self, shape: int) -> int:
         """How many pods of a shape the cluster has room for, if nothing else came."""
-        return int(self._book.state(shape).slots.sum())
+        return self._book.state(shape).room
 
     def _start_one(self, name: str, found: WaitingClass) -> int:
         """Start one workload of several pods, whole or not at all."""
@@ -171,6 +214,14 @@ class _Cycle:
     def _may_hold_work(self, queue: str) -> bool:
         row = self._working.queues.row.get(queue)
         return row is not None and self._working.queues.is_leaf[row]
+
+    def _could_fit(self, found: WaitingClass) -> bool:
+        """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
+        if found.signature[2]:
+            return True  # space is kept for it
+        if any(needed for _, _, needed in found.needs):
+            return all(self._room(shape) >= needed for shape, _, needed in found.needs)
+        return any(self._room(shape) for shape, _, _ in found.needs)
 
     def _waits(self) -> tuple[Wait, ...]:
         """What changed in why anything waits, told in the state at the end of the cycle."""

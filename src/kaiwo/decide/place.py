@@ -39,7 +39,7 @@ class Placer:
     def __init__(self, working: Working, book: ShapeBook, active: Active, packs: bool) -> None:
         self._working, self._book, self._active = working, book, active
         self._packs = packs
-        self._device_ids = [[gpu.id for gpu in node.gpus] for node in working.nodes.nodes]
+        self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
         """The best node first. Packing fills it before it looks again; spreading looks again after each pod."""
@@ -70,7 +70,7 @@ class Placer:
         columns = self._ranked(row, want)[: count * want.gpus]
         sizes = self._working.gpus[row, SIZE, columns]
         self._working.take(row, count, want, columns, np.full(len(columns), WHOLE_MILLI), sizes)
-        ids = self._device_ids[row]
+        ids = self._device_ids(row)
         shares = [Share(ids[c], WHOLE_MILLI, m) for c, m in zip(columns.tolist(), sizes.tolist(), strict=True)]
         name, each = self._working.nodes.names[row], want.gpus
         return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
@@ -84,7 +84,7 @@ class Placer:
         columns, here = columns[here > 0], here[here > 0]
         milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
         self._working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
-        name, ids = self._working.nodes.names[row], self._device_ids[row]
+        name, ids = self._working.nodes.names[row], self._device_ids(row)
         placed: list[Placed] = []
         for column, part, size, pods in zip(columns.tolist(), milli.tolist(), mib.tolist(), here.tolist(), strict=True):
             placed.extend([Placed(name, (Share(ids[column], part, size),))] * pods)
@@ -94,9 +94,15 @@ class Placer:
         columns = self._ranked(row, want)[: want.gpus]
         milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
         self._working.take(row, 1, want, columns, milli, mib)
-        ids = self._device_ids[row]
+        ids = self._device_ids(row)
         amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
         return Placed(self._working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
+
+    def _device_ids(self, row: int) -> list[str]:
+        found = self._ids.get(row)
+        if found is None:
+            found = self._ids[row] = [gpu.id for gpu in self._working.nodes.nodes[row].gpus]
+        return found
 
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order in which the strategy takes them."""

@@ -28,6 +28,7 @@ class ShapeState:
     slots: IntArray  # how many pods fit
     score: IntArray  # how good; NOWHERE where none fits
     allowed: BoolArray  # by the static filters
+    room: int  # how many pods fit in all
 
 
 class ShapeBook:
@@ -54,7 +55,7 @@ class ShapeBook:
             return state
         touched = (view.changed > state.version).nonzero()[0]
         if not len(touched):
-            return ShapeState(view.clock, state.slots, state.score, state.allowed)
+            return ShapeState(view.clock, state.slots, state.score, state.allowed, state.room)
         may = state.allowed
         if self._redefined_at > state.version:
             redefined = touched[view.nodes.redefined[touched] > state.version]
@@ -62,12 +63,12 @@ class ShapeBook:
             may[redefined] = allowed(view, want, redefined, self._active.static_filters)
         slots, score = state.slots.copy(), state.score.copy()
         slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
-        return ShapeState(view.clock, slots, score, may)
+        return ShapeState(view.clock, slots, score, may, int(slots.sum()))
 
 
 def _unknown(rows: int) -> ShapeState:
     nothing = np.zeros(rows, np.int64)
-    return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_))
+    return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_), 0)
 
 
 def allowed(view: Working, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:

@@ -7,16 +7,15 @@ The kinds are tried in the order of their cost, so the first that starts the wor
 from collections.abc import Iterator
 
 from kaiwo.decide.gang import least_charge
-from kaiwo.explain.change import RESOURCES, Change, Kind, raised, with_model
+from kaiwo.explain.change import RESOURCES, Change, Kind, with_model
 from kaiwo.explain.sizes import Room, smaller_sizes
 from kaiwo.explain.stops import stops_worth_a_try
 from kaiwo.explain.trial import Question
-from kaiwo.model.event import QueueChanged
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.queues import ENDLESS, Charge
 
-MOST_TRIES = 24  # questions to decide for one kind; beyond that the answer says that it is undecided
+MOST_TRIES = 12  # questions to decide for one kind; beyond that the answer says that it is undecided
 
 
 def cheapest_change(question: Question) -> tuple[Change | None, str]:
@@ -84,7 +83,7 @@ def _quota(question: Question, room: Room) -> Iterator[Change]:
     """A higher limit for the one queue and resource that is short.
 
     Those before it take from a raised limit first, and with a higher limit they never take less. So when a raise is
-    not enough, the next that can be is what is short plus what those took who had their turn before.
+    not enough, the next that can be is what was short, plus what they took by the time of its turn.
     """
     picture = question.picture
     short = _short_limits(question)
@@ -94,35 +93,22 @@ def _quota(question: Question, room: Room) -> Iterator[Change]:
     need = least_charge(picture, picture.needs_of(picture.workloads[question.name]))[RESOURCES.index(resource)]
     raise_by = missing + need * picture.backlog.ahead_in_class(question.name)  # its equals before it start before it
     while True:
-        yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
-        starts = question.after([QueueChanged(raised(picture, queue, resource, raise_by))])
-        taken = _taken_before(question, queue, resource, starts)
-        further = [missing + amount for amount in taken if missing + amount > raise_by]
-        if not further:
-            return  # room in the queue, and still it did not start: something else is in the way
-        raise_by = min(further)
+        change = Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
+        yield change
+        fate = question.fate_with(change)
+        enough = missing + _taken(question, queue, resource, fate.starts)
+        if not fate.has_room or enough <= raise_by:
+            return  # something else is in the way
+        raise_by = enough
 
 
-def _taken_before(question: Question, queue: str, resource: str, starts: list[Start]) -> list[int]:
-    """What may have been taken from the limit by the time of its turn: the sums of the first so many starts.
-
-    In its own queue the order is known: at least all who stand before it, at most none who stands behind.
-    """
+def _taken(question: Question, queue: str, resource: str, starts: tuple[Start, ...]) -> int:
+    """What those who started took of a queue's limit."""
     picture = question.picture
-    own = picture.workloads[question.name].queue
-    place = picture.backlog.place[question.name][1]
-    below = picture.queues.row[queue]
-    sums, total = [0], 0
-    for start in starts:
-        workload = picture.workloads[start.workload]
-        if below not in picture.queues.path[picture.queues.row[workload.queue]]:
-            continue
-        is_before = workload.queue == own and picture.backlog.place[start.workload][1] < place
-        if workload.queue == own and not is_before:
-            break
-        total += _charge_of(workload, start)[RESOURCES.index(resource)]
-        sums = [total] if is_before else [*sums, total]
-    return sums
+    row = picture.queues.row[queue]
+    workloads = ((picture.workloads[start.workload], start) for start in starts)
+    below = ((w, start) for w, start in workloads if row in picture.queues.path[picture.queues.row[w.queue]])
+    return sum(_charge_of(workload, start)[RESOURCES.index(resource)] for workload, start in below)
 
 
 def _charge_of(workload: Workload, start: Start) -> Charge:

@@ -1,22 +1,16 @@
 """Would this change start the workload? Asked of `decide` itself, on a fork of the picture.
 
-In:    a picture, a workload's name, a change.   Out: what would start.
+In:    a picture, a workload's name, a change.   Out: what `decide` would do about it.
 Never: touches the picture it was given.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kaiwo.decide import decide
-from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.cycle import BUILTIN, Fate, fate_of
 from kaiwo.explain.change import Change, events_of
-from kaiwo.model.event import Event
-from kaiwo.model.plan import Start
 from kaiwo.model.policy import Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.picture import Picture
-
-MOST_CYCLES = 20  # a cycle whose budget ran out goes on in the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +24,11 @@ class Question:
     plugins: Registry = BUILTIN
 
     def starts_with(self, change: Change) -> bool:
-        """The workload starts in the cycle after the change."""
-        starts = self.after(events_of(self.picture, self.picture.workloads[self.name], change))
-        return any(start.workload == self.name for start in starts)
+        """`decide` starts the workload in the cycle after the change."""
+        return self.fate_with(change).is_started
 
-    def after(self, events: Sequence[Event]) -> list[Start]:
-        """What starts with these events, in the order of the turns, until the workload does or nothing moves."""
+    def fate_with(self, change: Change) -> Fate:
+        """What becomes of the workload in the cycle after the change."""
         fork = self.picture.fork()
-        fork.patch(events)
-        starts: list[Start] = []
-        for _ in range(MOST_CYCLES):
-            plan = decide(fork.snapshot(self.now_s), self.policy, self.plugins, with_waits=False)
-            fork.patch(fork.assume(plan, self.now_s))
-            fork.absorb(plan)
-            starts.extend(plan.starts)
-            if not plan.unfinished or any(start.workload == self.name for start in plan.starts):
-                break
-        return starts
+        fork.patch(events_of(fork, fork.workloads[self.name], change))
+        return fate_of(fork.snapshot(self.now_s), self.name, self.policy, self.plugins)

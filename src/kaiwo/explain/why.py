@@ -58,9 +58,9 @@ def obstacles_of(
     backlog = picture.backlog
     if name in backlog.gate:
         return backlog.gate[name]
-    if name not in backlog.place:
+    if not backlog.stands(name):
         return ()
-    found, _ = backlog.place[name]
+    found, _ = backlog.stand_of(name)
     if found.key in backlog.open or backlog.all_open:
         return (Obstacle(Reason.NOT_TRIED),)
     view = Working(Snapshot(picture, now_s))

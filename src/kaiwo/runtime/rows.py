@@ -113,7 +113,12 @@ class WorkloadRows:
 
     def _add(self, fresh: list[Record]) -> None:
         fresh.sort(key=lambda record: record.workload.name)
-        columns = np.array([self._row(record) for record in fresh], np.int64).T
+        # In parts, since NumPy lets no other thread run while it reads a list.
+        parts = [
+            np.array([self._row(record) for record in fresh[at : at + MANY]], np.int64)
+            for at in range(0, len(fresh), MANY)
+        ]
+        columns = np.concatenate(parts).T
         at = np.array([bisect_left(self.names, record.workload.name) for record in fresh])
         self.table = np.insert(self.table, at, columns, axis=1)
         if len(fresh) < 50:

@@ -5,7 +5,7 @@ Workloads that may not be tried at all (held, waiting for another, backing off) 
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -26,12 +26,13 @@ OrderKey: TypeAlias = Callable[[Workload], tuple[int, ...]]
 class WaitingClass:
     """Workloads of one queue that ask for exactly the same: one of them cannot start, none behind it can."""
 
-    __slots__ = ("digest", "line", "obstacles", "queue", "signature")
+    __slots__ = ("digest", "key", "line", "obstacles", "queue", "signature")
 
     def __init__(self, queue: str, signature: Signature, digest: str) -> None:
         self.queue = queue
         self.signature = signature
         self.digest = digest
+        self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.line = Line()
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
 
@@ -39,11 +40,6 @@ class WaitingClass:
     def needs(self) -> Needs:
         """What each of its workloads needs, by role."""
         return self.signature[0]
-
-    @property
-    def key(self) -> ClassKey:
-        """How plans name this class, the same in every process."""
-        return (self.queue, self.digest)
 
     def copy(self) -> "WaitingClass":
         """An independent class."""
@@ -62,14 +58,14 @@ class Backlog:
         self._digests: dict[Signature, str] = {}
         self.by_queue: dict[str, dict[Signature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
-        self.place: dict[str, tuple[WaitingClass, Place]] = {}
+        self._place: dict[str, tuple[ClassKey, Place]] = {}
         self.gate: dict[str, tuple[Obstacle, ...]] = {}
         self._due: list[tuple[int, str]] = []  # a heap of (not before, name); stale entries are harmless
         self.open: dict[ClassKey, WaitingClass] = {}  # not known to be stuck
         self.all_open = False  # something was freed: every class deserves a try
 
     def __len__(self) -> int:
-        return len(self.place) + len(self.gate)
+        return len(self._place) + len(self.gate)
 
     def shape(self, request: Request) -> int:
         """The shape's number; equal requests have one."""
@@ -89,7 +85,7 @@ class Backlog:
             self.by_key[found.key] = self.open[found.key] = found
         place = (self.order(workload), workload.name)
         found.line.join(place)
-        self.place[workload.name] = (found, place)
+        self._place[workload.name] = (found.key, place)
 
     def wait_at_gate(self, workload: Workload, obstacles: tuple[Obstacle, ...]) -> None:
         """Wait without being tried."""
@@ -100,10 +96,10 @@ class Backlog:
     def leave(self, name: str) -> None:
         """Wait no more, wherever one stood."""
         self.gate.pop(name, None)
-        stood = self.place.pop(name, None)
+        stood = self._place.pop(name, None)
         if stood is None:
             return
-        found, place = stood
+        found, place = self.by_key[stood[0]], stood[1]
         found.line.leave(place)
         if not len(found.line):
             del self.by_queue[found.queue][found.signature]
@@ -127,17 +123,29 @@ class Backlog:
         chosen = self.by_key if self.all_open else self.open
         return [chosen[key] for key in sorted(chosen)]
 
+    def stands(self, name: str) -> bool:
+        """The workload stands in a line."""
+        return name in self._place
+
+    def standing(self) -> Iterable[str]:
+        """The names of all who stand in lines."""
+        return self._place
+
+    def stand_of(self, name: str) -> tuple[WaitingClass, Place]:
+        """The class in whose line a workload stands, and its place there."""
+        key, place = self._place[name]
+        return self.by_key[key], place
+
     def position(self, name: str) -> int:
         """Where a workload stands in its queue, from 1; 0 when it stands in no line."""
-        stood = self.place.get(name)
-        if stood is None:
+        if name not in self._place:
             return 0
-        found, place = stood
+        found, place = self.stand_of(name)
         return 1 + sum(other.line.position(place) for other in self.by_queue[found.queue].values())
 
     def ahead_in_class(self, name: str) -> int:
         """How many who ask for exactly the same are tried before a workload."""
-        found, place = self.place[name]
+        found, place = self.stand_of(name)
         return found.line.position(place)
 
     def settle(self, unfinished: tuple[ClassKey, ...]) -> None:
@@ -154,7 +162,7 @@ class Backlog:
         other.by_key = copies
         for found in copies.values():
             other.by_queue.setdefault(found.queue, {})[found.signature] = found
-        other.place = {name: (copies[found.key], place) for name, (found, place) in self.place.items()}
+        other._place = dict(self._place)
         other.gate, other._due = dict(self.gate), list(self._due)
         other.open, other.all_open = {key: copies[key] for key in self.open}, self.all_open
         return other

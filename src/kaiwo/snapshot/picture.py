@@ -53,6 +53,7 @@ class Picture:
         self.queues = QueueTable()
         self.memo: dict[Any, dict[Any, Any]] = {}  # what decide worked out per shape; derived, never part of the state
         self._nodes_stale = self._queues_stale = False
+        self._borrowed: dict[int, set[str]] = {}  # of a fork: which inner dicts still belong to the original
         self._moved: dict[str, None] = {}  # workloads whose place in the backlog must be looked at
 
     def patch(self, events: Iterable[Event]) -> None:
@@ -113,14 +114,17 @@ class Picture:
         )
 
     def fork(self) -> "Picture":
-        """An independent picture, to ask what would happen if."""
+        """A picture of its own, to ask what would happen if. Good while this one stands still.
+
+        The dicts inside `pods`, `held_on` and `nominations` are borrowed until they are changed: copying 8,000 of them
+        was two thirds of the cost of a question.
+        """
         self.tidy()
         other = object.__new__(Picture)
         other.__dict__.update(self.__dict__)
-        for name in ("node_objects", "queue_objects", "workloads", "used"):
+        for name in ("node_objects", "queue_objects", "workloads", "used", "pods", "held_on", "nominations"):
             setattr(other, name, dict(getattr(self, name)))
-        for name in ("pods", "held_on", "nominations"):
-            setattr(other, name, {key: dict(value) for key, value in getattr(self, name).items()})
+        other._borrowed = {id(getattr(other, name)): set(getattr(self, name)) for name in ("pods", "held_on", "nominations")}
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
         other._moved = {}
         other.memo = {key: dict(value) for key, value in self.memo.items()}
@@ -246,11 +250,11 @@ class Picture:
 
     def _pod_changed(self, event: PodChanged) -> None:
         pod = event.pod
-        pods = self.pods.setdefault(pod.workload, {})
+        pods = self._inner(self.pods, pod.workload)
         before = pods.get(pod.name)
         pods[pod.name] = pod
         if before is not None and before.node == pod.node and before.devices == pod.devices and _same_hold(before, pod):
-            self.held_on[pod.node][("pod", pod.workload, pod.name)] = pod
+            self._inner(self.held_on, pod.node)[("pod", pod.workload, pod.name)] = pod
         else:
             self._let_go("pod", before)
             self._hold("pod", pod, pod.phase is not Phase.DONE)
@@ -266,10 +270,10 @@ class Picture:
                 self._moved[pod.workload] = None
 
     def _pod_gone(self, event: PodGone) -> None:
-        pods = self.pods.get(event.workload, {})
-        pod = pods.pop(event.name, None)
-        if pod is None:
+        if event.name not in self.pods.get(event.workload, {}):
             return
+        pods = self._inner(self.pods, event.workload)
+        pod = pods.pop(event.name)
         if not pods:
             del self.pods[event.workload]
         self._let_go("pod", pod)
@@ -280,17 +284,17 @@ class Picture:
             self._moved[event.workload] = None
 
     def _nomination_changed(self, event: NominationChanged) -> None:
-        kept = self.nominations.setdefault(event.nomination.workload, {})
+        kept = self._inner(self.nominations, event.nomination.workload)
         self._let_go("nomination", kept.get(event.nomination.pod))
         kept[event.nomination.pod] = event.nomination
         self._hold("nomination", event.nomination, True)
         self._moved[event.nomination.workload] = None
 
     def _nomination_gone(self, event: NominationGone) -> None:
-        kept = self.nominations.get(event.workload, {})
-        nomination = kept.pop(event.pod, None)
-        if nomination is None:
+        if event.pod not in self.nominations.get(event.workload, {}):
             return
+        kept = self._inner(self.nominations, event.workload)
+        nomination = kept.pop(event.pod)
         if not kept:
             del self.nominations[event.workload]
         self._let_go("nomination", nomination)
@@ -300,20 +304,32 @@ class Picture:
     def _hold(self, kind: str, held: Held, holds: bool) -> None:
         if not holds:
             return
-        self.held_on.setdefault(held.node, {})[(kind, held.workload, _place(held))] = held
+        self._inner(self.held_on, held.node)[(kind, held.workload, _place(held))] = held
         if not self._nodes_stale:
             self.nodes.add(held, -1, self.version)
 
     def _let_go(self, kind: str, held: Held | None) -> None:
         if held is None:
             return
-        on_node = self.held_on.get(held.node, {})
-        if on_node.pop((kind, held.workload, _place(held)), None) is None:
+        key = (kind, held.workload, _place(held))
+        if key not in self.held_on.get(held.node, {}):
             return  # a finished pod held nothing
+        on_node = self._inner(self.held_on, held.node)
+        del on_node[key]
         if not on_node:
             del self.held_on[held.node]
         if not self._nodes_stale:
             self.nodes.add(held, +1, self.version)
+
+    def _inner(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
+        """The inner dict, ours to change."""
+        inner = outer.get(key)
+        if inner is None:
+            inner = outer[key] = {}
+        elif self._borrowed and key in self._borrowed.get(id(outer), ()):
+            inner = outer[key] = dict(inner)
+            self._borrowed[id(outer)].discard(key)
+        return inner
 
     def _freed(self) -> None:
         """Something became possible that was not: every class deserves a try."""
