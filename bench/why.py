@@ -71,7 +71,9 @@ def queues() -> list[Event]:
 def running(number: int, draw: random.Random) -> Event:
     queue = draw.choice(["default", "lab", "prod"])
     role = Role(Request(1_000, 1_024, gpus=1))
-    return WorkloadChanged(Workload(f"default/run-{number:05d}", (role,), queue, f"user-{number % 40}", submitted_s=number))
+    return WorkloadChanged(
+        Workload(f"default/run-{number:05d}", (role,), queue, f"user-{number % 40}", submitted_s=number)
+    )
 
 
 def waiting(number: int, draw: random.Random) -> Event:

@@ -2,8 +2,8 @@
 
 import random
 
-from kaiwo.model.gpu import Gpu
 from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request

@@ -4,6 +4,7 @@ import random
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from kaiwo.model.event import Event, PodGone, WorkloadChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.snapshot import StaleSnapshotError
 from kaiwo.snapshot.working import Working
 from tests.properties.strategies import states
 from tests.worlds import World, audit
@@ -183,14 +184,8 @@ def _arrays(picture: Picture) -> list[bytes]:
 
 
 def test_a_snapshot_goes_stale_when_the_picture_is_patched() -> None:
-    from kaiwo.snapshot.snapshot import StaleSnapshotError
-
     world = World()
-    snapshot: Snapshot = world.snapshot()
+    snapshot = world.snapshot()
     world.submit("late", gpus_each=1)
-    try:
+    with pytest.raises(StaleSnapshotError, match="take a new snapshot"):
         decide(snapshot)
-    except StaleSnapshotError as error:
-        assert "take a new snapshot" in str(error)
-    else:
-        raise AssertionError("a stale snapshot was used")

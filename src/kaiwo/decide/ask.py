@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.snapshot.arrays import IntArray
 
 
-class PluginFault(Exception):
+class PluginFaultError(Exception):
     """A plugin broke its contract."""
 
     def __init__(self, plugin: str, detail: str) -> None:
@@ -25,8 +25,8 @@ def ask(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> Int
     try:
         answer = point(*arguments)
     except Exception as error:  # a stranger's code may raise anything; it is reported in the plan's notes
-        raise PluginFault(name, f"raised {type(error).__name__}: {error}") from error
+        raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error
     if not isinstance(answer, np.ndarray) or answer.shape != (size,) or answer.dtype.kind not in "ib":
         found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
-        raise PluginFault(name, f"returned {found} where {size} integers were due")
+        raise PluginFaultError(name, f"returned {found} where {size} integers were due")
     return answer

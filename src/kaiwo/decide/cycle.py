@@ -7,7 +7,7 @@ Never: reads a clock, draws a random number, does I/O, or changes the snapshot. 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kaiwo.decide.ask import PluginFault
+from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.gang import first_missing_pod, least_charge, place_workload, within_limits
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.order import Lane, Turns
@@ -33,7 +33,7 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
     while True:
         try:
             return _Cycle(snapshot, policy, active).run(notes)
-        except PluginFault as fault:
+        except PluginFaultError as fault:
             notes += (Note("plugin-set-aside", fault.plugin, fault.detail),)
             active = active.without(fault.plugin)
 
@@ -53,7 +53,7 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
     while True:
         try:
             return _Cycle(snapshot, policy, active).fate_of(name)
-        except PluginFault as fault:
+        except PluginFaultError as fault:
             active = active.without(fault.plugin)
 
 
@@ -146,7 +146,9 @@ class _Cycle:
         starts: dict[int, Start] = {}
         shapes = self._picture.backlog.shapes
         with self._working.trial() as attempt:
-            for shape, group in sorted(window.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1])):
+            for shape, group in sorted(
+                window.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1])
+            ):
                 placed = self._placer.place(shape, shapes[shape], len(group))
                 if len(placed) < len(group):
                     return None

@@ -110,4 +110,5 @@ class Placer:
         columns = fits.nonzero()[0]
         plugin = self._active.allocation
         rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
-        return columns[np.argsort(rank, kind="stable")]
+        ranked: IntArray = columns[np.argsort(rank, kind="stable")]
+        return ranked

@@ -93,4 +93,6 @@ def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: Boo
 
 def scores_for(want: Request, active: Active) -> list[tuple[Score, int]]:
     """The scores that have something to say about a request."""
-    return [(plugin, weight) for plugin, weight in active.scores if not hasattr(plugin, "applies") or plugin.applies(want)]
+    return [
+        (plugin, weight) for plugin, weight in active.scores if not hasattr(plugin, "applies") or plugin.applies(want)
+    ]

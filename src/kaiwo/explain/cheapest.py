@@ -12,7 +12,7 @@ from kaiwo.explain.sizes import Room, smaller_sizes
 from kaiwo.explain.stops import stops_worth_a_try
 from kaiwo.explain.trial import Question
 from kaiwo.model.plan import Start
-from kaiwo.model.workload import Workload
+from kaiwo.model.workload import Workload, role_of
 from kaiwo.snapshot.queues import ENDLESS, Charge
 
 MOST_TRIES = 12  # questions to decide for one kind; beyond that the answer says that it is undecided
@@ -33,12 +33,10 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
         _quota(question, room),
         _stops(question, "admin"),
     ):
-        tries = 0
-        for change in candidates:
+        for tries, change in enumerate(candidates):
             if tries == MOST_TRIES:
                 undecided = True
                 break
-            tries += 1
             if question.starts_with(change):
                 return change, ""
     if undecided:
@@ -112,8 +110,8 @@ def _taken(question: Question, queue: str, resource: str, starts: tuple[Start, .
 
 
 def _charge_of(workload: Workload, start: Start) -> Charge:
-    role = next(role for role in workload.roles if start.pod.rpartition("-")[0] == role.name)
-    return sum(share.milli for share in start.devices), role.request.cpu_milli, role.request.memory_mib
+    ask = role_of(workload, start.pod).request
+    return sum(share.milli for share in start.devices), ask.cpu_milli, ask.memory_mib
 
 
 def _short_limits(question: Question) -> dict[tuple[str, str], int]:
@@ -133,4 +131,3 @@ def _short_limits(question: Question) -> dict[tuple[str, str], int]:
             if limit < ENDLESS and need and missing > 0:
                 short[(queues.names[above], RESOURCES[column])] = missing
     return short
-

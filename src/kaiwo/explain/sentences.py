@@ -28,7 +28,7 @@ def amount(value: int, unit: str) -> str:
 
 def _count(value: float, noun: str) -> str:
     plain = f"{value:g}"
-    return f"{plain} {noun}" if plain in ("1", "0.5") or value < 1 and value > 0 else f"{plain} {noun}s"
+    return f"{plain} {noun}" if plain in ("1", "0.5") or (value < 1 and value > 0) else f"{plain} {noun}s"
 
 
 def sentence(obstacle: Obstacle) -> str:
@@ -50,17 +50,21 @@ def _have(o: Obstacle) -> str:
 
 
 def _less(o: Obstacle) -> str:
-    return f"ask for {_have(o)} or less, or wait for running work to end" if o.have > 0 else "wait for running work to end"
+    return (
+        f"ask for {_have(o)} or less, or wait for running work to end" if o.have > 0 else "wait for running work to end"
+    )
 
 
 def _smaller(o: Obstacle) -> str:
-    return f"ask for {_have(o)} or less; waiting does not help" if o.have > 0 else "no node of this cluster can serve it"
+    return (
+        f"ask for {_have(o)} or less; waiting does not help" if o.have > 0 else "no node of this cluster can serve it"
+    )
 
 
 Words = Callable[[Obstacle], str]
 
 _WORDS: dict[Reason, tuple[Words, Words]] = {
-    Reason.HELD: (lambda o: "it is held", lambda o: "release it: kaiwo release NAME"),
+    Reason.HELD: (lambda o: "it is held", lambda o: f"release it: kaiwo release {o.subject}"),
     Reason.DEPENDENCY: (
         lambda o: f"it waits until {o.subject} has succeeded",
         lambda o: f"wait for {o.subject}, or submit it without --after",
@@ -70,7 +74,9 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"requeue {o.subject}, or submit this without --after",
     ),
     Reason.NOT_BEFORE: (
-        lambda o: f"it is not tried before second {o.need} of the cluster's clock" + (f": {o.detail}" if o.detail else ""),
+        lambda o: (
+            f"it is not tried before second {o.need} of the cluster's clock" + (f": {o.detail}" if o.detail else "")
+        ),
         lambda o: "wait; it is tried again by itself",
     ),
     Reason.NO_QUEUE: (
@@ -83,10 +89,12 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     ),
     Reason.QUEUE_LIMIT: (
         lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit, and this needs {_need(o)}",
-        lambda o: f"raise the limit of queue '{o.subject}' by {amount(o.need - o.have, o.unit)}, or wait for work in it to end",
+        lambda o: f"raise its limit by {amount(o.need - o.have, o.unit)}, or wait for work in it to end",
     ),
     Reason.QUEUE_QUOTA: (
-        lambda o: f"queue '{o.subject}' has {_have(o)} left of its quota, and this may not be preempted and needs {_need(o)}",
+        lambda o: (
+            f"queue '{o.subject}' has {_have(o)} left of its quota, and this may not be preempted and needs {_need(o)}"
+        ),
         lambda o: "let it be preempted, or raise the quota",
     ),
     Reason.NO_NODES: (lambda o: "the cluster has no nodes", lambda o: "add a node"),
@@ -149,12 +157,16 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"ask for less of {o.subject}, or wait for running work to end",
     ),
     Reason.GANG: (
-        lambda o: f"its {_need(o)} must start together, and there is room for {o.have}"
-        if o.have < o.need
-        else f"its {_need(o)} must start together, and do not fit beside each other",
-        lambda o: f"ask for {_have(o)} or fewer, or wait for running work to end"
-        if 0 < o.have < o.need
-        else "wait for running work to end",
+        lambda o: (
+            f"its {_need(o)} must start together, and there is room for {o.have}"
+            if o.have < o.need
+            else f"its {_need(o)} must start together, and do not fit beside each other"
+        ),
+        lambda o: (
+            f"ask for {_have(o)} or fewer, or wait for running work to end"
+            if 0 < o.have < o.need
+            else "wait for running work to end"
+        ),
     ),
     Reason.NOMINATED: (
         lambda o: f"{_need(o)} are kept for {o.subject}",

@@ -19,6 +19,7 @@ from kaiwo.snapshot.working import Working
 DIMENSIONS = (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY)
 PPM = 1_000_000
 
+
 def smaller_sizes(question: Question, room: "Room") -> list[Change]:
     """For every role and dimension that helps: the change that gives up least."""
     workload = question.picture.workloads[question.name]
@@ -36,6 +37,7 @@ def smaller_sizes(question: Question, room: "Room") -> list[Change]:
                 found.append(Change(Kind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, given_up))
     return found
 
+
 def largest_below(size: int, unit: int, starts: Callable[[int], bool]) -> int:
     """The largest value under `size`, in steps of `unit` down from it, that starts; 0 when none does."""
     steps = (size - 1) // unit  # how often it can shrink and still be something
@@ -49,6 +51,7 @@ def largest_below(size: int, unit: int, starts: Callable[[int], bool]) -> int:
         else:
             fails = middle
     return size - works * unit
+
 
 class Room:
     """One working copy on which placements are tried and undone; new shapes go to a fork and leave no trace."""
@@ -75,5 +78,3 @@ class Room:
     def takes_anywhere(self, workload: Workload) -> bool:
         """There is room on the nodes, whatever the queues say."""
         return self.takes(workload, limits=False)
-
-__all__ = ["Room", "largest_below", "smaller_sizes", "within_limits"]

@@ -61,7 +61,9 @@ def _fewest_devices(question: Question, view: Working) -> int:
 
 def _lost_gpu_s(pods: list[Pod], now_s: int) -> int:
     """GPU-seconds of work that would be thrown away, a pod without GPUs counting its CPU a hundredth."""
-    return sum((now_s - pod.since_s) * (sum(s.milli for s in pod.devices) + pod.cpu_milli // 100) for pod in pods) // 1000
+    return (
+        sum((now_s - pod.since_s) * (sum(s.milli for s in pod.devices) + pod.cpu_milli // 100) for pod in pods) // 1000
+    )
 
 
 def _makes_room(question: Question, view: Working, running: dict[str, list[Pod]]) -> set[str]:

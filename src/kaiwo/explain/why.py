@@ -1,6 +1,6 @@
 """Why is this workload waiting, and what would start it now?
 
-In:    the picture, a name, the policy.   Out: every obstacle with its sentence and remedy, the position, the cheapest change.
+In:    the picture, a name, the policy.   Out: every obstacle in words, the position, and the cheapest change.
 """
 
 import msgspec
@@ -127,8 +127,8 @@ def _quota(picture: Picture, name: str, change: Change) -> tuple[str, str]:
     queue, resource = change.subject.split(":")
     unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
     limit = getattr(picture.queue_objects[queue], resource).limit
-    text = f"raise the {resource} limit of queue '{queue}' by {amount(change.value, unit)}, to {amount(limit + change.value, unit)}"
-    return text, "kaiwo apply -f QUEUE.yaml"
+    by, to = amount(change.value, unit), amount(limit + change.value, unit)
+    return f"raise the {resource} limit of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
 
 
 def _stop(picture: Picture, name: str, change: Change) -> tuple[str, str]:
@@ -146,7 +146,8 @@ _WORDS = {
 
 def _placed(picture: Picture, name: str) -> str:
     nodes = sorted({pod.node for pod in picture.pods.get(name, {}).values()})
-    return f"{_short(name)} does not wait: it has its pods on {', '.join(nodes[:4])}{' and more' if len(nodes) > 4 else ''}"
+    where = ", ".join(nodes[:4]) + (" and more" if len(nodes) > 4 else "")
+    return f"{_short(name)} does not wait: it has its pods on {where}"
 
 
 def _short(name: str) -> str:

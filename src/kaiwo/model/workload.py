@@ -82,3 +82,9 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 def pod_name(role: Role, index: int) -> str:
     """The name of a role's pod: it stays the same when the pod is replaced."""
     return f"{role.name}-{index}"
+
+
+def role_of(workload: Workload, pod: str) -> Role:
+    """The role to which a pod of this name belongs."""
+    name, _, _ = pod.rpartition("-")
+    return next(role for role in workload.roles if role.name == name)

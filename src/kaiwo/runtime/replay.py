@@ -37,9 +37,7 @@ def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
     """Prove a cycle."""
     reader = JournalReader(Path(home) / "journal")
     picture = Picture(plugins.workload_order)
-    entries = 0
-    for entry in reader.entries_until(cycle):
-        entries += 1
+    for entries, entry in enumerate(reader.entries_until(cycle), start=1):
         match entry:
             case Base(events, state):
                 picture = Picture(plugins.workload_order)

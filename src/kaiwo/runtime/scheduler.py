@@ -48,9 +48,7 @@ class Decision(msgspec.Struct, frozen=True):
 class Scheduler:
     """What one cluster's scheduler knows."""
 
-    def __init__(
-        self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
-    ) -> None:
+    def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
         self.picture = Picture(plugins.workload_order)
         self._budget = StepBudget(policy.steps)
@@ -80,7 +78,14 @@ class Scheduler:
         self._is_behind = True
         number = self._keep(plan, policy, snapshot.now_s, took_us)
         summary = CycleSummary(
-            number, snapshot.now_s, len(plan.starts), len(plan.evictions), len(plan.waits), plan.steps, took_us, plan.notes
+            number,
+            snapshot.now_s,
+            len(plan.starts),
+            len(plan.evictions),
+            len(plan.waits),
+            plan.steps,
+            took_us,
+            plan.notes,
         )
         return Decision(plan, assumed, summary)
 

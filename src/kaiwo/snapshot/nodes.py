@@ -23,7 +23,7 @@ MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the 
 class NodeTable:
     """One row a node, one column a device; a missing device is an unusable column of size 0."""
 
-    def __init__(self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None) -> None:  # noqa: B006
+    def __init__(self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None) -> None:
         self.names: list[str] = sorted(nodes)
         self.nodes: list[Node] = [nodes[name] for name in self.names]
         self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
@@ -45,7 +45,7 @@ class NodeTable:
     @property
     def width(self) -> int:
         """Devices of the largest node."""
-        return self.gpus.shape[2]
+        return int(self.gpus.shape[2])
 
     def holds(self, node: Node) -> bool:
         """The table has room for this definition of the node: otherwise it must be built anew."""
@@ -106,7 +106,17 @@ class NodeTable:
         """An independent table, for a trial on a copy."""
         other = object.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
-        for name in ("free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "open", "redefined"):
+        for name in (
+            "free",
+            "gpus",
+            "changed",
+            "cpu_size",
+            "memory_size",
+            "gpu_total",
+            "gpu_model",
+            "open",
+            "redefined",
+        ):
             setattr(other, name, getattr(self, name).copy())
         other.nodes, other.column = list(self.nodes), list(self.column)
         return other

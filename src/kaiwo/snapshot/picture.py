@@ -24,7 +24,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reason import Obstacle, Reason
-from kaiwo.model.workload import Phase, Pod, Workload, pod_name
+from kaiwo.model.workload import Phase, Pod, Workload, pod_name, role_of
 from kaiwo.snapshot.backlog import Backlog, Needs, OrderKey
 from kaiwo.snapshot.nodes import Held, NodeTable
 from kaiwo.snapshot.queues import Charge, QueueTable
@@ -86,9 +86,7 @@ class Picture:
         """The events that say what the plan began, so that the next cycle does not decide it again."""
         events: list[Event] = []
         for start in plan.starts:
-            workload = self.workloads[start.workload]
-            role = next(r for r in workload.roles if start.pod.startswith(f"{r.name}-") and start.pod[len(r.name) + 1 :].isdigit())
-            ask = role.request
+            ask = role_of(self.workloads[start.workload], start.pod).request
             pod = Pod(
                 start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
                 ask.cpu_milli, ask.memory_mib, ask.extended, now_s,
@@ -124,7 +122,7 @@ class Picture:
         other.__dict__.update(self.__dict__)
         for name in ("node_objects", "queue_objects", "workloads", "used", "pods", "held_on", "nominations"):
             setattr(other, name, dict(getattr(self, name)))
-        other._borrowed = {id(getattr(other, name)): set(getattr(self, name)) for name in ("pods", "held_on", "nominations")}
+        other._borrowed = {id(inner): set(inner) for inner in (other.pods, other.held_on, other.nominations)}
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
         other._moved = {}
         other.memo = {key: dict(value) for key, value in self.memo.items()}
@@ -236,7 +234,7 @@ class Picture:
         """What keeps a workload from being tried at all."""
         found: list[Obstacle] = []
         if workload.held:
-            found.append(Obstacle(Reason.HELD))
+            found.append(Obstacle(Reason.HELD, subject=workload.name))
         found.extend(Obstacle(Reason.DEPENDENCY, 1, 0, "workloads", name) for name in workload.after)
         found.extend(Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed)
         if workload.not_before_s > now_s:

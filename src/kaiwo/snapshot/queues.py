@@ -20,7 +20,7 @@ Charge = tuple[int, int, int]  # milli-GPU, milli-CPU, MiB
 class QueueTable:
     """One row a queue, one column a resource."""
 
-    def __init__(self, queues: Mapping[str, Queue] = {}, used: Mapping[str, Charge] = {}) -> None:  # noqa: B006
+    def __init__(self, queues: Mapping[str, Queue] = {}, used: Mapping[str, Charge] = {}) -> None:
         self.names: list[str] = sorted(queues)
         self.queues: list[Queue] = [queues[name] for name in self.names]
         self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
@@ -34,7 +34,7 @@ class QueueTable:
         self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
         self.quota[self.quota == UNLIMITED] = ENDLESS
         self.limit[self.limit == UNLIMITED] = ENDLESS
-        bounded = (self.limit < ENDLESS).any(axis=1)
+        bounded = [bool((limits < ENDLESS).any()) for limits in self.limit]
         self.is_bounded: list[bool] = [any(bounded[above] for above in path) for path in self.path]
         self.used: IntArray = np.zeros((len(self.names), len(RESOURCES)), np.int64)
         for name, charge in used.items():

@@ -4,8 +4,6 @@ In:    one Snapshot.   Out: the same arrays with this cycle's placements taken o
 Never: changes the snapshot. Leaving a trial without keep() puts every amount back exactly.
 """
 
-from types import TracebackType
-
 import numpy as np
 
 from kaiwo.model.plan import Nomination
@@ -62,10 +60,11 @@ class Working:
         row = self.nodes.row.get(kept.node)
         if row is None:
             return
-        on_node = [(self.nodes.column[row][share.gpu], share) for share in kept.devices if share.gpu in self.nodes.column[row]]
-        columns = np.array([column for column, _ in on_node], np.intp)
-        milli = np.array([-share.milli for _, share in on_node], np.int64)
-        mib = np.array([-share.mib for _, share in on_node], np.int64)
+        column = self.nodes.column[row]
+        shares = [share for share in kept.devices if share.gpu in column]
+        columns = np.array([column[share.gpu] for share in shares], np.intp)
+        milli = np.array([-share.milli for share in shares], np.int64)
+        mib = np.array([-share.mib for share in shares], np.int64)
         amounts = Request(kept.cpu_milli, kept.memory_mib, extended=kept.extended)
         self.take(row, -1, amounts, columns, milli, mib)
 
@@ -138,6 +137,6 @@ class Trial:
     def __enter__(self) -> "Trial":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._kept:
             self._working.back_to(self._mark)

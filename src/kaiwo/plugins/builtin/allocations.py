@@ -58,7 +58,8 @@ class LoadBalanced:
         """Parts per thousand granted."""
         size = np.maximum(view.gpus[node, SIZE, columns], 1)
         by_memory = 1000 - 1000 * view.gpus[node, MIB, columns] // size
-        return np.maximum(1000 - view.gpus[node, MILLI, columns], by_memory)
+        granted: IntArray = np.maximum(1000 - view.gpus[node, MILLI, columns], by_memory)
+        return granted
 
 
 class FragmentationAware:
@@ -72,9 +73,11 @@ class FragmentationAware:
             return np.zeros(len(columns), np.int64)
         milli, mib, size, _ = view.gpus[node][:, columns]
         usable = np.minimum(milli, 1000 * mib // np.maximum(size, 1))
-        return usable * 1001 + (milli - usable)
+        rank: IntArray = usable * 1001 + (milli - usable)
+        return rank
 
 
 def _left(view: View, node: int, columns: IntArray) -> IntArray:
     size = np.maximum(view.gpus[node, SIZE, columns], 1)
-    return view.gpus[node, MILLI, columns] * 1_000_000 + 1_000_000 * view.gpus[node, MIB, columns] // size
+    left: IntArray = view.gpus[node, MILLI, columns] * 1_000_000 + 1_000_000 * view.gpus[node, MIB, columns] // size
+    return left

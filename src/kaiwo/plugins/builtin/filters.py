@@ -16,7 +16,9 @@ class NodeReady:
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """A cordoned node that is ready is the next filter's business."""
-        return _each(view, nodes, lambda node: node.ready) if not view.nodes.open.all() else np.ones(len(nodes), np.bool_)
+        return (
+            _each(view, nodes, lambda node: node.ready) if not view.nodes.open.all() else np.ones(len(nodes), np.bool_)
+        )
 
 
 class NodeNotCordoned:
@@ -26,7 +28,11 @@ class NodeNotCordoned:
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """Everything else about the node does not matter here."""
-        return _each(view, nodes, lambda node: not node.cordoned) if not view.nodes.open.all() else np.ones(len(nodes), np.bool_)
+        return (
+            _each(view, nodes, lambda node: not node.cordoned)
+            if not view.nodes.open.all()
+            else np.ones(len(nodes), np.bool_)
+        )
 
 
 class NodeRules:

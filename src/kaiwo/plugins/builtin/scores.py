@@ -61,4 +61,5 @@ class SpareGpuNodes:
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         """A node without GPUs before one with some."""
-        return TOP_SCORE * (~eligible(view, want, nodes).any(axis=1)).astype(np.int64)
+        has_none: IntArray = (eligible(view, want, nodes).sum(axis=1) == 0).astype(np.int64)
+        return TOP_SCORE * has_none
