@@ -23,7 +23,7 @@ check: venv ## Format, lint, types, imports, fast tests: under a minute
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	scripts/test.sh fast $(ARGS)
+	KAIWO_TEST_SIZE=quick scripts/test.sh fast $(ARGS)
 
 format: venv ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix --exit-zero

@@ -1,7 +1,7 @@
 """What every test may use: the size of the run, the shared cases, and skips that say why.
 
 `make test` runs at CI size, where Hypothesis repeats the same examples each time; `make test-long` sets
-KAIWO_TEST_SIZE=full and draws ten times as many new ones.
+KAIWO_TEST_SIZE=full and draws ten times as many new ones; `make check` sets KAIWO_TEST_SIZE=quick and looks at few.
 """
 
 import os
@@ -13,13 +13,15 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 IS_FULL = os.environ.get("KAIWO_TEST_SIZE") == "full"
+IS_QUICK = os.environ.get("KAIWO_TEST_SIZE") == "quick"
 SIZE = 10 if IS_FULL else 1  # multiply counts by this
 
 # A busy machine is no reason to fail a law: no deadlines. A failure prints the line that reproduces it.
 _always = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", _always, max_examples=100, derandomize=True, database=None)
 settings.register_profile("full", _always, max_examples=1000)
-settings.load_profile("full" if IS_FULL else "ci")
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
+settings.load_profile("full" if IS_FULL else "quick" if IS_QUICK else "ci")
 
 
 def find_shared_dir() -> Path:

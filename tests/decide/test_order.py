@@ -141,3 +141,9 @@ def test_a_pod_that_is_done_is_not_started_again() -> None:
     world.tell(PodChanged(replace(pod, phase=Phase.DONE)))
     assert world.decide().starts == ()
     assert world.is_within_capacity()
+
+
+def test_a_gang_at_the_limit_of_its_queue_is_not_told_that_it_does_not_fit() -> None:
+    world = World(nodes=2).queue("small", gpu_limit=2_000).submit("gang", pods=2, gpus_each=2, queue="small")
+    world.settle()
+    assert world.why("gang") == [Reason.QUEUE_LIMIT]

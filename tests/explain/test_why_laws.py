@@ -9,7 +9,7 @@ from kaiwo.explain import why
 from kaiwo.explain.change import UNITS, Change, Kind, events_of, size_of
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.trial import Question
-from tests.conftest import SIZE
+from tests.conftest import IS_QUICK, SIZE
 from tests.explain.exhaustive import cheapest_by_search
 from tests.explain.generated import waiting_world
 from tests.worlds import World
@@ -28,7 +28,7 @@ def waiting_states(count: int, **sizes: int) -> Iterator[tuple[int, World, str]]
 
 def test_a_proposed_change_starts_the_workload_every_time() -> None:
     kinds = set()
-    for seed, world, name in waiting_states(1000):
+    for seed, world, name in waiting_states(100 if IS_QUICK else 1000):
         answer = why(world.picture, name, world.policy, world.now_s)
         change, reason = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
         assert (answer.change is None) == (change is None)
@@ -38,7 +38,7 @@ def test_a_proposed_change_starts_the_workload_every_time() -> None:
         kinds.add(change.kind)
         assert _starts_after(world, name, change), (seed, name, change)
         assert not _one_less_starts(world, name, change), (seed, name, change)
-    assert kinds == {Kind.SMALLER_SIZE, Kind.OTHER_MODEL, Kind.OTHER_QUEUE, Kind.QUOTA, Kind.STOP}
+    assert IS_QUICK or kinds == {Kind.SMALLER_SIZE, Kind.OTHER_MODEL, Kind.OTHER_QUEUE, Kind.QUOTA, Kind.STOP}
 
 
 @pytest.mark.slow

@@ -64,9 +64,7 @@ class Inquiry:
             for obstacle in self._of_shape(self._picture.backlog.shapes[shape]):
                 if obstacle not in found:
                     found.append(obstacle)
-        if sum(max(needed, 1) for _, _, needed in needs) > 1 and not found:
-            found.append(self._gang(needs))
-        elif sum(needed for _, _, needed in needs) > 1:
+        if sum(needed for _, _, needed in needs) > 1:
             gang = self._gang(needs)
             if gang.have < gang.need:
                 found.insert(0, gang)

@@ -102,9 +102,8 @@ def become_command(run: dict, log: int, go: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(run["workdir"])
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)  # whoever started Kaiwo (make, a shell) may have ignored some
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.execvpe(run["command"][0], run["command"], {**os.environ, **run["env"]})
 

@@ -1,0 +1,126 @@
+"""The loop on a simulated cluster: events in, plans out, nothing before the state is known."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kaiwo.clusters.simulated import SimulatedCluster
+from kaiwo.history import Journal
+from kaiwo.model.event import Event
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Plan
+from kaiwo.model.program import Program, State
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from kaiwo.runtime.loop import Loop
+
+
+def cluster() -> SimulatedCluster:
+    gpus = tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(4))
+    return SimulatedCluster([Node("node-0", 64_000, 65_536, gpus=gpus)])
+
+
+def job(name: str, gpus: int) -> tuple[Workload, Program]:
+    return Workload(f"default/{name}", (Role(Request(gpus=gpus)),)), Program(simulated_s=60)
+
+
+async def until(loop: Loop, condition) -> None:  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(20):
+        seen = -1
+        while not condition():
+            seen = await loop.changed(seen)
+
+
+def run(tmp_path: Path, story) -> None:  # type: ignore[no-untyped-def]
+    async def play() -> None:
+        simulated = cluster()
+        loop = Loop(simulated, Journal(tmp_path / "journal"))
+        task = asyncio.create_task(loop.run())
+        try:
+            await story(loop, simulated)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+def test_work_starts_ends_and_makes_room(tmp_path: Path) -> None:
+    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+        await simulated.submit([job("first", 4), job("second", 4)])
+        await until(loop, lambda: "default/first" in loop.picture.pods)
+        assert loop.picture.backlog.position("default/second") == 1
+        simulated.advance(60)
+        await until(loop, lambda: "default/second" in loop.picture.pods)
+        assert simulated.record("default/first").state is State.SUCCEEDED
+
+    run(tmp_path, story)
+
+
+def test_a_question_sees_a_picture_that_stands_still(tmp_path: Path) -> None:
+    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+        await simulated.submit([job(f"j{number}", 1) for number in range(8)])
+        await until(loop, lambda: len(loop.picture.pods) == 4)
+        before, after = await loop.ask(lambda picture: (picture.version, picture.version))
+        assert before == after
+
+    run(tmp_path, story)
+
+
+def test_nothing_is_decided_before_the_state_is_known(tmp_path: Path) -> None:
+    """spur#745: limits not enforced while caches are cold."""
+
+    class Slow(SimulatedCluster):
+        applied: list[Plan] = []
+
+        async def events(self) -> AsyncIterator[tuple[Event, ...]]:
+            await gate.wait()
+            async for batch in super().events():
+                yield batch
+
+        async def apply(self, plan: Plan) -> tuple[str, ...]:
+            self.applied.append(plan)
+            return await super().apply(plan)
+
+    gate = asyncio.Event()
+
+    async def play() -> None:
+        simulated = Slow([Node("node-0", 1_000, 1_000)])
+        loop = Loop(simulated, Journal(tmp_path / "journal"))
+        task = asyncio.create_task(loop.run())
+        await simulated.submit([job("early", 0)])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not loop.ready
+        assert simulated.applied == []
+        gate.set()
+        await until(loop, lambda: "default/early" in loop.picture.pods)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kaiwo.runtime import loop as module
+
+    monkeypatch.setattr(module, "AFTER_FAILURE_S", 0.01)
+
+    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+        decide = loop._scheduler.decide
+        failures = iter([True, True, False])
+
+        def sometimes(snapshot):  # type: ignore[no-untyped-def]
+            if next(failures, False):
+                raise RuntimeError("no memory")
+            return decide(snapshot)
+
+        monkeypatch.setattr(loop._scheduler, "decide", sometimes)
+        await simulated.submit([job("patient", 1)])
+        await until(loop, lambda: "default/patient" in loop.picture.pods)
+        assert loop.failures == 2
+
+    run(tmp_path, story)
