@@ -227,7 +227,7 @@ class _Cycle:
 
     def _waits(self) -> tuple[Wait, ...]:
         """What changed in why anything waits, told in the state at the end of the cycle."""
-        inquiry = Inquiry(self._working, self._picture, self._active)
+        inquiry = Inquiry(self._picture, self._active, self._book)
         waits = [(found, inquiry.obstacles(found.queue, found.needs)) for found in self._stuck]
         changed = [Wait(found.queue, found.digest, now) for found, now in waits if now != found.obstacles]
         return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))

@@ -36,7 +36,7 @@ class ShapeBook:
 
     def __init__(self, picture: Picture, start: Working, working: Working, active: Active) -> None:
         self._shapes = picture.backlog.shapes
-        self._start, self._working, self._active = start, working, active
+        self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
         self._kept: dict[int, ShapeState] = picture.memo.setdefault(active.token, {})
         self._now: dict[int, ShapeState] = {}
         self._redefined_at = int(working.nodes.redefined.max(initial=-1))
@@ -45,9 +45,9 @@ class ShapeBook:
         """The shape's state with all placements so far."""
         now = self._now.get(shape)
         if now is None:
-            kept = self._kept.get(shape) or _unknown(len(self._working.nodes.names))
-            now = self._kept[shape] = self._repaired(self._start, self._shapes[shape], kept)
-        now = self._now[shape] = self._repaired(self._working, self._shapes[shape], now)
+            kept = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
+            now = self._kept[shape] = self._repaired(self.start, self._shapes[shape], kept)
+        now = self._now[shape] = self._repaired(self.view, self._shapes[shape], now)
         return now
 
     def _repaired(self, view: Working, want: Request, state: ShapeState) -> ShapeState:

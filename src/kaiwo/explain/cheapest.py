@@ -23,6 +23,8 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
     waiting = question.picture.backlog
     if question.name in waiting.gate:
         return None, "it is not tried at all; see its obstacles"
+    if waiting.all_open or waiting.stand_of(question.name)[0].key in waiting.open:
+        return None, "the next cycle tries it; ask again in a moment"
     undecided = False
     room = Room(question)
     for candidates in (

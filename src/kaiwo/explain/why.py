@@ -7,6 +7,7 @@ import msgspec
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.obstacles import Inquiry
+from kaiwo.decide.score import ShapeBook
 from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.sentences import amount, remedy, sentence
@@ -63,8 +64,9 @@ def obstacles_of(
     found, _ = backlog.stand_of(name)
     if found.key in backlog.open or backlog.all_open:
         return (Obstacle(Reason.NOT_TRIED),)
-    view = Working(Snapshot(picture, now_s))
-    return Inquiry(view, picture, plugins.active(policy)).obstacles(found.queue, found.needs)
+    snapshot, active = Snapshot(picture, now_s), plugins.active(policy)
+    view = Working(snapshot)
+    return Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found.queue, found.needs)
 
 
 def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
