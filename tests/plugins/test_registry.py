@@ -9,6 +9,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.reason import Reason
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
+from kaiwo.snapshot.picture import Picture
 from tests.worlds import World
 
 
@@ -87,6 +88,27 @@ def test_a_plugin_can_be_switched_off_and_weighed_by_the_policy() -> None:
     ):
         world = World(nodes=3).submit("one", gpus_each=1)
         assert decide(world.snapshot(), policy, registry).starts[0].node == "node-0"
+
+
+class RaisesOnBob:
+    """A stranger's order."""
+
+    name, version = "raises-on-bob", "1.0"
+
+    def workload_order(self, workload):  # type: ignore[no-untyped-def]
+        if workload.name.endswith("bob"):
+            raise KeyError("bob")
+        return (-len(workload.name),)
+
+
+def test_an_order_that_raises_puts_the_workload_last_and_the_plan_says_so() -> None:
+    registry = with_plugins(RaisesOnBob())
+    world = World(gpus_per_node=1)
+    world.picture, events = Picture(registry.workload_order), world.picture.events()
+    world.tell(*events).submit("bob", gpus_each=1).submit("ann", gpus_each=1).submit("longest", gpus_each=1)
+    plan = decide(world.snapshot(), plugins=registry)
+    assert [note.subject for note in plan.notes] == ["raises-on-bob"]
+    assert [world.picture.backlog.position(f"default/{name}") for name in ("longest", "ann", "bob")] == [1, 2, 3]
 
 
 def test_what_is_no_plugin_is_refused_with_a_sentence() -> None:

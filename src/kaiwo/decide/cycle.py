@@ -29,7 +29,7 @@ BUILTIN = builtin_registry()
 def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Plan:
     """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte."""
     active = plugins.active(policy)
-    notes: tuple[Note, ...] = ()
+    notes = tuple(Note("plugin-misbehaved", name, plugins.faults[name]) for name in sorted(plugins.faults))
     while True:
         try:
             return _Cycle(snapshot, policy, active).run(notes)

@@ -70,7 +70,7 @@ def _look(view: Working, want: Request, rows: Rows) -> tuple[IntArray, IntArray,
 
 def _on_each(free: IntArray, devices: int) -> IntArray:
     """What a node has free on each of that many devices: its so-many-best."""
-    if free.shape[1] < devices:
+    if not 0 < devices <= free.shape[1]:
         return np.zeros(len(free), np.int64)
     best: IntArray = free.max(axis=1) if devices == 1 else np.sort(free, axis=1)[:, -devices]
     return best

@@ -14,24 +14,24 @@ from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.line import Place
 from kaiwo.snapshot.working import Working
 
-_Head = tuple[Place, int, WaitingClass]  # the place, its position in the class's line, the class
+Head = tuple[Place, int, WaitingClass]  # the place, its position in the class's line, the class
 
 
 class Lane:
     """The classes of one queue, by who stands first in each."""
 
     def __init__(self, classes: list[WaitingClass]) -> None:
-        self._heads: list[_Head] = [(found.line.at(0), 0, found) for found in classes]
+        self._heads: list[Head] = [(found.line.at(0), 0, found) for found in classes]
         heapify(self._heads)
 
     def __bool__(self) -> bool:
         return bool(self._heads)
 
-    def mark(self) -> list[_Head]:
+    def mark(self) -> list[Head]:
         """Where the lane stands, for `back_to`."""
         return list(self._heads)
 
-    def back_to(self, mark: list[_Head]) -> None:
+    def back_to(self, mark: list[Head]) -> None:
         """Stand where one stood."""
         self._heads = mark
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kaiwo.decide.gang import within_limits
-from kaiwo.decide.order import Lane, Turns
+from kaiwo.decide.order import Head, Lane, Turns
 from kaiwo.model.request import Request
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.picture import Picture
@@ -28,7 +28,7 @@ class Window:
     picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class and the position in its line
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
     _order: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
-    _lanes: dict[str, list[tuple[tuple[tuple[int, ...], str], int, WaitingClass]]] = field(default_factory=dict)
+    _lanes: dict[str, list[Head]] = field(default_factory=dict)
 
     def gather(self, working: Working, picture: Picture, room: Callable[[int], int], size: int) -> None:
         """Pick turns as if each of them started, until one surely would not."""

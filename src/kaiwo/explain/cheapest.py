@@ -22,7 +22,7 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
     """The change, or why there is none to propose."""
     waiting = question.picture.backlog
     if question.name in waiting.gate:
-        return None, "it is not tried at all; see its obstacles"
+        return None, "it is not tried before what is in its way is gone; what helps stands beside it"
     if waiting.all_open or waiting.stand_of(question.name)[0].key in waiting.open:
         return None, "the next cycle tries it; ask again in a moment"
     undecided = False

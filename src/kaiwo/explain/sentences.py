@@ -113,7 +113,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "mend the node, then requeue the workload",
     ),
     Reason.GPU_MODEL: (
-        lambda o: f"no node has a {o.subject}: {o.detail}",
+        lambda o: f"no node has {o.subject}: {o.detail}",
         lambda o: "ask for a model that the cluster has, or for any",
     ),
     Reason.GPU_UNHEALTHY: (

@@ -114,15 +114,15 @@ def _smaller(picture: Picture, name: str, change: Change) -> tuple[str, str]:
         CPU: (amount(value, "milli-cpu"), f"--cpu {value}m"),
         MEMORY: (f"{value} MiB of memory", f"--memory {value}Mi"),
     }[dimension]
-    return f"ask for {what}{whose} instead", "" if several else f"kaiwo submit {_short(name)} {flag} ..."
+    return f"ask for {what}{whose} instead", "" if several else _again(name, flag)
 
 
 def _model(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    return f"ask for {change.subject} instead", f"kaiwo submit {_short(name)} --model {change.subject} ..."
+    return f"ask for {change.subject} instead", _again(name, f"--model {change.subject}")
 
 
 def _queue(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    return f"submit it to queue '{change.subject}'", f"kaiwo submit {_short(name)} --queue {change.subject} ..."
+    return f"submit it to queue '{change.subject}'", _again(name, f"--queue {change.subject}")
 
 
 def _quota(picture: Picture, name: str, change: Change) -> tuple[str, str]:
@@ -150,6 +150,11 @@ def _placed(picture: Picture, name: str) -> str:
     nodes = sorted({pod.node for pod in picture.pods.get(name, {}).values()})
     where = ", ".join(nodes[:4]) + (" and more" if len(nodes) > 4 else "")
     return f"{_short(name)} does not wait: it has its pods on {where}"
+
+
+def _again(name: str, flag: str) -> str:
+    """A workload is not changed in place: it is cancelled and submitted anew."""
+    return f"kaiwo cancel {_short(name)} && kaiwo submit {_short(name)} {flag} ..."
 
 
 def _short(name: str) -> str:

@@ -11,6 +11,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import Allocation, Filter, Plugin, QueueOrder, Score, WorkloadOrder
 
+LAST = 2**62
 POINTS = (Filter, Score, QueueOrder, WorkloadOrder, Allocation)
 
 
@@ -50,6 +51,7 @@ class Registry:
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self._plugins: dict[str, Plugin] = {}
         self._orders: list[WorkloadOrder] = []
+        self.faults: dict[str, str] = {}  # order plugins that misbehaved, and the last thing they did
         self._last: tuple[Policy, Active] | None = None  # an idle cycle must not pay for asking who serves what
         for plugin in plugins:
             self.add(plugin)
@@ -100,12 +102,21 @@ class Registry:
             tuple((p.name, p.version, weights.get(p.name, 0)) for p in on),
         )
 
-    def workload_order(self, workload: Workload) -> tuple[int, ...]:
+    def workload_order(self, workload: Workload) -> tuple[tuple[int, ...], ...]:
         """Where a workload stands: the keys of every order plugin, one after the other."""
-        key: tuple[int, ...] = ()
-        for plugin in self._orders:
-            key += plugin.workload_order(workload)
-        return key
+        return tuple(self._order_by(plugin, workload) for plugin in self._orders)
+
+    def _order_by(self, plugin: WorkloadOrder, workload: Workload) -> tuple[int, ...]:
+        """A plugin that raises or returns nonsense puts this workload last by its own word, and is reported."""
+        try:
+            key = plugin.workload_order(workload)
+            if isinstance(key, tuple) and all(isinstance(part, int) for part in key):
+                return key
+            detail = f"returned {key!r} where a tuple of integers was due"
+        except Exception as error:  # a stranger's code may raise anything; the next plan's notes say so
+            detail = f"raised {type(error).__name__}: {error}"
+        self.faults[plugin.name] = f"{workload.name}: {detail}"
+        return (LAST,)
 
     def _changed(self) -> None:
         self._last = None

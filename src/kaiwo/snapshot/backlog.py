@@ -20,7 +20,7 @@ Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without whic
 Needs: TypeAlias = tuple[Need, ...]
 Signature: TypeAlias = tuple[Needs, bool, str]  # what it needs, whether it may be preempted, whose kept space it has
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
-OrderKey: TypeAlias = Callable[[Workload], tuple[int, ...]]
+OrderKey: TypeAlias = Callable[[Workload], tuple[tuple[int, ...], ...]]
 
 
 class WaitingClass:

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import TypeAlias
 
-Place: TypeAlias = tuple[tuple[int, ...], str]  # the order's key, then the name: a total order
+Place: TypeAlias = tuple[tuple[tuple[int, ...], ...], str]  # a key from each order, then the name: a total order
 
 
 class Line:

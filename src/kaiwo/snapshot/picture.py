@@ -31,9 +31,9 @@ from kaiwo.snapshot.queues import Charge, QueueTable
 from kaiwo.snapshot.snapshot import Snapshot
 
 
-def by_priority_then_age(workload: Workload) -> tuple[int, ...]:
+def by_priority_then_age(workload: Workload) -> tuple[tuple[int, ...], ...]:
     """The plainest order: used where no registry gives one."""
-    return (-workload.priority, workload.submitted_s)
+    return ((-workload.priority, workload.submitted_s),)
 
 
 class Picture:

@@ -1,14 +1,17 @@
 """The queues as arrays: what each may use and uses, with everything below it.
 
-In:    queues, and what their workloads hold.   Out: one row a queue, sorted by name, and each one's path to the root.
+In:    queues, and what their workloads hold and wait for.
+Out:   one row a queue, sorted by name, and each one's path to the root.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
-from kaiwo.model.queue import UNLIMITED, Queue
+from kaiwo.model.queue import UNLIMITED, ModelAmounts, Queue
 from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.queue_tree import QueueTree
 
 GPU, CPU, MEMORY = 0, 1, 2  # columns
 RESOURCES = ("gpu", "cpu", "memory")
@@ -20,7 +23,13 @@ Charge = tuple[int, int, int]  # milli-GPU, milli-CPU, MiB
 class QueueTable:
     """One row a queue, one column a resource."""
 
-    def __init__(self, queues: Mapping[str, Queue] = {}, used: Mapping[str, Charge] = {}) -> None:
+    def __init__(
+        self,
+        queues: Mapping[str, Queue] = {},
+        used: Mapping[str, Charge] = {},
+        fixed: Mapping[str, Charge] = {},
+        waiting: Mapping[str, Charge] = {},
+    ) -> None:
         self.names: list[str] = sorted(queues)
         self.queues: list[Queue] = [queues[name] for name in self.names]
         self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
@@ -34,28 +43,52 @@ class QueueTable:
         self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
         self.quota[self.quota == UNLIMITED] = ENDLESS
         self.limit[self.limit == UNLIMITED] = ENDLESS
-        bounded = [bool((limits < ENDLESS).any()) for limits in self.limit]
+        bounded: list[bool] = np.any(self.limit < ENDLESS, axis=1).tolist()
         self.is_bounded: list[bool] = [any(bounded[above] for above in path) for path in self.path]
+        # GPU models that some queue bounds; one column each. Where a queue does not list one it is ENDLESS.
+        self.models: list[str] = sorted({model for queue in self.queues for model in queue.gpu_models})
+        listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
+        self.model_quota: IntArray = _column([[a.quota for a in each] for each in listed], len(self.models))
+        self.model_limit: IntArray = _column([[a.limit for a in each] for each in listed], len(self.models))
+        self.model_quota[self.model_quota == UNLIMITED] = ENDLESS
+        self.model_limit[self.model_limit == UNLIMITED] = ENDLESS
         self.used: IntArray = np.zeros((len(self.names), len(RESOURCES)), np.int64)
-        for name, charge in used.items():
-            self.add(name, charge, +1)
+        self.fixed: IntArray = np.zeros_like(self.used)  # the part of `used` that may not be preempted
+        self.waiting: IntArray = np.zeros_like(self.used)  # what waiting work asks for
+        for amount, charges in ((self.used, used), (self.fixed, fixed), (self.waiting, waiting)):
+            for name, charge in charges.items():
+                self._add(amount, name, charge, +1)
 
-    def add(self, name: str, charge: Charge, sign: int) -> None:
-        """Charge a leaf and every queue above it."""
+    @cached_property
+    def tree(self) -> QueueTree:
+        """Who stands above whom; worked out when it is first asked for."""
+        return QueueTree(self.queues, self.path)
+
+    def add(self, name: str, charge: Charge, sign: int, is_fixed: bool = False) -> None:
+        """Charge a leaf and every queue above it; `is_fixed` for work that may not be preempted."""
+        self._add(self.used, name, charge, sign)
+        if is_fixed:
+            self._add(self.fixed, name, charge, sign)
+
+    def wait(self, name: str, charge: Charge, sign: int) -> None:
+        """Note what waiting work of a leaf asks for, there and in every queue above it."""
+        self._add(self.waiting, name, charge, sign)
+
+    def copy(self) -> "QueueTable":
+        """An independent table; only what is used and waited for can differ."""
+        other = object.__new__(QueueTable)
+        other.__dict__.update(self.__dict__)
+        other.used, other.fixed, other.waiting = self.used.copy(), self.fixed.copy(), self.waiting.copy()
+        return other
+
+    def _add(self, amount: IntArray, name: str, charge: Charge, sign: int) -> None:
         row = self.row.get(name)
         if row is None:
             return
         for above in self.path[row]:
-            self.used[above, GPU] += sign * charge[0]
-            self.used[above, CPU] += sign * charge[1]
-            self.used[above, MEMORY] += sign * charge[2]
-
-    def copy(self) -> "QueueTable":
-        """An independent table; only what is used can differ."""
-        other = object.__new__(QueueTable)
-        other.__dict__.update(self.__dict__)
-        other.used = self.used.copy()
-        return other
+            amount[above, GPU] += sign * charge[0]
+            amount[above, CPU] += sign * charge[1]
+            amount[above, MEMORY] += sign * charge[2]
 
     def _path(self, name: str) -> tuple[int, ...]:
         """From the queue itself up to its root. A cycle (refused at the door) ends where it closes."""
@@ -66,5 +99,8 @@ class QueueTable:
         return tuple(rows)
 
 
-def _column(values: list[list[int]]) -> IntArray:
-    return np.array(values, np.int64).reshape(len(values), len(RESOURCES))
+_UNLISTED = ModelAmounts()
+
+
+def _column(values: list[list[int]], columns: int = len(RESOURCES)) -> IntArray:
+    return np.array(values, np.int64).reshape(len(values), columns)
