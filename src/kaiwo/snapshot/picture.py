@@ -251,21 +251,21 @@ class Picture:
         pods = self._inner(self.pods, pod.workload)
         before = pods.get(pod.name)
         pods[pod.name] = pod
-        if before is not None and before.node == pod.node and before.devices == pod.devices and _same_hold(before, pod):
+        is_same = before is not None and _holds_the_same(before, pod)
+        if is_same and pod.phase is not Phase.DONE:
             self._inner(self.held_on, pod.node)[("pod", pod.workload, pod.name)] = pod
         else:
             self._let_go("pod", before)
             self._hold("pod", pod, pod.phase is not Phase.DONE)
         workload = self.workloads.get(pod.workload)
         if workload is not None:
-            if before is None or before.phase is not pod.phase or before.devices != pod.devices:
-                if before is not None:
-                    self._charge(workload, before, -1)
-                    if pod.phase in (Phase.RELEASING, Phase.DONE):
-                        self._freed()
-                self._charge(workload, pod, +1)
-            if before is None or pod.phase is Phase.RELEASING:
+            if before is not None:
+                self._charge(workload, before, -1)
+            self._charge(workload, pod, +1)
+            if before is None or Phase.RELEASING in (before.phase, pod.phase):
                 self._moved[pod.workload] = None
+        if before is not None and not is_same:
+            self._freed()
 
     def _pod_gone(self, event: PodGone) -> None:
         if event.name not in self.pods.get(event.workload, {}):
@@ -283,6 +283,8 @@ class Picture:
 
     def _nomination_changed(self, event: NominationChanged) -> None:
         kept = self._inner(self.nominations, event.nomination.workload)
+        if event.nomination.pod in kept:
+            self._freed()  # the old place is free for others
         self._let_go("nomination", kept.get(event.nomination.pod))
         kept[event.nomination.pod] = event.nomination
         self._hold("nomination", event.nomination, True)
@@ -338,14 +340,15 @@ def _place(held: Held) -> str:
     return held.name if isinstance(held, Pod) else held.pod
 
 
-def _same_hold(before: Pod, after: Pod) -> bool:
-    """Both hold, and hold the same of the node."""
-    return (
-        before.phase is not Phase.DONE
-        and after.phase is not Phase.DONE
-        and (before.cpu_milli, before.memory_mib, before.extended)
-        == (after.cpu_milli, after.memory_mib, after.extended)
-    )
+def _holds_the_same(before: Pod, after: Pod) -> bool:
+    """Of its node and of its queue: a pod that is leaving is off the queue's books, one that is done holds nothing."""
+    return _hold_of(before) == _hold_of(after)
+
+
+def _hold_of(pod: Pod) -> tuple[object, ...]:
+    is_charged = pod.phase in (Phase.ASSUMED, Phase.RUNNING)
+    is_held = pod.phase is not Phase.DONE
+    return (pod.node, pod.devices, pod.cpu_milli, pod.memory_mib, pod.extended, is_charged, is_held)
 
 
 def _with_phase(pod: Pod, phase: Phase) -> Pod:

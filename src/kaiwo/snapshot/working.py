@@ -101,7 +101,8 @@ class Working:
         if ask.memory_mib:
             free[MEMORY] += sign * pods * ask.memory_mib
         for name, amount in ask.extended:
-            free[EXTENDED + self.nodes.extended_names.index(name)] += sign * pods * amount
+            if name in self.nodes.extended_names:  # kept space may name a resource that no node has any more
+                free[EXTENDED + self.nodes.extended_names.index(name)] += sign * pods * amount
         if len(columns) == 1:  # indexing by one number is four times as quick as by an array of one
             column = columns[0]
             gpus[MILLI, column] += sign * milli[0]
