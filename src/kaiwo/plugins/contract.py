@@ -48,7 +48,11 @@ class Score(Plugin, Protocol):
 
 @runtime_checkable
 class QueueOrder(Plugin, Protocol):
-    """Says which queue is served next."""
+    """Says which queue is served next.
+
+    One with `queue_order_of(view, queue) -> int` gives the same answer for one queue, in plain numbers: it is asked
+    after every turn, where an array of one costs ten times as much.
+    """
 
     def queue_order(self, view: View, queues: Rows) -> IntArray:
         """One integer a queue, the lowest first. The first plugin's word counts most."""

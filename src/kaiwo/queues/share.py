@@ -26,6 +26,20 @@ def deserved(view: Working) -> IntArray:
     return np.maximum(np.maximum(fair, quota), 1)
 
 
+def dominant_share_ppm_of(view: Working, row: int) -> int:
+    """The same for one queue, in plain integers."""
+    used: list[int] = view.queue_used[row].tolist()
+    due = deserved_rows(view)[row]
+    return max(PPM * have // of for have, of in zip(used, due, strict=True))
+
+
+def deserved_rows(view: Working) -> list[list[int]]:
+    """What the queues deserve, as plain integers, worked out once a cycle."""
+    if view.deserved_rows is None:
+        view.deserved_rows = deserved(view).tolist()
+    return view.deserved_rows
+
+
 def dominant_share_ppm(view: Working, rows: Rows) -> IntArray:
     """The resource of which a queue uses the largest part of what it deserves."""
     if "deserved" not in view.derived:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from kaiwo.model.policy import Policy
 
 TARGET_US = 300_000  # no cycle over 400 ms, with room for a bad moment
-FEWEST, FIRST = 200, 2_000  # begin small: how fast this machine is, the first cycles tell
+FEWEST, FIRST = 1_000, 2_000  # fewer would only pay a cycle's fixed cost more often; the first cycles tell the rest
 
 
 class StepBudget:

@@ -30,6 +30,7 @@ class Working:
         self.changed: IntArray = nodes.changed.copy()
         self.queue_used: IntArray = queues.used.copy()
         self.derived: dict[str, IntArray] = {}  # what plugins work out once a cycle
+        self.deserved_rows: list[list[int]] | None = None  # see queues.share
         self.clock = picture.version
         self._gathered: tuple[Rows, int, IntArray, IntArray] | None = None
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device

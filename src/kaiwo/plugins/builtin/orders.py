@@ -4,7 +4,7 @@ import numpy as np
 
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import View
-from kaiwo.queues.share import dominant_share_ppm
+from kaiwo.queues.share import dominant_share_ppm, dominant_share_ppm_of
 from kaiwo.snapshot.arrays import IntArray, Rows
 
 
@@ -17,6 +17,10 @@ class PoorestQueue:
         """Dominant share in parts per million."""
         return dominant_share_ppm(view, queues)
 
+    def queue_order_of(self, view: View, queue: int) -> int:
+        """The same, for one queue."""
+        return dominant_share_ppm_of(view, queue)
+
 
 class QueuePriority:
     """Between equally poor queues the more important one is served first."""
@@ -26,6 +30,10 @@ class QueuePriority:
     def queue_order(self, view: View, queues: Rows) -> IntArray:
         """Higher priority, lower number."""
         return -view.queues.priority[np.asarray(queues)]
+
+    def queue_order_of(self, view: View, queue: int) -> int:
+        """The same, for one queue."""
+        return -view.queues.queues[queue].priority
 
 
 class PriorityThenAge:
