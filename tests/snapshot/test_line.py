@@ -1,0 +1,35 @@
+"""A line keeps its order, whoever joins and leaves."""
+
+import random
+
+from kaiwo.snapshot.line import Line
+
+
+def test_a_line_equals_a_sorted_list_through_any_history() -> None:
+    draw = random.Random(5)
+    line, names = Line(), []
+    for number in range(3_000):
+        if names and draw.random() < 0.6:
+            place = names.pop(0 if draw.random() < 0.8 else draw.randrange(len(names)))
+            line.leave(place)
+        else:
+            place = (((draw.randrange(50),),), f"w{number}")
+            names.append(place)
+            names.sort()
+            line.join(place)
+        assert len(line) == len(names)
+        if number % 50 == 0:
+            assert list(line) == names
+            assert list(line.copy()) == names
+            assert all(line.at(line.position(place)) == place for place in names[:5])
+
+
+def test_leaving_at_the_head_a_thousand_times_loses_nobody() -> None:
+    line = Line()
+    places = [(((number,),), f"w{number}") for number in range(1_000)]
+    for place in places:
+        line.join(place)
+    for number, place in enumerate(places):
+        assert line.at(0) == place
+        line.leave(place)
+        assert len(line) == 999 - number
