@@ -118,7 +118,9 @@ class Stub:
         self.server.server_close()
 
     def written(self) -> list[str]:
-        return [f"{method} {path}" for method, path, *_ in self.seen if method != "GET"]
+        """What was asked to change; a dry run is not."""
+        asked = [seen for seen in self.seen if seen[0] != "GET" and "dry_run" not in seen[2]]
+        return [f"{method} {path}" for method, path, *_ in asked]
 
     def last_form(self) -> Any:
         return msgspec.json.decode(next(body for method, *_, body, _ in reversed(self.seen) if method == "POST"))
@@ -218,6 +220,8 @@ class Stub:
             self.json(http, views.Outcome([f"queue lab {done}"], ["kaiwo.silogen.ai is an old name"]))
         elif words[0] == "workloads" and f"{words[1]}/{words[2]}" not in self.workloads:
             self.problem(http, 404, "not-found", f"there is no workload '{words[1]}/{words[2]}'")
+        elif path == "/logins":
+            self.json(http, views.LoginView("/login?code=once"))
         elif path == "/demo":
             self.json(http, views.Outcome(["12 workloads of the demo removed"]))
         else:

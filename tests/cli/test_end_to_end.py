@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,17 @@ def test_the_first_look(kaiwo: Product) -> None:
     assert kaiwo("nodes", "-o", "name").lines() == ["node-1", "node-2"]
     assert len(kaiwo("gpus", "-o", "name").lines()) == 16
     assert kaiwo("queue", "-o", "name").lines() == ["default"]
+
+
+def test_a_browser_is_let_in_once(kaiwo: Product) -> None:
+    address = kaiwo("login").out.strip()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(address) as answer:
+        assert answer.url == kaiwo.url + "/"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(address)
+    assert refused.value.code == 403
+    assert "`kaiwo login` prints a new one" in refused.value.read().decode()
 
 
 def test_a_second_up_in_the_same_home_is_refused(kaiwo: Product) -> None:
@@ -221,6 +233,9 @@ def test_queues_come_from_yaml_and_say_no(kaiwo: Product, tmp_path: Path) -> Non
     ("args", "given"),
     [
         (["submit", "--fraction", "1.5", "--", "true"], ""),
+        (["submit", "--fraction", "1.5"], ""),
+        (["submit", "--gpus", "500", "--", "true"], ""),
+        (["submit", "--gpus", "1"], ""),
         (["submit", "--gpus", "-1", "--", "true"], ""),
         (["submit", "--memory", "lots", "--", "true"], ""),
         (["submit", "--name", "Not A Name", "--", "true"], ""),
@@ -236,7 +251,39 @@ def test_bad_input_changes_nothing(kaiwo: Product, args: list[str], given: str) 
     done = kaiwo(*args, given=given)
     assert done.code == 2
     assert len(done.err.splitlines()) == 1
+    if args[1].startswith("--") and args[1] != "--name":
+        assert args[1] in done.err or "there is nothing to run" in done.err
     assert kaiwo.api("/workloads?limit=1")["total"] == before
+
+
+def test_a_queue_that_is_not_there_is_a_refusal_that_says_where_to_look(kaiwo: Product) -> None:
+    done = kaiwo("submit", "z", "--queue", "nope", "--gpus", "1", "--", "true")
+    assert done.code == 3
+    assert done.err.startswith("kaiwo: queue nope does not exist; there are: default")
+    assert done.err.endswith("see the queues with: kaiwo queue\n")
+
+
+def test_what_is_mine_is_found_as_mine(kaiwo: Product) -> None:
+    kaiwo("submit", "mine", "--simulate", "1s")
+    kaiwo("submit", "theirs", "--user", "ada", "--simulate", "1s")
+    assert "default/mine" in kaiwo("get", "w", "-u", "me", "-o", "name").lines()
+    assert kaiwo("get", "w", "-u", "ada", "-o", "name").lines() == ["default/theirs"]
+
+
+def test_work_without_output_says_why(kaiwo: Product) -> None:
+    kaiwo("submit", "pretend", "--simulate", "1h")
+    assert kaiwo("wait", "pretend", "--for", "running", "--timeout", "20").code == 0
+    for args in ([], ["-f"]):
+        assert kaiwo("logs", "pretend", *args) == (0, "", "pretend has no output: it takes simulated time\n")
+    assert kaiwo("wait", "pretend", "--timeout", "0").err.endswith("pretend still runs; see: kaiwo logs -f pretend\n")
+    kaiwo("submit", "later", "--hold", "--", "echo", "now")
+    assert kaiwo("logs", "later") == (1, "", "later has not started; see: kaiwo why later\n")
+    follower = kaiwo.begin("logs", "-f", "later")
+    assert follower.stderr is not None
+    assert follower.stderr.readline().startswith("later has not started; waiting for it")
+    kaiwo("release", "later")
+    assert follower.communicate(timeout=20) == ("now\n", "")
+    kaiwo("cancel", "pretend")
 
 
 def test_many_documents_are_submitted_together(kaiwo: Product) -> None:
@@ -278,7 +325,7 @@ def test_every_cycle_decides_the_same_again(kaiwo: Product) -> None:
 
 def test_the_demo_can_be_cleared(kaiwo: Product) -> None:
     kaiwo("submit", "sample", "-l", "kaiwo.ai/demo=true", "--simulate", "1h")
-    assert kaiwo("demo", "clear").code == 0
+    assert kaiwo("demo", "clear").out == "workload default/sample deleted\n"
     assert kaiwo("get", "w", "--state", "living", "-l", "kaiwo.ai/demo=true", "-o", "name").out == ""
 
 

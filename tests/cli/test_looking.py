@@ -147,6 +147,32 @@ def test_one_queue_shows_its_arithmetic_and_its_work(stub: Stub, kaiwo: Type) ->
     assert "train" in out
 
 
+@pytest.mark.parametrize(
+    ("verb", "offered"),
+    [
+        ("get", ["--label", "--state", "--queue"]),
+        ("nodes", ["--label", "--state"]),
+        ("gpus", ["--state"]),
+        ("queue", ["--queue"]),
+    ],
+)
+def test_a_listing_offers_only_the_choices_that_it_takes(
+    stub: Stub, kaiwo: Type, verb: str, offered: list[str]
+) -> None:
+    values = {"--label": "a=b", "--state": "free" if verb == "gpus" else "ready", "--queue": "lab"}
+    shown = kaiwo(verb, "--help").out
+    assert [option for option in values if option in shown] == offered
+    for option, value in values.items() if verb != "get" else ():
+        assert kaiwo(verb, option, value).code == (0 if option in offered else 2), option
+
+
+def test_one_queue_is_named_once(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("queue", "-q", "lab", "-o", "name").lines() == ["lab", "vision"]
+    done = kaiwo("queue", "default", "-q", "lab")
+    assert done.code == 2
+    assert "for one queue type: kaiwo queue default" in done.err
+
+
 def test_gpus_show_who_is_on_them(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("gpus", "--node", "node-1", "--free").out
     assert "node-1  gpu-0  MI300X  shared   0.5         96Gi  train (0.5)" in out
@@ -197,6 +223,42 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     assert lines[4:6] == ["- no node has 4 free GPUs", "    need 4 GPUs, have 2 GPUs; what helps: ask for 2"]
     assert lines[-2:] == ["To start it now: ask for 2 GPUs", "    kaiwo submit eval --gpus 2"]
     assert kaiwo("why", "eval", "-o", "json").json == msgspec.to_builtins(stub.why)
+
+
+@pytest.mark.parametrize(
+    ("position", "ahead", "said"),
+    [
+        (1, 0, "It is number 1 of its queue; nothing is tried before it."),
+        (2, 1, "It is number 2 of its queue; 1 workload is tried before it."),
+        (4, 3, "It is number 4 of its queue; 3 workloads are tried before it."),
+    ],
+)
+def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int, ahead: int, said: str) -> None:
+    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", HELD, position, ahead, None, "", NOW)
+    assert kaiwo("why", "eval").lines()[1] == said
+
+
+@pytest.mark.parametrize(
+    ("state", "answer", "said"),
+    [
+        ("waiting", "eval does not wait: it has its pods on node-1", "eval does not wait: it has its pods on node-1"),
+        ("waiting", "eval does not wait: it has its pods on ", "eval does not wait: it is about to start"),
+        ("running", "It does not wait: it is running.", "It does not wait: it is running."),
+    ],
+)
+def test_why_of_work_that_was_just_placed_is_one_line(
+    stub: Stub, kaiwo: Type, state: str, answer: str, said: str
+) -> None:
+    stub.why = views.WhyView("default/eval", State(state), answer, [], 0, 0, None, "it does not wait", NOW)
+    assert kaiwo("why", "eval") == (0, f"{said}\n", "")
+
+
+def test_why_does_not_say_of_work_that_runs_that_nothing_starts_it(stub: Stub, kaiwo: Type) -> None:
+    answer, grows = "eval runs with 2 of 4 pods: no room", "it runs already, and grows when there is room"
+    stub.why = views.WhyView("default/eval", State.WAITING, answer, HELD, 0, 0, None, grows, NOW)
+    out = kaiwo("why", "eval").lines()
+    assert out[0] == answer
+    assert out[-1] == "It runs already, and grows when there is room"
 
 
 HELD = [views.ObstacleView("held", "it is held", "kaiwo release eval", 0, 0, "", "")]

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,6 +28,51 @@ def test_logs_are_copied_byte_for_byte(stub: Stub, kaiwo: Type) -> None:
 def test_logs_keep_bytes_that_are_no_text(stub: Stub) -> None:
     stub.logs = [b"\xff\x00\xfe"]
     assert subprocess.run([KAIWO, "logs", "-f", "train"], capture_output=True, check=True).stdout == b"\xff\x00\xfe"
+
+
+def silent(stub: Stub, name: str, state: str, **more: Any) -> None:
+    """A workload that printed nothing."""
+    stub.logs = []
+    view = workload(name, state)
+    stub.workloads[view.name] = view
+    stub.details[view.name] = detail(view, **more)
+
+
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+@pytest.mark.parametrize("state", ["running", "succeeded"])
+def test_simulated_work_has_no_output_and_says_so(stub: Stub, kaiwo: Type, follow: list[str], state: str) -> None:
+    silent(stub, "x", state, command=[])
+    assert kaiwo("logs", "x", *follow) == (0, "", "x has no output: it takes simulated time\n")
+
+
+@pytest.mark.parametrize("state", ["waiting", "held", "starting"])
+def test_work_that_has_not_started_says_so_and_fails(stub: Stub, kaiwo: Type, state: str) -> None:
+    for command in ([], ["python"]):
+        silent(stub, "team/x", state, command=command)
+        assert kaiwo("logs", "team/x") == (1, "", "team/x has not started; see: kaiwo why team/x\n")
+
+
+def test_work_that_never_started_says_so(stub: Stub, kaiwo: Type) -> None:
+    silent(stub, "x", "cancelled")
+    assert kaiwo("logs", "x") == (1, "", "x has no output: it never started, and was cancelled\n")
+
+
+def test_work_that_ran_without_a_word_is_no_failure(stub: Stub, kaiwo: Type) -> None:
+    silent(stub, "x", "succeeded")
+    assert kaiwo("logs", "x") == (0, "", "")
+
+
+def test_following_waits_for_the_start_and_says_so(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaiwo.cli.verbs.logs.PATIENCE_S", 0)
+    stub.workloads["default/x"] = workload("x", "waiting")
+    said = "x has not started; waiting for it (Ctrl-C ends; why it waits: kaiwo why x)\n"
+    assert kaiwo("logs", "-f", "x") == (0, "step 1\nstep 2\n", said)
+
+
+def test_following_work_that_starts_at_once_says_nothing(stub: Stub, kaiwo: Type) -> None:
+    stub.workloads["default/x"] = workload("x", "starting")
+    threading.Timer(0.3, ends, (stub, "x", "running")).start()
+    assert kaiwo("logs", "-f", "x") == (0, "step 1\nstep 2\n", "")
 
 
 def test_a_server_that_dies_while_following_is_said(stub: Stub, kaiwo: Type) -> None:

@@ -5,9 +5,11 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kaiwo.api import views
+from kaiwo.cli.names import current_user
 from kaiwo.cli.submission import name_from
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub, problem_body, workload
@@ -124,6 +126,54 @@ def test_a_complaint_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> No
     assert err == 'kaiwo: --fraction is "1.5"; for half write --fraction 0.5, or use --gpu-memory\n'
 
 
+def test_a_plain_field_is_named_by_its_flag_too(stub: Stub, kaiwo: Type) -> None:
+    said = "workload 'x': gpus asks for 500 whole GPUs, and some gpus are not whole; one pod gets at most 64"
+    stub.answers["POST /workloads"] = (400, msgspec.json.encode(views.Problem("invalid", said, "gpus")))
+    done = kaiwo("submit", "x", "--gpus", "500", "--", "true")
+    assert done == (2, "", f"kaiwo: {said.replace(': gpus', ': --gpus')}\n")
+
+
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_an_impossible_size_is_said_before_the_missing_command(stub: Stub, kaiwo: Type, verb: str) -> None:
+    stub.answers["POST /workloads"] = (400, problem_body("invalid", 'gpuFraction is "1.5"; write at most 1'))
+    done = kaiwo(verb, "x", "--fraction", "1.5")
+    assert done == (2, "", 'kaiwo: --fraction is "1.5"; write at most 1\n')
+    assert stub.seen[-1][2] == {"dry_run": ["true"]}
+
+
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_missing_command_is_said_without_a_server_or_a_token(kaiwo: Type, verb: str) -> None:
+    done = kaiwo(verb, "x", "--gpus", "1")
+    assert done.code == 2
+    assert "to run; give" in done.err
+
+
+def test_a_queue_that_says_no_is_told_with_the_way_to_see_the_queues(stub: Stub, kaiwo: Type) -> None:
+    stub.answers["POST /workloads"] = (409, problem_body("refused", "queue nope does not exist; there are: default"))
+    done = kaiwo("submit", "z", "--queue", "nope", "--gpus", "1", "--", "true")
+    said = "kaiwo: queue nope does not exist; there are: default; see the queues with: kaiwo queue\n"
+    assert done == (3, "", said)
+
+
+@pytest.mark.parametrize("verb", ["apply", "delete"])
+def test_the_help_names_the_kinds_that_are_taken_and_no_others(kaiwo: Type, verb: str) -> None:
+    text = " ".join(kaiwo(verb, "--help").out.split())
+    assert "queues (KaiwoQueue) and workloads: the short form" in text
+    assert "KaiwoJob, Job or Pod" in text
+    assert "node" not in text.lower()
+
+
+def test_my_own_work_is_submitted_and_found_under_one_name(stub: Stub, kaiwo: Type) -> None:
+    names = []
+    for args in ([], ["--user", "me"]):
+        kaiwo("submit", "x", *args, "--", "true")
+        names.append(stub.last_form()["user"])
+    kaiwo("get", "workloads", "-u", "me")
+    names += next(query["user"] for _, path, query, *_ in reversed(stub.seen) if path == "/workloads")
+    assert names == [current_user()] * 3
+    assert "me: yours" in kaiwo("get", "--help").out
+
+
 def test_files_are_sent_as_they_are(stub: Stub, kaiwo: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_bytes(b"name: a\n---\nname: b\n")
@@ -155,15 +205,17 @@ def test_submit_can_wait_for_the_end(stub: Stub, kaiwo: Type, state: str, code: 
     assert said in done.out
 
 
-def test_writes_carry_the_token(stub: Stub, kaiwo: Type, home: Path) -> None:
+def test_writes_carry_the_token(stub: Stub, kaiwo: Type, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kaiwo("cancel", "train").code == 0
     (home / "token").write_text("wrong")
-    done = kaiwo("cancel", "train")
-    assert done.code == 1
-    assert "writes need the token" in done.err
-    assert "a token that is not this server's" in done.err
+    way_out = f"name the home of the kaiwo at {stub.url} with --home, or set KAIWO_TOKEN"
+    said = f"kaiwo: the token is not this server's (it is from {home}/token); {way_out}\n"
+    assert kaiwo("cancel", "train") == (1, "", said)
     (home / "token").unlink()
-    assert "sent no token" in kaiwo("cancel", "train").err
+    assert kaiwo("cancel", "train") == (1, "", f"kaiwo: this needs a token; {way_out}\n")
+    monkeypatch.setenv("KAIWO_TOKEN", "wrong too")
+    said = f"the token is not this server's; set KAIWO_TOKEN to that of the kaiwo at {stub.url}, or unset it"
+    assert kaiwo("cancel", "train") == (1, "", f"kaiwo: {said}\n")
 
 
 def test_the_token_of_this_machine_is_not_sent_elsewhere(stub: Stub, home: Path) -> None:
@@ -231,6 +283,11 @@ def test_nodes_are_taken_out_and_back(stub: Stub, kaiwo: Type) -> None:
     assert "for one node: kaiwo describe node node-1" in done.err
 
 
+def test_a_login_is_an_address(stub: Stub, kaiwo: Type) -> None:
+    assert kaiwo("login").out == f"{stub.url}/login?code=once\n"
+    assert stub.written() == ["POST /logins"]
+
+
 def test_the_demo_is_cleared(stub: Stub, kaiwo: Type) -> None:
     assert kaiwo("demo", "clear").out == "12 workloads of the demo removed\n"
     assert stub.written() == ["DELETE /demo"]
@@ -251,7 +308,26 @@ def test_wait_ends_with_the_goal_or_without(stub: Stub, kaiwo: Type, goal: str, 
 def test_wait_gives_up_in_time(stub: Stub, kaiwo: Type) -> None:
     done = kaiwo("wait", "eval", "--timeout", "0")
     assert done.code == 1
-    assert "waited 0 s in vain for default/eval; see: kaiwo why" in done.err
+    assert done.err == "kaiwo: waited 0 s in vain: eval still waits; see: kaiwo why eval\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["train"], "train still runs; see: kaiwo logs -f train"),
+        (["train", "eval"], "train still runs, eval still waits; see: kaiwo logs -f train"),
+        (["eval", "team/x"], "eval still waits, team/x is held; see: kaiwo why eval"),
+    ],
+)
+def test_a_wait_in_vain_says_what_each_still_does(stub: Stub, kaiwo: Type, names: list[str], said: str) -> None:
+    stub.workloads["team/x"] = workload("team/x", "held")
+    assert kaiwo("wait", *names, "--timeout", "0") == (1, "", f"kaiwo: waited 0 s in vain: {said}\n")
+
+
+def test_a_wait_in_vain_for_many_names_a_few(stub: Stub, kaiwo: Type) -> None:
+    names = [f"w-{i}" for i in range(8)]
+    stub.workloads = {w.name: w for w in (workload(name) for name in names)}
+    assert "w-4 still runs and 3 more; see: kaiwo logs -f w-0" in kaiwo("wait", *names, "--timeout", "0").err
 
 
 def test_wait_knows_arrays_and_says_what_became_of_each(stub: Stub, kaiwo: Type) -> None:
@@ -268,8 +344,6 @@ def test_wait_knows_arrays_and_says_what_became_of_each(stub: Stub, kaiwo: Type)
 
 
 def test_an_outcome_may_carry_warnings(stub: Stub, kaiwo: Type) -> None:
-    import msgspec
-
     outcome = views.Outcome(["workload default/x submitted"], ["the estimate is longer than the limit"], ["default/x"])
     stub.answers["POST /workloads"] = (200, msgspec.json.encode(outcome))
     assert kaiwo("submit", "x", "--", "true").err == "warning: the estimate is longer than the limit\n"

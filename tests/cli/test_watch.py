@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -14,8 +15,11 @@ from fcntl import ioctl
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from kaiwo.api import views
 from kaiwo.cli.following import read_events
+from kaiwo.cli.table import display_width
 from kaiwo.model.program import State
 from tests.cli.stub import Stub, workload
 
@@ -76,6 +80,43 @@ def test_a_terminal_has_colours_and_no_color_takes_them(stub: Stub) -> None:
     assert "running" in plain.text
 
 
+@pytest.mark.parametrize("width", [80, 60])
+def test_reasons_are_read_in_full_on_a_narrow_terminal(stub: Stub, width: int) -> None:
+    why = "queue 'research' has 1.797 GPUs left of its limit, and this needs 4 GPUs"
+    stub.workloads["default/long"] = workload("demo/nightly-regression", "waiting", reason=why)
+    screen = Terminal(["get", "workloads"], columns=width)
+    assert screen.end() == 0
+    assert "demo/nightly-regression" in screen.plain()
+    assert why in " ".join(screen.plain().split())
+
+
+@pytest.mark.parametrize(("width", "bar"), [(80, 24), (60, 20), (40, 0)])
+def test_the_bars_of_status_give_way_to_the_numbers(stub: Stub, width: int, bar: int) -> None:
+    screen = Terminal(["status"], columns=width)
+    assert screen.end() == 0
+    lines = screen.plain().splitlines()
+    (gpus,) = [line for line in lines if line.startswith("GPUs ")]
+    assert gpus.endswith("50 %  2 of 4 in use")
+    assert gpus.count("#") + gpus.count(".") == bar, lines
+    assert "kaiwo get workloads --state waiting" in " ".join(screen.plain().split())
+
+
+@pytest.mark.parametrize("width", [80, 60, 30])
+def test_a_command_that_takes_several_lines_can_still_be_copied(stub: Stub, width: int) -> None:
+    name = "demo/elastic-finetune"
+    command = f"kaiwo cancel {name} && kaiwo submit {name} --queue default --gpus 2"
+    change = views.ChangeView("other-queue", "researcher", "submit it elsewhere", command)
+    obstacle = views.ObstacleView("quota", "no room", "", 0, 0, "", "")
+    stub.why = views.WhyView("default/eval", State.WAITING, "it waits", [obstacle], 1, 0, change, "", 0)
+    screen = Terminal(["why", "eval"], columns=width, NO_COLOR="1")
+    assert screen.end() == 0
+    assert screen.widest() <= max(width, len("    kaiwo submit demo/elastic-finetune") + 2)
+    typed = screen.plain().partition("elsewhere")[2]
+    script = f'kaiwo() {{ echo "kaiwo $*"; }}\n{typed}'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert " && ".join(done.stdout.splitlines()) == command
+
+
 def test_every_look_fits_a_narrow_terminal(stub: Stub) -> None:
     stub.workloads["default/long"] = workload("a-very-long-name-" * 6, "waiting", queue="数据" * 10)
     for args in (["get", "w"], ["get", "w", "-o", "wide"], ["nodes"], ["gpus"], ["queue"], ["status"],
@@ -124,14 +165,13 @@ class Terminal:
         os.close(self._fd)
         return os.waitstatus_to_exitcode(status)
 
-    def widest(self) -> int:
-        import re
-
-        from kaiwo.cli.table import display_width
-
+    def plain(self) -> str:
+        """What was drawn, without colours."""
         drawn = self.text.replace("\x1b[H", "\n").replace("\x1b[?1049l", "\n")
-        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
-        return max(display_width(line) for line in plain.replace("\r", "\n").split("\n"))
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn).replace("\r\n", "\n").replace("\r", "\n")
+
+    def widest(self) -> int:
+        return max(display_width(line) for line in self.plain().split("\n"))
 
     def _read(self, timeout_s: float) -> bool:
         if not select.select([self._fd], [], [], timeout_s)[0]:

@@ -44,8 +44,11 @@ def test_memory_is_in_the_largest_unit(mib: int, text: str) -> None:
     [
         (4, "gpus", "4 GPUs"),
         (1, "gpus", "1 GPU"),
-        (500, "milli-gpu", "0.5 GPUs"),
+        (500, "milli-gpu", "0.5 GPU"),
         (1000, "milli-gpu", "1 GPU"),
+        (0, "milli-gpu", "0 GPUs"),
+        (1797, "milli-gpu", "1.797 GPUs"),
+        (1000, "milli-cpu", "1 CPU"),
         (2000, "mib", "2000Mi"),
         (2048, "mib", "2Gi"),
         (90, "s", "1m30s"),

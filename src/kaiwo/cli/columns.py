@@ -38,7 +38,7 @@ WORKLOAD: Sequence[Column] = (
     Column("PRIORITY", lambda w, _: str(w.priority), NUMBER, WIDE),
     Column("STARTS", lambda w, _: str(w.attempt), NUMBER, WIDE),
     Column("LABELS", lambda w, _: _labels(w.labels) or "-", False, WIDE),
-    Column("WHERE OR WHY", _where_or_why),
+    Column("WHERE OR WHY", _where_or_why, is_prose=True),
 )
 
 
@@ -56,7 +56,7 @@ NODE: Sequence[Column] = (
     Column("PODS", lambda n, _: f"{n.pods.used}/{n.pods.total}", NUMBER),
     Column("LABELS", lambda n, _: _labels(n.labels) or "-", False, WIDE),
     Column("TAINTS", lambda n, _: ", ".join(n.taints) or "-", False, WIDE),
-    Column("REASON", lambda n, _: n.reason),
+    Column("REASON", lambda n, _: n.reason, is_prose=True),
 )
 
 QUEUE: Sequence[Column] = (
@@ -103,7 +103,7 @@ GPU: Sequence[Column] = (
     Column("FREE MEMORY", lambda g, _: memory(g.free_mib), NUMBER),
     Column("MEMORY", lambda g, _: memory(g.memory_mib), NUMBER, WIDE),
     Column("PODS", lambda g, _: ", ".join(t.pod for t in g.tenants), False, WIDE),
-    Column("WHO", _tenants),
+    Column("WHO", _tenants, is_prose=True),
 )
 
 CYCLE: Sequence[Column] = (
@@ -114,7 +114,7 @@ CYCLE: Sequence[Column] = (
     Column("WAITS", lambda c, _: str(c.waits), NUMBER),
     Column("STEPS", lambda c, _: str(c.steps), NUMBER),
     Column("TOOK", lambda c, _: f"{c.took_ms:.1f} ms", NUMBER),
-    Column("NOTES", lambda c, _: "; ".join(c.notes)),
+    Column("NOTES", lambda c, _: "; ".join(c.notes), is_prose=True),
 )
 
 

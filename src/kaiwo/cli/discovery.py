@@ -49,7 +49,8 @@ def connect(place: Place, timeout_s: float = 30) -> Server:
     else:
         url, found_in = read_server_file(place).url, place.server_file
     url = _checked(url, found_in)
-    return Server(url, _token(place, url), found_in, timeout_s)
+    token, token_from = _token(place, url)
+    return Server(url, token, found_in, timeout_s, token_from)
 
 
 def read_server_file(place: Place) -> ServerFile:
@@ -78,17 +79,18 @@ def _checked(url: str, found_in: str) -> str:
     return url
 
 
-def _token(place: Place, url: str) -> str:
+def _token(place: Place, url: str) -> tuple[str, str]:
+    """The token, and where it is from."""
     if token := os.environ.get("KAIWO_TOKEN", ""):
-        return token
+        return token, "KAIWO_TOKEN"
     host = urlsplit(url).hostname or ""
     if not (host in LOOPBACK or host.startswith("127.") or _is_of_this_home(place, url)):
-        return ""
+        return "", ""
     try:
         with open(place.token_file, encoding="ascii", errors="replace") as file:
-            return file.readline().strip()
+            return file.readline().strip(), place.token_file
     except OSError:
-        return ""
+        return "", ""
 
 
 def _is_of_this_home(place: Place, url: str) -> bool:

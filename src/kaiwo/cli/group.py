@@ -16,7 +16,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "up": ("up", "Start Kaiwo on this machine, with its web page."),
         "demo": ("demo", "Remove the sample work of `kaiwo up --demo`."),
+        "login": ("login", "Print an address that logs one browser in."),
         "doctor": ("doctor", "Check this installation and say what to mend."),
+        "discover": ("discover", "Show the GPUs that this machine has."),
     },
     "Submit and steer": {
         "submit": ("submit", "Submit work, by flags or from YAML files."),

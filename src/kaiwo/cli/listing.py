@@ -9,10 +9,11 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.api.views import Page, StatusView
+from kaiwo.api.views import Page
 from kaiwo.cli import printing
 from kaiwo.cli.columns import chosen, gpu_state, row
 from kaiwo.cli.kinds import GPUS, NODES, QUEUES, WORKLOADS, Kind
+from kaiwo.cli.reading import server_time
 from kaiwo.cli.server import Server
 from kaiwo.cli.table import lay_out
 from kaiwo.cli.wish import Wish
@@ -91,11 +92,6 @@ def lines_of(kind: Kind, wish: Wish, views: Sequence[Any], now: float, width: in
     columns = chosen(kind.columns, wish.output)
     rows = [row(columns, view, now) for view in views]
     return lay_out(columns, rows, width, not wish.no_headers, printing.paint_state)
-
-
-def server_time(server: Server) -> int:
-    """The cluster's clock, which may run faster than ours."""
-    return server.decode(server.get("/status"), StatusView).cluster.now_s
 
 
 def _remark(kind: Kind, wish: Wish, shown: int, total: int) -> None:

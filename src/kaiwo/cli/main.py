@@ -3,6 +3,7 @@
 Exit codes: 0 done; 1 failed, not found or no server; 2 invalid input; 3 valid but refused by a queue or the policy.
 """
 
+import gc
 import os
 import sys
 
@@ -13,10 +14,23 @@ from kaiwo.cli.verb import unknown_option
 from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
 
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
+# A verb lives for 100 ms and makes little garbage. Collecting while it imports and when it ends took 15 of them.
+RARELY = (100_000, 10, 10)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command line. `KAIWO_DEBUG=1` lets a failure show where it came from."""
+    """Run one command line, or the one that was typed. `KAIWO_DEBUG=1` lets a failure show where it came from."""
+    before = gc.get_threshold()
+    gc.set_threshold(*RARELY)
+    try:
+        return _run(argv)
+    finally:
+        gc.set_threshold(*before)
+        if argv is None:
+            gc.freeze()  # the process ends: nothing is worth a last look
+
+
+def _run(argv: list[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show … still gets its answer

@@ -1,5 +1,6 @@
-"""Names that people type: completing them, and the many workloads that one word may mean."""
+"""Names that people type: completing them, `me`, and the many workloads that one word may mean."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,21 @@ def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 def complete_queue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return [name for name in _names(ctx, "/queues", "") if name.startswith(incomplete)]
+
+
+def person(name: str) -> str:
+    """`me` is whoever types this, by the name that their work carries."""
+    return current_user() if name == "me" else name
+
+
+def current_user() -> str:
+    """Whose work it is when nobody says."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", "")
 
 
 def resolve(server: "Server", name: str, states: Sequence[str] = ()) -> list[str]:

@@ -5,17 +5,18 @@ Colour repeats what the word beside it says, and is left out for pipes, NO_COLOR
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
-from kaiwo.api.views import Outcome
+from kaiwo.api.views import ObstacleView, Outcome
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 _COLOURS = {
-    "running": 32, "succeeded": 32, "ready": 32, "ok": 32, "free": 32,
+    "running": 32, "succeeded": 32, "ready": 32, "ok": 32, "free": 32, "healthy": 32,
     "waiting": 33, "starting": 33, "stopping": 33, "held": 33, "cordoned": 33, "warn": 33, "shared": 33,
+    "degraded": 33,
     "failed": 31, "not-ready": 31, "unhealthy": 31, "fail": 31,
     "cancelled": 90,
 }  # fmt: skip
@@ -123,6 +124,38 @@ def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
     return textwrap.fill(
         text, width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
+
+
+def wrap_command(command: str, indent: str = "") -> str:
+    """A command line that can still be copied when it takes several lines: they end as the shell wants it."""
+    width = terminal_width()
+    if not width or len(indent + command) <= width:
+        return indent + command
+    lines: list[str] = []
+    for part in command.replace(" && ", " &&\n").split("\n"):
+        line = indent
+        for word in part.split(" "):
+            if line.strip() and len(line) + len(word) + len("  \\") > width:
+                lines.append(line + " \\")
+                line = indent + "  "
+            line += word if not line.strip() else f" {word}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
+    """Each with need, have and remedy."""
+    from kaiwo.cli.words import amount
+
+    for obstacle in obstacles:
+        click.echo(wrap(obstacle.sentence, "- ", "  "))
+        facts = []
+        if obstacle.need or obstacle.have:
+            facts.append(f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}")
+        if obstacle.remedy:
+            facts.append(f"what helps: {obstacle.remedy}")
+        if facts:
+            click.echo(wrap("; ".join(facts), "    "))
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:

@@ -32,9 +32,10 @@ class LostServerError(ClusterError):
 class Server:
     """One running Kaiwo. Every request has its own connection, so nothing is ever half-used."""
 
-    def __init__(self, url: str, token: str, found_in: str, timeout_s: float = 30) -> None:
+    def __init__(self, url: str, token: str, found_in: str, timeout_s: float = 30, token_from: str = "") -> None:
         self.url = url
         self.token = token
+        self.token_from = token_from  # KAIWO_TOKEN, or the path of a token file
         self.found_in = found_in  # who named it: --server, KAIWO_SERVER, or the path of a server.json
         self.timeout_s = timeout_s
 
@@ -118,12 +119,14 @@ class Server:
             return RefusedError(problem.message)
         if problem.kind == "not-found":
             return NotFoundError(problem.message)
-        if response.status == 401:
-            whose = "sent no token" if not self.token else "sent a token that is not this server's"
-            return ClusterError(
-                f"{problem.message} (this command {whose}; use --home or KAIWO_HOME of the server, or KAIWO_TOKEN)"
-            )
-        return ClusterError(problem.message)
+        # The server's own words about a token are for those who write programs.
+        return ClusterError(self._no_right() if response.status == 401 else problem.message)
+
+    def _no_right(self) -> str:
+        if self.token_from == "KAIWO_TOKEN":
+            return f"the token is not this server's; set KAIWO_TOKEN to that of the kaiwo at {self.url}, or unset it"
+        fact = f"the token is not this server's (it is from {self.token_from})" if self.token else "this needs a token"
+        return f"{fact}; name the home of the kaiwo at {self.url} with --home, or set KAIWO_TOKEN"
 
     def _nobody(self, fact: str) -> str:
         if self.found_in.endswith("server.json"):

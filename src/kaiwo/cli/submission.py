@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kaiwo.cli.names import complete_queue, complete_workload
+from kaiwo.cli.names import complete_queue, complete_workload, person
 from kaiwo.cli.verb import Verb, unknown_option
 from kaiwo.cli.words import full_name, parse_pair
 from kaiwo.model.errors import ConfigError
@@ -30,6 +30,8 @@ FLAGS = {
     "minPods": "--min-pods",
     "nodeSelector": "--node-selector",
 }
+_SAME = "array cpu env estimate gpus image memory pods priority queue retries simulate time type user workdir"
+PLAIN_FLAGS = {"labels": "--label"} | {field: f"--{field}" for field in _SAME.split()}
 _FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
 
 
@@ -120,7 +122,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "name": base,
         "namespace": namespace if "/" in name else None,
         "queue": options["queue"],
-        "user": options["user"] or _me(),
+        "user": person(options["user"] or "me"),
         "type": options["kind"],
         "priority": options["priority"],
         "preemptible": False if options["no_preempt"] else None,
@@ -150,8 +152,10 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
 
 
-def in_flags(message: str) -> str:
+def in_flags(message: str, field: str = "") -> str:
     """The server speaks of fields; whoever typed flags reads flags: for `gpuFraction: "0.5"`, `--fraction 0.5`."""
+    if field in PLAIN_FLAGS:  # a plain word: only where it names the field, at the beginning
+        message = message.replace(f": {field} ", f": {PLAIN_FLAGS[field]} ", 1)
     return _FIELDS.sub(lambda found: FLAGS[found[1]] + (f" {found[2]}" if found[2] else ""), message)
 
 
@@ -209,12 +213,3 @@ def _variable(text: str) -> tuple[str, str]:
     if text not in os.environ:
         raise ConfigError(f"--env {text}: your environment has no such variable; write {text}=value")
     return text, os.environ[text]
-
-
-def _me() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return os.environ.get("USER", "")

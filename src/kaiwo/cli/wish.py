@@ -3,6 +3,7 @@
 In:    flags.   Out: a frozen Wish, or a ConfigError that names what makes no sense.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -37,31 +38,45 @@ class Wish(msgspec.Struct, frozen=True):
     query: dict[str, str] = {}  # more of the server's own filters
 
 
-def listing_options(command: Any) -> Any:
-    """The options of every listing."""
-    for option in reversed(
-        (
-            printing.output_option(),
-            click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends."),
-            click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label."),
-            click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state; or a,b."),
-            click.option(
-                "-q", "--queue", metavar="QUEUE", default="", shell_complete=complete_queue, help="Only in this queue."
-            ),
-            click.option("--sort-by", default="", metavar="COLUMN", help="Sort by this; -COLUMN turns it around."),
-            click.option(
-                "--limit",
-                metavar="N",
-                default=DEFAULT_LIMIT,
-                show_default=True,
-                type=click.IntRange(0),
-                help="At most so many; 0: all.",
-            ),
-            click.option("--no-headers", is_flag=True, help="Leave the titles out."),
-        )
-    ):
-        command = option(command)
-    return command
+def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
+    """The options of a listing of this kind; without a kind, of all kinds."""
+    of_queue = "Only this queue and what is below it."
+    choices = {
+        "label": click.option(
+            "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label."
+        ),
+        "state": click.option("--state", "states", multiple=True, metavar="STATE", help=_state_help(kind)),
+        "queue": click.option(
+            "-q", "--queue", metavar="QUEUE", default="", shell_complete=complete_queue, help=of_queue
+        ),
+    }
+    options = (
+        printing.output_option(),
+        click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends."),
+        *(option for name, option in choices.items() if kind is None or name in kind.filters),
+        click.option("--sort-by", default="", metavar="COLUMN", help="Sort by this; -COLUMN turns it around."),
+        click.option(
+            "--limit",
+            metavar="N",
+            default=DEFAULT_LIMIT,
+            show_default=True,
+            type=click.IntRange(0),
+            help="At most so many; 0: all.",
+        ),
+        click.option("--no-headers", is_flag=True, help="Leave the titles out."),
+    )
+
+    def add_all(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add_all
+
+
+def _state_help(kind: Kind | None) -> str:
+    known = STATES.get(kind.singular, ()) if kind else ()
+    return f"Only {', '.join(known[:-1])} or {known[-1]}; or a,b." if known else "Only in this state; or a,b."
 
 
 def make_wish(kind: Kind, query: dict[str, str] | None = None, **options: Any) -> Wish:

@@ -13,7 +13,7 @@ DEFAULT_NAMESPACE = "default"
 LIVING = tuple(state.value for state in State if not state.is_over)
 OVER = tuple(state.value for state in State if state.is_over)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
 
 
 def age(seconds: float) -> str:
@@ -67,9 +67,9 @@ def limit(amount: int, write: Callable[[int], str]) -> str:
 def amount(number: int, unit: str) -> str:
     """An obstacle's number with its unit, for people."""
     if unit == "milli-gpu":
-        return f"{milli(number)} GPU" if number == 1000 else f"{milli(number)} GPUs"
+        return f"{milli(number)} GPU{'' if 0 < number <= 1000 else 's'}"
     if unit == "milli-cpu":
-        return f"{milli(number)} CPUs"
+        return f"{milli(number)} CPU{'' if 0 < number <= 1000 else 's'}"
     if unit == "mib":
         return memory(number) if number % 1024 == 0 else f"{number}Mi"  # exact: two numbers are compared
     if unit == "s":
@@ -99,7 +99,7 @@ def short_name(name: str) -> str:
 
 def one_line(text: str) -> str:
     """Text that cannot move the cursor, change colours or break a row."""
-    return _CONTROL.sub(" ", text)
+    return text if text.isprintable() else re.sub(_CONTROL, " ", text)
 
 
 def parse_pair(text: str, what: str) -> tuple[str, str]:

@@ -4,6 +4,8 @@ import msgspec
 
 from kaiwo.model.gpu import Gpu
 
+MOST_NODES = 10_000  # in a cluster that Kaiwo makes up itself
+
 
 class Taint(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Keeps pods away that do not tolerate it."""

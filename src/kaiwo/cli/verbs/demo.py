@@ -19,7 +19,9 @@ def demo() -> None:
 
 @demo.command()
 def clear() -> None:
-    """Cancel and forget all work with the label kaiwo.ai/demo=true.
+    """Cancel and forget all work with the label kaiwo.ai/demo=true, and remove the demo's queues.
+
+    A queue that other work uses, or that somebody changed, stays.
 
     \b
     Example:

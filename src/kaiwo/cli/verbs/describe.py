@@ -5,15 +5,12 @@ import re
 import click
 
 from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadDetail
-from kaiwo.cli import columns, printing
+from kaiwo.cli import printing
 from kaiwo.cli.kinds import GPUS, KINDS, NODES, QUEUES, WORKLOADS, find_kind, need_kind
-from kaiwo.cli.listing import server_time
 from kaiwo.cli.names import complete_workload
+from kaiwo.cli.reading import complete_object, read_one, server_time
 from kaiwo.cli.table import Column, lay_out
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.verbs.get import complete_object, read_one
-from kaiwo.cli.verbs.queue import print_queue
-from kaiwo.cli.verbs.why import print_obstacles
 from kaiwo.cli.words import age, count, memory, milli, short_name, span
 
 
@@ -47,6 +44,8 @@ def describe(kind: str, name: str | None, output: str) -> None:
     elif chosen is NODES:
         _print_node(server.decode(body, NodeView))
     elif chosen is QUEUES:
+        from kaiwo.cli.verbs.queue import print_queue  # a whole verb more, for one kind of five
+
         print_queue(server.decode(body, QueueView))
     elif chosen is GPUS:
         _print_gpu(server.decode(body, GpuView))
@@ -83,7 +82,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
     if detail.obstacles:
         click.echo("\nIn its way:")
-        print_obstacles(detail.obstacles)
+        printing.print_obstacles(detail.obstacles)
         click.echo(f"\nwhat would start it now: kaiwo why {short_name(w.name)}")
 
 
@@ -101,6 +100,8 @@ def _print_node(node: NodeView) -> None:
         )
     )
     if node.gpus:
+        from kaiwo.cli import columns
+
         shown = [column for column in columns.GPU if column.title != "NODE" and not column.is_wide]
         click.echo()
         rows = [columns.row(shown, gpu, 0) for gpu in node.gpus]
@@ -109,7 +110,9 @@ def _print_node(node: NodeView) -> None:
 
 
 def _print_gpu(gpu: GpuView) -> None:
-    state = columns.gpu_state(gpu)
+    from kaiwo.cli.columns import gpu_state
+
+    state = gpu_state(gpu)
     printing.print_facts(
         (
             ("GPU", f"{gpu.node}/{gpu.id}"),

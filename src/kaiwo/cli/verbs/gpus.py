@@ -15,7 +15,7 @@ from kaiwo.cli.wish import listing_options, make_wish
 @click.option("--node", metavar="NODE", default="", shell_complete=complete_node, help="Only on this node.")
 @click.option("--model", metavar="MODEL", default="", help="Only of this model.")
 @click.option("--free", is_flag=True, help="Only those that nobody is on.")
-@listing_options
+@listing_options(GPUS)
 def gpus(node: str, model: str, free: bool, **options: Any) -> None:
     """List the GPUs, what is free on each, and who is on it.
 

@@ -1,15 +1,22 @@
-"""`kaiwo logs`: what a workload printed."""
+"""`kaiwo logs`: what a workload printed, or why there is nothing to print."""
 
 import sys
+import time
 from typing import Any
 
 import click
 
+from kaiwo.api.views import StatusView, WorkloadDetail
+from kaiwo.cli import printing
 from kaiwo.cli.names import complete_workload
 from kaiwo.cli.server import LostServerError, Server, workload_path
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.wire import HttpError
 from kaiwo.cli.words import full_name, short_name
+from kaiwo.model.program import State
+
+NOT_STARTED = (State.WAITING, State.HELD, State.STARTING)
+PATIENCE_S, PAUSE_S = 1.0, 0.1  # work that starts at once is not said to wait
 
 
 @click.command(cls=Verb)
@@ -17,8 +24,10 @@ from kaiwo.cli.words import full_name, short_name
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until it is over.")
 @click.option("--pod", metavar="POD", default="", help="Which pod; the first if not said.")
 @click.option("--tail", metavar="N", type=click.IntRange(0), help="Only the last so many lines.")
-def logs(name: str, follow: bool, pod: str, tail: int | None) -> None:
+def logs(name: str, follow: bool, pod: str, tail: int | None) -> int:
     """Print what a workload printed.
+
+    Exit code 1 when it has not started; with -f it is waited for. Work that takes simulated time prints nothing.
 
     \b
     Examples:
@@ -33,16 +42,21 @@ def logs(name: str, follow: bool, pod: str, tail: int | None) -> None:
         query["tail"] = tail
     if follow:
         query["follow"] = "true"
-    copy_log(this_server(), full_name(name), query)
+    server, full = this_server(), full_name(name)
+    if follow and not _has_something_to_follow(server, full):
+        return 0
+    return 0 if copy_log(server, full, query) else _explain_silence(server, full)
 
 
-def copy_log(server: Server, name: str, query: dict[str, Any]) -> None:
-    """Copy the log to stdout as it comes, byte for byte."""
+def copy_log(server: Server, name: str, query: dict[str, Any]) -> int:
+    """Copy the log to stdout as it comes, byte for byte; how many bytes there were."""
+    copied = 0
     response = server.open("GET", f"{workload_path(name)}/logs", query, is_patient="follow" in query)
     sys.stdout.flush()
     try:
         with response:
             for part in response.parts():
+                copied += len(part)
                 sys.stdout.buffer.write(part)
                 sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -52,3 +66,54 @@ def copy_log(server: Server, name: str, query: dict[str, Any]) -> None:
             f"the kaiwo at {server.url} went away while following {name}; the work itself may go on: "
             f"kaiwo logs -f {short_name(name)}"
         ) from error
+    return copied
+
+
+def _has_something_to_follow(server: Server, name: str) -> bool:
+    """Say what one would otherwise wait for without a word."""
+    until = time.monotonic() + PATIENCE_S
+    while (detail := _detail(server, name)).summary.state in NOT_STARTED and time.monotonic() < until:
+        if _is_simulated(server, detail):
+            break
+        time.sleep(PAUSE_S)
+    if not detail.summary.state.is_over and _is_simulated(server, detail):
+        _say_simulated(name)
+        return False
+    if detail.summary.state in NOT_STARTED:
+        short = short_name(name)
+        printing.hint(f"{short} has not started; waiting for it (Ctrl-C ends; why it waits: kaiwo why {short})")
+    return True
+
+
+def _explain_silence(server: Server, name: str) -> int:
+    """There was nothing to print: why, and the exit code."""
+    detail, short = _detail(server, name), short_name(name)
+    state = detail.summary.state
+    if state in NOT_STARTED:
+        printing.hint(f"{short} has not started; see: kaiwo why {short}")
+        return 1
+    if state.is_over and not detail.summary.started_s:
+        printing.hint(f"{short} has no output: it never started, and {_ended(state)}")
+        return 1
+    if _is_simulated(server, detail):
+        _say_simulated(name)
+    return 0
+
+
+def _ended(state: State) -> str:
+    return "was cancelled" if state is State.CANCELLED else state.value
+
+
+def _say_simulated(name: str) -> None:
+    printing.hint(f"{short_name(name)} has no output: it takes simulated time")
+
+
+def _detail(server: Server, name: str) -> WorkloadDetail:
+    return server.decode(server.get(workload_path(name)), WorkloadDetail)
+
+
+def _is_simulated(server: Server, detail: WorkloadDetail) -> bool:
+    """No process runs for it: on this machine's cluster that is work without a command."""
+    if detail.command:
+        return False
+    return server.decode(server.get("/status"), StatusView).cluster.kind in ("local", "simulated")

@@ -15,7 +15,9 @@ YAML = "application/yaml"
 @click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
 @printing.output_option("table", "json", "yaml", "name")
 def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
-    """Create or change what YAML files describe: queues, nodes, workloads. All documents are taken, or none.
+    """Create or change what YAML files describe. All documents are taken, or none.
+
+    They hold queues (KaiwoQueue) and workloads: the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
 
     \b
     Examples:
@@ -31,7 +33,9 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
 @file_option(required=True)
 @printing.output_option("table", "json", "yaml")
 def delete(files: tuple[str, ...], output: str) -> None:
-    """Delete what YAML files name: queues and nodes are removed, workloads cancelled.
+    """Delete what YAML files name: queues are removed, workloads cancelled and forgotten.
+
+    They hold queues (KaiwoQueue) and workloads: the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
 
     \b
     Example:

@@ -28,7 +28,7 @@ class Nodes(VerbGroup):
 
 
 @click.group(cls=Nodes, invoke_without_command=True)
-@listing_options
+@listing_options(NODES)
 @click.pass_context
 def nodes(ctx: click.Context, **options: Any) -> None:
     """List the nodes; cordon, uncordon and drain them.

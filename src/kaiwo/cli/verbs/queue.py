@@ -7,8 +7,9 @@ import click
 from kaiwo.api.views import AmountView, QueueView, WorkloadView
 from kaiwo.cli import printing
 from kaiwo.cli.kinds import QUEUES, WORKLOADS
-from kaiwo.cli.listing import fetch, lines_of, server_time, show
+from kaiwo.cli.listing import fetch, lines_of, show
 from kaiwo.cli.names import complete_queue
+from kaiwo.cli.reading import server_time
 from kaiwo.cli.server import Server, object_path
 from kaiwo.cli.table import Column, lay_out
 from kaiwo.cli.verb import Verb, this_server
@@ -21,18 +22,21 @@ RESOURCES = ("RESOURCE", "USED", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")
 
 @click.command(cls=Verb)
 @click.argument("name", required=False, metavar="[QUEUE]", shell_complete=complete_queue)
-@listing_options
+@listing_options(QUEUES)
 def queue(name: str | None, **options: Any) -> None:
     """Show the queues as a tree with their numbers, or one queue with its work.
 
     \b
     Examples:
       kaiwo queue
-      kaiwo queue lab
+      kaiwo queue lab          its numbers and its work
+      kaiwo queue -q lab       it and the queues below it
     """
     if name is None:
         show(this_server(), QUEUES, make_wish(QUEUES, **options))
         return
+    if options["queue"]:
+        raise ConfigError(f"-q shows the tree below a queue; for one queue type: kaiwo queue {name}")
     if options["watch"]:
         raise ConfigError(f"-w follows a listing; try: kaiwo get workloads -q {name} -w")
     server = this_server()
@@ -75,7 +79,7 @@ def _row(name: str, amounts: AmountView, write: Any) -> list[str]:
 
 
 def _print_work(server: Server, view: QueueView, options: dict[str, Any]) -> None:
-    wish = make_wish(WORKLOADS, **{**options, "queue": view.name, "states": options["states"] or LIVING})
+    wish = make_wish(WORKLOADS, **{**options, "queue": view.name, "states": LIVING})
     items, total = fetch(server, WORKLOADS, wish)
     views = server.convert(items, list[WorkloadView])
     if not views:

@@ -12,11 +12,11 @@ from kaiwo.cli.discovery import connect
 from kaiwo.cli.submission import COMMAND, CommandVerb, make_form, work_options
 from kaiwo.cli.verb import this_place, this_server
 from kaiwo.cli.verbs.logs import copy_log
-from kaiwo.cli.verbs.submit import post_form
+from kaiwo.cli.verbs.submit import post_form, refuse_nothing
 from kaiwo.cli.verbs.wait import ending
 from kaiwo.cli.waiting import Watcher
 from kaiwo.cli.words import short_name
-from kaiwo.model.errors import ConfigError, KaiwoError
+from kaiwo.model.errors import KaiwoError
 from kaiwo.model.program import State
 
 PAUSE_S = 0.2
@@ -44,7 +44,9 @@ def run(ctx: click.Context, **options: Any) -> int:
       kaiwo run --fraction 0.25 --time 10m -- rocm-smi
     """
     if not ctx.meta.get(COMMAND):
-        raise ConfigError("there is no command to run; give it after two dashes: kaiwo run --gpus 1 -- python check.py")
+        refuse_nothing(
+            ctx, options, "there is no command to run; give it after two dashes: kaiwo run --gpus 1 -- python check.py"
+        )
     server = this_server()
     previous = _listen()
     name = ""

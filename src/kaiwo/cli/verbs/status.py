@@ -1,5 +1,7 @@
 """`kaiwo status`: the cluster on one screen."""
 
+from collections.abc import Callable
+
 import click
 
 from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
@@ -9,7 +11,8 @@ from kaiwo.cli.table import cut
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.words import LIVING, OVER, age, count, memory, milli
 
-BAR = 24
+BAR, LEAST_BAR = 24, 6
+NAMES = 12  # the width of the left column
 
 
 @click.command(cls=Verb)
@@ -44,23 +47,20 @@ def lines(view: StatusView) -> list[str]:
     """What runs, how full it is, and the next step last."""
     told = [
         ("cluster", _cluster(view.cluster, view.version)),
-        ("nodes", f"{_of(view.nodes, view.nodes.used, view.nodes.total)}{_out(view.nodes_out)}"),
-        ("GPUs", _of(view.gpus, view.gpus.used, view.gpus.total)),
-        ("GPU shares", _of(view.gpu_milli, milli(view.gpu_milli.used), milli(view.gpu_milli.total))),
-        ("CPUs", _of(view.cpu_milli, milli(view.cpu_milli.used), milli(view.cpu_milli.total))),
-        ("memory", _of(view.memory_mib, memory(view.memory_mib.used), memory(view.memory_mib.total))),
+        *_bars(view),
         ("workloads", _workloads(view.workloads)),
         ("queues", str(view.queues)),
         ("last cycle", _cycle(view.last_cycle, view.cluster.now_s)),
     ]
-    width = printing.terminal_width()
-    text = [f"{name:<10}  {value}" for name, value in told]
+    text = [printing.wrap(value, f"{name:<{NAMES}}", " " * NAMES) for name, value in told]
     if waiting := view.workloads.get("waiting", 0):
         verb = "waits" if waiting == 1 else "wait"
-        text += ["", f"{count(waiting, 'workload')} {verb}; see why with: kaiwo get workloads --state waiting"]
+        hint = f"{count(waiting, 'workload')} {verb}; see why with: kaiwo get workloads --state waiting"
+        text += ["", printing.wrap(hint)]
     elif not sum(view.workloads.values()):
-        text += ["", "nothing was submitted yet; try: kaiwo submit --gpus 1 -- sleep 60"]
-    return [cut(line, width) for line in text] if width else text
+        text += ["", printing.wrap("nothing was submitted yet; try: kaiwo submit --gpus 1 -- sleep 60")]
+    drawn, width = "\n".join(text).split("\n"), printing.terminal_width()
+    return [cut(line, width) for line in drawn] if width else drawn
 
 
 def _cluster(cluster: ClusterView, version: str) -> str:
@@ -70,13 +70,33 @@ def _cluster(cluster: ClusterView, version: str) -> str:
     return f"{name}{cluster.kind}, {nodes}{speed}, kaiwo {version}"
 
 
-def _of(usage: Usage, used: object, total: object) -> str:
-    if not usage.total:
-        return "none"
-    filled = min(BAR, usage.used * BAR // usage.total)
-    if usage.used and not filled:
-        filled = 1
-    return f"[{'#' * filled}{'.' * (BAR - filled)}] {usage.used * 100 // usage.total:>3} %  {used} of {total} in use"
+def _bars(view: StatusView) -> list[tuple[str, str]]:
+    """How full it is. The bars give way first on a narrow terminal; the numbers say the same."""
+    rows = [
+        ("nodes", view.nodes, _of(view.nodes, str)),
+        ("GPUs", view.gpus, _of(view.gpus, str)),
+        ("GPU shares", view.gpu_milli, _of(view.gpu_milli, milli)),
+        ("CPUs", view.cpu_milli, _of(view.cpu_milli, milli)),
+        ("memory", view.memory_mib, _of(view.memory_mib, memory)),
+    ]
+    width = printing.terminal_width()
+    room = width - NAMES - len("[] ") - max(len(text) for _, _, text in rows) if width else BAR
+    size = min(room, BAR) if room >= LEAST_BAR else 0
+    bars = {name: _bar(usage, size) + text if usage.total else "none" for name, usage, text in rows}
+    bars["nodes"] += _out(view.nodes_out)
+    return list(bars.items())
+
+
+def _bar(usage: Usage, size: int) -> str:
+    if not size:
+        return ""
+    filled = max(min(size, usage.used * size // usage.total), 1 if usage.used else 0)
+    return f"[{'#' * filled}{'.' * (size - filled)}] "
+
+
+def _of(usage: Usage, write: Callable[[int], str]) -> str:
+    percent = usage.used * 100 // usage.total if usage.total else 0
+    return f"{percent:>3} %  {write(usage.used)} of {write(usage.total)} in use"
 
 
 def _out(nodes_out: int) -> str:

@@ -31,7 +31,7 @@ def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
                     metavar="QUEUE",
                     default="",
                     shell_complete=complete_queue,
-                    help="All of this queue.",
+                    help="All of this queue and those below it.",
                 ),
                 click.option(
                     "--state",

@@ -1,6 +1,7 @@
 """`kaiwo submit`: give Kaiwo work, by flags or from YAML files."""
 
-from typing import Any
+import contextlib
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -12,7 +13,7 @@ from kaiwo.cli.submission import COMMAND, CommandVerb, in_flags, make_form, work
 from kaiwo.cli.verb import this_server
 from kaiwo.cli.words import short_name
 from kaiwo.cli.yaml_input import file_option, read_files
-from kaiwo.model.errors import ConfigError
+from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
 
 
 @click.command(cls=CommandVerb)
@@ -33,16 +34,19 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
       kaiwo submit --array 0-9 --after prepare -- python part.py
       kaiwo submit -f job.yaml --wait
     """
-    server = this_server()
     query = {"dry_run": "true"} if dry_run else {}
     if files:
         _refuse_more(ctx, options)
+    elif not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
+        refuse_nothing(
+            ctx,
+            options,
+            "there is nothing to run; give a command after --, a file with -f, or --simulate 10m to only pretend",
+        )
+    server = this_server()
+    if files:
         body = server.send("POST", "/manifests", query, read_files(files), "application/yaml")
     else:
-        if not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
-            raise ConfigError(
-                "there is nothing to run; give a command after --, a file with -f, or --simulate 10m to only pretend"
-            )
         body = post_form(server, make_form(ctx, options), query)
     outcome = server.decode(body, Outcome)
     printing.print_outcome(body, outcome, output)
@@ -61,7 +65,17 @@ def post_form(server: Server, form: dict[str, Any], query: dict[str, str]) -> by
     try:
         return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
     except ConfigError as error:
-        raise ConfigError(in_flags(str(error)), error.field) from None
+        raise ConfigError(in_flags(str(error), error.field), error.field) from None
+    except RefusedError as error:
+        is_about_queue = "queue" in form and str(error).startswith("queue ")
+        raise RefusedError(f"{error}; see the queues with: kaiwo queue" if is_about_queue else str(error)) from None
+
+
+def refuse_nothing(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
+    """There is no command. What is wrong with the rest comes first: a command would not mend it."""
+    with contextlib.suppress(ClusterError, NotFoundError):
+        post_form(this_server(), make_form(ctx, options), {"dry_run": "true"})
+    raise ConfigError(complaint)
 
 
 def _refuse_more(ctx: click.Context, options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import click
 from kaiwo.cli.verb import LocalVerb, this_place
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.node import MOST_NODES
 from kaiwo.runtime.options import DEFAULT_HOST, DEFAULT_PORT, UpOptions
 
 
@@ -24,7 +25,7 @@ from kaiwo.runtime.options import DEFAULT_HOST, DEFAULT_PORT, UpOptions
 @click.option(
     "--speed", metavar="X", type=click.FloatRange(0.1, 100_000), default=1.0, help="Virtual seconds in a second."
 )
-@click.option("--nodes", metavar="N", type=click.IntRange(1, 20_000), help="How many virtual nodes.")
+@click.option("--nodes", metavar="N", type=click.IntRange(1, MOST_NODES), help="How many virtual nodes.")
 @click.option(
     "--gpu-model",
     type=click.Choice(list(GPU_MODELS), case_sensitive=False),

@@ -1,15 +1,13 @@
 """`kaiwo why W`: why it waits, and what would start it now."""
 
-from collections.abc import Sequence
-
 import click
 
-from kaiwo.api.views import ChangeView, ObstacleView, WhyView
+from kaiwo.api.views import ChangeView, WhyView
 from kaiwo.cli import printing
 from kaiwo.cli.names import complete_workload
 from kaiwo.cli.server import workload_path
 from kaiwo.cli.verb import Verb, this_server
-from kaiwo.cli.words import amount, count, full_name
+from kaiwo.cli.words import count, full_name, short_name
 
 
 @click.command(cls=Verb)
@@ -29,33 +27,38 @@ def why(name: str, output: str) -> None:
     if output != "table":
         printing.print_raw(body, output)
         return
-    click.echo(printing.bold(printing.wrap(view.answer)))
+    click.echo(printing.bold(printing.wrap(_answer(view))))
+    if not view.obstacles:
+        _print_next(view)
+        return
     if view.position:
         click.echo(printing.wrap(_place(view)))
-    if view.obstacles:
-        click.echo("\nIn its way:")
-        print_obstacles(view.obstacles)
+    click.echo("\nIn its way:")
+    printing.print_obstacles(view.obstacles)
     if view.change:
         _print_change(view.change)
-    elif view.no_change and view.obstacles:
-        click.echo("\n" + printing.wrap(f"Nothing starts it now: {view.no_change}"))
+    elif view.no_change:
+        runs = view.no_change.startswith("it runs")
+        said = f"I{view.no_change[1:]}" if runs else f"Nothing starts it now: {view.no_change}"
+        click.echo("\n" + printing.wrap(said))
 
 
-def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
-    """Each with need, have and remedy."""
-    for obstacle in obstacles:
-        click.echo(printing.wrap(obstacle.sentence, "- ", "  "))
-        facts = []
-        if obstacle.need or obstacle.have:
-            facts.append(f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}")
-        if obstacle.remedy:
-            facts.append(f"what helps: {obstacle.remedy}")
-        if facts:
-            click.echo(printing.wrap("; ".join(facts), "    "))
+def _answer(view: WhyView) -> str:
+    """The API's own sentence. Work that was placed a moment ago may not have its nodes in it yet."""
+    answer = view.answer.rstrip()
+    return f"{short_name(view.workload)} does not wait: it is about to start" if answer.endswith(" on") else answer
+
+
+def _print_next(view: WhyView) -> None:
+    """Nothing is in its way: it runs, is about to, or is over."""
+    name = short_name(view.workload)
+    if not view.state.is_over and printing.is_terminal():
+        printing.hint(f"next: kaiwo logs -f {name}")
 
 
 def _place(view: WhyView) -> str:
-    ahead = f"{count(view.ahead, 'workload')} tried before it" if view.ahead else "nothing is tried before it"
+    verb = "is" if view.ahead == 1 else "are"
+    ahead = f"{count(view.ahead, 'workload')} {verb} tried before it" if view.ahead else "nothing is tried before it"
     return f"It is number {view.position} of its queue; {ahead}."
 
 
@@ -63,4 +66,4 @@ def _print_change(change: ChangeView) -> None:
     who = " (an admin must do this)" if change.by == "admin" else ""
     click.echo("\n" + printing.wrap(f"To start it now{who}: {change.sentence}"))
     if change.command:
-        click.echo(f"    {change.command}")
+        click.echo(printing.wrap_command(change.command, "    "))
