@@ -9,6 +9,7 @@ from kaiwo.clusters.local.demo import clear_demo, keep_alive, submit_demo
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.plan import Plan
 from kaiwo.model.program import Program
+from kaiwo.model.queue import Amounts, Queue
 from tests.clusters.kinds import run, start_of, work
 
 
@@ -36,7 +37,10 @@ def test_it_can_be_submitted_twice_and_cleared_while_others_stay() -> None:
         assert await submit_demo(cluster) == ()
         await cluster.submit([(work("mine"), Program())])
         await cluster.apply(Plan(starts=(start_of("demo/tokenize-corpus", devices=()),)))
-        assert set(await clear_demo(cluster)) == set(names)
+        cleared = await clear_demo(cluster)
+        assert set(cleared.names) == set(names)
+        assert cleared.stopping == ()
+        assert set(cleared.queues) == {queue.name for queue in demo.QUEUES}
         assert [record.workload.name for record in cluster.records()] == ["default/mine"]
         assert set(cluster.world.queues) == {"default"}
         assert cluster.world.pods == {}
@@ -51,6 +55,18 @@ def test_a_queue_that_others_use_stays() -> None:
         await cluster.submit([(work("mine", queue="vision"), Program())])
         await clear_demo(cluster)
         assert set(cluster.world.queues) == {"default", "research", "vision"}
+
+    run(test())
+
+
+def test_a_queue_that_was_there_before_is_neither_changed_nor_removed() -> None:
+    async def test() -> None:
+        mine = Queue("production", display_name="My own", gpu=Amounts(quota=5000))
+        cluster = SimulatedCluster(virtual_nodes(), [mine])
+        await submit_demo(cluster)
+        assert cluster.world.queues["production"] == mine
+        await clear_demo(cluster)
+        assert set(cluster.world.queues) == {"default", "production"}
 
     run(test())
 

@@ -22,7 +22,7 @@ import yaml
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GPU_MODELS, Gpu
-from kaiwo.model.node import Node, Taint
+from kaiwo.model.node import MOST_NODES, Node, Taint
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
 SPINE_LABEL = "topology.kaiwo.ai/spine"
@@ -36,7 +36,6 @@ DEFAULT_MODEL = "MI300X"
 DEFAULT_CPU_MILLI = 192_000
 DEFAULT_MEMORY_MIB = 2 << 20
 NODES_A_LEAF = 4
-MOST_NODES = 10_000
 MOST_GPUS = 1024
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")

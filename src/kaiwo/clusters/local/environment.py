@@ -3,14 +3,17 @@
 In:    a placement, its node and its workload's record.   Out: variables.
 """
 
+import re
+
 from kaiwo.clusters.happenings import ordered_pods
 from kaiwo.clusters.lifecycle import Placement
-from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.program import Record
 
 ARRAY_INDEX_LABEL = "kaiwo.ai/array-index"
 NO_DEVICE = "-1"
+UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
 
 def environment(record: Record, placement: Placement, node: Node | None, run_dir: str) -> dict[str, str]:
@@ -37,20 +40,35 @@ def environment(record: Record, placement: Placement, node: Node | None, run_dir
 
 
 def visible_devices(node: Node | None, held: list[str]) -> dict[str, str]:
-    """The vendors' variables for these devices of a node; without devices a GPU node's are hidden."""
-    if node is None or not node.gpus:
-        return {}
-    indices = [index for index, gpu in enumerate(node.gpus) if gpu.id in held]
-    listed = ",".join(map(str, indices)) or NO_DEVICE
-    model = GPU_MODELS.get(node.gpus[indices[0] if indices else 0].model)
-    if (model.vendor if model else _vendor_of_name(node.gpus[0].model)) == "nvidia":
+    """The vendors' variables for these devices of a node; the other devices of a GPU node are hidden."""
+    variables: dict[str, str] = {}
+    gpus = node.gpus if node else ()
+    for vendor in dict.fromkeys(_vendor(gpu) for gpu in gpus):
+        mine = [gpu for gpu in gpus if _vendor(gpu) == vendor]
+        seen = [_visible_name(gpu.id, index) for index, gpu in enumerate(mine) if gpu.id in held]
+        variables |= _variables(vendor, seen)
+    return variables
+
+
+def _variables(vendor: str, seen: list[str]) -> dict[str, str]:
+    listed = ",".join(seen) or NO_DEVICE
+    if vendor == "nvidia":
         # By default CUDA puts the fastest device first; the node's order is that of the bus.
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
     # HIP counts within what ROCr leaves visible, so its list begins at 0 again.
-    again = ",".join(map(str, range(len(indices)))) or NO_DEVICE
+    again = ",".join(map(str, range(len(seen)))) or NO_DEVICE
     return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}
 
 
-def _vendor_of_name(model: str) -> str:
-    is_amd = model.upper().startswith(("MI", "GFX", "AMD", "RADEON", "INSTINCT"))
+def _visible_name(gpu: str, index: int) -> str:
+    """CUDA does not count devices where some are cut by MIG: there the id ends in the device's UUID."""
+    found = UUID.search(gpu)
+    return found[0] if found else str(index)
+
+
+def _vendor(gpu: Gpu) -> str:
+    known = GPU_MODELS.get(gpu.model)
+    if known:
+        return known.vendor
+    is_amd = gpu.model.upper().startswith(("MI", "GFX", "AMD", "RADEON", "INSTINCT"))
     return "amd" if is_amd else "nvidia"

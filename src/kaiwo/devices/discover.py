@@ -1,0 +1,73 @@
+"""Find every GPU of a machine.
+
+In:    a root folder, and what AMD's tools printed, if somebody has that.   Out: one Inventory for all vendors.
+Never: needs a driver, a tool or a library to be there; what is missing is a note.
+"""
+
+import os
+
+from kaiwo.devices.amd.gpus import read_gpus
+from kaiwo.devices.amd.layout import KFD_PLACES, Layout
+from kaiwo.devices.amd.merge import merge
+from kaiwo.devices.amd.smi import SmiGpu, read_smi, run_smi
+from kaiwo.devices.inventory import Inventory, PhysicalGpu
+from kaiwo.model.errors import ConfigError
+
+LIVE = "/"
+
+
+def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -> Inventory:
+    """The GPUs under a root; only the live root is asked for NVIDIA's, and lets us run AMD's tools."""
+    is_live = os.path.realpath(root) == LIVE
+    layout = Layout(root)
+    gpus, notes = read_gpus(layout, has_telemetry)
+    told = _tool(gpus, notes) if is_live and not smi_text else []
+    if smi_text:
+        told, odd = read_smi(smi_text)
+        notes += odd
+        if not told:
+            raise ConfigError("no JSON of amd-smi or rocm-smi in it names a GPU; make it with: amd-smi static --json")
+    if told:
+        gpus, more = merge(gpus, told)
+        notes += more
+    if is_live:
+        from kaiwo.devices.nvidia import read_gpus as read_nvidia
+
+        found, odd = read_nvidia(has_telemetry)
+        gpus, notes = gpus + found, notes + odd
+    if trouble := layout.trouble():
+        notes.append(trouble)
+    return Inventory(_node_name(layout, is_live), tuple(gpus), tuple(dict.fromkeys(notes)))
+
+
+def _tool(gpus: list[PhysicalGpu], notes: list[str]) -> list[SmiGpu]:
+    """amd-smi takes a second: it is asked only when the files leave something open."""
+    if not any(gpu.memory_from != "driver" or gpu.health == "degraded" for gpu in gpus):
+        return []
+    told, odd = run_smi()
+    notes += odd
+    return told
+
+
+def _node_name(layout: Layout, is_live: bool) -> str:
+    if is_live:
+        return os.uname().nodename or "localhost"
+    return layout.hostname() or os.path.basename(os.path.abspath(layout.root)) or "machine"
+
+
+def looked_for(root: str = LIVE) -> list[str]:
+    """Where the search went, for a person who expected more."""
+    places = [os.path.join(root, "sys", place) for place in KFD_PLACES[:2]]
+    if os.path.realpath(root) == LIVE:
+        return [f"AMD: {places[0]} (made by the amdgpu driver)", "NVIDIA: the library libnvidia-ml.so.1, through NVML"]
+    return [f"AMD: {path}" for path in [*places, *(os.path.join(root, place) for place in KFD_PLACES[4:6])]]
+
+
+def nearby_roots(root: str, most: int = 8) -> list[str]:
+    """Folders in this one that would have worked as a root."""
+    try:
+        names = sorted(os.listdir(root))[:200]
+    except OSError:
+        return []
+    folders = [os.path.join(root, name) for name in names]
+    return [folder for folder in folders if os.path.isdir(folder) and Layout(folder).kfd][:most]

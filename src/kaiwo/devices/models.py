@@ -1,0 +1,100 @@
+"""What a GPU is called, from what its driver says of it.
+
+In:    PCI device ids, product names, instruction sets, memory sizes.   Out: the short names of `model.gpu.GPU_MODELS`.
+Never: calls a chip by the name of another; one we do not know keeps the name its driver gives it.
+"""
+
+import re
+
+from kaiwo.model.gpu import GPU_MODELS
+
+AMD_DEVICES: dict[int, str] = {
+    0x66A1: "MI50",
+    0x738C: "MI100",
+    0x738E: "MI100",
+    0x7408: "MI250X",
+    0x740C: "MI250X",  # MI250 too: see amd_model
+    0x740F: "MI210",
+    0x7410: "MI210",
+    0x74A0: "MI300A",
+    0x74A1: "MI300X",
+    0x74A2: "MI308X",
+    0x74A5: "MI325X",
+    0x74A8: "MI308X",
+    0x74A9: "MI300X",
+    0x74B5: "MI300X",
+    0x74B6: "MI308X",
+    0x74B9: "MI325X",
+    0x74BC: "MI308X",
+    0x74BD: "MI300X",
+    0x75A0: "MI350X",
+    0x75A3: "MI355X",
+    0x75B0: "MI350X",
+    0x75B3: "MI355X",
+    0x6860: "MI25",
+    0x6861: "Radeon-Pro-WX-9100",
+}
+VIRTUAL_FUNCTIONS = frozenset({0x7410, 0x74B5, 0x74B6, 0x74B9, 0x74BC, 0x74BD, 0x75B0, 0x75B3, 0x686C})
+# What the driver calls an instruction set, and the models that have it.
+_MODELS_OF_TARGET = {
+    90010: ("MI210", "MI250X"),
+    90402: ("MI300A", "MI300X", "MI325X"),
+    90500: ("MI350X",),
+}
+_INSTINCT = re.compile(r"\bMI\d{2,3}[AX]?\b", re.IGNORECASE)
+_MIB_OF_DEVICE = {"MI250": 64 << 10, "MI250X": 64 << 10, "MI100": 32 << 10}
+_MI250_UNITS = 104  # of one die; an MI250X has 110
+
+
+def amd_model(device_id: int, product: str, target: int, memory_mib: int, compute_units: int) -> str:
+    """The name on the product, or the device id's; the instruction set and the memory are a last resort."""
+    if found := _INSTINCT.search(product):
+        return found[0].upper()
+    if device_id in AMD_DEVICES:
+        is_mi250 = device_id == 0x740C and compute_units == _MI250_UNITS
+        return "MI250" if is_mi250 else AMD_DEVICES[device_id]
+    candidates = _MODELS_OF_TARGET.get(target, ())
+    if candidates and memory_mib:
+        return min(candidates, key=lambda name: abs(GPU_MODELS[name].memory_mib - memory_mib))
+    if product:
+        return short_product(product)
+    return target_name(target) or (f"amd-{device_id:04x}" if device_id else "AMD")
+
+
+def nominal_mib(model: str) -> int:
+    """What the data sheet says of one PCI device; 0 when we do not know. An MI250 is two devices in one package."""
+    if model in _MIB_OF_DEVICE:
+        return _MIB_OF_DEVICE[model]
+    return GPU_MODELS[model].memory_mib if model in GPU_MODELS else 0
+
+
+def nvidia_model(product: str) -> str:
+    """`NVIDIA H100 80GB HBM3` is an H100; a product we do not know keeps its own name."""
+    words = product.replace("-", " ").split()
+    return next((word for word in words if word in GPU_MODELS), "-".join(words) or "NVIDIA")
+
+
+def target_name(version: int) -> str:
+    """90402 is gfx942: a decimal digit or two for the first number, hexadecimal ones for the others."""
+    if version <= 0:
+        return ""
+    return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def parse_target(name: str) -> int:
+    """gfx942 is 90402 and gfx90a 90010, which rocm-smi writes gfx9402 and gfx9010. 0 when it is no such name."""
+    text = name.strip().lower()
+    if found := re.fullmatch(r"gfx9(\d)(\d\d)", text):
+        return 90_000 + int(found[1]) * 100 + int(found[2])
+    if found := re.fullmatch(r"gfx(\d{1,2})([0-9a-f])([0-9a-f])", text):
+        return int(found[1]) * 10_000 + int(found[2], 16) * 100 + int(found[3], 16)
+    return 0
+
+
+def short_product(product: str) -> str:
+    """`Navi 22 [Radeon RX 6700/6700 XT / 6800M]` as Radeon-RX-6700: a name that tells whose it is."""
+    inner = re.search(r"\[([^\]]+)\]", product)
+    text = (inner[1] if inner else product).split("/")[0]
+    text = re.sub(r"^(AMD|Advanced Micro Devices,? Inc\.?)\s+", "", text.strip(), flags=re.IGNORECASE)
+    name = "-".join(re.findall(r"[\w.+]+", text))
+    return name if name.startswith(("Radeon", "Instinct")) else f"AMD-{name}".rstrip("-")

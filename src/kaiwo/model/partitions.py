@@ -1,0 +1,167 @@
+"""Which partition modes an AMD GPU can be in, and what one partition then is.
+
+In:    a model's name, and where it runs: bare metal, as a virtual function, or as an APU.
+Out:   modes (compute, memory), shapes (count, XCDs, CUs, MiB each), and which partitions share an IO die.
+Never: guesses. A model that is not in the table has no partitions. How many partitions a machine really shows is for
+       discovery to say: nodes of eight MI300X in CPX show 63 devices as often as 64.
+
+The rules are those of the amdgpu driver (aqua_vanjaram.c): the number of XCDs says which compute modes exist, the
+compute mode says which memory modes go with it, and the chip's memory says which of those it can do.
+"""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from kaiwo.model.gpu import GPU_MODELS
+
+Platform = Literal["bare-metal", "vf", "apu"]
+
+COMPUTE_MODES = ("SPX", "DPX", "TPX", "QPX", "CPX")
+MEMORY_MODES = ("NPS1", "NPS2", "NPS4", "NPS8")
+WHOLE_MODE = "SPX"
+
+_COMPUTE_OF_XCDS: dict[int, tuple[str, ...]] = {
+    8: ("SPX", "DPX", "QPX", "CPX"),
+    6: ("SPX", "TPX", "CPX"),
+    4: ("SPX", "DPX", "CPX"),
+    2: ("SPX", "CPX"),
+    1: ("SPX",),  # a virtual function of one XCD is whole: the driver does not call that CPX
+}
+_MEMORY_OF_COMPUTE: dict[str, tuple[str, ...]] = {
+    "SPX": ("NPS1",),
+    "DPX": ("NPS1", "NPS2"),
+    "TPX": ("NPS1", "NPS4"),
+    "QPX": ("NPS1", "NPS4"),
+    "CPX": ("NPS1", "NPS4"),
+}
+_PARTS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
+
+
+class Mode(NamedTuple):
+    """A compute mode with a memory mode."""
+
+    compute: str
+    memory: str
+
+
+class Shape(msgspec.Struct, gc=False, frozen=True):
+    """What a GPU is cut into, and what each part has."""
+
+    count: int
+    xcds: int
+    compute_units: int
+    memory_mib: int
+
+
+class Chip(msgspec.Struct, gc=False, frozen=True):
+    """How a model is built. Models without XCDs are whole, always."""
+
+    xcds: int
+    compute_units: int
+    io_dies: int  # those that carry XCDs
+    memory_modes: tuple[str, ...]
+    is_apu: bool = False
+    is_cdna4: bool = False  # gfx950: QPX and CPX go with NPS2 too
+
+
+CHIPS: dict[str, Chip] = {
+    "MI300X": Chip(8, 304, 4, ("NPS1", "NPS2", "NPS4")),
+    "MI325X": Chip(8, 304, 4, ("NPS1", "NPS2", "NPS4")),
+    # Half the XCDs on the same four IO dies: in NPS4 each has a quarter of the memory to itself.
+    "MI308X": Chip(4, 80, 4, ("NPS1", "NPS2", "NPS4")),
+    "MI300A": Chip(6, 228, 3, ("NPS1", "NPS4"), is_apu=True),  # the fourth die carries the CPU
+    "MI350X": Chip(8, 256, 2, ("NPS1", "NPS2"), is_cdna4=True),
+    "MI355X": Chip(8, 256, 2, ("NPS1", "NPS2"), is_cdna4=True),
+}
+
+
+def platforms(model: str) -> tuple[Platform, ...]:
+    """Where a model with partitions can run."""
+    chip = CHIPS.get(model)
+    if chip is None:
+        return ()
+    return ("apu",) if chip.is_apu else ("bare-metal", "vf")
+
+
+def legal_modes(model: str, platform: Platform | None = None, xcds: int = 0) -> tuple[Mode, ...]:
+    """Every mode the device can be in. `xcds`: what a virtual function was given, when that is not all of them."""
+    chip = CHIPS.get(model)
+    if chip is None or (platform is not None and platform not in platforms(model)):
+        return ()
+    given = xcds or chip.xcds
+    if given > chip.xcds or (given != chip.xcds and platform != "vf"):
+        return ()
+    return tuple(
+        Mode(compute, memory)
+        for compute in _COMPUTE_OF_XCDS.get(given, ())
+        for memory in _memory_modes(chip, compute, given)
+    )
+
+
+def next_modes(model: str, now: Mode, platform: Platform | None = None) -> tuple[Mode, ...]:
+    """The modes that this machine can change to by itself, now's included.
+
+    A virtual function is what its host made it. An APU's memory mode is set in the firmware; its compute mode is free.
+    On bare metal the compute mode is free per idle GPU, the memory mode per drained node.
+    """
+    legal = legal_modes(model, platform)
+    if platform == "vf":
+        return tuple(mode for mode in legal if mode == now)
+    if platform == "apu" or (model in CHIPS and CHIPS[model].is_apu):
+        return tuple(mode for mode in legal if mode.memory == now.memory)
+    return legal
+
+
+def partition_shape(model: str, compute: str, memory: str = "NPS1", memory_mib: int = 0) -> Shape | None:
+    """None when the mode is not legal. `memory_mib`: what the driver says the GPU has, when that is known."""
+    if Mode(compute, memory) not in legal_modes(model):
+        return None
+    chip = CHIPS[model]
+    count = partition_count(model, compute)
+    total_mib = memory_mib or GPU_MODELS[model].memory_mib
+    return Shape(count, chip.xcds // count, chip.compute_units // count, total_mib // count)
+
+
+def partition_count(model: str, compute: str) -> int:
+    """How many partitions a compute mode makes; 1 for whatever is not partitioned."""
+    chip = CHIPS.get(model)
+    if chip is None or compute not in _COMPUTE_OF_XCDS[chip.xcds]:
+        return 1
+    return chip.xcds if compute == "CPX" else _PARTS[compute]
+
+
+def mode_of_count(model: str, count: int) -> str:
+    """The compute mode that makes so many partitions; empty when none does."""
+    chip = CHIPS.get(model)
+    if chip is None:
+        return ""
+    return next((mode for mode in _COMPUTE_OF_XCDS[chip.xcds] if partition_count(model, mode) == count), "")
+
+
+def io_dies(model: str, compute: str, index: int) -> tuple[int, ...]:
+    """The IO dies under the XCDs of one partition."""
+    chip, count = CHIPS.get(model), partition_count(model, compute)
+    if chip is None or not 0 <= index < count:
+        return ()
+    each, per_die = chip.xcds // count, chip.xcds // chip.io_dies
+    return tuple(dict.fromkeys(xcd // per_die for xcd in range(index * each, (index + 1) * each)))
+
+
+def neighbours(model: str, compute: str, index: int) -> tuple[int, ...]:
+    """The other partitions on the same IO die: of an MI300X in CPX, 2k and 2k+1 share one."""
+    mine = set(io_dies(model, compute, index))
+    return tuple(
+        other
+        for other in range(partition_count(model, compute))
+        if other != index and mine.intersection(io_dies(model, compute, other))
+    )
+
+
+def _memory_modes(chip: Chip, compute: str, xcds: int) -> tuple[str, ...]:
+    wanted = _MEMORY_OF_COMPUTE[compute]
+    if chip.is_cdna4 and compute in ("QPX", "CPX"):
+        wanted += ("NPS2",)
+    # Fewer partitions than parts of memory leave some of it to nobody; the APU's fourth part is the CPU's.
+    most = xcds if compute == "CPX" else _PARTS[compute] + (compute == "TPX")
+    return tuple(mode for mode in chip.memory_modes if mode in wanted and int(mode[3:]) <= most)
