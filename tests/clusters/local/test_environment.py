@@ -1,0 +1,27 @@
+"""Which devices a process sees."""
+
+from kaiwo.clusters.local.environment import visible_devices
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+
+
+def node(*models: str) -> Node:
+    return Node("n", gpus=tuple(Gpu(f"gpu-{index}", model, 1) for index, model in enumerate(models)))
+
+
+def test_devices_are_shown_by_the_vendors_variables() -> None:
+    assert visible_devices(node(*["MI300X"] * 8), ["gpu-2", "gpu-5"]) == {
+        "ROCR_VISIBLE_DEVICES": "2,5",
+        "HIP_VISIBLE_DEVICES": "0,1",
+    }
+    assert visible_devices(node("H100", "H100"), ["gpu-1"])["CUDA_VISIBLE_DEVICES"] == "1"
+    assert visible_devices(node("NVIDIA-GeForce-RTX-4090"), ["gpu-0"])["CUDA_VISIBLE_DEVICES"] == "0"
+    for model in ("gfx1100", "AMD-Raphael", "Radeon-RX-6700", "MI50", "amd-73df"):
+        assert visible_devices(node(model), ["gpu-0"])["ROCR_VISIBLE_DEVICES"] == "0"
+
+
+def test_work_without_devices_sees_none() -> None:
+    assert visible_devices(node("H100"), [])["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert visible_devices(node("MI300X"), [])["HIP_VISIBLE_DEVICES"] == "-1"
+    assert visible_devices(node(), []) == {}
+    assert visible_devices(None, []) == {}
