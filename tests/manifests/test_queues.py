@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import parse, parse_documents
-from kaiwo.model.queue import UNLIMITED, Amounts, Queue
+from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
 from tests.manifests.texts import check_refusal, queue, warnings_of
 
 
@@ -36,22 +36,30 @@ def test_amounts_are_exact() -> None:
 
 
 def test_what_is_not_acted_on_yet_is_said() -> None:
-    said = warnings_of(
-        queue(
-            fairness={"policy": "DRF", "reclaimStrategy": "aggressive", "minRuntime": "5m"},
-            namespaces=["a"],
-            users=["ada"],
-            resources={"gpu": {"quota": 1, "models": {"MI300X": {"quota": 1, "limit": 2}}}},
-        )
-    )
-    for part in (
-        "spec.fairness",
-        "spec.namespaces",
-        "spec.users",
-        "spec.resources.gpu.models",
-        "does not act on it yet",
-    ):
+    said = warnings_of(queue(namespaces=["a"], users=["ada"]))
+    for part in ("spec.namespaces", "spec.users", "does not act on it yet"):
         assert part in said
+
+
+def test_fairness_and_whom_it_serves() -> None:
+    found = read(
+        fairness={"policy": "StrictPriority", "reclaimStrategy": "conservative", "minRuntime": "5m"},
+        namespaces=["b", "a", "a"],
+        users=["grace", "ada"],
+    )
+    assert found.fairness == Fairness(SharePolicy.STRICT_PRIORITY, ReclaimStrategy.CONSERVATIVE, 300)
+    assert (found.namespaces, found.users) == (("a", "b"), ("ada", "grace"))
+    assert read().fairness == Fairness(None, None, None)  # as the queue above
+
+
+def test_a_gpu_model_has_amounts_of_its_own() -> None:
+    models = {"mi300x": {"quota": 4, "limit": 8.5}, "AMD Instinct MI210": {"limit": 2}}
+    assert read(resources={"gpu": {"quota": 6, "models": models}}).gpu_models == {
+        "MI300X": ModelAmounts(4_000, 8_500),
+        "MI210": ModelAmounts(UNLIMITED, 2_000),  # no quota of its own: the GPU quota counts
+    }
+    said = warnings_of(queue(resources={"gpu": {"models": {"MI9000": {"limit": 2}}}}))
+    assert "spec.resources.gpu.models.MI9000" in said
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,18 @@ def test_what_is_not_acted_on_yet_is_said() -> None:
             "spec.resources.gpu.models.MI300X.qota",
             ["quota"],
         ),
+        (
+            {"resources": {"gpu": {"models": {"MI300X": {"quota": 2, "limit": 1}}}}},
+            "spec.resources.gpu.models.MI300X.limit",
+            ["below the quota"],
+        ),
+        (
+            {"resources": {"gpu": {"models": {"MI300X": {"quota": 1}, "mi300x": {"quota": 1}}}}},
+            "spec.resources.gpu.models.mi300x",
+            ["stands there twice"],
+        ),
+        ({"fairness": {"minRuntime": "soon"}}, "spec.fairness.minRuntime", ["not a duration"]),
+        ({"namespaces": ["Lab"]}, "spec.namespaces", ["lower-case"]),
         ({"resources": {"memory": {"quota": "64GB"}}}, "spec.resources.memory.quota", ['"64Gi"']),
         ({"resources": []}, "spec.resources", ["a mapping"]),
         ({"parentQueue": "q"}, "spec.parentQueue", ["the queue itself"]),

@@ -7,32 +7,40 @@ An unknown field is an error: a mistyped limit must not become no limit. What is
 from collections.abc import Callable
 
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.names import read_name
-from kaiwo.manifests.objects import Object
+from kaiwo.manifests.gpu_models import read_models
+from kaiwo.manifests.names import read_name, read_namespace
+from kaiwo.manifests.objects import Object, check_user
 from kaiwo.manifests.places import Place, show
 from kaiwo.manifests.priorities import MAX_PRIORITY
 from kaiwo.manifests.quantities import read_cpu_milli, read_duration_s, read_memory_bytes, read_quantity, to_mib
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.queue import UNLIMITED, Amounts, Queue
+from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
 
 MAX_WEIGHT = 1_000_000
 MAX_QUEUE_GPUS = 1_000_000
 MAX_QUEUE_CPU_MILLI = 2_000_000_000
 MAX_QUEUE_MEMORY_MIB = 1 << 40  # 1 EiB
-POLICIES = ("DRF", "WeightedFair", "StrictPriority", "FIFO")
-RECLAIM_STRATEGIES = ("aggressive", "conservative", "none")
+MAX_LISTED = 1_000  # namespaces or users of one queue
 NOT_YET = "accepted, but this version does not act on it yet"
 
 
 def read_queue(item: Object) -> Queue:
     """One KaiwoQueue."""
     spec = item.spec
+    resources = spec.inner("resources")
+    gpu = resources.inner("gpu")
     queue = Queue(
         name=item.name,
         parent=spec.read("parentQueue", read_name, ""),
         display_name=spec.text("displayName"),
         priority=spec.integer("priority", 100, -MAX_PRIORITY, MAX_PRIORITY),
-        **_read_resources(spec.inner("resources")),
+        gpu_models=_read_gpu_models(gpu),
+        gpu=_read_amounts(gpu, _gpu_milli),
+        cpu=_read_amounts(resources.inner("cpu"), _cpu_milli),
+        memory=_read_amounts(resources.inner("memory"), _memory_mib),
+        fairness=_read_fairness(spec.inner("fairness")),
+        namespaces=_read_names(spec, "namespaces", read_namespace),
+        users=_read_names(spec, "users", _read_user),
     )
     if queue.parent == queue.name:
         raise spec.place("parentQueue").error(
@@ -40,10 +48,8 @@ def read_queue(item: Object) -> Queue:
         )
     if len(queue.display_name) > 253:
         raise spec.place("displayName").error("has more than 253 signs; shorten it")
-    _read_fairness(spec)
-    for name in ("namespaces", "users"):
-        spec.texts(name)
-    spec.ignore(NOT_YET, "fairness", "namespaces", "users")
+    resources.finish(strict=True)
+    spec.ignore(NOT_YET, "namespaces", "users")
     spec.finish(strict=True)
     item.read_labels()
     item.metadata.text_map("annotations")
@@ -51,32 +57,41 @@ def read_queue(item: Object) -> Queue:
     return queue
 
 
-def _read_resources(resources: Fields) -> dict[str, Amounts]:
-    gpu = resources.inner("gpu")
-    for name in gpu.inner("models").names():
-        model = gpu.inner("models").inner(name)
-        _read_amounts(model, _gpu_milli)
-        model.finish(strict=True)
-    gpu.ignore(NOT_YET, "models")
-    found: dict[str, Amounts] = {}
-    for name, reader in (("gpu", _gpu_milli), ("cpu", _cpu_milli), ("memory", _memory_mib)):
-        fields = gpu if name == "gpu" else resources.inner(name)
-        found[name] = _read_amounts(fields, reader)
+def _read_gpu_models(gpu: Fields) -> dict[str, ModelAmounts]:
+    """By the model table's names, whatever way they were written."""
+    models = gpu.inner("models")
+    found: dict[str, ModelAmounts] = {}
+    for written in models.names():
+        fields, place = models.inner(written), models.place(written)
+        (name,) = read_models((written,), place, "", gpu.warnings)
+        if name in found:
+            raise place.error(f"is {name}, which stands there twice; keep one of them")
+        quota, limit = (_read_or_unlimited(fields, bound, _gpu_milli) for bound in ("quota", "limit"))
+        _check_limit(fields, quota, limit)
         fields.finish(strict=True)
-    resources.finish(strict=True)
+        found[name] = ModelAmounts(quota, limit)
     return found
 
 
 def _read_amounts(fields: Fields, reader: Callable[[object, Place], int]) -> Amounts:
     quota = fields.read("quota", reader, 0)
-    limit = UNLIMITED if fields.value("limit") in (None, -1, "-1") else fields.read("limit", reader, 0)
+    limit = _read_or_unlimited(fields, "limit", reader)
     weight = fields.integer("overQuotaWeight", 1, 0, MAX_WEIGHT)
+    _check_limit(fields, quota, limit)
+    fields.finish(strict=True)
+    return Amounts(quota, limit, weight)
+
+
+def _read_or_unlimited(fields: Fields, name: str, reader: Callable[[object, Place], int]) -> int:
+    return UNLIMITED if fields.value(name) in (None, -1, "-1") else fields.read(name, reader, 0)
+
+
+def _check_limit(fields: Fields, quota: int, limit: int) -> None:
     if limit != UNLIMITED and limit < quota:
         raise fields.place("limit").error(
             f"is {show(fields.value('limit'))}, which is below the quota {show(fields.value('quota'))}; "
             "raise it, lower the quota, or leave it out for no limit"
         )
-    return Amounts(quota, limit, weight)
 
 
 def _gpu_milli(value: object, place: Place) -> int:
@@ -98,9 +113,24 @@ def _memory_mib(value: object, place: Place) -> int:
     return to_mib(read_memory_bytes(value, place, MAX_QUEUE_MEMORY_MIB))
 
 
-def _read_fairness(spec: Fields) -> None:
-    fairness = spec.inner("fairness")
-    fairness.choice("policy", POLICIES)
-    fairness.choice("reclaimStrategy", RECLAIM_STRATEGIES)
-    fairness.read("minRuntime", read_duration_s, 0)
+def _read_fairness(fairness: Fields) -> Fairness:
+    policy = fairness.choice("policy", list(SharePolicy))
+    strategy = fairness.choice("reclaimStrategy", list(ReclaimStrategy))
+    found = Fairness(
+        SharePolicy(policy) if policy else None,
+        ReclaimStrategy(strategy) if strategy else None,
+        fairness.read("minRuntime", read_duration_s, None),
+    )
     fairness.finish(strict=True)
+    return found
+
+
+def _read_names(spec: Fields, field: str, reader: Callable[[object, Place], str]) -> tuple[str, ...]:
+    names = spec.texts(field)
+    if len(names) > MAX_LISTED:
+        raise spec.place(field).error(f"lists {len(names):,} names and the most is {MAX_LISTED:,}; use more queues")
+    return tuple(sorted({reader(name, spec.place(field)) for name in names}))
+
+
+def _read_user(value: object, place: Place) -> str:
+    return check_user(str(value), place)

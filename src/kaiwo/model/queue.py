@@ -1,4 +1,6 @@
-"""A queue: who may use how much."""
+"""A queue: who may use how much, and how fairly it shares with its neighbours."""
+
+import enum
 
 import msgspec
 
@@ -13,6 +15,38 @@ class Amounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     weight: int = 1  # part of what is left over, against the siblings
 
 
+class ModelAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """What a queue may use of one GPU model, in milli-GPU. A model that is not listed has no bounds of its own."""
+
+    quota: int = UNLIMITED  # unlimited: the queue's GPU quota alone counts
+    limit: int = UNLIMITED
+
+
+class SharePolicy(enum.StrEnum):
+    """How the queues right below a queue divide what is left when each has what it deserves."""
+
+    DRF = "DRF"  # by priority, then by weight; whoever uses least of its dominant share goes first
+    WEIGHTED_FAIR = "WeightedFair"  # by weight alone, whatever the priorities
+    STRICT_PRIORITY = "StrictPriority"  # nothing for a lower priority while a higher one wants more
+    FIFO = "FIFO"  # all that it wants to the queue whose work waits longest, then to the next
+
+
+class ReclaimStrategy(enum.StrEnum):
+    """How far a queue reaches when it takes capacity back from others."""
+
+    AGGRESSIVE = "aggressive"  # up to its fair share
+    CONSERVATIVE = "conservative"  # up to its quota
+    NONE = "none"  # never
+
+
+class Fairness(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+    """What is not set is as in the queue above; at the top: DRF, aggressive, no minimum run time."""
+
+    policy: SharePolicy | None = None
+    reclaim_strategy: ReclaimStrategy | None = None
+    min_runtime_s: int | None = None  # work of this queue runs at least so long before another queue may evict it
+
+
 class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A leaf takes work; an inner queue bounds what is below it."""
 
@@ -23,6 +57,12 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     gpu: Amounts = Amounts()
     cpu: Amounts = Amounts()
     memory: Amounts = Amounts()
+    gpu_models: dict[str, ModelAmounts] = {}  # by model name
+    fairness: Fairness = Fairness()
+    namespaces: tuple[str, ...] = ()  # whose work it takes; empty: everybody's
+    users: tuple[str, ...] = ()
+    created_s: int = 0  # the older of two equal queues goes first
 
 
 DEFAULT_QUEUE = "default"
+DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)

@@ -1,0 +1,59 @@
+"""Which of several sibling queues is served next.
+
+In:    how the queues stand, and what the next workload of each needs.   Out: one row of keys a queue, the least first.
+Never: compares cousins: go down the tree, at each level to the child with the least keys.
+"""
+
+import numpy as np
+
+from kaiwo.queues.reclaim_rules import Standing
+from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.snapshot.queue_tree import NOBODY, POLICIES
+from kaiwo.snapshot.queues import ENDLESS
+
+PPM = 1_000_000
+_DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
+_NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
+
+
+def entitlement(now: Standing, totals: IntArray) -> IntArray:
+    """By queue and resource: quota or fair share, whichever is more, within the limit; unlimited counts as all."""
+    entitled = np.minimum(np.maximum(now.quota, now.fair), now.limit)
+    return np.where(entitled >= ENDLESS, totals, entitled)
+
+
+def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:
+    """The resource of which a queue uses the largest part of what it is entitled to, in parts per million."""
+    ratio = PPM * used // np.maximum(entitled, 1)
+    ratio = np.where(entitled > 0, ratio, np.where(used > 0, _NO_SHARE + used, 0))
+    highest: IntArray = ratio.max(axis=1)
+    return highest
+
+
+def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
+    """The keys of these queues, the first column counting most. `need` and `oldest_s` stand beside `rows`.
+
+    1 what the parent's policy puts first: priority (StrictPriority), the longest wait (FIFO); 2 whoever is over its
+    fair share comes later; 3 so does whoever would leave its quota; 4 priority; 5 uses something it has no share of;
+    6 dominant share with the next workload, 7 without; 8 age.
+    """
+    tree = now.queues.tree
+    parent = tree.parent[rows]
+    code = np.where(parent == NOBODY, _DRF, tree.policy_code[parent])
+    priority = -now.queues.priority[rows]
+    first = np.where(code == _FIFO, oldest_s, np.where(code == _STRICT_PRIORITY, priority, 0))
+    used, quota = now.used[rows], now.quota[rows]
+    entitled = entitlement(now, totals)[rows]
+    with_next = used + need
+    return np.column_stack(
+        (
+            first,
+            (used > now.fair[rows]).any(axis=1),
+            (with_next > quota).any(axis=1),
+            np.where(code == _WEIGHTED_FAIR, 0, priority),
+            ((entitled == 0) & (with_next > 0)).any(axis=1),
+            dominant_ppm(with_next, entitled),
+            dominant_ppm(used, entitled),
+            tree.age[rows],
+        )
+    ).astype(np.int64)

@@ -1,0 +1,98 @@
+"""The cases of KAI-Scheduler: its rule tables hold, its scenarios load, and the runner counts them honestly."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kaiwo.model.queue import UNLIMITED, Amounts
+from kaiwo.model.workload import Phase
+from kaiwo.snapshot.picture import Picture
+from tests.conformance.kai.loader import NOW_S, load, load_queue
+from tests.conformance.kai.report import run_folder
+from tests.conformance.kai.tables import check_spec
+from tests.conftest import ROOT, find_shared_dir
+from tests.worlds import audit
+
+CASES = find_shared_dir() / "cases" / "kai"
+TABLES = {"table_fair_share_division.json": 70, "table_reclaimable.json": 39}
+SCENARIOS = [
+    case
+    for path in sorted([*CASES.glob("unit_*.json"), *CASES.glob("integration_*.json")])
+    for case in json.loads(path.read_text())
+]
+
+
+@pytest.mark.parametrize("file", TABLES)
+def test_every_spec_of_the_rule_tables_holds(file: str) -> None:
+    specs = json.loads((CASES / file).read_text())
+    wrong = {spec["name"]: differences for spec in specs if (differences := check_spec(spec))}
+    assert (len(specs), wrong) == (TABLES[file], {})
+
+
+def test_a_wrong_number_is_found() -> None:
+    (spec, *_) = json.loads((CASES / "table_fair_share_division.json").read_text())
+    spec["expect"] = [["queues.1.GPU.FairShare", 99]]
+    assert check_spec(spec) == ["queues.1.GPU.FairShare is 2.0, 99 is expected"]
+
+
+def test_every_scenario_loads_into_a_sound_picture() -> None:
+    wrong = {}
+    for case in SCENARIOS:
+        picture = Picture()
+        picture.patch(load(case).events)
+        picture.snapshot(NOW_S)
+        if found := audit(picture):
+            wrong[case["id"]] = found
+    assert wrong == {}
+
+
+def test_every_task_keeps_its_state() -> None:
+    states = {"Running": Phase.RUNNING, "Releasing": Phase.RELEASING, "StuckInReleasing": Phase.RELEASING}
+    for case in SCENARIOS:
+        loaded = load(case)
+        picture = Picture()
+        picture.patch(loaded.events)
+        held = {
+            loaded.task_of[workload, pod.name]: (pod.phase, pod.node)
+            for workload, pods in picture.pods.items()
+            for pod in pods.values()
+        }
+        tasks = [task for job in case["jobs"] for task in job["tasks"]]
+        assert held == {t["id"]: (states[t["state"]], t["node"]) for t in tasks if t["state"] in states}, case["id"]
+        living = sum(task["state"] not in ("Succeeded", "Failed") for task in tasks)
+        assert sum(workload.pods for workload in picture.workloads.values()) == living
+
+
+def test_unlimited_stays_unlimited() -> None:
+    endless = {"quota": -1, "limit": -1, "weight": -1}
+    queue: dict[str, Any] = {"name": "q", "parent": None, "priority": 100, "created_order": 3, "gpu": endless}
+    queue |= {"cpu_millicores": endless, "memory_mb": {"quota": 5, "limit": 7, "weight": 2}}
+    found = load_queue(queue, 1_000)
+    assert found.gpu == Amounts(UNLIMITED, UNLIMITED, 0)
+    assert found.memory == Amounts(5_000, 7_000, 2)
+    assert (found.parent, found.created_s) == ("", 3)
+
+
+def test_the_runner_prints_what_passed_and_what_was_not_run(tmp_path: Path) -> None:
+    specs = json.loads((CASES / "table_reclaimable.json").read_text())[:3]
+    specs[0]["expect"] = [["result", False]]
+    (tmp_path / "table_some.json").write_text(json.dumps(specs))
+    (tmp_path / "unit_broken.json").write_text(json.dumps([{"id": "x", "core": True, "tags": ["t"], "mode": "?"}]))
+    command = [sys.executable, "-m", "tests.conformance.kai", str(tmp_path), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    summary = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert summary["tables"] == {"table_some.json": {"total": 3, "passed": 2}}
+    assert (summary["total"], summary["passed"], summary["core"]) == (1, 0, {"total": 1, "passed": 0})
+    assert summary["tags"] == {"t": {"total": 1, "passed": 0}}
+    assert [failed["id"].split()[0] for failed in summary["failed"]] == ["table_some/000", "x"]
+
+
+def test_all_scenarios_are_counted() -> None:
+    summary = run_folder(CASES).summary()
+    assert summary["total"] == len(SCENARIOS) == 194
+    assert summary["core"]["total"] == 166

@@ -1,0 +1,108 @@
+"""A set of queues is looked at as a whole: every finding names the object, the fact and the way out."""
+
+import pytest
+
+from kaiwo.model.queue import Amounts, ModelAmounts, Queue
+from kaiwo.model.queue_check import Finding, check_tree
+
+
+def found(*queues: Queue) -> list[Finding]:
+    return list(check_tree(queues))
+
+
+def gpus(quota: int, limit: int = -1) -> Amounts:
+    return Amounts(quota * 1000, limit * 1000 if limit >= 0 else -1)
+
+
+def test_a_sound_tree_needs_no_word() -> None:
+    assert found(
+        Queue("default"),
+        Queue("lab", gpu=gpus(48, 64)),
+        Queue("vision", "lab", gpu=gpus(32, 48)),
+        Queue("speech", "lab", gpu=Amounts(15_500), gpu_models={"MI300X": ModelAmounts(8_000, 16_000)}),
+    ) == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("queues", "field", "sentence"),
+    [
+        (
+            [Queue("a", "b"), Queue("b", "c"), Queue("c", "a")],
+            "parentQueue",
+            "queue a is its own ancestor (a > b > c > a); clear parentQueue on one of them",
+        ),
+        (
+            [Queue("a", "b")],
+            "parentQueue",
+            "queue a names the parent b, which does not exist; create it or clear parentQueue",
+        ),
+        (
+            [Queue("default"), Queue("a", "default")],
+            "parentQueue",
+            "queue a names the parent default, which takes work; choose another one",
+        ),
+        ([Queue("a"), Queue("a")], "name", "queue a is there 2 times; keep one of them"),
+        (
+            [Queue("a", memory=Amounts(2048, 1536))],
+            "resources.memory.limit",
+            "queue a has a memory limit of 1.5Gi, below its quota of 2Gi; raise the limit or lower the quota",
+        ),
+        (
+            [Queue("a", gpu=gpus(8), gpu_models={"MI300X": ModelAmounts(4000, 2000)})],
+            "resources.gpu.models.MI300X.limit",
+            "queue a has a limit of 2 MI300X, below its quota of 4; raise the limit or lower the quota",
+        ),
+        (
+            [Queue("a", gpu=gpus(2, 2), gpu_models={"MI300X": ModelAmounts(4000)})],
+            "resources.gpu.models.MI300X.quota",
+            "queue a has a quota of 4 MI300X, above its GPU limit of 2; lower the one or raise the other",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_has_no_meaning_is_an_error(queues: list[Queue], field: str, sentence: str) -> None:
+    first = found(*queues)[0]
+    assert (first.is_error, first.field, first.sentence) == (True, field, sentence)
+
+
+@pytest.mark.parametrize(
+    ("queues", "who", "field", "parts"),
+    [
+        (
+            [Queue("lab", gpu=gpus(40)), Queue("a", "lab", gpu=gpus(30)), Queue("b", "lab", gpu=gpus(15))],
+            "lab",
+            "resources.gpu.quota",
+            ["a GPU quota of 40", "below it 45 together", "raise its quota or lower theirs"],
+        ),
+        (
+            [Queue("lab", cpu=Amounts(limit=500)), Queue("a", "lab", cpu=Amounts(1000))],
+            "a",
+            "resources.cpu.quota",
+            ["a CPU quota of 1", "the limit of 0.5 of lab", "lower the quota or raise that limit"],
+        ),
+        (
+            [Queue("a", gpu=gpus(4), gpu_models={"MI210": ModelAmounts(3000), "MI300X": ModelAmounts(2000)})],
+            "a",
+            "resources.gpu.models",
+            ["of 5 together", "a GPU quota of 4", "raise the GPU quota"],
+        ),
+    ],
+    ids=("children", "limit above", "models"),
+)
+def test_a_promise_that_cannot_be_kept_is_a_warning(
+    queues: list[Queue], who: str, field: str, parts: list[str]
+) -> None:
+    (finding,) = [each for each in found(*queues) if each.queue == who]
+    assert (finding.is_error, finding.field) == (False, field)
+    for part in parts:
+        assert part in finding.sentence
+
+
+def test_a_queue_that_leads_into_a_circle_is_not_blamed_for_it() -> None:
+    errors = found(Queue("x", "a"), Queue("a", "b"), Queue("b", "a"))
+    assert [each.queue for each in errors] == ["a", "b"]
+
+
+def test_errors_come_first() -> None:
+    kinds = [each.is_error for each in found(Queue("a", gpu=gpus(1)), Queue("b", "a", gpu=gpus(2)), Queue("c", "x"))]
+    assert kinds == [True, False]
