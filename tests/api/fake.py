@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.event import Event, NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -25,12 +26,20 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.lives: dict[str, Record] = {}
+        self.touched: list[str] = []
 
     def now_s(self) -> int:
         return 1000
 
     def records(self) -> Sequence[Record]:
         return list(self.lives.values())
+
+    def news(self, after: int) -> News:
+        if after < 0:
+            return News(len(self.touched), self.records(), (), is_all=True)
+        names = set(self.touched[after:])
+        here = [self.lives[name] for name in names if name in self.lives]
+        return News(len(self.touched), here, [name for name in names if name not in self.lives])
 
     def record(self, name: str) -> Record:
         if name not in self.lives:
@@ -49,6 +58,7 @@ class FakeLoop:
         self.last_cycle = None
         self.ready = True
         self.revision = 1
+        self.busy_since: float | None = None
         self._news = asyncio.Event()
         self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
 
@@ -60,10 +70,12 @@ class FakeLoop:
     def put(self, *records: Record) -> None:
         for record in records:
             self.cluster.lives[record.workload.name] = record
+            self.cluster.touched.append(record.workload.name)
         self.patch([WorkloadChanged(record.workload) for record in records if not record.state.is_over])
 
     def drop(self, name: str) -> None:
         del self.cluster.lives[name]
+        self.cluster.touched.append(name)
         self.tell()
 
     def tell(self) -> None:

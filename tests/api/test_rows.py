@@ -1,6 +1,5 @@
 """The workloads as rows: the same answer as a plain sort, however they came and went."""
 
-import random
 from itertools import pairwise
 
 from hypothesis import given
@@ -8,8 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.program import Record, State
-from kaiwo.runtime.rows import WAITS, WorkloadRows
+from kaiwo.runtime.rows import STATES, WAITS, WorkloadRows
 from kaiwo.runtime.select import SORTS, After, Pick, select
+from kaiwo.runtime.tally import NOTHING
 from tests.api.fake import record
 
 records = st.builds(
@@ -29,7 +29,8 @@ worlds = st.lists(records, max_size=40, unique_by=lambda each: each.workload.nam
 def rows_of(*steps: list[Record]) -> WorkloadRows:
     rows = WorkloadRows()
     for step in steps:
-        rows.apply(step, rows.compare(step))
+        names = {each.workload.name for each in step}
+        rows.apply(step, [name for name in rows.names if name not in names])
     return rows
 
 
@@ -87,10 +88,13 @@ def test_taking_over_changes_gives_what_a_fresh_start_gives(before: list[Record]
     assert changed.records == fresh.records
     for sort in SORTS:
         assert all_pages(changed, Pick(sort=sort, limit=5)) == all_pages(fresh, Pick(sort=sort, limit=5))
-    queues = dict(zip(changed.queues.names, changed.sum_by_queue(WAITS)[0].tolist(), strict=True))
-    for name in {each.workload.queue for each in now}:
+    sums = changed.tally.by_queue(WAITS)
+    for name in {each.workload.queue for each in before + now}:
         waiting = [each for each in now if each.workload.queue == name and each.state in (State.WAITING, State.HELD)]
-        assert queues[name] == len(waiting)
+        gpu_milli = sum(each.workload.roles[0].request.charge_milli for each in waiting)
+        assert sums.get(changed.queues.code(name), NOTHING)[:2] == (len(waiting), gpu_milli)
+    for code, state in enumerate(STATES):
+        assert changed.tally.count(code) == sum(each.state is state for each in now)
 
 
 def test_a_page_goes_on_where_it_ended_when_rows_come_and_go() -> None:
@@ -99,10 +103,7 @@ def test_a_page_goes_on_where_it_ended_when_rows_come_and_go() -> None:
     page = select(rows, Pick(sort="submitted", limit=10))
     assert page.next is not None
     gone = {f"default/w{number:03d}" for number in (3, 9)}  # 9 was the last one shown
-    now = [each for each in first if each.workload.name not in gone]
-    now += [record("a-new-one", submitted_s=1), record("z-new-one", submitted_s=50)]
-    random.Random(1).shuffle(now)
-    rows.apply(now, rows.compare(now))
+    rows.apply([record("z-new-one", submitted_s=50), record("a-new-one", submitted_s=1)], gone)
     second = select(rows, Pick(sort="submitted", limit=10, after=page.next))
     assert [rows.names[at] for at in second.positions] == [f"default/w{number:03d}" for number in range(10, 20)]
 

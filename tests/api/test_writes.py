@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+from kaiwo.api.routes import owner
 from kaiwo.api.views import Outcome, Page, QueueView, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.clusters.local.demo import submit_demo
 from tests.api.world import decode, run, until, world
 
 QUEUES = """
@@ -54,7 +56,7 @@ def test_every_write_is_in_both_logs(tmp_path: Path) -> None:
         ("", "POST", 401),
     ]
     audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(line["who"], line["verb"], line["object"]) for line in audit] == [("token", "submit", "default/one")]
+    assert [(line["who"], line["verb"], line["object"]) for line in audit] == [(owner(), "submit", "default/one")]
     assert (tmp_path / "api.log").stat().st_mode & 0o077 == 0
 
 
@@ -70,11 +72,11 @@ def test_documents_go_in_together_or_not_at_all(tmp_path: Path) -> None:
             assert len(decode(await kaiwo.get("/queues"), Page[QueueView]).items) == 1, "a dry run changes nothing"
             refused = await kaiwo.post("/manifests", f"{QUEUES}---\nname: taken\nqueue: team\n")
             assert refused.status_code == 400
-            await until(lambda: set(kaiwo.loop.picture.queue_objects) == {"default"}, "the queues to be put back")
+            assert set(kaiwo.cluster.world.queues) == {"default"}
             done = decode(
                 await kaiwo.post("/manifests", f"{QUEUES}---\nname: fine\nqueue: team\nhold: true\n"), Outcome
             )
-            assert done.done == ["queue lab created", "queue team created", "workload default/fine submitted"]
+            assert done.done == ["queue team created", "queue lab created", "workload default/fine submitted"]
             queues = decode(await kaiwo.get("/queues"), Page[QueueView]).items
             assert [(queue.name, queue.depth, queue.waiting) for queue in queues] == [
                 ("default", 0, 1), ("lab", 0, 1), ("team", 1, 1),
@@ -82,7 +84,50 @@ def test_documents_go_in_together_or_not_at_all(tmp_path: Path) -> None:
             changed = QUEUES.replace("quota: 4", "quota: 5")
             refused = await kaiwo.post("/manifests", f"{changed}---\nname: fine\nqueue: team\n")
             assert refused.status_code == 400
-            await until(lambda: kaiwo.loop.picture.queue_objects["lab"].gpu.quota == 4000, "the old quota")
+            assert kaiwo.cluster.world.queues["lab"].gpu.quota == 4000
+
+    run(work())
+
+
+def test_a_dry_run_answers_what_the_real_one_would(tmp_path: Path) -> None:
+    texts = [
+        "name: x\nqueue: nowhere\n",
+        "name: x\nqueue: lab\n",
+        "name: taken\n",
+        "name: x\nafter: [ghost]\n",
+        "name: x\nafter: [y]\n---\nname: y\nafter: [x]\n",
+        QUEUES.replace("parentQueue: lab", "parentQueue: default"),
+        QUEUES.replace("parentQueue: lab", "parentQueue: attic"),
+        f"{QUEUES}---\nname: x\nqueue: team\nhold: true\n",
+    ]
+
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.post("/manifests", QUEUES)
+            await kaiwo.submit("taken", hold=True)
+            before = kaiwo.cluster.world.whole_state()
+            for text in texts:
+                first = await kaiwo.post("/manifests", text, dry_run=True)
+                assert kaiwo.cluster.world.whole_state() == before
+                second = await kaiwo.post("/manifests", text)
+                assert first.status_code == second.status_code, text
+                if first.status_code == 200:
+                    assert [line.removesuffix(" (dry run)") for line in first.json()["done"]] == second.json()["done"]
+                else:
+                    assert first.json() == second.json()
+
+    run(work())
+
+
+def test_a_list_of_a_parent_queue_shows_the_work_below_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.post("/manifests", QUEUES)
+            for name, queue in (("a", "team"), ("b", "default")):
+                await kaiwo.submit(name, queue=queue, hold=True)
+            for queue, names in (("lab", ["a"]), ("team", ["a"]), ("default", ["b"]), ("x", [])):
+                page = decode(await kaiwo.get("/workloads", queue=queue), Page[WorkloadView])
+                assert [each.name for each in page.items] == [f"default/{name}" for name in names], queue
 
     run(work())
 
@@ -101,21 +146,55 @@ def test_what_documents_name_is_deleted(tmp_path: Path) -> None:
                 "queue lab deleted",
             ]
             assert (await kaiwo.get("/workloads")).json()["total"] == 0
+            assert [queue["name"] for queue in (await kaiwo.get("/queues")).json()["items"]] == ["default"]
 
     run(work())
 
 
-def test_the_demo_can_be_cleared(tmp_path: Path) -> None:
+def test_nothing_is_deleted_when_a_part_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.post("/manifests", f"{QUEUES}---\nname: fine\nqueue: team\nsimulate: 1h\n")
+            await kaiwo.submit("other", queue="team", hold=True)
+            for text, status in (
+                (f"{QUEUES}---\nname: fine\n", 409),
+                (f"{QUEUES}---\nname: fine\n---\nname: other\n---\nname: ghost\n", 404),
+            ):
+                refused = await kaiwo.post("/manifests/delete", text)
+                assert refused.status_code == status, refused.text
+            assert await kaiwo.state_of("other") == "held"
+            assert await kaiwo.state_of("fine") in ("waiting", "running")
+            assert set(kaiwo.cluster.world.queues) == {"default", "lab", "team"}
+
+    run(work())
+
+
+def test_whoever_cancels_is_named(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.submit("one", hold=True)
+            await kaiwo.delete("/workloads/default/one")
+            detail = decode(await kaiwo.get("/workloads/default/one"), WorkloadDetail)
+            assert detail.message == (f"cancelled by {owner()}" if owner() else "cancelled")
+
+    run(work())
+
+
+def test_the_demo_is_cleared_without_a_trace(tmp_path: Path) -> None:
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
             await kaiwo.submit("mine", simulate="1h")
-            await kaiwo.submit("sample", simulate="1h", labels={"kaiwo.ai/demo": "true"})
-            await kaiwo.submit("later", hold=True, labels={"kaiwo.ai/demo": "true"})
-            await kaiwo.until_state("sample", "running")
+            await submit_demo(kaiwo.cluster)
+            script = ["sh", "-c", "trap '' TERM; sleep 60"]
+            await kaiwo.submit("stubborn", command=script, labels={"kaiwo.ai/demo": "true"}, queue="sandbox", cpu="1")
+            await kaiwo.until_state("stubborn", "running")
             cleared = decode(await kaiwo.delete("/demo"), Outcome)
-            assert sorted(cleared.names) == ["default/later", "default/sample"]
+            assert "default/stubborn" in cleared.names
+            assert "demo/too-large" in cleared.names
             left = decode(await kaiwo.get("/workloads"), Page[WorkloadView])
             assert [each.name for each in left.items] == ["default/mine"]
+            assert [queue["name"] for queue in (await kaiwo.get("/queues")).json()["items"]] == ["default"]
+            assert decode(await kaiwo.delete("/demo"), Outcome).done == ["there is no demo work to remove"]
 
     run(work())
 

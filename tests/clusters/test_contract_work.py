@@ -190,7 +190,7 @@ def test_queues_keep_their_tree_whole(kind: Kind) -> None:
             await cluster.put_queue(Queue("b", parent="a"))
             await refuses(cluster.put_queue(Queue("a", parent="b")), ConfigError, "a > b > a")
             await scene.submit("work", queue="b")
-            await refuses(cluster.put_queue(Queue("c", parent="b")), RefusedError, "1 living workloads")
+            await refuses(cluster.put_queue(Queue("c", parent="b")), RefusedError, "1 living workload,", "end it first")
             await refuses(cluster.put_queue(Queue("c", parent="default")), RefusedError, "default")
             await refuses(cluster.remove_queue("a"), RefusedError, "b")
             await refuses(cluster.remove_queue("b"), RefusedError, "living")
@@ -200,6 +200,76 @@ def test_queues_keep_their_tree_whole(kind: Kind) -> None:
             await cluster.remove_queue("b")
             await cluster.remove_queue("a")
             await refuses(cluster.requeue("default/work"), ConfigError, "queue b")
+
+    run(test())
+
+
+def test_queues_and_work_come_together_or_not_at_all(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            cluster = scene.cluster
+            await scene.submit("taken")
+            lab, team = Queue("lab"), Queue("team", parent="lab")
+            refused = [(work("a", queue="team"), Program()), (work("taken"), Program())]
+            misplaced = [(work("a", queue="lab"), Program())]
+            for dry_run in (True, False):
+                await refuses(cluster.put([team, lab], refused, dry_run=dry_run), ConfigError, "default/taken")
+                await refuses(cluster.put([team, lab], misplaced, dry_run=dry_run), RefusedError, "lab", "team")
+                await refuses(cluster.put([team], [], dry_run=dry_run), ConfigError, "lab", "does not exist")
+                await refuses(cluster.put([lab, lab], [], dry_run=dry_run), ConfigError, "lab", "twice")
+                circle = [Queue("x", parent="z"), Queue("y", parent="x"), Queue("z", parent="y")]
+                await refuses(cluster.put([Queue("w", parent="x"), *circle], [], dry_run=dry_run), ConfigError, "x > z")
+            assert set(cluster.world.queues) == {"default"}
+            good = [(work("a", queue="team"), Program())]
+            assert await cluster.put([team, lab], good, dry_run=True) == (None, None)
+            assert set(cluster.world.queues) == {"default"}
+            assert [record.workload.name for record in cluster.records()] == ["default/taken"]
+            assert await cluster.put([team, lab], good) == (None, None)
+            assert scene.workload("a").queue == "team"
+            larger = Queue("lab", priority=5)
+            assert await cluster.put([larger, team], [], dry_run=True) == (lab, team)
+            assert cluster.world.queues["lab"] == lab
+            assert await cluster.put([larger, team], []) == (lab, team)
+
+    run(test())
+
+
+def test_a_dry_run_over_an_ended_workload_leaves_it_in_its_place(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", "b")
+            await scene.cluster.cancel("default/a")
+            await scene.cluster.cancel("default/b")
+            before = list(scene.cluster.records())
+            await scene.cluster.put([], [(work("a"), Program())], dry_run=True)
+            assert list(scene.cluster.records()) == before
+            assert list(scene.cluster.world.ended) == ["default/a", "default/b"]
+
+    run(test())
+
+
+def test_queues_and_work_go_together_or_not_at_all(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            cluster = scene.cluster
+            await cluster.put([Queue("lab"), Queue("team", parent="lab")], [])
+            await scene.submit("a", "b", queue="team")
+            await scene.submit("c")
+            await scene.start(start_of("a"))
+            both = ("default/a", "default/b")
+            await refuses(cluster.remove(["lab", "team"], ["default/a"]), RefusedError, "team", "1 living workload;")
+            await refuses(cluster.remove(["lab"], both), RefusedError, "lab", "team")
+            await refuses(cluster.remove(["team", "nowhere"], both), NotFoundError, "nowhere")
+            await refuses(cluster.remove(["team"], [*both, "default/ghost"]), NotFoundError, "default/ghost")
+            await refuses(cluster.remove(["default"], ["default/c"]), RefusedError, "always exists")
+            assert scene.state("a") in (State.STARTING, State.RUNNING)
+            assert scene.state("b") is State.WAITING
+            stopping = await cluster.remove(["lab", "team"], both, who="ada")
+            assert set(cluster.world.queues) == {"default"}
+            for name in stopping:
+                await scene.until_state(name, State.CANCELLED)
+            await cluster.forget_ended(stopping)
+            assert [record.workload.name for record in cluster.records()] == ["default/c"]
 
     run(test())
 

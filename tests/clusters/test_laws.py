@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from kaiwo.clusters import happenings
 from kaiwo.clusters.ledger import Use, holds
+from kaiwo.clusters.recent import Recent
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.clusters.world import World
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Cause, Eviction, Plan, Start
-from kaiwo.model.program import Program, State
+from kaiwo.model.program import Program, Record, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
@@ -111,6 +112,7 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
     picture = Picture()
     cluster._tell = lambda events: told.extend(events)  # type: ignore[method-assign, assignment]
     picture.patch(cluster.world.whole_state())
+    seen, known = -1, dict[str, Record]()
     for step in history:
         before = len(told)
         try:
@@ -122,7 +124,19 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
         truth = Picture()
         truth.patch(cluster.world.whole_state())
         assert picture == truth
+        seen = hear(cluster, seen, known)
     return told, list(cluster.records())
+
+
+def hear(cluster: SimulatedCluster, seen: int, known: dict[str, Record]) -> int:
+    """The news bring what somebody knew up to date."""
+    news = cluster.news(seen)
+    assert news.is_all == (seen < 0)
+    for name in news.gone:
+        known.pop(name, None)
+    known.update((record.workload.name, record) for record in news.records)
+    assert known == cluster.world.records
+    return news.version
 
 
 @given(st.lists(steps, max_size=30))
@@ -175,6 +189,20 @@ def everything(world: World) -> dict[str, Any]:
 def vars_of(use: Use) -> tuple[Any, ...]:
     held = {gpu: amounts for gpu, amounts in use.devices.items() if amounts != (0, 0)}
     return use.cpu_milli, use.memory_mib, use.pods, held
+
+
+def test_news_that_are_too_old_are_told_whole() -> None:
+    recent = Recent(kept=3)
+    for version, name in enumerate("abcda", start=1):
+        recent.note(name, version)
+    assert recent.since(0) is None
+    assert recent.since(1) is None
+    assert recent.since(2) == ["a", "d", "c"]
+    assert recent.since(4) == ["a"]
+    assert recent.since(5) == []
+    recent.begin_at(7)
+    assert recent.since(6) is None
+    assert recent.since(7) == []
 
 
 def test_queues_of_the_simulation_can_be_given_at_once() -> None:

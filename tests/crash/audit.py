@@ -1,7 +1,7 @@
 """Look into a home folder from outside and list everything that must never be: `audit(home)`.
 
-Works on the home of any local Kaiwo that is not running (or was just killed): it reads the store, the runs' folders
-and the process table, and believes none of them alone.
+Works on the home of any local Kaiwo that is not running (or was just killed): it reads the store, the runs' folders,
+the process table and the journal, and believes none of them alone.
 """
 
 import contextlib
@@ -17,12 +17,15 @@ import msgspec
 from kaiwo.clusters.ledger import Use, holds, overcommit
 from kaiwo.clusters.lifecycle import Life, Placement, Run
 from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
+from kaiwo.history.reader import JournalReader
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.program import State
 from kaiwo.model.workload import Phase
+from kaiwo.runtime.replay import replay
 
 SLACK_S = 0.005  # a run's end is written down a moment after its process ended
+CYCLES = 3  # the newest ones are decided again
 
 
 class Books:
@@ -51,6 +54,7 @@ def audit(home: Path) -> list[str]:
     problems += _folders(home, books)
     problems += _device_times(home, books)
     problems += _strays(home, books)
+    problems += _journal(home)
     return problems
 
 
@@ -91,7 +95,7 @@ def _folders(home: Path, books: Books) -> Iterator[str]:
         folder = RunFolder(home / "runs" / run_id)
         if folder.path.exists() and folder.look() is Condition.RUNNING and run_id not in live:
             yield f"run {run_id} of {run.workload} goes on and holds no place"
-        if (span := _span(folder)) is not None:
+        if (span := span_of(folder)) is not None:
             spans.setdefault((run.workload, run.pod), []).append(span)
     for (workload, pod), times in spans.items():
         times.sort()
@@ -104,7 +108,7 @@ def _device_times(home: Path, books: Books) -> Iterator[str]:
     edges: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for run_id in books.runs:
         folder = RunFolder(home / "runs" / run_id)
-        span = _span(folder)
+        span = span_of(folder)
         if span is None:
             continue
         env = msgspec.json.decode((folder.path / "run.json").read_bytes(), type=RunSpec).env
@@ -131,7 +135,14 @@ def _strays(home: Path, books: Books) -> Iterator[str]:
                     yield f"process {pid} of {run_dir} holds no place"
 
 
-def _span(folder: RunFolder) -> tuple[float, float] | None:
+def _journal(home: Path) -> Iterator[str]:
+    """It opens, and its newest cycles give the same plan again."""
+    for head in JournalReader(home / "journal").cycles(CYCLES):
+        if not replay(str(home), head.number).is_same:
+            yield f"cycle {head.number} gives another plan when it is decided again"
+
+
+def span_of(folder: RunFolder) -> tuple[float, float] | None:
     """From when to when the run's process was there."""
     start, end = folder.start_record(), folder.exit_record()
     if start is None:

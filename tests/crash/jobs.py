@@ -1,52 +1,75 @@
-"""What the crash test submits: real processes that leave traces, gangs, shares, failures, dependencies, cancels."""
+"""What the crash test submits: real processes that leave traces, and simulated work, of all kinds."""
 
+import json
 import random
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from kaiwo.model.program import Program, State
-from kaiwo.model.request import Request
-from kaiwo.model.workload import Workload
-from tests.clusters.kinds import work
+from kaiwo.model.program import State
 
-KINDS = ("single", "single", "gang", "share", "share", "failing", "simulated", "after", "endless")
-EXPECTED = {"failing": State.FAILED, "endless": State.CANCELLED}
+KINDS = (
+    "single", "single", "gang", "fraction", "fraction", "memory", "failing", "flaky", "simulated", "limited", "after",
+    "held", "endless", "array", "team",
+)  # fmt: skip
+EXPECTED = {"failing": State.FAILED, "limited": State.FAILED, "endless": State.CANCELLED}
+DOES_WORK_ONCE = ("single", "gang", "fraction", "memory", "after", "held", "array", "team")
 
 
-def make_jobs(count: int, seed: int, effects: Path) -> list[tuple[Workload, Program]]:
-    """The same jobs for the same seed."""
-    chance = random.Random(seed)
-    return [_job(index, chance.choice(KINDS), chance, effects) for index in range(count)]
+class Submission(NamedTuple):
+    """One request that brings work, and the names it brings: all of them or none."""
+
+    names: tuple[str, ...]
+    path: str
+    body: Any
+
+
+def make_job(number: int, chance: random.Random, effects: Path, last: str) -> Submission:
+    """Job after job the same for the same seed; `last`: a workload that is there already."""
+    kind = chance.choice(KINDS)
+    name = f"{kind}-{number:04d}"
+    sleep_s = chance.choice((0.0, 0.02, 0.1, 0.4, 1.0))
+    form: dict[str, Any] = {"name": name, "gpus": 1, "command": _shell(effects, f"sleep {sleep_s}")}
+    match kind:
+        case "gang":
+            form["pods"] = chance.choice((2, 3, 6))
+        case "fraction" | "memory":
+            form.pop("gpus")
+            form |= {"gpuFraction": "0.5"} if kind == "fraction" else {"gpuMemory": "60Gi"}
+        case "failing":
+            form |= {"command": _shell(effects, f"sleep {sleep_s}; exit 9"), "retries": 1}
+        case "flaky":
+            form |= {"command": _shell(effects, "test $KAIWO_ATTEMPT -gt 1 || exit 3"), "retries": 1}
+        case "simulated":
+            form |= {"command": [], "simulate": chance.randrange(5, 300), "pods": chance.choice((1, 2))}
+        case "limited":
+            form |= {"command": _shell(effects, "sleep 600"), "time": 1}
+        case "after":
+            form["after"] = [last] if last else []
+        case "held":
+            form["hold"] = True
+        case "endless":
+            form["command"] = _shell(effects, "sleep 600")
+        case "array":
+            form["array"] = "0-2"
+            return Submission(tuple(f"default/{name}-{index}" for index in range(3)), "/workloads", form)
+        case "team":
+            return _team(name, form)
+    return Submission((f"default/{name}",), "/workloads", form)
 
 
 def kind_of(name: str) -> str:
-    return name.rpartition("/")[2].rpartition("-")[0]
+    return name.partition("/")[2].partition("-")[0]
 
 
-def expected_state(name: str) -> State:
-    return EXPECTED.get(kind_of(name), State.SUCCEEDED)
+def _team(name: str, form: dict[str, Any]) -> Submission:
+    """A queue and two workloads in it, in one text: JSON is YAML."""
+    queue = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": name}}
+    forms = [{**form, "name": f"{name}-{index}", "queue": name} for index in range(2)]
+    text = "\n---\n".join(json.dumps(document) for document in (queue, *forms))
+    return Submission(tuple(f"default/{each['name']}" for each in forms), "/manifests", text)
 
 
-def _job(index: int, kind: str, chance: random.Random, effects: Path) -> tuple[Workload, Program]:
-    name = f"{kind}-{index:04d}"
-    one = Request(cpu_milli=1000, gpus=1)
-    sleep_s = chance.choice((0.0, 0.02, 0.1, 0.4))
-    match kind:
-        case "gang":
-            return work(name, pods=chance.choice((2, 3)), request=one), _shell(effects, f"sleep {sleep_s}")
-        case "share":
-            half = Request(cpu_milli=1000, gpus=1, gpu_milli=500)
-            return work(name, request=half), _shell(effects, f"sleep {sleep_s}")
-        case "failing":
-            return work(name, request=one), _shell(effects, f"sleep {sleep_s}; exit 9", retries=1)
-        case "simulated":
-            return work(name, request=one), Program(simulated_s=chance.randrange(20, 200))
-        case "endless":
-            return work(name, request=one), _shell(effects, "sleep 600")
-        case _:
-            return work(name, request=one), _shell(effects, f"sleep {sleep_s}")
-
-
-def _shell(effects: Path, script: str, retries: int = 0) -> Program:
+def _shell(effects: Path, script: str) -> list[str]:
     """A line in one file for each beginning and each end: a process that runs twice cannot hide."""
     line = f'echo "$KAIWO_WORKLOAD $KAIWO_POD $KAIWO_ATTEMPT $KAIWO_RUN %s" >> {effects}'
-    return Program(command=("sh", "-c", f"{line % 'start'}; {script}; {line % 'end'}"), retries=retries)
+    return ["sh", "-c", f"{line % 'start'}; {script}; {line % 'end'}"]

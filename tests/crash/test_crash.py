@@ -1,110 +1,121 @@
-"""Kaiwo is killed at random moments, and afterwards nothing is lost, run twice or given out twice."""
+"""The product is killed at random moments, and afterwards nothing is lost, run twice or given out twice."""
 
+import contextlib
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from kaiwo.clusters.lifecycle import Life, Placement, Run
+from kaiwo.clusters.local.runs import RunFolder, RunSpec
 from kaiwo.clusters.local.store import Store
-from kaiwo.model.program import State
-from tests.conftest import ROOT
-from tests.crash.audit import Books, audit
-from tests.crash.jobs import expected_state, kind_of
+from kaiwo.clusters.world import World
+from kaiwo.model.program import Record, State
+from kaiwo.model.workload import Pod
+from tests.clusters.kinds import some_nodes, whole, work
+from tests.crash.audit import Books, audit, span_of
+from tests.crash.effects import check_effects
+from tests.crash.people import People
+from tests.crash.product import Product, supervisors, wait_for_no_supervisors
 
 KILLS = 50
 SEED = 20
-JOBS_A_ROUND = 3
+JOBS_A_ROUND = 4
 
 
-class Killed:
-    """The driver, from outside."""
+class Fate:
+    """Decides when to kill what."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.adopted = 0
+    def __init__(self, product: Product) -> None:
+        self.product = product
+        self.chance = random.Random(SEED)
+        self.killed_at: list[float] = []
+        self.lost: set[str] = set()  # workloads of which a supervisor was killed
 
-    def start(self, round_: int, *options: str) -> subprocess.Popen[str]:
-        jobs = str((round_ + 1) * JOBS_A_ROUND)
-        command = [sys.executable, "-m", "tests.crash.driver", str(self.home), str(SEED), str(round_), jobs, *options]
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    def live_and_die(self, people: People, jobs: int) -> None:
+        """One life: some end while they begin, most while people work; some take a supervisor along."""
+        chance, product = self.chance, self.product
+        is_cut_short = self.killed_at and chance.random() < 0.15
+        product.start(does_wait=not is_cut_short)
+        # The moment of death is the test's input, not a wait for anything.
+        if is_cut_short:
+            time.sleep(0.1 + 0.7 * chance.random())
+            product.kill()
+        else:
+            with people.at_work(product, jobs):
+                life_s = chance.choice((0.05, 0.2, 0.5, 1.0)) * chance.random()
+                time.sleep(life_s / 2)
+                if chance.random() < 0.2:
+                    self.kill_a_supervisor()
+                time.sleep(life_s / 2)
+                product.kill()
+        self.killed_at.append(time.time())
+        if chance.random() < 0.1:
+            self.kill_a_supervisor()
 
-    def live_and_die(self, round_: int, after_s: float, does_wait: bool) -> None:
-        """Let it live for a while, counted from when it says that it is up or from its very beginning; then kill it."""
-        process = self.start(round_)
-        assert process.stdout is not None
-        if does_wait:
-            self.adopted += int(process.stdout.readline().split()[1])
-        time.sleep(after_s)  # the moment of death is the test's input, not a wait for anything
-        assert process.poll() is None, "it died by itself"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-
-    def finish(self, round_: int) -> None:
-        process = self.start(round_, "finish")
-        assert process.wait(90) == 0
-        assert process.stdout is not None
-        process.stdout.close()
+    def kill_a_supervisor(self) -> None:
+        """Whichever it hits: one that begins, one whose command runs, or one that is about to end."""
+        found = supervisors(self.product.home)
+        if not found:
+            return
+        pid = self.chance.choice(sorted(found))
+        spec = msgspec.json.decode((found[pid].path / "run.json").read_bytes(), type=RunSpec)
+        self.lost.add(spec.workload)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_fifty_times_and_nothing_is_lost_or_doubled(tmp_path: Path, test_size: int) -> None:
-    kills = KILLS * test_size
-    chance = random.Random(SEED)
-    killed = Killed(tmp_path)
+@pytest.mark.serial
+@pytest.mark.timeout(2400)
+def test_kaiwo_up_is_killed_fifty_times_and_nothing_is_lost_or_doubled(tmp_path: Path, test_size: int) -> None:
+    home, kills = tmp_path / "home", KILLS * test_size
+    home.mkdir(mode=0o700)
+    product, people = Product(home), People(tmp_path / "effects", SEED)
+    fate = Fate(product)
     for round_ in range(kills):
-        does_wait = chance.random() < 0.8
-        spread_s = chance.choice((0.01, 0.05, 0.2, 0.4)) * chance.random()
-        killed.live_and_die(round_, spread_s if does_wait else 0.15 + spread_s, does_wait or round_ == 0)
-        assert audit(tmp_path) == [], f"after kill {round_ + 1}"
-    killed.finish(kills)
-    assert audit(tmp_path) == []
-    check_effects(tmp_path)
-    assert killed.adopted > kills / 5, "too few processes outlived their Kaiwo for this test to mean much"
+        fate.live_and_die(people, (round_ + 1) * JOBS_A_ROUND)
+        assert audit(home) == [], f"after kill {round_ + 1}"
+        assert people.surprises == [], f"after kill {round_ + 1}"
+    product.start()
+    people.finish(product)
+    product.stop()
+    wait_for_no_supervisors(home)
+    assert audit(home) == []
+    assert people.surprises == []
+    assert list(check_effects(home, people, fate.lost)) == []
+    check_it_meant_something(home, people, fate)
 
 
-def check_effects(home: Path) -> None:
-    """What the jobs themselves wrote agrees with the books."""
-    books = Books(home)
-    accepted = set((home / "accepted").read_text().split())
-    assert accepted <= set(books.lives), "an accepted workload is lost"
-    states = {name: life.record.state for name, life in books.lives.items()}
-    assert {name: state for name, state in states.items() if state is not expected_state(name)} == {}
-    begun: Counter[str] = Counter()
-    ended: Counter[tuple[str, str]] = Counter()
-    attempts: Counter[tuple[str, str, str]] = Counter()
-    for line in (home / "effects").read_text().splitlines():
-        workload, pod, attempt, run, what = line.split()
-        if what == "start":
-            begun[run] += 1
-            attempts[workload, pod, attempt] += 1
-        else:
-            ended[workload, pod] += 1
-    assert [run for run, times in begun.items() if times > 1] == [], "a run began twice"
-    assert [key for key, times in attempts.items() if times > 1] == [], "a pod ran twice in one attempt"
-    # Work that somebody stopped may have come as far as its last line before; all other work did it exactly once.
-    disturbed = set((home / "disturbed").read_text().split())
-    for name, life in books.lives.items():
-        if kind_of(name) in ("single", "share", "after", "gang"):
-            counts = {ended[name, f"main-{index}"] for index in range(life.workload.pods)}
-            assert counts == {1} or (name in disturbed and 0 not in counts), f"{name} did its work {counts} times"
-    assert len(begun) > KILLS, "too few processes ran for this test to mean much"
+def check_it_meant_something(home: Path, people: People, fate: Fate) -> None:
+    """Enough of everything happened for the test to prove something."""
+    kills = len(fate.killed_at)
+    spans = [span for run in Books(home).runs if (span := span_of(RunFolder(home / "runs" / run)))]
+    survivors = sum(begin < moment < end for begin, end in spans for moment in fate.killed_at)
+    counts = {
+        "kills": kills,
+        "workloads": len(people.accepted),
+        "runs": len(spans),
+        "outlived their Kaiwo": survivors,
+        "lost their supervisor": len(fate.lost),
+        "stopped": len(people.disturbed),
+        "cancelled": len(people.cancelled),
+    }
+    print(counts)
+    assert len(people.accepted) > kills
+    assert len(spans) > kills
+    assert survivors > kills / 2
+    assert len(fate.lost) > kills / 20
+    assert len(people.disturbed) > kills / 20
 
 
 def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
-    from kaiwo.clusters.lifecycle import Life, Placement, Run
-    from kaiwo.clusters.world import World
-    from kaiwo.model.program import Record
-    from kaiwo.model.workload import Pod
-    from tests.clusters.kinds import some_nodes, whole, work
-
     (tmp_path / "runs").mkdir()
+    (tmp_path / "journal").mkdir()
     store = Store(tmp_path / "state.db")
     world = World()
     with world.changing(0) as change:

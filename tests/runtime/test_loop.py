@@ -1,6 +1,7 @@
 """The loop on a simulated cluster: events in, plans out, nothing before the state is known."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from kaiwo.model.program import Program, State
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.runtime.loop import Loop
+from kaiwo.runtime.scheduler import Decision
+from kaiwo.snapshot.snapshot import Snapshot
 
 
 def cluster() -> SimulatedCluster:
@@ -124,3 +127,23 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
         assert loop.failures == 2
 
     run(tmp_path, story)
+
+
+def test_it_says_since_when_a_cycle_is_being_decided(tmp_path: Path) -> None:
+    seen: list[float | None] = []
+
+    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+        decide = loop._scheduler.decide
+
+        def watched(snapshot: Snapshot) -> Decision:
+            seen.append(loop.busy_since)
+            return decide(snapshot)
+
+        loop._scheduler.decide = watched  # type: ignore[method-assign]
+        await simulated.submit([job("one", 1)])
+        await until(loop, lambda: "default/one" in loop.picture.pods)
+        assert loop.busy_since is None
+
+    run(tmp_path, story)
+    assert seen
+    assert all(since is not None and since <= time.monotonic() for since in seen)

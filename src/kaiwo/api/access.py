@@ -20,7 +20,7 @@ COOKIE = "kaiwo_session"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _NEEDS_TOKEN = (
     "send `Authorization: Bearer TOKEN` with the token in KAIWO_HOME/token, "
-    "or log in with the address that `kaiwo up` printed"
+    "or log in with the address that `kaiwo login` prints"
 )
 
 
@@ -74,7 +74,7 @@ class Access:
         if secret is None:
             raise self._failed(
                 403,
-                "this login address was used already or is not from this server; `kaiwo up` prints one at its start",
+                "this login address was used already or is not from this server; `kaiwo login` prints a new one",
             )
         return secret
 

@@ -28,7 +28,6 @@ class Context:
         self.lag = LoopLag()
         self.cycles = CycleTimes()
         self.closing = asyncio.Event()  # open streams end when this is set
-        self.putting = asyncio.Lock()  # queues and work that go in together are not mixed with others
         self.open_streams = 0
         self.bugs = 0
 

@@ -148,6 +148,8 @@ class Feeds:
                 except Exception as error:
                     self._report(error, f"stream of {feed.listing.view}")
                 await asyncio.sleep(0)
+            # Rows that were good enough may be older than what woke us: then this round is not the last.
+            seen = min(seen, self._board.shown_revision)
             await asyncio.sleep(max(PERIOD_S - (time.monotonic() - began), min(REST_FACTOR * busy_s, REST_MAX_S)))
 
     async def _next_revision(self, seen: int) -> int:

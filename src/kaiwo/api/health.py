@@ -42,9 +42,9 @@ def why_not_ready(live: Live) -> str:
     """One sentence, or nothing when all is well."""
     if not live.ready:
         return "Kaiwo is still reading the cluster's state"
-    busy_since = getattr(live, "busy_since", None)  # on the machine's monotonic clock, while a cycle runs
-    if busy_since is not None and time.monotonic() - busy_since > STUCK_S:
-        return f"the scheduling cycle has been running for {int(time.monotonic() - busy_since)} s"
+    busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since
+    if busy_s > STUCK_S:
+        return f"the scheduling cycle has been running for {int(busy_s)} s"
     return ""
 
 

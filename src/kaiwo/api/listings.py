@@ -36,7 +36,7 @@ WORKLOAD_PARAMS = (
     Param("limit", "int", "Items on a page.", 50, 1, 500),
     AFTER,
     Param("state", "choices", "Only in this state; repeat it, or give several with commas.", choices=tuple(State)),
-    Param("queue", "text", "Only of this queue."),
+    Param("queue", "text", "Only of this queue and those below it."),
     Param("user", "text", "Only of this user."),
     LABEL,
     TEXT,

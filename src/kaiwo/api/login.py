@@ -5,13 +5,12 @@ from html import escape
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from kaiwo.api.access import cookie_header
-from kaiwo.api.context import Context
 from kaiwo.api.params import Param
 from kaiwo.api.problems import ApiError, forbidden
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.views import LoginView
 
-CODE = Param("code", "text", "The code of the address that `kaiwo up` printed.")
+CODE = Param("code", "text", "The code of the address that `kaiwo up` or `kaiwo login` printed.")
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</title>
 <body><h1>Not logged in</h1><p>{message}</p><p><a href="/">Look around without logging in</a></p></body></html>"""
 
@@ -36,11 +35,6 @@ async def log_in(call: Call) -> Response:
         headers["Set-Cookie"] = cookie_header(secret)
         context.log.emit("login")
     return RedirectResponse("/", 303, headers)
-
-
-def one_time_address(context: Context, url: str) -> str:
-    """What `kaiwo up` prints."""
-    return url.rstrip("/") + context.access.login_path()
 
 
 ROUTES = (

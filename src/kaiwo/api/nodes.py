@@ -6,8 +6,8 @@ from kaiwo.api.body import Body, read_object
 from kaiwo.api.listings import GPU_PARAMS, LISTINGS, NODE_PARAMS
 from kaiwo.api.nodeviews import find_node
 from kaiwo.api.problems import JSON, did_you_mean, invalid, quote
-from kaiwo.api.putting import settle
 from kaiwo.api.routes import Call, Route
+from kaiwo.api.settling import settle
 from kaiwo.api.views import GpuView, NodeView, Outcome, Page, ReasonForm
 
 REASON = Body((JSON,), ReasonForm, required=False)
@@ -36,7 +36,7 @@ async def get_node(call: Call) -> NodeView:
 async def cordon(call: Call) -> Outcome:
     """No new pods there."""
     name = call.path["name"]
-    await _work(call).cordon(name, True, _reason(call), who=call.who)
+    await _work(call).cordon(name, True, _reason(call), who=call.person)
     await _seen(call, True)
     return Outcome([f"node {name} cordoned"])
 
@@ -45,7 +45,7 @@ async def uncordon(call: Call) -> Outcome:
     """Pods may come again."""
     name = call.path["name"]
     _reason(call)
-    await _work(call).cordon(name, False, who=call.who)
+    await _work(call).cordon(name, False, who=call.person)
     await _seen(call, False)
     return Outcome([f"node {name} uncordoned"])
 
@@ -53,7 +53,7 @@ async def uncordon(call: Call) -> Outcome:
 async def drain(call: Call) -> Outcome:
     """No new pods, and those there must go."""
     name = call.path["name"]
-    gone = await _work(call).drain(name, _reason(call), who=call.who)
+    gone = await _work(call).drain(name, _reason(call), who=call.person)
     await _seen(call, True)
     return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
 

@@ -4,8 +4,10 @@ In:    a request.   Out: the endpoint's answer as JSON, or a Problem.
 Never: lets an exception out, or answers with a status code that the table does not name.
 """
 
+import getpass
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +30,12 @@ class Call(NamedTuple):
     query: dict[str, Any]
     path: dict[str, str]
     body: bytes
-    who: str  # empty for reads
+    who: str  # what lets them write: the token or a login; empty for reads
+
+    @property
+    def person(self) -> str:
+        """Who has the token, or a login that it gave out: the one who started this process."""
+        return owner()
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -122,6 +129,15 @@ async def _run(request: Request, context: Context, route: Route, who: str) -> An
         raise not_ready("Kaiwo is still reading the cluster's state; try again in a moment")
     body = b"" if route.body is None else await read_body(request, route.body, context.settings)
     return await route.endpoint(Call(request, context, query, request.path_params, body, who))
+
+
+@cache
+def owner() -> str:
+    """The login name of whoever started this process; empty when the machine does not know."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
 
 
 def as_response(answer: Any, status: int) -> Response:

@@ -5,24 +5,23 @@ Never: parses on the event loop; a large YAML text takes seconds.
 """
 
 import asyncio
-import getpass
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from kaiwo.api.body import Body, read_object
 from kaiwo.api.params import Param
 from kaiwo.api.problems import JSON
-from kaiwo.api.putting import check_before, put_together
 from kaiwo.api.routes import Call, Route
+from kaiwo.api.settling import settle
 from kaiwo.api.views import Outcome
 from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
-from kaiwo.model.errors import ConfigError, NotFoundError
+from kaiwo.model.errors import NotFoundError
 from kaiwo.model.program import State
 from kaiwo.model.queue import Queue
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
-DEMO_LABEL = ("kaiwo.ai/demo", "true")
 STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 
 
@@ -39,70 +38,58 @@ async def apply(call: Call) -> Outcome:
 async def delete(call: Call) -> Outcome:
     """Everything that the documents name."""
     parsed = await _parse(call, parse_all)
-    cluster = call.context.live.cluster
+    live = call.context.live
     names = [workload.name for workload, _ in parsed.submissions]
     queues = [queue.name for queue in parsed.queues]
-    _check_there(call, names, queues)
-    done = await _remove_workloads(call, names)
-    for name in reversed(_parents_first(parsed.queues)):
-        await cluster.remove_queue(name.name, who=call.who)
-        done.append(f"queue {name.name} deleted")
+    stopping = await live.cluster.remove(queues, names, who=call.person)
+    done = [*await _see_them_off(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
+    await settle(live, lambda: not any(name in live.picture.queue_objects for name in queues))
     return Outcome(done, list(parsed.warnings), names)
 
 
 async def clear_demo(call: Call) -> Outcome:
-    """The sample work that `kaiwo up --demo` brought."""
-    key, value = DEMO_LABEL
-    records = call.context.live.cluster.records()
-    names = [record.workload.name for record in records if record.workload.labels.get(key) == value]
-    done = await _remove_workloads(call, names)
-    return Outcome(done or ["there is no demo work to remove"], [], names)
+    """The sample work that `kaiwo up --demo` brought, and its queues."""
+    from kaiwo.clusters.local.demo import clear_demo  # a cluster without a demo never needs it
+
+    live = call.context.live
+    cleared = await clear_demo(live.cluster, who=call.person)
+    done = await _see_them_off(call, cleared.names, cleared.stopping)
+    done += [f"queue {name} deleted" for name in cleared.queues]
+    await settle(live, lambda: not any(name in live.picture.queue_objects for name in cleared.queues))
+    return Outcome(done or ["there is no demo work to remove"], [], list(cleared.names))
 
 
 async def _parse(call: Call, parse: Any) -> Parsed:
-    live = call.context.live
-    defaults = Defaults(submitted_s=live.cluster.now_s(), user=_owner())
+    defaults = Defaults(submitted_s=call.context.live.cluster.now_s(), user=call.person)
     return await asyncio.to_thread(parse, call.body, defaults)
 
 
 async def _put(call: Call, parsed: Parsed) -> Outcome:
-    dry_run, picture = call.query["dry_run"], call.context.live.picture
-    queues = _parents_first(parsed.queues)
-    before = {queue.name: picture.queue_objects.get(queue.name) for queue in queues}
-    if dry_run:
-        check_before(call.context.live, queues, parsed.submissions)
-    else:
-        async with call.context.putting:
-            await put_together(call.context.live, queues, parsed.submissions, call.who)
+    dry_run, live = call.query["dry_run"], call.context.live
+    queues, items = parsed.queues, parsed.submissions
+    before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run)
     suffix = " (dry run)" if dry_run else ""
-    done = [f"queue {queue.name} {_verb(before[queue.name], queue)}{suffix}" for queue in queues]
-    names = [workload.name for workload, _ in parsed.submissions]
+    done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
+    names = [workload.name for workload, _ in items]
     done += [f"workload {name} submitted{suffix}" for name in names]
+    if not dry_run:
+        await settle(live, lambda: all(live.picture.queue_objects.get(queue.name) == queue for queue in queues))
     return Outcome(done, list(parsed.warnings), [] if dry_run else names)
 
 
-async def _remove_workloads(call: Call, names: list[str]) -> list[str]:
-    """Cancel what lives, wait until it is gone, and forget it all."""
+async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
+    """Wait until removed work is gone, and forget it. What takes longer stays, as cancelled."""
     cluster, live = call.context.live.cluster, call.context.live
-    for name in names:
-        if not cluster.record(name).state.is_over:
-            await cluster.cancel(name, who=call.who)
     loop = asyncio.get_running_loop()
     until = loop.time() + STOP_S
-    while left := [name for name in names if _lives(cluster, name)]:
-        if loop.time() > until:
-            break
-        seen = live.revision
-        try:
+    while (left := {name for name in stopping if _lives(cluster, name)}) and loop.time() < until:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
-                await live.changed(seen)
-        except TimeoutError:
-            continue
-    over = [name for name in names if name not in set(left)]
-    known = [name for name in over if _state(cluster, name) is not None]
-    if known:
-        await cluster.forget_ended(known, who=call.who)
-    return [f"workload {name} deleted" for name in over] + [f"workload {name} is stopping" for name in left]
+                await live.changed(live.revision)
+    over = [name for name in stopping if name not in left and _state(cluster, name) is not None]
+    if over:
+        await cluster.forget_ended(over, who=call.person)
+    return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
 
 
 def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
@@ -122,46 +109,8 @@ def _state(cluster: Any, name: str) -> State | None:
     return state
 
 
-def _check_there(call: Call, workloads: Iterable[str], queues: Iterable[str]) -> None:
-    """Nothing is deleted when one of the names is wrong."""
-    live = call.context.live
-    for name in workloads:
-        live.cluster.record(name)
-    for name in queues:
-        if name not in live.picture.queue_objects:
-            raise NotFoundError(f"queue {name} does not exist")
-
-
-def _parents_first(queues: Iterable[Queue]) -> list[Queue]:
-    by_name: dict[str, Queue] = {}
-    for queue in queues:
-        if queue.name in by_name:
-            raise ConfigError(f"queue {queue.name} is there twice; keep one of them", "name")
-        by_name[queue.name] = queue
-    ordered: dict[str, Queue] = {}
-
-    def visit(queue: Queue, path: tuple[str, ...]) -> None:
-        parent = by_name.get(queue.parent)
-        if parent is not None and parent.name not in ordered and parent.name not in path:
-            visit(parent, (*path, parent.name))
-        ordered[queue.name] = queue
-
-    for queue in by_name.values():
-        if queue.name not in ordered:
-            visit(queue, (queue.name,))
-    return list(ordered.values())
-
-
 def _verb(before: Queue | None, after: Queue) -> str:
     return "created" if before is None else "unchanged" if before == after else "changed"
-
-
-def _owner() -> str:
-    """Who has the token is who started this process."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""
 
 
 FORM = Body((JSON,), Submission)
@@ -173,5 +122,5 @@ ROUTES = (
         "POST", "/manifests", "Apply every document, all or nothing.", apply, Outcome, params=(DRY_RUN,), body=DOCUMENTS
     ),
     Route("POST", "/manifests/delete", "Delete what the documents name.", delete, Outcome, body=DOCUMENTS, may=(404,)),
-    Route("DELETE", "/demo", "Remove the demo's work.", clear_demo, Outcome),
+    Route("DELETE", "/demo", "Remove the demo's work and queues.", clear_demo, Outcome),
 )

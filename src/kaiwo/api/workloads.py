@@ -1,7 +1,8 @@
 """Routes about workloads: list, look, steer, ask why, read logs. Submitting is in `submissions`."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from kaiwo import explain
 from kaiwo.api.listings import LISTINGS, WORKLOAD_PARAMS
@@ -14,10 +15,12 @@ from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, 
 from kaiwo.api.workloadviews import WAITS, obstacle_view, workload_detail
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.program import Record
-from kaiwo.model.reason import Obstacle
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.runtime.board import Live
 from kaiwo.runtime.rows import GPU
 from kaiwo.snapshot.picture import Picture
 
+PATIENCE_S = 1.0
 TEXT = "text/plain; charset=utf-8"
 NAMED = "/workloads/{namespace}/{name}"
 LOG_PARAMS = (
@@ -75,10 +78,7 @@ async def why(call: Call) -> WhyView:
     live = call.context.live
     name, now_s = record.workload.name, live.cluster.now_s()
 
-    def question(picture: Picture) -> Any:
-        return explain.why(picture, name, live.policy, now_s) if name in picture.workloads else None
-
-    found = await live.ask(question) if record.state in WAITS else None
+    found = await _explain(live, name, now_s) if record.state in WAITS else None
     if found is None:
         return WhyView(name, record.state, plain_answer(record), [], 0, 0, None, "it does not wait", now_s)
     change = found.change
@@ -93,6 +93,23 @@ async def why(call: Call) -> WhyView:
         no_change=found.no_change,
         as_of_s=now_s,
     )
+
+
+async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
+    """The whole answer. Of work that the next cycle tries it is asked again after that cycle, but not for ever."""
+
+    def question(picture: Picture) -> explain.Why | None:
+        return explain.why(picture, name, live.policy, now_s) if name in picture.workloads else None
+
+    found = await live.ask(question)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            while found is not None and any(each.obstacle.reason is Reason.NOT_TRIED for each in found.obstacles):
+                last = live.last_cycle
+                while live.last_cycle is last:
+                    await live.changed(live.revision)
+                found = await live.ask(question)
+    return found
 
 
 async def logs(call: Call) -> Streaming:
@@ -151,7 +168,7 @@ def _ended(state: str) -> str:
 
 async def _steer(call: Call, verb: str, done: str) -> Outcome:
     name = find_record(call).workload.name
-    await getattr(call.context.live.cluster, verb)(name, who=call.who)
+    await getattr(call.context.live.cluster, verb)(name, who=call.person)
     return Outcome([f"workload {name} {done}"], [], [name])
 
 

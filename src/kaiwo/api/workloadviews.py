@@ -25,7 +25,7 @@ WAITS = (State.WAITING, State.HELD)
 def workload_page(board: Board, pick: Pick) -> Page[WorkloadView]:
     """The workloads that somebody picked; read after `fresh`."""
     rows, picture = board.rows, board.live.picture
-    found = select(rows, pick)
+    found = select(rows, pick, board.queues_below(pick.queue) if pick.queue else ())
     items = [workload_view(picture, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 

@@ -4,7 +4,7 @@ In:    the world and what a person wants.   Out: nothing, or the wishes as they 
 Never: changes the world. Raises ConfigError, RefusedError or NotFoundError with the way out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -17,8 +17,10 @@ from kaiwo.model.program import Program, State
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.workload import Workload
 
+Item = tuple[Workload, Program]
 
-def admit(world: World, items: Sequence[tuple[Workload, Program]], now_s: int) -> list[Workload]:
+
+def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
     """The workloads as they begin their life: submitted now, waiting only for what has not succeeded yet."""
     batch: dict[str, Workload] = {}
     for workload, _ in items:
@@ -37,45 +39,34 @@ def admit(world: World, items: Sequence[tuple[Workload, Program]], now_s: int) -
     return [_begin(world, batch, workload, now_s) for workload in batch.values()]
 
 
-def check_queue(world: World, queue: Queue) -> None:
-    """It may be created, or replace the one of that name."""
-    if not queue.name:
-        raise ConfigError("a queue needs a name", "name")
-    if not queue.parent:
-        return
-    if queue.parent not in world.queues and queue.parent != queue.name:
-        raise ConfigError(
-            f"queue {queue.name} names the parent {queue.parent}, which does not exist; create that first",
-            "parentQueue",
-        )
-    path = [queue.name]
-    at = queue.parent
-    while at:
-        path.append(at)
-        if at == queue.name:
-            raise ConfigError(
-                f"queue {queue.name} would be its own ancestor ({' > '.join(path)}); clear parentQueue on one of them",
-                "parentQueue",
-            )
-        at = world.queues[at].parent
-    if queue.parent == DEFAULT_QUEUE:
-        raise RefusedError(f"queue {DEFAULT_QUEUE} takes work and cannot have children; choose another parent")
-    if living := world.living_in.get(queue.parent, 0):
-        raise RefusedError(
-            f"queue {queue.parent} has {living} living workloads, so it cannot get children; move or end them first"
-        )
+def check_queues(world: World, queues: Sequence[Queue]) -> None:
+    """The tree is whole with these queues in it."""
+    names = [queue.name for queue in queues]
+    for queue in queues:
+        if not queue.name:
+            raise ConfigError("a queue needs a name", "name")
+        if names.count(queue.name) > 1:
+            raise ConfigError(f"queue {queue.name} is there twice; keep one of them", "name")
+        if queue.parent:
+            _check_path(world, queue)
+            _check_takes_children(world, queue.parent)
 
 
-def check_queue_removal(world: World, name: str) -> None:
-    """Nothing depends on it."""
-    if name not in world.queues:
-        raise NotFoundError(f"queue {name} does not exist")
-    if name == DEFAULT_QUEUE:
-        raise RefusedError(f"queue {name} always exists; other queues can be removed")
-    if children := world.children.get(name):
-        raise RefusedError(f"queue {name} has child queues ({_some(children)}); remove those first")
-    if living := world.living_in.get(name, 0):
-        raise RefusedError(f"queue {name} has {living} living workloads; end or move them first")
+def check_queues_removal(world: World, names: Sequence[str], leaving: Iterable[Life] = ()) -> None:
+    """Nothing depends on them but each other and the work that leaves with them."""
+    left: dict[str, int] = {}
+    for life in leaving:
+        if life.needs_queue:
+            left[life.workload.queue] = left.get(life.workload.queue, 0) + 1
+    for name in names:
+        if name not in world.queues:
+            raise NotFoundError(f"queue {name} does not exist")
+        if name == DEFAULT_QUEUE:
+            raise RefusedError(f"queue {name} always exists; other queues can be removed")
+        if children := [child for child in world.children.get(name, ()) if child not in names]:
+            raise RefusedError(f"queue {name} has child queues ({_some(children)}); remove those first")
+        if living := world.living_in.get(name, 0) - left.get(name, 0):
+            raise RefusedError(f"queue {name} has {_living(living)}; end or move {_them(living)} first")
 
 
 def check_node(world: World, node: Node) -> None:
@@ -112,6 +103,33 @@ def _check_shape(workload: Workload) -> None:
         raise ConfigError(f"workload {workload.name} has no pods; ask for at least one", "pods")
     if len({role.name for role in workload.roles}) != len(workload.roles):
         raise ConfigError(f"workload {workload.name} has two roles with the same name", "roles")
+
+
+def _check_path(world: World, queue: Queue) -> None:
+    """The way up ends."""
+    path, at = [queue.name], queue.parent
+    while at:
+        if at not in world.queues:
+            raise ConfigError(
+                f"queue {path[-1]} names the parent {at}, which does not exist; create that first", "parentQueue"
+            )
+        if at in path:
+            loop = [*path[path.index(at) :], at]
+            raise ConfigError(
+                f"queue {at} would be its own ancestor ({' > '.join(loop)}); clear parentQueue on one of them",
+                "parentQueue",
+            )
+        path.append(at)
+        at = world.queues[at].parent
+
+
+def _check_takes_children(world: World, name: str) -> None:
+    if name == DEFAULT_QUEUE:
+        raise RefusedError(f"queue {name} takes work and cannot have children; choose another parent")
+    if living := world.living_in.get(name, 0):
+        raise RefusedError(
+            f"queue {name} has {_living(living)}, so it cannot get children; move or end {_them(living)} first"
+        )
 
 
 def _check_queue_takes_work(world: World, name: str) -> None:
@@ -164,6 +182,14 @@ def _begin(world: World, batch: Mapping[str, Workload], workload: Workload, now_
         elif life.record.state is not State.SUCCEEDED:
             failed.append(other)
     return replace(workload, submitted_s=now_s, after=tuple(after), after_failed=tuple(failed))
+
+
+def _living(count: int) -> str:
+    return "1 living workload" if count == 1 else f"{count} living workloads"
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _some(names: Sequence[str] | Mapping[str, object]) -> str:

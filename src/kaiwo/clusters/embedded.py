@@ -10,17 +10,17 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.clusters import happenings, lifecycle
-from kaiwo.clusters.admission import admit, check_node, check_queue, check_queue_removal, find_life, find_node
-from kaiwo.clusters.lifecycle import Ending, Life, new_life
+from kaiwo.clusters import batch, happenings, lifecycle
+from kaiwo.clusters.admission import Item, check_node, find_life, find_node
+from kaiwo.clusters.lifecycle import Ending, Life
+from kaiwo.clusters.protocol import News
 from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
 from kaiwo.model.event import Event
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Plan, Start
-from kaiwo.model.program import Program, Record, State
+from kaiwo.model.program import Record, State
 from kaiwo.model.queue import Queue
-from kaiwo.model.workload import Workload
 
 T = TypeVar("T")
 ENDED_KEPT = 5000
@@ -44,7 +44,7 @@ class EmbeddedCluster:
     async def start(self) -> None:
         """Get ready; `events` does it too."""
 
-    async def _make(self, act: Callable[[Change], T], size: int = 1) -> T:
+    async def _make(self, act: Callable[[Change], T]) -> T:
         """Make one change: act on the world, keep it, tell it, and carry it out."""
         raise NotImplementedError
 
@@ -59,10 +59,8 @@ class EmbeddedCluster:
         outbox: asyncio.Queue[tuple[Event, ...] | None] = asyncio.Queue()
 
         def subscribe(change: Change) -> None:
-            if self._outbox is not None:
-                self._outbox.put_nowait(None)
-            outbox.put_nowait(change.world.whole_state())
-            self._outbox = outbox
+            state = change.world.whole_state()
+            change.afterwards.append(lambda: self._begin_reader(outbox, state))
 
         await self._make(subscribe)
         while (batch := await outbox.get()) is not None:
@@ -84,7 +82,7 @@ class EmbeddedCluster:
                 begun += [f"{name}/{pod}" for pod in happenings.start(change, name, coming)]
             return tuple(begun)
 
-        return await self._make(act, len(plan.starts) + len(plan.evictions))
+        return await self._make(act)
 
     async def close(self) -> None:
         """Stop watching. Running work goes on."""
@@ -94,26 +92,44 @@ class EmbeddedCluster:
 
     # What people do.
 
-    async def submit(self, items: Sequence[tuple[Workload, Program]], who: str = "") -> None:
-        """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
-        items = list(items)
+    async def put(
+        self, queues: Sequence[Queue], items: Sequence[Item], who: str = "", dry_run: bool = False
+    ) -> tuple[Queue | None, ...]:
+        """Queues and work together, all or none. Returns the queues as they were before; None: it is new."""
+        queues, items = list(queues), list(items)
 
-        def act(change: Change) -> None:
-            workloads = admit(change.world, items, change.now_s)
-            for workload, (_, program) in zip(workloads, items, strict=True):
-                before = change.world.lives.get(workload.name)
-                if before is not None:
-                    happenings.forget(change, [workload.name])
-                change.put_life(new_life(Record(workload, program)))
-                if before is not None:
-                    happenings.revive(change, workload.name)
+        def act(change: Change) -> tuple[Queue | None, ...]:
+            before = tuple(change.world.queues.get(queue.name) for queue in queues)
+            workloads = batch.put(change, queues, items)
+            if dry_run:
+                raise _DryRunError(before)
+            batch.begin(change, workloads, items)
+            return before
 
-        await self._make(act, len(items))
+        try:
+            before = await self._make(act)
+        except _DryRunError as done:
+            return done.before
+        changed = [queue.name for queue, old in zip(queues, before, strict=True) if queue != old]
+        self._audit(who, "put-queue", changed)
         self._audit(who, "submit", [workload.name for workload, _ in items])
+        return before
+
+    async def remove(self, queues: Sequence[str], workloads: Sequence[str], who: str = "") -> tuple[str, ...]:
+        """Queues and work together, all or none. Returns the workloads that are still stopping."""
+        message = _cancelled(who)
+        stopping = await self._make(lambda change: batch.remove(change, queues, workloads, message))
+        self._audit(who, "remove", workloads)
+        self._audit(who, "remove-queue", queues)
+        return stopping
+
+    async def submit(self, items: Sequence[Item], who: str = "") -> None:
+        """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
+        await self.put((), items, who)
 
     async def cancel(self, name: str, who: str = "") -> None:
         """Stop its pods, then it is `cancelled`."""
-        message = f"cancelled by {who}" if who else "cancelled"
+        message = _cancelled(who)
 
         def act(change: Change) -> None:
             life = find_life(change.world, name)
@@ -164,24 +180,11 @@ class EmbeddedCluster:
 
     async def put_queue(self, queue: Queue, who: str = "") -> None:
         """Create or replace a queue."""
-
-        def act(change: Change) -> None:
-            check_queue(change.world, queue)
-            if change.world.queues.get(queue.name) != queue:
-                change.put_queue(queue)
-
-        await self._make(act)
-        self._audit(who, "put-queue", [queue.name])
+        await self.put((queue,), (), who)
 
     async def remove_queue(self, name: str, who: str = "") -> None:
         """Refused while living workloads or child queues name it; `default` stays."""
-
-        def act(change: Change) -> None:
-            check_queue_removal(change.world, name)
-            change.drop_queue(name)
-
-        await self._make(act)
-        self._audit(who, "remove-queue", [name])
+        await self.remove((name,), (), who)
 
     async def put_node(self, node: Node, who: str = "") -> None:
         """Create or replace a virtual node."""
@@ -230,7 +233,7 @@ class EmbeddedCluster:
                     raise RefusedError(f"workload {name} has not ended; cancel it first")
             happenings.forget(change, dict.fromkeys(names))
 
-        await self._make(act, len(names))
+        await self._make(act)
         self._audit(who, "forget", names)
 
     def record(self, name: str) -> Record:
@@ -240,6 +243,10 @@ class EmbeddedCluster:
     def records(self) -> Sequence[Record]:
         """Every workload the cluster remembers: the living, and the ended that are kept."""
         return list(self.world.records.values())
+
+    def news(self, after: int) -> News:
+        """The workloads that changed since the version of the last news; -1: all of them."""
+        return self.world.news(after)
 
     def log_path(self, name: str, pod: str = "") -> str:
         """The file its output goes to (of the first pod when none is named); empty when it has none."""
@@ -258,6 +265,12 @@ class EmbeddedCluster:
         result = act(change)
         happenings.trim(change, self.ended_kept)
         return result
+
+    def _begin_reader(self, outbox: "asyncio.Queue[tuple[Event, ...] | None]", state: tuple[Event, ...]) -> None:
+        if self._outbox is not None:
+            self._outbox.put_nowait(None)
+        outbox.put_nowait(state)
+        self._outbox = outbox
 
     def _tell(self, events: Sequence[Event]) -> None:
         if events and self._outbox is not None:
@@ -281,12 +294,23 @@ class EmbeddedCluster:
             raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
 
 
+class _DryRunError(Exception):
+    """Raised inside a change so that it is undone."""
+
+    def __init__(self, before: tuple[Queue | None, ...]) -> None:
+        self.before = before
+
+
 def clear_node(change: Change, name: str, message: str) -> tuple[str, ...]:
     """Stop every pod on a node. Returns the workloads that had to go."""
     leaving: dict[str, list[str]] = {}
     for workload, pod in list(change.world.pods_on.get(name, ())):
         leaving.setdefault(workload, []).append(pod)
     return tuple(workload for workload, pods in leaving.items() if happenings.evict(change, workload, pods, message))
+
+
+def _cancelled(who: str) -> str:
+    return f"cancelled by {who}" if who else "cancelled"
 
 
 def _cordon(change: Change, name: str, cordoned: bool, reason: str) -> None:

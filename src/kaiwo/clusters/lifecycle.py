@@ -92,11 +92,14 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.record.state.is_over
 
     @property
+    def needs_queue(self) -> bool:
+        """It may run again in its queue: it has not ended, and nobody cancelled it."""
+        return not self.is_over and self.ending is not Ending.CANCEL
+
+    @property
     def wants_pods(self) -> bool:
         """The scheduler still has something to do for it, now or when its pods are gone."""
-        if self.is_over or self.ending is Ending.CANCEL:
-            return False
-        return self.ending is not Ending.FAIL or self.failures <= self.record.program.retries
+        return self.needs_queue and (self.ending is not Ending.FAIL or self.failures <= self.record.program.retries)
 
 
 def new_life(record: Record) -> Life:

@@ -4,7 +4,7 @@ In:    plans and people's wishes.   Out: events, of which the first batch is the
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kaiwo.model.event import Event
 from kaiwo.model.node import Node
@@ -12,6 +12,15 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.program import Program, Record
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
+
+
+class News(NamedTuple):
+    """What became of the workloads since a version that somebody had seen."""
+
+    version: int  # what to ask with the next time
+    records: Sequence[Record]  # new or different, or all of them
+    gone: Sequence[str]
+    is_all: bool = False  # it was too long ago: whatever is not among the records is gone
 
 
 class Cluster(Protocol):
@@ -41,6 +50,24 @@ class Work(Protocol):
 
     `who` is the person for the audit log.
     """
+
+    async def put(
+        self,
+        queues: Sequence[Queue],
+        items: Sequence[tuple[Workload, Program]],
+        who: str = "",
+        dry_run: bool = False,
+    ) -> tuple[Queue | None, ...]:
+        """Create or replace queues and submit work, all or none. Returns the queues as they were; None: it is new.
+
+        `dry_run`: the same answer or refusal, and nothing is changed.
+        """
+
+    async def remove(self, queues: Sequence[str], workloads: Sequence[str], who: str = "") -> tuple[str, ...]:
+        """Remove queues, cancel and forget work, all or none. Returns the workloads that are still stopping.
+
+        Those stay, as cancelled ones, until somebody forgets them.
+        """
 
     async def submit(self, items: Sequence[tuple[Workload, Program]], who: str = "") -> None:
         """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
@@ -80,6 +107,9 @@ class Work(Protocol):
 
     def records(self) -> Sequence[Record]:
         """Every workload the cluster remembers: the living, and the ended that are kept."""
+
+    def news(self, after: int) -> News:
+        """The workloads that changed since the version of the last news; -1: all of them."""
 
     def log_path(self, name: str, pod: str = "") -> str:
         """The file its output goes to (of the first pod when none is named); empty when it has none.

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.lifecycle import Life, Placement, Run
+from kaiwo.clusters.protocol import News
+from kaiwo.clusters.recent import Recent
 from kaiwo.model.event import (
     Event,
     NodeChanged,
@@ -53,9 +55,11 @@ class World:
         self.pod_of_run: dict[str, PodKey] = {}
         self.runs_of: dict[str, dict[str, Run]] = {}  # by workload, oldest first
         self.dependents: dict[str, dict[str, None]] = {}  # by the workload they wait for, or waited for in vain
-        self.living_in: dict[str, int] = {}  # by queue
+        self.living_in: dict[str, int] = {}  # by queue, those that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
         self.ended: dict[str, None] = {}  # oldest first
+        self._recent = Recent()
+        self._settled = 0  # the version of the last change that was kept
 
     @contextmanager
     def changing(self, now_s: int) -> Iterator["Change"]:
@@ -68,6 +72,7 @@ class World:
             change.undo()
             self.version -= 1
             raise
+        self._settled = self.version
 
     def load(self, rows: Mapping[str, Mapping[Any, Any]]) -> None:
         """Fill an empty world. Ended lives must come oldest first."""
@@ -75,6 +80,23 @@ class World:
             for key, value in rows[table].items():
                 self.put(table, key, value)
         self.version = max((life.record.version for life in self.lives.values()), default=0)
+        self._settled = self.version
+        self._recent.begin_at(self.version)
+
+    def news(self, after: int) -> News:
+        """The workloads that changed since. Any thread may ask, also while another one makes a change.
+
+        What a change has done before it is kept may be told too early; it is told again after that.
+        """
+        settled, names = self._settled, self._recent.since(after)
+        if names is None:
+            return News(settled, list(self.records.values()), (), is_all=True)
+        found = {name: self.records.get(name) for name in names}
+        return News(
+            settled,
+            [record for record in found.values() if record is not None],
+            [name for name, record in found.items() if record is None],
+        )
 
     def whole_state(self) -> tuple[Event, ...]:
         """The events that make an empty picture equal to this."""
@@ -102,9 +124,10 @@ class World:
         return before
 
     def _index_life(self, name: str, before: Life | None, after: Life | None) -> None:
-        if before is not None and not before.is_over:
+        self._recent.note(name, self.version)
+        if before is not None and before.needs_queue:
             self.living_in[before.workload.queue] -= 1
-        if after is not None and not after.is_over:
+        if after is not None and after.needs_queue:
             queue = after.workload.queue
             self.living_in[queue] = self.living_in.get(queue, 0) + 1
         if after is None:
@@ -150,6 +173,7 @@ class Change:
         self.events: list[Event] = []
         self.begins: list[Placement] = []  # runs to begin
         self.stops: list[Placement] = []  # runs to stop
+        self.afterwards: list[Callable[[], None]] = []  # on the event loop, once it is told
         self.before: dict[tuple[str, Any], Any] = {}  # (table, key): the value before the change
 
     def rows(self, table: str) -> Iterator[tuple[Any, Any]]:

@@ -12,10 +12,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import numpy as np
 
+from kaiwo.clusters.protocol import News
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
-from kaiwo.runtime.rows import CPU, GPU, HOLDS, MEMORY, STATE, STATES, WAITS, WorkloadRows
+from kaiwo.runtime.rows import HOLDS, MANY, STATES, WAITS, WorkloadRows
+from kaiwo.runtime.tally import NOTHING
 from kaiwo.snapshot.arrays import BoolArray, Rows
 from kaiwo.snapshot.nodes import CPU as NODE_CPU
 from kaiwo.snapshot.nodes import MEMORY as NODE_MEMORY
@@ -25,6 +27,7 @@ from kaiwo.snapshot.queues import Charge, QueueTable
 
 T = TypeVar("T")
 STILL_FRESH_S = 0.1
+LONG_S, REST_FACTOR = 0.05, 3  # after an update that took long, rows may be as old as three of them take
 
 
 class Live(Protocol):
@@ -37,6 +40,7 @@ class Live(Protocol):
     last_cycle: Any
     ready: bool
     revision: int
+    busy_since: float | None
 
     def changed(self, after: int) -> Awaitable[int]:
         """Wait until the revision is above this."""
@@ -80,43 +84,60 @@ class Board:
         self.rows = WorkloadRows()
         self._lock = asyncio.Lock()
         self._revision = -1
+        self._version = -1  # of the last news
         self._checked_at = 0.0
+        self._rest_s = 0.0  # so long a large update is good enough
+        self._touches = self._shown = 0  # by writers, and of those the ones that the rows show
+
+    @property
+    def shown_revision(self) -> int:
+        """The loop's revision that the rows show."""
+        return self._revision
 
     def touch(self) -> None:
         """Somebody just changed something: the next look must see it."""
-        self._revision = -1
+        self._touches += 1
 
     async def fresh(self) -> WorkloadRows:
         """The rows as the cluster has them now."""
         picture = self.live.picture
         if len(picture.node_objects) != len(picture.nodes.names):  # nodes came or went, and no cycle looked yet
             await self.live.ask(Picture.tidy)
+        if self._is_good_enough(self._lock.locked()):
+            return self.rows
         async with self._lock:
-            if self._revision == self.live.revision and time.monotonic() - self._checked_at < STILL_FRESH_S:
+            if self._is_good_enough(False):
                 return self.rows
-            revision, records = self.live.revision, self.live.cluster.records()
-            moved = self.rows.moved(records)
-            if self.rows.is_far(records, moved):
-                self.rows = await asyncio.to_thread(_updated, self.rows, records)
+            touches, revision = self._touches, self.live.revision
+            news = self.live.cluster.news(self._version)
+            if news.is_all or len(news.records) + len(news.gone) > MANY:
+                began = time.monotonic()
+                self.rows = await asyncio.to_thread(_updated, self.rows, news)
+                took_s = time.monotonic() - began
+                self._rest_s = REST_FACTOR * took_s if took_s > LONG_S else 0.0
             else:
-                self.rows.apply(records, self.rows.compare(records, moved))
+                self.rows.apply(news.records, news.gone)
+                self._rest_s = 0.0
             self._weigh_memory_requests()
-            self._revision, self._checked_at = revision, time.monotonic()
+            self._shown, self._revision, self._version = touches, revision, news.version
+            self._checked_at = time.monotonic()
         return self.rows
 
+    def _is_good_enough(self, is_updating: bool) -> bool:
+        """Nobody waits for a large update but whoever changed something, and the first to look at all."""
+        if self._touches != self._shown or self._version < 0:
+            return False
+        is_new = self._revision != self.live.revision
+        return is_updating or time.monotonic() - self._checked_at < (self._rest_s if is_new else STILL_FRESH_S)
+
     def _weigh_memory_requests(self) -> None:
-        """A memory request counts by the share that its memory is of the device it was given."""
-        rows, pods = self.rows, self.live.picture.pods
-        for name in rows.by_memory.intersection(pods) if rows.by_memory else ():
-            at = rows.find(name)
-            given = sum(share.milli for pod in pods[name].values() for share in pod.devices)
-            if at is not None and given > rows.table[GPU, at]:
-                rows.table[GPU, at] = given
+        pods = self.live.picture.pods
+        for name in [name for name in self.rows.unweighed if name in pods]:
+            self.rows.weigh(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
 
     def count_states(self) -> dict[str, int]:
         """How many workloads are in each state; read after `fresh`."""
-        counts = np.bincount(self.rows.table[STATE], minlength=len(STATES)).tolist()
-        return {state.value: count for state, count in zip(STATES, counts, strict=True)}
+        return {state.value: self.rows.tally.count(code) for code, state in enumerate(STATES)}
 
     def sum_nodes(self) -> Sums:
         """All nodes together."""
@@ -141,28 +162,33 @@ class Board:
         """Every queue, parents before children, siblings in the order of names; read after `fresh`."""
         picture, rows = self.live.picture, self.rows
         table = QueueTable(picture.queue_objects, picture.used)
-        size = len(table.names)
-        wanted = np.zeros((size, 3), np.int64)
-        counts = np.zeros((size, 2), np.int64)
-        (running,) = rows.sum_by_queue(HOLDS)
-        waiting, *amounts = rows.sum_by_queue(WAITS, (GPU, CPU, MEMORY))
+        running, waiting = rows.tally.by_queue(HOLDS), rows.tally.by_queue(WAITS)
+        sums = [[0, 0, 0, 0, 0] for _ in table.names]  # running, waiting, and what those wait for
         for code, name in enumerate(rows.queues.names):
             at = table.row.get(name)
+            own = (running.get(code, NOTHING)[0], *waiting.get(code, NOTHING))
             for above in table.path[at] if at is not None else ():
-                wanted[above] += [amount[code] for amount in amounts]
-                counts[above] += (running[code], waiting[code])
+                sums[above] = [a + b for a, b in zip(sums[above], own, strict=True)]
         return [
             QueueSums(
                 table.queues[at],
                 len(table.path[at]) - 1,
                 table.is_leaf[at],
                 _charge(table.used[at].tolist()),
-                _charge(wanted[at].tolist()),
-                int(counts[at, 0]),
-                int(counts[at, 1]),
+                _charge(sums[at][2:]),
+                sums[at][0],
+                sums[at][1],
             )
             for at in _tree_order(table)
         ]
+
+    def queues_below(self, name: str) -> set[str]:
+        """The queue itself and every queue below it."""
+        below = {name}
+        queues = self.live.picture.queue_objects.values()
+        while more := {queue.name for queue in queues if queue.parent in below} - below:
+            below |= more
+        return below
 
     def find_gpus(self, node: str = "", model: str = "", free: bool | None = None) -> Rows:
         """Devices as row times width plus column, ascending; `free`: nothing on it and open for work, or the rest."""
@@ -181,10 +207,10 @@ class Board:
         return np.flatnonzero(mask)
 
 
-def _updated(rows: WorkloadRows, records: Any) -> WorkloadRows:
+def _updated(rows: WorkloadRows, news: News) -> WorkloadRows:
     """In a thread, on a copy: a start with 100,000 workloads takes most of a second."""
-    fresh = rows.copy()
-    fresh.apply(records, fresh.compare(records))
+    fresh = WorkloadRows() if news.is_all else rows.copy()
+    fresh.apply(news.records, news.gone)
     return fresh
 
 

@@ -7,6 +7,7 @@ probes and streams stay alive; while `decide` or a question reads it in a thread
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -41,12 +42,13 @@ class Loop:
         self.ready = False
         self.revision = 0
         self.failures = 0  # cycles that raised; the log has each
+        self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
         self._inbox: list[Sequence[Event]] = []
         self._wake = asyncio.Event()
         self._still = asyncio.Lock()
         self._waiters: list[asyncio.Future[None]] = []
-        self._decider = ThreadPoolExecutor(1, "kaiwo-decide")  # one thread, so the journal has one writer
-        self._askers = ThreadPoolExecutor(2, "kaiwo-ask")
+        # One thread: the journal has one writer, and the event loop shares the interpreter with one of them, not three.
+        self._thread = ThreadPoolExecutor(1, "kaiwo-decide")
 
     async def run(self) -> None:
         """Until cancelled, or the cluster's events end."""
@@ -59,8 +61,7 @@ class Loop:
             reader.result()
         finally:
             reader.cancel()
-            self._decider.shutdown(wait=True)
-            self._askers.shutdown(wait=False, cancel_futures=True)
+            self._thread.shutdown(wait=True)
             self.journal.close()
 
     async def changed(self, after: int) -> int:
@@ -74,7 +75,7 @@ class Loop:
     async def ask(self, question: Callable[[Picture], T]) -> T:
         """Run a question in a thread while the picture stands still."""
         async with self._still:
-            return await asyncio.get_running_loop().run_in_executor(self._askers, question, self.picture)
+            return await self._on_thread(question, self.picture)
 
     async def _read(self) -> None:
         try:
@@ -98,7 +99,7 @@ class Loop:
         batches, self._inbox = self._inbox, []
         for batch in batches:
             await self._patch(batch)
-            await self._in_decider(self._scheduler.note, batch)
+            await self._on_thread(self._scheduler.note, batch)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
 
     async def _patch(self, events: Sequence[Event]) -> None:
@@ -123,7 +124,11 @@ class Loop:
             snapshot = self.picture.snapshot(self.cluster.now_s())
         if self._scheduler.is_idle:
             return
-        decision = await self._in_decider(self._scheduler.decide, snapshot)
+        self.busy_since = time.monotonic()
+        try:
+            decision = await self._on_thread(self._scheduler.decide, snapshot)
+        finally:
+            self.busy_since = None
         async with self._still:
             self._scheduler.absorb(decision)
         await self._patch(decision.assumed)
@@ -132,8 +137,8 @@ class Loop:
         if not decision.plan.is_empty:
             await self.cluster.apply(decision.plan)
 
-    async def _in_decider(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._decider, work, *arguments)
+    async def _on_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _tell(self) -> None:
         self.revision += 1

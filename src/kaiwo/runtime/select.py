@@ -5,7 +5,7 @@ A page begins after a key (the sorted value, then the name), so rows that come a
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from kaiwo.runtime.rows import (
     WorkloadRows,
     cut,
 )
-from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
 
 SORTS: dict[str, int | None] = {  # by column; None: by name
     "name": None,
@@ -52,7 +52,7 @@ class Pick(msgspec.Struct, frozen=True):
     """What somebody wants to see. `sort` with a leading '-' is descending; equal rows come in the order of names."""
 
     states: tuple[State, ...] = ()  # any of these; none: every state
-    queue: str = ""
+    queue: str = ""  # with those below it
     user: str = ""
     labels: tuple[tuple[str, str], ...] = ()  # all of these
     text: str = ""  # part of the name
@@ -69,9 +69,9 @@ class Found(msgspec.Struct, frozen=True):
     next: After | None
 
 
-def select(rows: WorkloadRows, pick: Pick) -> Found:
-    """One page."""
-    matching = _matching(rows, pick)
+def select(rows: WorkloadRows, pick: Pick, queues: Collection[str] = ()) -> Found:
+    """One page. `queues`: the picked one and those below it."""
+    matching = _matching(rows, pick, queues or (pick.queue,))
     keys, size = _keys(rows, pick.sort, matching), len(rows)
     total = len(matching)
     if pick.after is not None:
@@ -85,14 +85,14 @@ def select(rows: WorkloadRows, pick: Pick) -> Found:
     return Found(chosen, total, _after(rows, pick.sort, chosen[-1]) if more else None)
 
 
-def _matching(rows: WorkloadRows, pick: Pick) -> Rows:
+def _matching(rows: WorkloadRows, pick: Pick, queues: Collection[str]) -> Rows:
     mask = np.ones(len(rows), np.bool_)
     if pick.states:
         mask &= rows.in_states(STATE_CODE[state] for state in pick.states)
-    for column, names, wanted in ((QUEUE, rows.queues, pick.queue), (USER, rows.users, pick.user)):
-        if wanted:
-            code = names.find(wanted)
-            mask &= rows.table[column] == (-1 if code is None else code)
+    if pick.queue:
+        mask &= _named(rows.queues, queues)[rows.table[QUEUE]]
+    if pick.user:
+        mask &= _named(rows.users, (pick.user,))[rows.table[USER]]
     found = np.flatnonzero(mask)
     if pick.text:
         text, names_in_order = pick.text.lower(), rows.names
@@ -101,6 +101,13 @@ def _matching(rows: WorkloadRows, pick: Pick) -> Rows:
         records = rows.records
         found = _keep(found, [records[at].workload.labels.get(key) == value for at in found.tolist()])
     return found
+
+
+def _named(known: Interned, names: Collection[str]) -> BoolArray:
+    """By code, whether it is one of these names."""
+    wanted = np.zeros(len(known), np.bool_)
+    wanted[[code for name in names if (code := known.find(name)) is not None]] = True
+    return wanted
 
 
 def _keep(found: Rows, wanted: Sequence[bool]) -> Rows:

@@ -17,7 +17,7 @@ export class Refusal extends Error {
 }
 
 const LOGIN =
-  'This browser is not logged in. Open the login address that kaiwo up printed when it started; it works once, and then this page may change things.'
+  'This browser is not logged in. Type `kaiwo login` in a terminal and open the address that it prints; it works once, and then this page may change things.'
 
 export type Verb = 'hold' | 'release' | 'requeue' | 'cancel'
 

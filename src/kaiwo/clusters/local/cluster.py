@@ -12,8 +12,9 @@ import logging
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kaiwo.clusters import happenings
 from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
@@ -32,7 +33,6 @@ from kaiwo.model.workload import Phase
 
 T = TypeVar("T")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
-THREAD_SIZE = 200  # larger changes are made on a thread, so that the event loop stays alive
 BATCH = 200  # what happened at once, in one change
 HEARTBEAT_S = 2.0
 TROUBLE_S = 1.0
@@ -84,13 +84,14 @@ class LocalCluster(EmbeddedCluster):
         self.faults = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._writing = asyncio.Lock()
+        self._writer = ThreadPoolExecutor(1, "kaiwo-store")
         self._wake = asyncio.Event()
         self._tidy = asyncio.Event()
 
     @property
     def is_virtual(self) -> bool:
         """The nodes are made up."""
-        return are_virtual(self.world.nodes.values())
+        return are_virtual(list(self.world.nodes.values()))
 
     @property
     def speed(self) -> float:
@@ -122,6 +123,7 @@ class LocalCluster(EmbeddedCluster):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._processes.close()
         async with self._writing:
+            await asyncio.to_thread(self._writer.shutdown)  # a heartbeat that was cut short may still be writing
             with contextlib.suppress(ClusterError):
                 self._store.set_meta("clock_ms", str(self.clock.now_ms()))
             self._store.close()
@@ -140,17 +142,21 @@ class LocalCluster(EmbeddedCluster):
 
     # Making changes.
 
-    async def _make(self, act: Callable[[Change], T], size: int = 1) -> T:
+    async def _make(self, act: Callable[[Change], T]) -> T:
         await self.start()
-        if size <= THREAD_SIZE:
-            async with self._writing:
-                return self._finish(*self._change(act))
         # A caller that gives up must not let the next change in while the thread still writes.
         return await asyncio.shield(asyncio.create_task(self._make_on_thread(act)))
 
     async def _make_on_thread(self, act: Callable[[Change], T]) -> T:
         async with self._writing:
-            return self._finish(*await asyncio.to_thread(self._change, act))
+            return self._finish(*await self._write(self._change, act))
+
+    async def _write(self, work: Callable[..., T], *arguments: Any) -> T:
+        """On a thread of its own. SQLite lets go of the interpreter at every statement; on the event loop each of them
+        would wait until the other threads let go of it again, up to 150 ms for one small change."""
+        if self._is_closed:
+            raise ClusterError("the cluster is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)
 
     def _change(self, act: Callable[[Change], T]) -> tuple[Change, T]:
         with self.world.changing(self.now_s()) as change:
@@ -161,6 +167,8 @@ class LocalCluster(EmbeddedCluster):
     def _finish(self, change: Change, result: T) -> T:
         """The change is kept: tell it, and do outside what follows from it."""
         self._tell(change.events)
+        for follow in change.afterwards:
+            follow()
         for placement in change.begins:
             self._take_up(placement)
         for placement in change.stops:
@@ -172,6 +180,8 @@ class LocalCluster(EmbeddedCluster):
         return result
 
     def _audit(self, who: str, verb: str, objects: Sequence[str]) -> None:
+        if not objects:
+            return
         try:
             self.home.audit(who, verb, objects)
         except OSError as error:  # it is done and kept: a full disk must not make it look refused
@@ -268,7 +278,7 @@ class LocalCluster(EmbeddedCluster):
         while True:
             with contextlib.suppress(ClusterError):  # a full disk: the clock stands until it can be kept again
                 async with self._writing:
-                    self._keep_time()
+                    await self._write(self._keep_time)
                 if self._store.wants_checkpoint():
                     await asyncio.to_thread(self._store.checkpoint)
             discarded, self._discarded = self._discarded, []

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from kaiwo.clusters.protocol import Cluster, Work
-from kaiwo.model.errors import KaiwoError, RefusedError
+from kaiwo.model.errors import RefusedError
 from kaiwo.model.program import Program, Record
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
@@ -41,33 +43,36 @@ class DemoCluster(Cluster, Work, Protocol):
     """A cluster that takes work."""
 
 
+class Cleared(NamedTuple):
+    """What was removed. Workloads that are still stopping can be forgotten when they have ended."""
+
+    names: tuple[str, ...]
+    stopping: tuple[str, ...]
+    queues: tuple[str, ...]
+
+
 async def submit_demo(work: Work) -> tuple[str, ...]:
     """Make the queues and submit the sample; what is there already stays. Returns the names submitted."""
-    for queue in QUEUES:
-        await work.put_queue(queue, who="demo")
+    queues = [queue for queue in QUEUES if await _there(work, queue) is None]
     there = {record.workload.name for record in work.records()}
     items = [item for item in sample() if item[0].name not in there]
     known = there | {workload.name for workload, _ in items}
     items = [item for item in items if all(other in known for other in item[0].after)]
-    if items:
-        await work.submit(items, who="demo")
+    await work.put(queues, items, who="demo")
     return tuple(workload.name for workload, _ in items)
 
 
-async def clear_demo(work: Work, who: str = "") -> tuple[str, ...]:
-    """Cancel and forget all demo work, and remove the demo's queues that nobody else uses. Returns the names."""
-    records = _demo_records(work)
-    for record in records:
-        if not record.state.is_over:
-            with contextlib.suppress(KaiwoError):  # it ended meanwhile
-                await work.cancel(record.workload.name, who=who)
-    over = [record.workload.name for record in _demo_records(work) if record.state.is_over]
-    if over:
-        await work.forget_ended(over, who=who)
+async def clear_demo(work: Work, who: str = "") -> Cleared:
+    """Cancel and forget all demo work, and remove the demo's queues, unless others use them or changed them."""
+    names = tuple(record.workload.name for record in _demo_records(work))
+    stopping = await work.remove((), names, who=who)
+    removed = []
     for queue in reversed(QUEUES):
-        with contextlib.suppress(KaiwoError):  # it has other work, or its demo work is still stopping
-            await work.remove_queue(queue.name, who=who)
-    return tuple(record.workload.name for record in records)
+        if await _there(work, queue) == queue:
+            with contextlib.suppress(RefusedError):  # it has other work, or other queues below it
+                await work.remove_queue(queue.name, who=who)
+                removed.append(queue.name)
+    return Cleared(names, stopping, tuple(removed))
 
 
 async def keep_alive(cluster: DemoCluster, seed: int = 0) -> None:
@@ -219,6 +224,12 @@ def _item(
         **fields,
     )
     return workload, Program(simulated_s=minutes * MINUTE_S)
+
+
+async def _there(work: Work, queue: Queue) -> Queue | None:
+    """The queue of that name, as it is."""
+    (there,) = await work.put((replace(queue, parent=""),), (), dry_run=True)
+    return there
 
 
 def _demo_records(work: Work) -> list[Record]:

@@ -98,8 +98,7 @@ class Processes:
                     await asyncio.to_thread(folder.kill_remains)
                     return self._on_ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
                 case Condition.LOST:
-                    await asyncio.to_thread(folder.kill_remains)
-                    return self._on_ended(run_id, folder.end())
+                    await asyncio.to_thread(folder.bury)
                 case Condition.RUNNING:
                     tended.has_begun = True
                     await self._adopt(run_id, tended)

@@ -117,11 +117,21 @@ class RunFolder:
         return self._read("exit.json", ExitRecord)
 
     def end(self) -> Exit:
-        """How a run ended of which the folder says ENDED or LOST."""
+        """How a run ended of which the folder says ENDED."""
         record = self.exit_record()
-        if record is None:
-            return Exit(-signal.SIGKILL, ExitReason.LOST, LOST)
+        assert record is not None
         return Exit(record.code, record.reason, record.message)
+
+    def bury(self) -> None:
+        """End what is left of a lost run, and write its end down in its supervisor's place."""
+        self.kill_remains()
+        with self._locked() as is_ours:
+            if is_ours and not (self.path / "exit.json").exists():
+                start = self.start_record()
+                record = ExitRecord(
+                    -signal.SIGKILL, ExitReason.LOST, LOST, start.started if start else 0.0, time.time()
+                )
+                write_json(str(self.path), "exit.json", msgspec.to_builtins(record))
 
     def kill_remains(self) -> None:
         """End the processes of a lost run: only those that are surely its own."""

@@ -74,7 +74,7 @@ class SimulatedCluster(EmbeddedCluster):
         run_id = placement.run.id
         self._change(lambda change: happenings.run_ended(change, run_id, Exit(code=code)))
 
-    async def _make(self, act: Callable[[Change], T], size: int = 1) -> T:
+    async def _make(self, act: Callable[[Change], T]) -> T:
         return self._change(act)
 
     def _change(self, act: Callable[[Change], T]) -> T:
@@ -87,6 +87,8 @@ class SimulatedCluster(EmbeddedCluster):
             if isinstance(event, WorkloadChanged) and event.workload.not_before_s > self._now_s:
                 heapq.heappush(self._wakes, event.workload.not_before_s)
         self._tell(change.events)
+        for follow in change.afterwards:
+            follow()
         return result
 
     def _end_due(self, change: Change) -> None:

@@ -1,0 +1,37 @@
+"""Which workloads changed lately, so that whoever looks again and again need not look at all of them.
+
+In:    names, each with the version of the world at which it changed.   Out: the names since a version.
+Never: keeps more than a bounded number. Any thread may ask while another one notes.
+"""
+
+from itertools import takewhile
+
+KEPT = 20_000
+
+
+class Recent:
+    """Every name once, with its latest version."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._versions: dict[str, int] = {}  # the latest last
+        self._complete_from = 0  # every change after this version is known
+
+    def note(self, name: str, version: int) -> None:
+        """A workload changed, came or went."""
+        self._versions.pop(name, None)
+        self._versions[name] = version
+        if len(self._versions) > self._kept:
+            self._complete_from = self._versions.pop(next(iter(self._versions)))
+
+    def begin_at(self, version: int) -> None:
+        """Know nothing of what was before."""
+        self._versions.clear()
+        self._complete_from = version
+
+    def since(self, version: int) -> list[str] | None:
+        """The names that changed after this version; None when that is too long ago to say."""
+        versions = self._versions.copy()  # at once: another thread may note more
+        if version < self._complete_from:
+            return None
+        return [name for name, _ in takewhile(lambda item: item[1] > version, reversed(versions.items()))]

@@ -1,0 +1,77 @@
+"""`kaiwo up` from inside: what it says, and what it does for the event loop."""
+
+import gc
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kaiwo.api import up
+from kaiwo.api.up import running
+from kaiwo.runtime.options import UpOptions
+from tests.api.world import run
+
+
+@pytest.fixture(autouse=True)
+def interpreter() -> Iterator[None]:
+    """As it was before."""
+    threshold, switch_s = gc.get_threshold(), sys.getswitchinterval()
+    yield
+    gc.set_threshold(*threshold)
+    sys.setswitchinterval(switch_s)
+    gc.unfreeze()
+
+
+def test_it_tells_when_the_token_had_to_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = UpOptions(str(tmp_path), port=0, nodes=2)
+
+    async def greet() -> str:
+        async with running(options) as kaiwo:
+            up._greet(options, kaiwo)
+        return capsys.readouterr().out
+
+    assert "note" not in run(greet())
+    (tmp_path / "token").chmod(0o644)
+    told = [line for line in run(greet()).splitlines() if "note" in line]
+    assert told == [f"  note      {tmp_path}/token could be read by other users, so it holds a new token now"]
+
+
+def test_a_cycle_that_never_ends_is_not_ready(tmp_path: Path) -> None:
+    async def ask() -> list[tuple[int, str]]:
+        async with running(UpOptions(str(tmp_path), port=0, nodes=2)) as kaiwo, httpx.AsyncClient() as client:
+            answers = [await client.get(f"{kaiwo.url}/readyz")]
+            kaiwo.loop.busy_since = time.monotonic() - 75
+            answers.append(await client.get(f"{kaiwo.url}/readyz"))
+            return [(answer.status_code, answer.text) for answer in answers]
+
+    (well, stuck) = run(ask())
+    assert well == (200, "ok\n")
+    assert stuck[0] == 503
+    assert "the scheduling cycle has been running for 75 s" in stuck[1]
+
+
+def test_the_collector_and_the_threads_leave_the_event_loop_alone(tmp_path: Path) -> None:
+    async def look() -> tuple[int, float]:
+        async with running(UpOptions(str(tmp_path), port=0, nodes=2)):
+            return gc.get_freeze_count(), sys.getswitchinterval()
+
+    frozen, switch_s = run(look())
+    assert frozen > 10_000
+    assert switch_s == pytest.approx(up.SWITCH_S)
+
+
+def test_a_loop_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("no events")
+
+    monkeypatch.setattr("kaiwo.clusters.embedded.EmbeddedCluster.events", broken)
+
+    async def start() -> None:
+        async with running(UpOptions(str(tmp_path), port=0, nodes=2)):
+            raise AssertionError("it came up")
+
+    with pytest.raises(RuntimeError, match="no events"):
+        run(start())

@@ -1,0 +1,64 @@
+"""What the jobs themselves wrote, against the books: `check_effects` lists what does not agree."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from kaiwo.clusters.lifecycle import Life
+from kaiwo.model.program import State
+from tests.crash.audit import Books
+from tests.crash.jobs import DOES_WORK_ONCE, EXPECTED, kind_of
+from tests.crash.people import People
+
+
+class Effects:
+    """The lines that the processes left."""
+
+    def __init__(self, path: Path) -> None:
+        self.begun: Counter[str] = Counter()  # by run
+        self.attempts: Counter[tuple[str, str, str]] = Counter()  # by workload, pod, attempt
+        self.ended: Counter[tuple[str, str]] = Counter()  # by workload, pod
+        for line in path.read_text().splitlines():
+            workload, pod, attempt, run, what = line.split()
+            if what == "start":
+                self.begun[run] += 1
+                self.attempts[workload, pod, attempt] += 1
+            else:
+                self.ended[workload, pod] += 1
+
+
+def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
+    """Once everything is over. `lost`: the workloads of which a supervisor was killed."""
+    books, effects = Books(home), Effects(people.effects)
+    for name in set(people.accepted) - set(books.lives):
+        yield f"{name} was accepted and is lost"
+    for run, times in effects.begun.items():
+        if times > 1:
+            yield f"run {run} began {times} times"
+    for key, times in effects.attempts.items():
+        if times > 1:
+            yield f"{key} ran {times} times in one attempt"
+    for name, life in books.lives.items():
+        yield from _check_end(name, life, people, lost)
+        is_moved = name in people.disturbed or name in lost
+        if life.record.state is State.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
+            counts = {effects.ended[name, f"main-{index}"] for index in range(life.workload.pods)}
+            # Work that was stopped may have come as far as its last line before; all other work did it exactly once.
+            if counts != {1} and not (is_moved and 0 not in counts):
+                yield f"{name} did its work {sorted(counts)} times"
+
+
+def _check_end(name: str, life: Life, people: People, lost: set[str]) -> Iterator[str]:
+    record, kind = life.record, kind_of(name)
+    allowed = {EXPECTED.get(kind, State.SUCCEEDED)}
+    allowed |= {State.CANCELLED} if name in people.cancelled else set()
+    allowed |= {State.FAILED} if name in lost else set()
+    if record.state not in allowed:
+        yield f"{name} is {record.state}: {record.message}"
+    if name in people.cancelled or name in people.disturbed or name in lost:
+        return
+    attempts = 2 if kind in ("failing", "flaky") else 1
+    if record.attempt != attempts:
+        yield f"{name} had {record.attempt} attempts, not {attempts}"
+    if kind == "limited" and "time limit" not in record.message:
+        yield f"{name} ended with: {record.message}"
