@@ -100,7 +100,7 @@ def _largest_first(picture: Picture, needs: Needs) -> list[int]:
 
 def first_missing_pod(picture: Picture, workload: Workload) -> str:
     """The pod that a workload misses when it misses one: its only one, or what is left of a larger one."""
-    if workload.name not in picture.pods:
+    if len(workload.roles) == 1 and workload.name not in picture.pods:
         return pod_name(workload.roles[0], 0)
     return _missing_pods(picture, workload)[0][0]
 

@@ -52,7 +52,7 @@ class Inquiry:
         for above in queues.path[row]:
             for resource, amount in enumerate(charge):
                 left = int(queues.limit[above, resource] - self._view.queue_used[above, resource])
-                if queues.limit[above, resource] < ENDLESS and amount > left:
+                if queues.limit[above, resource] < ENDLESS and 0 < amount > left:
                     unit = _QUEUE_UNITS[RESOURCES[resource]]
                     detail = f"{queues.limit[above, resource]} is the limit"
                     found.append(Obstacle(Reason.QUEUE_LIMIT, amount, max(0, left), unit, queues.names[above], detail))

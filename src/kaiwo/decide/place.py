@@ -49,9 +49,11 @@ class Placer:
             if not len(state.score):
                 break
             row = int(state.score.argmax())  # the first of the best: rows are sorted by name
-            if state.score[row] < 0:
+            if state.slots[row] <= 0:
                 break
-            here = min(count - len(placed), int(state.slots[row])) if self._packs else 1
+            # Shares on several devices are looked at anew for each pod: what one takes decides what the next finds.
+            at_once = self._packs and (want.is_whole or want.gpus <= 1)
+            here = min(count - len(placed), int(state.slots[row])) if at_once else 1
             placed.extend(self.put(row, want, here))
         return placed
 

@@ -17,7 +17,7 @@ from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.working import Working
 
-NOWHERE = -1
+NOWHERE = -(2**62)  # below any score that plugins and weights can give
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class Window:
             if not is_single(found):
                 break
             shape = found.needs[0][0]
+            if picture.backlog.shapes[shape].is_memory and not self.turns.is_last_queue:
+                break  # what its queue pays is known only once it has a device, and whose turn is next hangs on that
             if shape not in rooms:
                 rooms[shape] = room(shape)
             count = min(self._run(lane), size - len(self.picked), rooms[shape])

@@ -7,6 +7,8 @@ off one working copy, in a trial that is undone, and only the winner is put to `
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from kaiwo.decide.gang import place_workload
 from kaiwo.decide.place import Placer
 from kaiwo.decide.score import ShapeBook
@@ -66,9 +68,13 @@ class Room:
 
     def takes(self, workload: Workload, limits: bool = True) -> bool:
         """The workload would start now, if it were its turn."""
-        row = self.working.queues.row.get(workload.queue)
-        if row is None or not self.working.queues.is_leaf[row]:
-            return False
+        queues = self.working.queues
+        row = queues.row.get(workload.queue)
+        if row is None or not queues.is_leaf[row]:
+            leaf = next((name for name, is_leaf in zip(queues.names, queues.is_leaf, strict=True) if is_leaf), "")
+            if limits or not leaf:
+                return False
+            workload = replace(workload, queue=leaf)  # only the nodes are asked about
         needs = self._picture.needs_of(workload)
         mark = self.working.mark()
         starts = place_workload(self.working, self._placer, self._picture, workload, needs, limits)

@@ -46,7 +46,7 @@ class RoundRobin:
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
         """The turn is read off the picture, so it survives a restart."""
         turn = view.nodes.nodes[node].pods - int(view.free[node, PODS])
-        return (columns - turn) % view.nodes.width
+        return (columns - turn) % max(1, len(view.nodes.nodes[node].gpus))
 
 
 class LoadBalanced:
