@@ -6,6 +6,7 @@ KAIWO_TEST_SIZE=full and draws ten times as many new ones; `make check` sets KAI
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 IS_FULL = os.environ.get("KAIWO_TEST_SIZE") == "full"
 IS_QUICK = os.environ.get("KAIWO_TEST_SIZE") == "quick"
 SIZE = 10 if IS_FULL else 1  # multiply counts by this
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background: Ctrl-C must still reach what we start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no reason to fail a law: no deadlines. A failure prints the line that reproduces it.
 _always = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

@@ -73,7 +73,7 @@ def test_without_a_login_a_change_says_how_to_log_in(browser: Page, product: Pro
     product.run("submit", "not-yours", *TOO_LARGE)
     browser.open(f"{product.url}#work=default/not-yours")
     browser.click(".detail button", "Hold")
-    browser.see(".detail .trouble", "kaiwo up")
+    browser.see(".detail .trouble", "kaiwo login")
     assert "default/not-yours" in product.names("waiting")
 
 
