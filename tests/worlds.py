@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
+from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import obstacles_of
 from kaiwo.model.event import (
     Event,
@@ -29,6 +30,7 @@ from kaiwo.model.queue import UNLIMITED, Amounts, Queue
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
+from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -36,10 +38,14 @@ from kaiwo.snapshot.snapshot import Snapshot
 class World:
     """A cluster that only changes when it is told to."""
 
-    def __init__(self, nodes: int = 1, gpus_per_node: int = 8, model: str = "MI300X", policy: Policy = DEFAULT_POLICY):
-        self.picture = Picture()
-        self.policy = policy
+    def __init__(
+        self, nodes: int = 1, gpus_per_node: int = 8, model: str = "MI300X", policy: Policy = DEFAULT_POLICY,
+        plugins: Registry = BUILTIN,
+    ) -> None:  # fmt: skip
+        self.picture = Picture(plugins.ordering(policy))
+        self.policy, self.plugins = policy, plugins
         self.now_s = 0
+        self._going: list[tuple[str, str]] = []
         self.queue("default")
         for number in range(nodes):
             self.node(f"node-{number}", gpus=gpus_per_node, model=model)
@@ -50,8 +56,10 @@ class World:
         node = Node(name, cpu_milli=192_000, memory_mib=2 * 1024 * 1024, gpus=devices)
         return self.tell(NodeChanged(replace(node, **changes)))
 
-    def queue(self, name: str, parent: str = "", gpu_limit: int = UNLIMITED, **changes: Any) -> "World":
-        return self.tell(QueueChanged(Queue(name, parent, gpu=Amounts(limit=gpu_limit), **changes)))
+    def queue(
+        self, name: str, parent: str = "", gpu_limit: int = UNLIMITED, quota_milli: int = 0, **changes: Any
+    ) -> "World":
+        return self.tell(QueueChanged(Queue(name, parent, gpu=Amounts(quota_milli, gpu_limit), **changes)))
 
     def submit(
         self, name: str, pods: int = 1, gpus_each: int = 0, *, minimum: int = -1, fraction_milli: int = 1000,
@@ -82,7 +90,7 @@ class World:
 
     def decide(self) -> Plan:
         """One cycle, with its plan carried out."""
-        plan = decide(self.snapshot(), self.policy)
+        plan = decide(self.snapshot(), self.policy, self.plugins)
         self.after(plan)
         return plan
 
@@ -92,17 +100,25 @@ class World:
         assumed = self.picture.assume(plan, self.now_s)
         self.picture.absorb(plan)
         self.tell(*assumed)
+        self._going += [(each.workload, each.pod) for each in plan.evictions]
         for event in assumed:
             if isinstance(event, PodChanged) and event.pod.phase is Phase.ASSUMED:
                 self.tell(PodChanged(replace(event.pod, phase=Phase.RUNNING)))
         return self
 
     def settle(self) -> list[Plan]:
-        """Cycles until nothing more starts."""
+        """Cycles until nothing more starts or stops; whoever was told to go is gone before the next one."""
         plans = [self.decide()]
-        while plans[-1].starts or plans[-1].unfinished:
+        while plans[-1].starts or plans[-1].unfinished or plans[-1].evictions:
+            assert len(plans) < 500, f"it never settles: {plans[-1]}"
+            self.let_go()
             plans.append(self.decide())
         return plans
+
+    def let_go(self) -> "World":
+        """Those who were told to go are gone."""
+        going, self._going = self._going, []
+        return self.tell(*(PodGone(*each) for each in going))
 
     def finish(self, name: str) -> "World":
         """The work is over: its pods are gone, and it wants no more."""

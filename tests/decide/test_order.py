@@ -1,15 +1,18 @@
 """Stories of who goes first."""
 
+from itertools import permutations
+
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.model.event import NominationChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged
+from kaiwo.decide.order import Lane
+from kaiwo.model.event import NominationChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.reason import Reason
-from kaiwo.model.workload import Phase
+from kaiwo.model.workload import Phase, Pod
 from tests.worlds import World
 
 
@@ -90,7 +93,7 @@ def test_a_spent_budget_goes_on_where_it_stopped() -> None:
         world.submit(f"w{number}", gpus_each=1, cpu_milli=number + 1)
     plans = world.settle()
     assert all(world.is_running(f"w{number}") for number in range(10))
-    assert max(plan.steps for plan in plans) <= 3
+    assert max(plan.steps for plan in plans) <= 6  # a first look at the nodes for a shape counts, too
     assert plans[0].notes[0].code == "budget-spent"
 
 
@@ -115,8 +118,8 @@ def test_a_releasing_pod_keeps_its_devices_until_it_is_gone() -> None:
 
 def test_nominated_space_is_kept_for_its_owner() -> None:
     """A smaller job of higher priority does not take the space while the last victim leaves."""
-    world = World(gpus_per_node=2).running("victim", gpus=1).submit("owner", gpus_each=2)
-    world.settle()
+    world = World(gpus_per_node=2, policy=Policy(actions=("allocate",))).running("victim", gpus=1)
+    world.submit("owner", gpus_each=2).settle()
     both = tuple(Share(f"gpu-{at}", 1000, 196_608) for at in range(2))
     world.tell(NominationChanged(Nomination("default/owner", "main-0", "node-0", both)))
     world.submit("thief", gpus_each=1, priority=100).settle()
@@ -147,3 +150,41 @@ def test_a_gang_at_the_limit_of_its_queue_is_not_told_that_it_does_not_fit() -> 
     world = World(nodes=2).queue("small", gpu_limit=2_000).submit("gang", pods=2, gpus_each=2, queue="small")
     world.settle()
     assert world.why("gang") == [Reason.QUEUE_LIMIT]
+
+
+def test_a_run_of_equal_work_ends_where_anybody_else_stands_before() -> None:
+    world = World(nodes=0)
+    for name, cpu_milli, at in (("a1", 1, 1), ("z", 2, 9), ("b", 3, 3), ("a2", 1, 5)):
+        world.submit(name, cpu_milli=cpu_milli, submitted_s=at)
+    world.snapshot()
+    classes = sorted(world.picture.backlog.by_key.values(), key=lambda found: found.line.at(0))
+    for order in permutations(classes):
+        assert Lane(list(order)).run() == 1  # a2 stands behind b
+
+
+def test_a_limit_far_above_holds() -> None:
+    world = World().queue("top", gpu_limit=2000).queue("middle", parent="top").queue("low", parent="middle")
+    world.queue("leaf", parent="low").submit("small", gpus_each=2, queue="leaf").settle()
+    world.submit("more", gpus_each=1, queue="leaf").submit("gang", pods=2, gpus_each=1, queue="leaf").settle()
+    assert world.is_running("small")
+    assert not world.is_running("more")
+    assert not world.is_running("gang")
+
+
+def test_what_was_told_once_is_not_told_again() -> None:
+    world = World(gpus_per_node=1).running("old", gpus=1).submit("new", gpus_each=1)
+    assert world.decide().waits
+    world.tell(PodChanged(Pod("f/x", "p", "node-0")), PodGone("f/x", "p"))
+    plan = world.decide()
+    assert plan.steps
+    assert plan.waits == ()
+
+
+def test_a_fork_works_things_out_for_itself() -> None:
+    world = World(gpus_per_node=2).running("old", gpus=1).submit("new", gpus_each=2)
+    world.decide()
+    fork = world.picture.fork()
+    fork.patch([PodGone("default/old", "main-0"), WorkloadGone("default/old")])
+    assert [start.workload for start in decide(fork.snapshot(0)).starts] == ["default/new"]
+    world.tell(PodChanged(Pod("f/x", "p", "node-0")), PodGone("f/x", "p"))
+    assert world.decide().starts == ()

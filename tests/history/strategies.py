@@ -155,7 +155,7 @@ plans = st.builds(
 )
 policies = st.builds(
     Policy,
-    steps=amounts,
+    steps=st.integers(1, 2**40),
     gpu_strategy=names,
     placement=st.sampled_from(["pack", "spread"]),
     score_weights=st.dictionaries(names, amounts, max_size=3),

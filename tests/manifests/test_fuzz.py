@@ -186,6 +186,7 @@ FULL_FORM = {
     "gpuDevices": 2,
     "cpu": 1.5,
     "gpuModels": ["MI300X"],
+    "gpuPartition": "CPX",
     "memory": "1Gi",
     "pods": 4,
     "minPods": 1,

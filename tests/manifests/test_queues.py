@@ -35,12 +35,6 @@ def test_amounts_are_exact() -> None:
     assert found.memory == Amounts(65_536, UNLIMITED, 0)
 
 
-def test_what_is_not_acted_on_yet_is_said() -> None:
-    said = warnings_of(queue(namespaces=["a"], users=["ada"]))
-    for part in ("spec.namespaces", "spec.users", "does not act on it yet"):
-        assert part in said
-
-
 def test_fairness_and_whom_it_serves() -> None:
     found = read(
         fairness={"policy": "StrictPriority", "reclaimStrategy": "conservative", "minRuntime": "5m"},

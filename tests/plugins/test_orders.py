@@ -2,19 +2,25 @@
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
 from kaiwo.model.event import Event
-from kaiwo.plugins.builtin.orders import PoorestQueue, QueuePriority
+from kaiwo.plugins.builtin.orders import FairShare
 from kaiwo.snapshot.working import Working
 from tests.properties.strategies import states
 from tests.properties.test_laws import world_of
 
 
-@given(states())
-def test_the_quick_answer_for_one_queue_is_the_answer(events: list[Event]) -> None:
+@given(states(), st.data())
+def test_the_quick_answer_for_one_queue_is_the_answer(events: list[Event], data: st.DataObject) -> None:
     world = world_of(events)
     world.settle()
     view = Working(world.snapshot())
     rows = np.arange(len(view.queues.names))
-    for order in (PoorestQueue(), QueuePriority()):
-        assert [order.queue_order_of(view, row) for row in rows] == order.queue_order(view, rows).tolist()
+    amounts = st.tuples(st.integers(0, 9_000), st.integers(0, 9_000), st.integers(0, 9_000))
+    need = [data.draw(amounts) for _ in rows]
+    since_s = [data.draw(st.integers(0, 9)) for _ in rows]
+    order = FairShare()
+    quick = [order.queue_order_of(view, row, need[row], since_s[row]) for row in rows]
+    together = order.queue_order(view, rows, np.array(need).reshape(-1, 3), np.array(since_s, np.int64))
+    assert [list(keys) for keys in quick] == together.tolist()

@@ -5,7 +5,7 @@ import pytest
 
 from kaiwo.decide import decide
 from kaiwo.model.errors import PluginError
-from kaiwo.model.policy import Policy
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.reason import Reason
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
@@ -104,7 +104,7 @@ class RaisesOnBob:
 def test_an_order_that_raises_puts_the_workload_last_and_the_plan_says_so() -> None:
     registry = with_plugins(RaisesOnBob())
     world = World(gpus_per_node=1)
-    world.picture, events = Picture(registry.workload_order), world.picture.events()
+    world.picture, events = Picture(registry.ordering(DEFAULT_POLICY)), world.picture.events()
     world.tell(*events).submit("bob", gpus_each=1).submit("ann", gpus_each=1).submit("longest", gpus_each=1)
     plan = decide(world.snapshot(), plugins=registry)
     assert [note.subject for note in plan.notes] == ["raises-on-bob"]

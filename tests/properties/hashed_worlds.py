@@ -3,8 +3,10 @@
 import random
 import sys
 
+import msgspec
+
 from kaiwo.history.entry import digest_plan
-from kaiwo.model.event import PodChanged
+from kaiwo.model.event import Event, PodChanged
 from kaiwo.model.plan import encode_plan
 from tests.explain.generated import waiting_world
 from tests.worlds import World
@@ -15,6 +17,8 @@ def main(shuffle_seed: int) -> None:
         events = list(waiting_world(seed, most_nodes=6, most_work=30).picture.events())
         events = [event for event in events if not isinstance(event, PodChanged)]
         random.Random(shuffle_seed).shuffle(events)
+        if shuffle_seed % 2:  # as from a store: equal values, other objects
+            events = msgspec.msgpack.decode(msgspec.msgpack.encode(events), type=list[Event])
         world = World(nodes=0)
         world.tell(*events)
         world.now_s = 1_000

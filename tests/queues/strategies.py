@@ -55,6 +55,7 @@ def demands(draw: st.DrawFn, queues: dict[str, Queue]) -> dict[str, Charge]:
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[QueueTable, Wants]:
     queues = draw(queue_sets())
-    table = QueueTable(queues, waiting=draw(demands(queues)))
+    table = QueueTable(queues)
+    demand = table.summed(draw(demands(queues)))
     oldest = np.array(draw(st.lists(st.integers(0, 5), min_size=len(queues), max_size=len(queues))))
-    return table, Wants(TOTALS, table.waiting, oldest)
+    return table, Wants(TOTALS, demand, oldest)

@@ -23,9 +23,9 @@ def first_of(
     table = QueueTable(
         {queue.name: queue for queue in queues},
         {name: (1000 * gpus, 0, 0) for name, gpus in used.items()},
-        waiting={name: (1000 * gpus, 0, 0) for name, gpus in waits.items()},
     )
-    wants = Wants(TOTALS, table.used + table.waiting)
+    demand = table.summed({name: (1000 * gpus, 0, 0) for name, gpus in waits.items()})
+    wants = Wants(TOTALS, table.used + demand)
     now = stand(table, fair_shares(table, wants).share)
     rows = np.array([table.row[name] for name in sorted(waits)])
     need = np.tile([1000 * needs, 0, 0], (len(rows), 1))

@@ -45,8 +45,8 @@ class Cluster:
             {name: (each[what] * 1000, 0, 0) for name, each in queues.items() if what in each}
             for what in ("used", "fixed", "waits")
         )
-        self.table = QueueTable(amounts, used, fixed, waits)
-        wants = Wants(np.array([total * 1000, 0, 0]), self.table.used + self.table.waiting)
+        self.table = QueueTable(amounts, used, fixed)
+        wants = Wants(np.array([total * 1000, 0, 0]), self.table.used + self.table.summed(waits))
         self.now = stand(self.table, fair_shares(self.table, wants).share)
 
     def claim(self, queue: str, count: float, preemptible: bool = True) -> Claim:
@@ -149,9 +149,9 @@ def test_too_much_of_one_thing_is_no_reason_to_lose_another() -> None:
             "needs-gpus": Queue("needs-gpus", gpu=Amounts(4_000), memory=Amounts(64)),
         },
         used={"hoards-memory": (4_000, 0, 512)},
-        waiting={"needs-gpus": (1_000, 0, 0)},
     )
-    now = stand(table, fair_shares(table, Wants(TOTALS, table.used + table.waiting)).share)
+    wants = Wants(TOTALS, table.used + table.summed({"needs-gpus": (1_000, 0, 0)}))
+    now = stand(table, fair_shares(table, wants).share)
     claim = Claim(table.row["needs-gpus"], gpus(1))
     refusal = may_take(now, claim, [Taking(table.row["hoards-memory"], np.array([1_000, 0, 128]))])
     assert refusal == Refusal(Rule.WITHIN_QUOTA, table.row["hoards-memory"], 0, 4_000, 4_000)
@@ -161,8 +161,8 @@ def test_too_much_of_one_thing_is_no_reason_to_lose_another() -> None:
 def clashes(draw: st.DrawFn) -> tuple[Standing, Claim, list[Taking]]:
     """A random tree with used and waiting work, a claim of one leaf, and work of others to take."""
     queues = draw(queue_sets())
-    table = QueueTable(queues, draw(demands(queues)), waiting=draw(demands(queues)))
-    wants = Wants(TOTALS, table.used + table.waiting)
+    table = QueueTable(queues, draw(demands(queues)))
+    wants = Wants(TOTALS, table.used + table.summed(draw(demands(queues))))
     now = stand(table, fair_shares(table, wants).share)
     leaves = [row for row, is_leaf in enumerate(table.is_leaf) if is_leaf]
     claimant = draw(st.sampled_from(leaves))

@@ -172,8 +172,9 @@ def test_past_use_never_helps(world: World, strength: int, data: st.DataObject) 
 @pytest.mark.parametrize("policy", list(SharePolicy))
 def test_a_thousand_queues_of_every_policy_are_divided_exactly(policy: SharePolicy) -> None:
     queues = {f"q{n:04d}": Queue(f"q{n:04d}", priority=n % 5, gpu=Amounts(1_000, -1, n % 4)) for n in range(1_000)}
-    table = QueueTable(queues, waiting={name: (1_000 * (n % 7), 0, 0) for n, name in enumerate(queues)})
-    wants = Wants(np.array([2_000_000, 0, 0]), table.waiting)
+    table = QueueTable(queues)
+    demand = table.summed({name: (1_000 * (n % 7), 0, 0) for n, name in enumerate(queues)})
+    wants = Wants(np.array([2_000_000, 0, 0]), demand)
     rules = DEFAULT_RULES._replace(root_policy=policy)
     assert fair_shares(table, wants, rules).share[:, 0].sum() == 2_000_000
     assert len(TOTALS) == wants.request.shape[1]

@@ -6,7 +6,7 @@ Never: lets a device, a node's CPU, memory, pod slots or extended resources go b
 
 from collections.abc import Mapping, Sequence
 
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
@@ -104,7 +104,7 @@ def overcommit(node: Node, use: Use) -> str:
     for name, (milli, mib) in use.devices.items():
         if (milli or mib) and name not in gpus:
             return f"node {node.name} has no device {name}"
-        if milli > WHOLE_MILLI or (mib and mib > gpus[name].memory_mib):
+        if (milli and milli > gpus[name].milli) or (mib and mib > gpus[name].memory_mib):
             return f"device {name} of node {node.name} has not enough left"
     for name, amount in use.extended.items():
         if amount > node.extended.get(name, 0):
@@ -121,7 +121,7 @@ def mismatch(request: Request, devices: Sequence[Share]) -> str:
             return f"a share of {share.gpu} is below zero"
         if request.is_memory and share.mib < request.gpu_mib:
             return f"it asks for {request.gpu_mib} MiB of each device and was given {share.mib}"
-        if not request.is_memory and share.milli != request.gpu_milli:
+        if (request.is_whole or request.is_fraction) and share.milli != request.gpu_milli:
             return f"it asks for {request.gpu_milli} milli of each device and was given {share.milli}"
     return ""
 

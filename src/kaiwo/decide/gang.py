@@ -3,99 +3,95 @@
 In:    a waiting class and one of its workloads.   Out: its starts, or None with nothing changed.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from kaiwo.decide.limits import charge_of, headroom, times_within_limits, within_limits
 from kaiwo.decide.place import Placed, Placer
+from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload, pod_name
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.queues import ENDLESS, Charge
+from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.working import Working
 
 
-def charge_of(want: Request, placed: list[Placed]) -> Charge:
-    """What a queue pays for these pods."""
-    return sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed)
+@dataclass(slots=True)
+class Placement:
+    """Where a workload's pods start, and which space is kept for it no longer."""
+
+    starts: list[Start] = field(default_factory=list)
+    given_up: list[tuple[str, str]] = field(default_factory=list)
 
 
-def least_charge(picture: Picture, needs: Needs, workloads: int = 1) -> Charge:
-    """The least a queue would pay for the pods without which such workloads do not start."""
-    milli = cpu = memory = 0
-    for shape, _, needed in needs:
-        want = picture.backlog.shapes[shape]
-        milli += needed * want.charge_milli
-        cpu += needed * want.cpu_milli
-        memory += needed * want.memory_mib
-    return milli * workloads, cpu * workloads, memory * workloads
+class Payer(NamedTuple):
+    """The queue that pays for pods, and by which rules."""
 
+    queue: int
+    is_fixed: bool  # its work may not be preempted
+    has_limits: bool = True  # else only the nodes are asked about
 
-def within_limits(working: Working, queue: int, charge: Charge) -> bool:
-    """The queue and all above it stay within their limits."""
-    if not working.queues.is_bounded[queue]:
+    def pays(self, working: Working, charge: Charge) -> bool:
+        """Charge the queue, if its limits allow."""
+        if self.has_limits and not within_limits(working, self.queue, charge, self.is_fixed):
+            return False
+        working.charge(self.queue, charge, self.is_fixed)
         return True
-    limit, used = working.queues.limit, working.queue_used
-    for above in working.queues.path[queue]:
-        for resource in range(3):
-            bound = limit[above, resource]
-            if bound < ENDLESS and charge[resource] and used[above, resource] + charge[resource] > bound:
-                return False
-    return True
 
 
 def place_workload(
-    working: Working, placer: Placer, picture: Picture, workload: Workload, needs: Needs, limits: bool = True
-) -> list[Start] | None:
-    """Everything needed in one trial; then, one pod at a time, what it could use beyond that.
+    working: Working,
+    placer: Placer,
+    picture: Picture,
+    workload: Workload,
+    needs: Needs,
+    limits: bool = True,
+    grows: bool = True,
+) -> Placement | None:
+    """Everything needed in one trial; then, when it grows, what it could use beyond that.
 
-    `limits=False` asks about the nodes alone, whatever the queues say.
+    Pods go where space is kept for them. Only when the workload cannot start so is all its kept space thrown together
+    with what is free. `limits=False` asks about the nodes alone, whatever the queues say.
     """
-    queue = working.queues.row[workload.queue]
-    starts: list[Start] = []
-    missing = _missing_pods(picture, workload)
+    gang = _Gang(working, placer, picture, workload, needs, limits)
+    gang.grows = grows
+    placement = gang.place(pools_kept_space=False)
+    if placement is None and gang.kept:
+        placement = gang.place(pools_kept_space=True)
+    return placement
+
+
+def place_pods(
+    working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
+) -> list[Placed] | None:
+    """So many pods of one shape, paid for by their queue; None with nothing changed when they do not all fit."""
     with working.trial() as attempt:
-        _give_back_kept_space(working, picture, workload)
-        for at in _largest_first(picture, needs):
-            shape, _, needed = needs[at]
-            want = picture.backlog.shapes[shape]
-            placed = placer.place(shape, want, needed)
-            charge = charge_of(want, placed)
-            if len(placed) < needed or (limits and not within_limits(working, queue, charge)):
-                return None
-            working.charge(queue, charge)
-            starts.extend(_start(workload, missing[at].pop(0), each) for each in placed)
-        attempt.keep()
-    starts.extend(_grow(working, placer, picture, workload, needs, missing))
-    return starts or None
+        placed = placer.place(shape, want, count)
+        if len(placed) < count:
+            return None
+        charge = (sum(each.milli for each in placed), want.cpu_milli * count, want.memory_mib * count)
+        if payer.pays(working, charge):
+            attempt.keep()
+            return placed
+    if not want.is_memory or want.device_mib:
+        return None
+    # The larger a device, the fewer milli of it the same memory is: larger ones may stay within the limit.
+    milli = max(0, headroom(working, payer.queue)) // (count * want.gpus)
+    larger = msgspec.structs.replace(want, device_mib=want.gpu_mib * WHOLE_MILLI // (milli + 1) + 1)
+    return place_pods(working, placer, payer, -1, larger, count)
 
 
-def _grow(
-    working: Working, placer: Placer, picture: Picture, workload: Workload, needs: Needs, missing: list[list[str]]
-) -> list[Start]:
-    """Elastic roles take what else there is, within the limits."""
-    queue = working.queues.row[workload.queue]
-    starts = []
-    for at, (shape, count, needed) in enumerate(needs):
-        want = picture.backlog.shapes[shape]
-        for _ in range(count - needed):
-            with working.trial() as attempt:
-                placed = placer.place(shape, want, 1)
-                charge = charge_of(want, placed)
-                if not placed or not within_limits(working, queue, charge):
-                    break
-                working.charge(queue, charge)
-                attempt.keep()
-            starts.append(_start(workload, missing[at].pop(0), placed[0]))
-    return starts
-
-
-def _largest_first(picture: Picture, needs: Needs) -> list[int]:
-    """Large pods are placed before small ones could take their room; equal ones in the workload's order."""
-
-    def size(at: int) -> tuple[int, int, int]:
-        want = picture.backlog.shapes[needs[at][0]]
-        return (-want.gpus * (want.gpu_milli if not want.is_memory else 1), -want.cpu_milli, at)
-
-    return sorted(range(len(needs)), key=size)
+def one_more(needs: Needs) -> Needs:
+    """What room is made for: the pods without which the workload does not start, or one more of one that runs."""
+    if any(needed for _, _, needed in needs):
+        return needs
+    (shape, missing, _), *rest = needs
+    return ((shape, missing, 1), *rest)
 
 
 def first_missing_pod(picture: Picture, workload: Workload) -> str:
@@ -103,6 +99,106 @@ def first_missing_pod(picture: Picture, workload: Workload) -> str:
     if len(workload.roles) == 1 and workload.name not in picture.pods:
         return pod_name(workload.roles[0], 0)
     return _missing_pods(picture, workload)[0][0]
+
+
+class _Gang:
+    """One workload that is being placed."""
+
+    def __init__(
+        self, working: Working, placer: Placer, picture: Picture, workload: Workload, needs: Needs, limits: bool
+    ) -> None:
+        self._working, self._placer, self._picture = working, placer, picture
+        self._workload, self._needs = workload, needs
+        self._payer = Payer(working.queues.row[workload.queue], not workload.preemptible, limits)
+        self.grows = True
+        self.kept = picture.nominations.get(workload.name, {})
+
+    def place(self, pools_kept_space: bool) -> Placement | None:
+        """Try the roles in one order after the other."""
+        for order in self._orders():
+            self._missing = _missing_pods(self._picture, self._workload)
+            self._placement = Placement()
+            with self._working.trial() as attempt:
+                if pools_kept_space:
+                    self._pool_kept_space()
+                else:
+                    self._use_kept_space()
+                if all(self._place_needed(at) for at in order):
+                    if self.grows:
+                        self._grow()
+                    if self._placement.starts:
+                        attempt.keep()
+                        return self._placement
+        return None
+
+    def _orders(self) -> Iterator[list[int]]:
+        """Large pods before small ones could take their room; else those first that have least room to spare."""
+        largest = sorted(range(len(self._needs)), key=self._size)
+        yield largest
+        if len(largest) > 1:
+            tightest = sorted(largest, key=lambda at: self._placer.room(self._needs[at][0]) - self._needs[at][2])
+            for order in (tightest, largest[::-1]):
+                if order != largest:
+                    yield order
+
+    def _size(self, at: int) -> tuple[int, int, int]:
+        want = self._want(at)
+        return (-want.gpus * (want.gpu_milli if not want.is_memory else 1), -want.cpu_milli, at)
+
+    def _place_needed(self, at: int) -> bool:
+        """The pods of one role without which the workload does not start."""
+        _, count, needed = self._needs[at]
+        needed -= count - len(self._missing[at])  # those that went where space is kept
+        if needed <= 0:
+            return True
+        placed = place_pods(self._working, self._placer, self._payer, self._needs[at][0], self._want(at), needed)
+        self._start(at, placed or [])
+        return placed is not None
+
+    def _grow(self) -> None:
+        """Elastic roles take what else there is, within the limits."""
+        for at, (shape, _, _) in enumerate(self._needs):
+            want = self._want(at)
+            if want.is_memory:  # what the next one pays hangs on the device it gets
+                while self._missing[at] and (
+                    placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)
+                ):
+                    self._start(at, placed)
+                continue
+            queue, is_fixed, _ = self._payer
+            most = times_within_limits(self._working, queue, charge_of(want), len(self._missing[at]), is_fixed)
+            placed = self._placer.place(shape, want, most)
+            self._working.charge(queue, charge_of(want, len(placed)), is_fixed)
+            self._start(at, placed)
+
+    def _use_kept_space(self) -> None:
+        """Each pod for which space is kept goes exactly there, once nobody holds it any more."""
+        for pod, nomination in sorted(self.kept.items()):
+            at = next((at for at, names in enumerate(self._missing) if pod in names), None)
+            if at is None:
+                continue
+            want = self._want(at)
+            with self._working.trial() as attempt:
+                self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
+                placed = self._placer.put_exactly(self._needs[at][0], want, nomination)
+                if placed is None:
+                    continue
+                if not self._payer.pays(self._working, (placed.milli, want.cpu_milli, want.memory_mib)):
+                    continue
+                attempt.keep()
+            self._missing[at].remove(pod)
+            self._placement.starts.append(_start(self._workload, pod, placed))
+
+    def _pool_kept_space(self) -> None:
+        for nomination in self.kept.values():
+            self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
+        self._placement.given_up.extend((self._workload.name, pod) for pod in sorted(self.kept))
+
+    def _start(self, at: int, placed: list[Placed]) -> None:
+        self._placement.starts.extend(_start(self._workload, self._missing[at].pop(0), each) for each in placed)
+
+    def _want(self, at: int) -> Request:
+        return self._picture.backlog.shapes[self._needs[at][0]]
 
 
 def _missing_pods(picture: Picture, workload: Workload) -> list[list[str]]:
@@ -114,9 +210,3 @@ def _missing_pods(picture: Picture, workload: Workload) -> list[list[str]]:
 
 def _start(workload: Workload, pod: str, placed: Placed) -> Start:
     return Start(workload.name, pod, placed.node, placed.devices)
-
-
-def _give_back_kept_space(working: Working, picture: Picture, workload: Workload) -> None:
-    """Space that is kept for this workload is free to it alone."""
-    for nomination in picture.nominations.get(workload.name, {}).values():
-        working.give_back(nomination)

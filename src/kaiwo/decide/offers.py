@@ -59,7 +59,7 @@ def _look(view: Working, want: Request, rows: Rows) -> tuple[IntArray, IntArray,
     able = eligible(view, want, rows)
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     devices, largest = able.sum(axis=1), (size * able).max(axis=1, initial=0)
-    if want.is_whole:
+    if want.is_exclusive:
         return times_per_device(view, want, rows).sum(axis=1), devices, largest
     if want.is_memory:  # the largest request whose milli, rounded down, are still free
         usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)

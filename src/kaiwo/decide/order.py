@@ -4,20 +4,30 @@ In:    the classes that deserve a try.   Out: one turn after the other.
 Never: looks at every waiting workload; a class that cannot start is set aside with all who stand in it.
 """
 
-from heapq import heapify, heappop, heappush, heapreplace
+from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from kaiwo.decide.ask import ask
+from kaiwo.decide.ask import ask_row, ask_rows
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.line import Place
+from kaiwo.snapshot.queue_tree import NOBODY
+from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.working import Working
 
 Head = tuple[Place, int, WaitingClass]  # the place, its position in the class's line, the class
 
 
-_NONE = np.zeros(0, np.intp)
+class SupportsBool(Protocol):
+    """A lane, as far as turns care: is anybody left in it?"""
+
+    def __bool__(self) -> bool: ...
+
+
+MANY = 8  # from so many queues on one array is quicker than one by one
 
 
 class Lane:
@@ -69,59 +79,155 @@ class Lane:
         return [found for _, _, found in self._heads]
 
 
-class Turns:
-    """Whose turn it is, over all queues."""
+L = TypeVar("L", bound=SupportsBool)
 
-    def __init__(self, lanes: dict[str, Lane], working: Working, active: Active) -> None:
-        self.lanes, self._working, self._active = lanes, working, active
-        self._orders = [(plugin, getattr(plugin, "queue_order_of", None)) for plugin in active.queue_orders]
-        self._all_quick = all(quick for _, quick in self._orders)
-        rows = np.array([working.queues.row[name] for name in lanes], np.intp)
-        self._heap = [(key, name) for key, name in zip(self._keys(rows), lanes, strict=True)]
-        heapify(self._heap)
+
+class Turns(Generic[L]):
+    """Whose turn it is: down the tree, at each level to the child that the orders put first (or last, in reverse)."""
+
+    def __init__(
+        self,
+        lanes: dict[str, L],
+        working: Working,
+        active: Active,
+        next_of: "Callable[[L], Next]",
+        reverse: bool = False,
+    ) -> None:
+        self.lanes, self._working, self._active, self._sign = lanes, working, active, -1 if reverse else 1
+        self._next_of = next_of
+        self._quick = [(plugin, getattr(plugin, "queue_order_of", None)) for plugin in active.queue_orders]
+        self._left = sum(1 for lane in lanes.values() if lane)
+        self._next: dict[int, Next] = {}  # by row, of queues in which somebody is left: what its next workload needs
+        self._heaps: dict[int, list[Entry]] = {}  # by parent: its children in which somebody is left
+        self._build()
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return self._left > 0
 
-    def mark(self) -> list[tuple[tuple[int, ...], str]]:
+    def mark(self) -> "Mark":
         """The order of the queues as it stands, for `back_to`."""
-        return list(self._heap)
+        return {parent: list(heap) for parent, heap in self._heaps.items()}, dict(self._next), self._left
 
-    def back_to(self, mark: list[tuple[tuple[int, ...], str]]) -> None:
-        """Put the queues into the order in which they stood."""
-        self._heap = mark
+    def back_to(self, mark: "Mark", emptied: list[str]) -> None:
+        """Put the queues into the order in which they stood; of the emptied ones, those with nobody left stay away."""
+        self._heaps, self._next, self._left = mark
+        for name in emptied:
+            row = self._working.queues.row[name]
+            if row in self._next and not self.lanes[name]:
+                self._left -= 1
+                self._remove(row)
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> L:
         """The lane of the queue whose turn it is."""
         return self.lanes[self.queue]
 
     @property
     def is_last_queue(self) -> bool:
         """No other queue competes for turns."""
-        return len(self._heap) == 1
+        return self._left == 1
 
     @property
     def queue(self) -> str:
         """The queue whose turn it is."""
-        return self._heap[0][1]
+        row = NOBODY
+        while row in self._heaps:
+            row = self._heaps[row][0][1]
+        return self._working.queues.names[row]
 
     def again(self) -> None:
-        """The queue took its turn: stand in the order anew, or leave when nobody is left in it."""
-        if self.is_last_queue and self.lanes[self.queue]:
+        """The queue took its turn: it and all above it stand in the order anew, or leave when nobody is left in it."""
+        name = self.queue
+        if self.is_last_queue and self.lanes[name]:
             return
-        _, name = heappop(self._heap)
+        row = self._working.queues.row[name]
         if self.lanes[name]:
-            heappush(self._heap, (self._key(self._working.queues.row[name]), name))
+            self._next[row] = self._next_of(self.lanes[name])
+        else:
+            self._left -= 1
+        self._stand_anew(row, is_left=bool(self.lanes[name]))
+
+    def _stand_anew(self, row: int, is_left: bool) -> None:
+        """From a leaf at the top of all its heaps upwards."""
+        path = self._working.queues.path[row]
+        for at, each in enumerate(path):
+            parent = path[at + 1] if at + 1 < len(path) else NOBODY
+            heap = self._heaps[parent]
+            if is_left:
+                if at:
+                    self._next[each] = self._next[self._heaps[each][0][1]]
+                heapreplace(heap, (self._key(each), each))
+                continue
+            heappop(heap)
+            del self._next[each]
+            if heap:
+                is_left = True
+            else:
+                del self._heaps[parent]
+
+    def _remove(self, row: int) -> None:
+        """Take a queue out from wherever it stands."""
+        path = self._working.queues.path[row]
+        for at, each in enumerate(path):
+            parent = path[at + 1] if at + 1 < len(path) else NOBODY
+            self._next.pop(each, None)
+            heap = self._heaps.get(parent)
+            if heap is None:
+                return
+            heap[:] = [entry for entry in heap if entry[1] != each]
+            if heap:
+                heapify(heap)
+                return
+            del self._heaps[parent]
+
+    def _build(self) -> None:
+        """All queues in which somebody waits, from the leaves up."""
+        queues = self._working.queues
+        by_depth: dict[int, set[int]] = {}
+        for name, lane in self.lanes.items():
+            if lane:
+                row = queues.row[name]
+                self._next[row] = self._next_of(lane)
+                by_depth.setdefault(len(queues.path[row]), set()).add(row)
+        for depth in range(max(by_depth, default=0), 0, -1):
+            rows = sorted(by_depth.get(depth, ()))
+            for key, row in zip(self._keys(rows), rows, strict=True):
+                path = queues.path[row]
+                parent = path[1] if len(path) > 1 else NOBODY
+                self._heaps.setdefault(parent, []).append((key, row))
+                if parent != NOBODY:
+                    by_depth.setdefault(depth - 1, set()).add(parent)
+            for parent in {queues.path[row][1] for row in rows if len(queues.path[row]) > 1}:
+                heapify(self._heaps[parent])
+                self._next[parent] = self._next[self._heaps[parent][0][1]]
+        if NOBODY in self._heaps:
+            heapify(self._heaps[NOBODY])
 
     def _key(self, row: int) -> tuple[int, ...]:
         """One queue's key. An order that can answer for one queue is asked so: an array of one costs ten times that."""
-        one = np.array([row], np.intp) if not self._all_quick else _NONE
-        return tuple(
-            quick(self._working, row) if quick else int(ask(plugin.name, plugin.queue_order, 1, self._working, one)[0])
-            for plugin, quick in self._orders
-        )
+        need, since_s = self._next[row]
+        key: tuple[int, ...] = ()
+        for plugin, quick in self._quick:
+            if quick:
+                key += ask_row(plugin.name, quick, self._working, row, need, since_s)
+            else:
+                arguments = (np.array([row]), np.array([need]), np.array([since_s]))
+                key += ask_rows(plugin.name, plugin.queue_order, 1, self._working, *arguments)[0]
+        return key if self._sign > 0 else tuple([-part for part in key])
 
-    def _keys(self, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> list[tuple[int, ...]]:
-        columns = [ask(p.name, p.queue_order, len(rows), self._working, rows) for p in self._active.queue_orders]
-        return [tuple(int(column[at]) for column in columns) for at in range(len(rows))]
+    def _keys(self, rows: list[int]) -> list[tuple[int, ...]]:
+        if len(rows) < MANY and all(quick for _, quick in self._quick):
+            return [self._key(row) for row in rows]
+        need = np.array([self._next[row][0] for row in rows], np.int64)
+        since_s = np.array([self._next[row][1] for row in rows], np.int64)
+        at = np.array(rows, np.intp)
+        keys = [()] * len(rows)  # type: list[tuple[int, ...]]
+        for plugin in self._active.queue_orders:
+            column = ask_rows(plugin.name, plugin.queue_order, len(rows), self._working, at, need, since_s)
+            keys = [key + more for key, more in zip(keys, column, strict=True)]
+        return keys if self._sign > 0 else [tuple([-part for part in key]) for key in keys]
+
+
+Next = tuple[Charge, int]  # what the first workload of a queue needs to start, and since when it waits
+Entry = tuple[tuple[int, ...], int]
+Mark = tuple[dict[int, list[Entry]], dict[int, Next], int]

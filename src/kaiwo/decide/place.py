@@ -4,19 +4,22 @@ In:    the working copy, a shape, how many.   Out: what was placed; fewer than a
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from kaiwo.decide.ask import ask
 from kaiwo.decide.score import ShapeBook
-from kaiwo.gpus.fit import device_need, times_per_device
-from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.gpus.fit import device_need, need_on, times_per_device
+from kaiwo.model.gpu import Share
+from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.arrays import IntArray
 from kaiwo.snapshot.nodes import SIZE
 from kaiwo.snapshot.working import Working
 
+COST = 1 << 32  # above every score
 _NO_COLUMNS = np.zeros(0, np.int64)
 
 
@@ -33,22 +36,41 @@ class Placed:
         return sum(share.milli for share in self.devices)
 
 
+class Prices(Protocol):
+    """What it costs others when their places are taken."""
+
+    def of_nodes(self, want: Request) -> IntArray:
+        """Per node: what one pod there would cost."""
+
+    def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:
+        """Devices of one node, those first that cost least together."""
+
+
 class Placer:
     """Places pods on one cycle's working copy."""
 
     def __init__(self, working: Working, book: ShapeBook, active: Active, packs: bool) -> None:
         self._working, self._book, self._active = working, book, active
         self._packs = packs
+        self.prices: Prices | None = None  # what a place costs others: the cheapest comes before the best
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
 
+    def room(self, shape: int) -> int:
+        """How many pods of a shape the cluster has room for, if nothing else came."""
+        return self._book.state(shape).room
+
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
-        """The best node first. Packing fills it before it looks again; spreading looks again after each pod."""
+        """The best node first. Packing fills it before it looks again; spreading looks again after each pod.
+
+        A request that nobody waits with has no shape: -1.
+        """
         placed: list[Placed] = []
         while len(placed) < count:
-            state = self._book.state(shape)
+            state = self._book.state(shape) if shape >= 0 else self._book.state_of(want)
             if not len(state.score):
                 break
-            row = int(state.score.argmax())  # the first of the best: rows are sorted by name
+            score = state.score if self.prices is None else state.score - self.prices.of_nodes(want) * COST
+            row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
             # Shares on several devices are looked at anew for each pod: what one takes decides what the next finds.
@@ -62,18 +84,30 @@ class Placer:
         if not want.gpus:
             self._working.take(row, count, want, _NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS)
             return [Placed(self._working.nodes.names[row], ())] * count
-        if want.is_whole:
+        if want.is_exclusive:
             return self._put_whole(row, want, count)
         if want.gpus == 1 and getattr(self._active.allocation, "fills", False):
             return self._fill(row, want, count)
         return [self._put_share(row, want) for _ in range(count)]
 
+    def put_exactly(self, shape: int, want: Request, kept: Nomination) -> Placed | None:
+        """Put a pod on the very devices that were kept for it, if they can be had."""
+        row = self._working.nodes.row.get(kept.node)
+        if row is None or self._book.state(shape).slots[row] <= 0 or want.gpus != len(kept.devices):
+            return None
+        column = self._working.nodes.column[row]
+        columns = np.array([column.get(share.gpu, -1) for share in kept.devices], np.intp)
+        if (columns < 0).any() or (times_per_device(self._working, want, np.array([row]))[0][columns] <= 0).any():
+            return None
+        return self._put_on(row, want, columns)
+
     def _put_whole(self, row: int, want: Request, count: int) -> list[Placed]:
         columns = self._ranked(row, want)[: count * want.gpus]
-        sizes = self._working.gpus[row, SIZE, columns]
-        self._working.take(row, count, want, columns, np.full(len(columns), WHOLE_MILLI), sizes)
+        parts, sizes = need_on(self._working, want, row, columns)
+        self._working.take(row, count, want, columns, parts, sizes)
         ids = self._device_ids(row)
-        shares = [Share(ids[c], WHOLE_MILLI, m) for c, m in zip(columns.tolist(), sizes.tolist(), strict=True)]
+        amounts = zip(columns.tolist(), parts.tolist(), sizes.tolist(), strict=True)
+        shares = [Share(ids[column], milli, mib) for column, milli, mib in amounts]
         name, each = self._working.nodes.names[row], want.gpus
         return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
 
@@ -93,8 +127,10 @@ class Placer:
         return placed
 
     def _put_share(self, row: int, want: Request) -> Placed:
-        columns = self._ranked(row, want)[: want.gpus]
-        milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
+        return self._put_on(row, want, self._ranked(row, want)[: want.gpus])
+
+    def _put_on(self, row: int, want: Request, columns: IntArray) -> Placed:
+        milli, mib = need_on(self._working, want, row, columns)
         self._working.take(row, 1, want, columns, milli, mib)
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
@@ -113,4 +149,4 @@ class Placer:
         plugin = self._active.allocation
         rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]
-        return ranked
+        return ranked if self.prices is None else self.prices.cheapest_first(row, ranked, want)

@@ -5,10 +5,11 @@ What the cycle begins with is kept in the picture's memo, so that the next cycle
 """
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from kaiwo.decide.ask import ask
+from kaiwo.decide.ask import ask, ask_one, ask_score
 from kaiwo.decide.fit import pods_that_fit
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Filter, Score
@@ -18,6 +19,9 @@ from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.working import Working
 
 NOWHERE = -(2**62)  # below any score that plugins and weights can give
+MOST_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
+
+Verdict: TypeAlias = tuple[int, BoolArray]  # of the static filters, as of a version
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,26 @@ class ShapeBook:
         self._shapes = picture.backlog.shapes
         self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
         self._kept: dict[int, ShapeState] = picture.memo.setdefault(active.token, {})
+        self._verdicts: dict[Any, Verdict] = picture.memo.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
+        self._loose: dict[Request, ShapeState] = {}
         self._redefined_at = int(working.nodes.redefined.max(initial=-1))
 
     def state(self, shape: int) -> ShapeState:
         """The shape's state with all placements so far."""
         now = self._now.get(shape)
         if now is None:
-            kept = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
-            now = self._kept[shape] = self._repaired(self.start, self._shapes[shape], kept)
+            now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
+            now = self._repaired(self.start, self._shapes[shape], now)
+            if shape in self._kept or len(self._kept) < MOST_KEPT:
+                self._kept[shape] = now
         now = self._now[shape] = self._repaired(self.view, self._shapes[shape], now)
+        return now
+
+    def state_of(self, want: Request) -> ShapeState:
+        """The state of a request that nobody waits with: kept for this cycle only."""
+        now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
+        now = self._loose[want] = self._repaired(self.view, want, now)
         return now
 
     def _repaired(self, view: Working, want: Request, state: ShapeState) -> ShapeState:
@@ -56,14 +70,25 @@ class ShapeBook:
         touched = (view.changed > state.version).nonzero()[0]
         if not len(touched):
             return ShapeState(view.clock, state.slots, state.score, state.allowed, state.room)
-        may = state.allowed
-        if self._redefined_at > state.version:
-            redefined = touched[view.nodes.redefined[touched] > state.version]
-            may = may.copy()
-            may[redefined] = allowed(view, want, redefined, self._active.static_filters)
-        slots, score = state.slots.copy(), state.score.copy()
-        slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
+        may = state.allowed if self._redefined_at <= state.version else self._allowed(view, want)
+        if len(touched) == len(state.slots):
+            slots, score = evaluate(view, want, touched, self._active, may)
+        else:
+            slots, score = state.slots.copy(), state.score.copy()
+            slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
         return ShapeState(view.clock, slots, score, may, int(slots.sum()))
+
+    def _allowed(self, view: Working, want: Request) -> BoolArray:
+        """What the static filters say of every node: asked once for all requests that look the same to them."""
+        key = self._active.static_key(want)
+        version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
+        redefined = (view.nodes.redefined > version).nonzero()[0]
+        if len(redefined):
+            verdict = verdict.copy()
+            verdict[redefined] = allowed(view, want, redefined, self._active.static_filters)
+            if key in self._verdicts or len(self._verdicts) < MOST_KEPT:
+                self._verdicts[key] = (self._redefined_at, verdict)
+        return verdict
 
 
 def _unknown(rows: int) -> ShapeState:
@@ -86,13 +111,16 @@ def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: Boo
         slots *= allowed(view, want, nodes, active.free_filters)
     total = np.zeros(len(nodes), np.int64)
     for plugin, weight in scores_for(want, active):
-        total += weight * ask(plugin.name, plugin.score, len(nodes), view, want, nodes)
+        total += weight * ask_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
     total[slots <= 0] = NOWHERE
     return slots, total
 
 
 def scores_for(want: Request, active: Active) -> list[tuple[Score, int]]:
     """The scores that have something to say about a request."""
-    return [
-        (plugin, weight) for plugin, weight in active.scores if not hasattr(plugin, "applies") or plugin.applies(want)
-    ]
+    return [(plugin, weight) for plugin, weight in active.scores if _applies(plugin, want)]
+
+
+def _applies(plugin: Score, want: Request) -> bool:
+    applies = getattr(plugin, "applies", None)
+    return applies is None or bool(ask_one(plugin.name, applies, want))

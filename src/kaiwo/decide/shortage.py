@@ -3,34 +3,31 @@
 In:    the view, a request, rows of nodes.   Out: obstacles with what is needed and the best that any node has.
 """
 
+import numpy as np
+from msgspec.structs import replace
+
 from kaiwo.decide.fit import extended_free
 from kaiwo.decide.offers import Offer
+from kaiwo.gpus.demand import could_be_cut
+from kaiwo.gpus.fit import eligible
+from kaiwo.model.partitions import WHOLE_MODE
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
-from kaiwo.snapshot.arrays import BoolArray, Rows
-from kaiwo.snapshot.nodes import CPU, MEMORY, PODS
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.nodes import CPU, MEMORY, PODS, SIZE
 from kaiwo.snapshot.working import Working
+
+CLOSED = "a large enough one is closed to it"
+TOO_SMALL = "larger ones that are closed to it would not do either"
+
+_Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
 
 
 def short_of(view: Working, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
-    """Resources of which no node that may be used has enough, or that are short where the others would do."""
-    fits: list[tuple[BoolArray, Obstacle]] = []
-    if want.gpus:
-        fits.append(_gpus(want, rows, offer))
-    free_all, _ = view.of(rows)
-    for reason, unit, need, free in (
-        (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, free_all[:, CPU]),
-        (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, free_all[:, MEMORY]),
-        (Reason.NOT_ENOUGH_PODS, "pods", 1, free_all[:, PODS]),
-    ):
-        if need:
-            fits.append((free >= need, Obstacle(reason, need, max(0, int(free.max())), unit)))
-    for name, need in want.extended:
-        free = extended_free(view, name, rows)
-        obstacle = Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(free.max())), "", name)
-        fits.append((free >= need, obstacle))
-    everywhere = [obstacle for mask, obstacle in fits if not mask.any()]
-    return everywhere or [obstacle for mask, obstacle in fits if not mask.all()]
+    """Resources of which no node that may be used has enough; else those that are short where the others would do."""
+    looks = _looks(view, want, rows, offer)
+    everywhere = [obstacle for free, obstacle in looks if not (free >= _least(want, obstacle)).any()]
+    return everywhere or _short_beside_the_rest(view, want, rows, looks)
 
 
 def no_such_device(view: Working, want: Request) -> Obstacle:
@@ -40,24 +37,83 @@ def no_such_device(view: Working, want: Request) -> Obstacle:
         if not set(there) & set(want.gpu_models):
             detail = f"the cluster has {', '.join(there) or 'no GPUs'}"
             return Obstacle(Reason.GPU_MODEL, want.gpus, 0, "gpus", " or ".join(want.gpu_models), detail)
+    if could := could_be_cut(view.nodes.nodes, want):
+        return Obstacle(Reason.PARTITION_MODE, want.gpus, could, "gpus", want.partition or WHOLE_MODE)
     broken = sum(1 for node in view.nodes.nodes for gpu in node.gpus if not gpu.healthy)
     reason = Reason.GPU_UNHEALTHY if broken else Reason.NOT_ENOUGH_GPUS
     return Obstacle(reason, want.gpus, 0, "gpus")
 
 
-def _gpus(want: Request, rows: Rows, offer: Offer) -> tuple[BoolArray, Obstacle]:
-    """Where enough devices are free, and the best that any node can offer."""
+def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:
+    """Nodes that would take one pod if nothing ran on them."""
+    nodes = view.nodes
+    fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
+    return fits & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
+
+
+def largest_device_mib(view: Working, want: Request) -> int:
+    """The size of the largest device that would serve a request, free or not; 0 when there is none."""
+    rows = np.arange(len(view.nodes.names))
+    return int((view.of(rows)[1][:, SIZE] * eligible(view, want, rows)).max(initial=0))
+
+
+def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
+    free, _ = view.of(rows)
+    found = [_gpus(want, rows, offer)] if want.gpus else []
+    for reason, unit, need, column in (
+        (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU),
+        (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, MEMORY),
+        (Reason.NOT_ENOUGH_PODS, "pods", 1, PODS),
+    ):
+        if need:
+            found.append((free[:, column], Obstacle(reason, need, max(0, int(free[:, column].max())), unit)))
+    for name, need in want.extended:
+        has = extended_free(view, name, rows)
+        found.append((has, Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(has.max())), "", name)))
+    return found
+
+
+def _short_beside_the_rest(view: Working, want: Request, rows: Rows, looks: list[_Look]) -> list[Obstacle]:
+    """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
+    lacks = [free < _least(want, obstacle) for free, obstacle in looks]
+    how_many = np.sum(lacks, axis=0)
+    closest = how_many == how_many.min()
+    found = []
+    for (free, obstacle), lacking in zip(looks, lacks, strict=True):
+        here = (lacking & closest).nonzero()[0]
+        if len(here):
+            best = here[free[here].argmax()]
+            found.append(replace(obstacle, have=max(0, int(free[best])), detail=view.nodes.names[rows[best]]))
+    return found
+
+
+def _least(want: Request, obstacle: Obstacle) -> int:
+    """What a node must have free; sizes that no node ever has are told in another measure."""
+    if obstacle.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY):
+        return want.gpus if want.is_exclusive else want.gpu_mib or want.gpu_milli
+    return obstacle.need
+
+
+def _gpus(want: Request, rows: Rows, offer: Offer) -> _Look:
+    """What is free of the devices, and the best that any node can offer."""
     now = offer.now[rows]
-    need = want.gpus if want.is_whole else want.gpu_mib or want.gpu_milli
-    enough = now >= need
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
-        return enough, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib")
+        beyond = _beyond(largest, int(offer.largest_mib.max()), want.gpu_mib)
+        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", detail=beyond)
     if (devices := int(offer.devices[rows].max())) < want.gpus:
-        return enough, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, "gpus")
+        beyond = _beyond(devices, int(offer.devices.max()), want.gpus)
+        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, "gpus", detail=beyond)
     have = int(now.max())
-    if want.is_whole:
-        return enough, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, need, have, "gpus")
+    if want.is_exclusive:
+        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus")
     several = f"{want.gpus} devices" if want.gpus > 1 else ""
     if want.is_memory:
-        return enough, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, need, have, "mib", several)
-    return enough, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, need, have, "milli-gpu", several)
+        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several)
+    return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several)
+
+
+def _beyond(usable: int, anywhere: int, need: int) -> str:
+    """What is to be said of larger nodes that a filter keeps it off."""
+    if anywhere == usable:
+        return ""
+    return CLOSED if anywhere >= need else TOO_SMALL

@@ -4,10 +4,12 @@ In:    the view and a request.   Out: per node (and device) how often the reques
 Fractions and memory are coupled: both columns of a device are checked, and both are taken.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.request import Request
+from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
 from kaiwo.snapshot.nodes import MIB, MILLI, SIZE, USABLE
 from kaiwo.snapshot.working import Working
@@ -16,12 +18,29 @@ MANY = np.int64(1) << 40
 
 
 def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
-    """Devices that work and are of a wanted model, free or not."""
-    usable: BoolArray = view.of(nodes)[1][:, USABLE] > 0
+    """Devices that work and are of a wanted model and size and cut as wanted, free or not."""
+    gpus = view.of(nodes)[1]
+    usable: BoolArray = gpus[:, USABLE] > 0
+    if want.device_mib:
+        usable &= gpus[:, SIZE] >= want.device_mib
+    if _is_choosy(view, want):
+        usable &= np.isin(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
     if not want.gpu_models:
         return usable
     wanted = [view.nodes.models.index(name) for name in want.gpu_models if name in view.nodes.models]
     return usable & np.isin(view.nodes.gpu_model[nodes], wanted)
+
+
+def wanted_profiles(profiles: Sequence[str], want: Request) -> list[int]:
+    """Of the profiles that there are, those that serve: shares and whole GPUs are had of GPUs that are not cut."""
+    if not want.is_partition:
+        return [0]
+    return [at for at, name in enumerate(profiles) if serves(name, want.partition)]
+
+
+def serves(profile: str, wanted: str) -> bool:
+    """`CPX` is served by every memory mode, `CPX+NPS4` by that one alone, `any` by whatever is cut."""
+    return profile == wanted or profile.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and profile != "")
 
 
 def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
@@ -37,8 +56,12 @@ def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
 def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
     gpus = view.of(nodes)[1]
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
-    usable = eligible(view, want, nodes) if want.gpu_models else gpus[:, USABLE]
+    is_chosen = want.gpu_models or want.device_mib or _is_choosy(view, want)
+    usable = eligible(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
+    if want.is_partition:
+        times = ((milli == view.nodes.gpu_part[nodes]) & (mib == size)) * usable
+        return times
     if want.is_whole:
         times = ((milli == WHOLE_MILLI) & (mib == size)) * usable
         return times
@@ -53,6 +76,11 @@ def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
     return np.maximum(times, 0, out=times)
 
 
+def _is_choosy(view: Working, want: Request) -> bool:
+    """Where no GPU is cut, only those who want a partition have to be told."""
+    return want.is_partition or (want.gpus > 0 and len(view.nodes.profiles) > 1)
+
+
 def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
     """Milli and MiB that the request takes of a device of this size.
 
@@ -63,12 +91,22 @@ def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
     return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
 
 
+def need_on(view: Working, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
+    """Milli and MiB that the request takes of these devices of a node; exclusive ones are taken whole."""
+    sizes = view.gpus[row, SIZE, columns]
+    if want.is_exclusive:
+        return view.nodes.gpu_part[row, columns], sizes
+    return device_need(want, sizes)
+
+
 def pods_by_devices(times: IntArray, devices: int) -> IntArray:
     """How many pods that want `devices` distinct devices fit, when each device has room for `times`."""
     if devices == 1:
         ones: IntArray = times.sum(axis=1)
         return ones
     low = np.zeros(len(times), np.int64)
+    if devices > times.shape[1]:
+        return low
     high = times.sum(axis=1) // devices
     while (low < high).any():  # p pods fit exactly when the devices offer p * devices places, none more than p
         middle = (low + high + 1) // 2
@@ -80,6 +118,6 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
 def fits_beside_others(view: Working, want: Request, nodes: Rows) -> BoolArray:
     """Nodes where the request fits on devices that are shared already."""
     gpus = view.of(nodes)[1]
-    begun = (gpus[:, MILLI] < WHOLE_MILLI) | (gpus[:, MIB] < gpus[:, SIZE])
+    begun = (gpus[:, MILLI] < view.nodes.gpu_part[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
     beside: BoolArray = (begun & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
     return beside

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_isolation
+from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_isolation, read_partition
 from kaiwo.manifests.places import Place, join, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
 
@@ -23,6 +23,7 @@ KNOWN = (
     "gpu-sharing",
     "gpu-isolation",
     "gpu-models",
+    "gpu-partition",
     "queue",
     "user",
     "type",
@@ -88,14 +89,16 @@ class Annotations:
             vendor,
             self.read("gpu-sharing", read_flag, None),
             self.read("gpu-isolation", read_isolation, ""),
+            self.read("gpu-partition", read_partition, ""),
         )
 
     def gpu_words(self, whole: str, models: str) -> GpuWords:
         """What to call them in messages."""
         names = ("gpu-fraction", "gpu-memory", "gpu-devices")
         fraction, memory, devices = (self.place(name).field for name in names)
-        sharing, isolation = (self.place(name).field for name in ("gpu-sharing", "gpu-isolation"))
-        return GpuWords(self.owner, whole, fraction, memory, devices, models, sharing, isolation, True)
+        names = ("gpu-sharing", "gpu-isolation", "gpu-partition")
+        sharing, isolation, partition = (self.place(name).field for name in names)
+        return GpuWords(self.owner, whole, fraction, memory, devices, models, sharing, isolation, True, partition)
 
 
 def read_flag(value: object, place: Place) -> bool:

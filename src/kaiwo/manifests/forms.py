@@ -41,6 +41,7 @@ _EXAMPLES = {
     "gpuFraction": 'write it as "0.5"',
     "gpuMemory": "write MiB, such as 16000",
     "gpuModels": 'write ["MI300X"]',
+    "gpuPartition": 'write it as "CPX"',
     "cpu": 'write it as 4 or "500m"',
     "memory": 'write it as "16Gi"',
     "command": 'write a list, such as ["python", "train.py"]',

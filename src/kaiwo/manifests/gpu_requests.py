@@ -4,15 +4,19 @@ In:    what one pod's fields and annotations say.   Out: the GPU part of a Reque
 Never: guesses between two wishes that contradict each other: that is one ConfigError with the way out.
 """
 
+import re
 from typing import NamedTuple
 
 from kaiwo.manifests.gpu_models import read_models, vendor_of
 from kaiwo.manifests.places import Place, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.partitions import CHIPS, WHOLE_MODE, legal_modes
+from kaiwo.model.request import ANY_PARTITION
 
 ISOLATIONS = ("mps", "time-slicing", "cu-mask", "partition")
 _VENDOR_OF_ISOLATION = {"mps": "nvidia", "cu-mask": "amd"}
+_MODES = {mode for model in CHIPS for mode in legal_modes(model)}
 _OTHERS = {"mps": "time-slicing, cu-mask or partition", "cu-mask": "mps, time-slicing or partition"}
 
 
@@ -28,6 +32,7 @@ class GpuWords(NamedTuple):
     sharing: str = ""
     isolation: str = ""
     whole_may_stand_beside: bool = False  # a whole GPU beside a fraction only names the vendor
+    partition: str = "gpuPartition"
 
 
 class GpuWish(NamedTuple):
@@ -41,6 +46,7 @@ class GpuWish(NamedTuple):
     vendor: str = ""
     sharing: bool | None = None
     isolation: str = ""
+    partition: str = ""
 
 
 class GpuRequest(NamedTuple):
@@ -50,6 +56,7 @@ class GpuRequest(NamedTuple):
     gpu_milli: int = WHOLE_MILLI
     gpu_mib: int = 0
     gpu_models: tuple[str, ...] = ()
+    partition: str = ""
 
 
 def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
@@ -59,7 +66,7 @@ def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
     if is_shared:
         gpus = _count_shared(wish, words)
     else:
-        gpus = wish.whole
+        gpus = wish.whole or (1 if wish.partition else 0)
         if wish.devices is not None:
             raise Place(words.owner, words.devices).error(
                 f"counts the devices of a fraction or a memory request; add {words.fraction} or {words.memory}, "
@@ -72,7 +79,18 @@ def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
         if wish.models:
             warnings.append(place.sentence(f"is ignored: no GPU is asked for; add {words.whole}"))
         return GpuRequest()
-    return GpuRequest(gpus, wish.fraction_milli or WHOLE_MILLI, wish.memory_mib or 0, models)
+    return GpuRequest(gpus, wish.fraction_milli or WHOLE_MILLI, wish.memory_mib or 0, models, wish.partition)
+
+
+def read_partition(value: object, place: Place) -> str:
+    """A mode in which a GPU is cut, with its memory mode or without; `any`; or a profile of NVIDIA's."""
+    text = str(value).strip()
+    if text.lower() == ANY_PARTITION or re.fullmatch(r"[0-9]{1,2}g\.[0-9]{1,3}gb", text.lower()):
+        return text.lower()
+    compute, _, memory = text.upper().partition("+")
+    if any(mode.compute == compute != WHOLE_MODE and memory in ("", mode.memory) for mode in _MODES):
+        return text.upper()
+    raise place.error(f"is {show(value)}, which no GPU can be cut into; write CPX, CPX+NPS4, DPX, QPX, TPX or any")
 
 
 def read_isolation(value: object, place: Place) -> str:
@@ -84,6 +102,11 @@ def read_isolation(value: object, place: Place) -> str:
 
 
 def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: list[str]) -> None:
+    if wish.partition and is_shared:
+        asked = words.fraction if wish.memory_mib is None else words.memory
+        raise Place(words.owner, words.partition).error(
+            f"asks for partitions, which are taken whole, and {asked} for a share; remove one of the two"
+        )
     if wish.fraction_milli is not None and wish.memory_mib is not None:
         raise Place(words.owner, words.memory).error(
             f"and {words.fraction} are both set, and a share is asked for by one of them; remove one"

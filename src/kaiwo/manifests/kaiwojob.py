@@ -20,6 +20,7 @@ from kaiwo.manifests.places import show
 from kaiwo.manifests.pods import RESTARTS, Around, Gpus, read_env
 from kaiwo.manifests.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
 from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.request import ANY_PARTITION
 from kaiwo.model.workload import Role
 
 GPUS_PER_NODE = 8  # what upstream learns from the cluster
@@ -108,7 +109,9 @@ def _read_size(spec: Fields, is_ray: bool) -> _Size:
     each = spec.integer("gpusPerReplica", 0, 0, MAX_TOTAL_GPUS) or branch.integer("count", 0, 0, MAX_TOTAL_GPUS)
     field = "spec.gpus" if in_all and not each else "spec.gpusPerReplica"
     memory_mib, devices = _read_total_memory(branch, vendor)
-    branch.ignore("not used yet: devices are taken as they are", "partitioned")
+    is_partitioned = branch.flag("partitioned") and memory_mib is None
+    if branch.flag("partitioned") and not is_partitioned:
+        branch.warn("partitioned", "is not used beside totalVram: memory is had of GPUs that are not cut")
     branch.finish()
     pods = replicas if is_ray else 1
     if is_ray and in_all and not (spec.has("replicas") and each):
@@ -117,7 +120,9 @@ def _read_size(spec: Fields, is_ray: bool) -> _Size:
             spec.warn("gpus", f"is {in_all}, which {pods} equal pods do not share evenly: each gets {each}")
     if replicas > 1 and not is_ray and not spec.has("job"):
         spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
-    return _Size(pods, Gpus(each or in_all, field, vendor, models, memory_mib, devices))
+    return _Size(
+        pods, Gpus(each or in_all, field, vendor, models, memory_mib, devices, ANY_PARTITION if is_partitioned else "")
+    )
 
 
 def spread(gpus: int) -> tuple[int, int]:

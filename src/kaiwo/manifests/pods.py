@@ -45,6 +45,7 @@ class Gpus(NamedTuple):
     models: tuple[str, ...] = ()
     memory_mib: int | None = None  # on each of `devices`
     devices: int | None = None
+    partition: str = ""
 
 
 class Around(NamedTuple):
@@ -117,6 +118,8 @@ def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpu
     wish = annotations.gpu_wish(gpus.whole, gpus.vendor, gpus.models)
     if gpus.memory_mib is not None:
         wish = wish._replace(memory_mib=gpus.memory_mib, devices=gpus.devices)
+    elif gpus.partition and not wish.partition:
+        wish = wish._replace(partition=gpus.partition)
     models_field = "spec.gpuModels" if gpus.models else annotations.place("gpu-models").field
     gpu = settle(wish, annotations.gpu_words(gpus.field, models_field), spec.warnings)
     cpu_milli, memory_mib = amounts.get("cpu", 0), to_mib(amounts.get("memory", 0))
@@ -130,6 +133,7 @@ def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpu
         gpu_milli=gpu.gpu_milli,
         gpu_mib=gpu.gpu_mib,
         gpu_models=gpu.gpu_models,
+        partition=gpu.partition,
         extended=tuple(sorted((name, amount) for name, amount in extended.items() if amount)),
         node_rules=read_node_rules(spec),
         tolerations=read_tolerations(spec),

@@ -1,7 +1,7 @@
 """Read a KaiwoQueue.
 
 In:    a document of that kind.   Out: one Queue, in milli-GPU, milli-CPU and MiB.
-An unknown field is an error: a mistyped limit must not become no limit. What is known but not acted on yet is said.
+An unknown field is an error: a mistyped limit must not become no limit.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,6 @@ MAX_QUEUE_GPUS = 1_000_000
 MAX_QUEUE_CPU_MILLI = 2_000_000_000
 MAX_QUEUE_MEMORY_MIB = 1 << 40  # 1 EiB
 MAX_LISTED = 1_000  # namespaces or users of one queue
-NOT_YET = "accepted, but this version does not act on it yet"
 
 
 def read_queue(item: Object) -> Queue:
@@ -35,9 +34,9 @@ def read_queue(item: Object) -> Queue:
         display_name=spec.text("displayName"),
         priority=spec.integer("priority", 100, -MAX_PRIORITY, MAX_PRIORITY),
         gpu_models=_read_gpu_models(gpu),
-        gpu=_read_amounts(gpu, _gpu_milli),
-        cpu=_read_amounts(resources.inner("cpu"), _cpu_milli),
-        memory=_read_amounts(resources.inner("memory"), _memory_mib),
+        gpu=_read_amounts(gpu, _gpu_milli, 0),
+        cpu=_read_amounts(resources.inner("cpu"), _cpu_milli, UNLIMITED),
+        memory=_read_amounts(resources.inner("memory"), _memory_mib, UNLIMITED),
         fairness=_read_fairness(spec.inner("fairness")),
         namespaces=_read_names(spec, "namespaces", read_namespace),
         users=_read_names(spec, "users", _read_user),
@@ -49,7 +48,6 @@ def read_queue(item: Object) -> Queue:
     if len(queue.display_name) > 253:
         raise spec.place("displayName").error("has more than 253 signs; shorten it")
     resources.finish(strict=True)
-    spec.ignore(NOT_YET, "namespaces", "users")
     spec.finish(strict=True)
     item.read_labels()
     item.metadata.text_map("annotations")
@@ -73,8 +71,9 @@ def _read_gpu_models(gpu: Fields) -> dict[str, ModelAmounts]:
     return found
 
 
-def _read_amounts(fields: Fields, reader: Callable[[object, Place], int]) -> Amounts:
-    quota = fields.read("quota", reader, 0)
+def _read_amounts(fields: Fields, reader: Callable[[object, Place], int], unsaid: int) -> Amounts:
+    """`unsaid` is the quota of a queue that says nothing of this resource."""
+    quota = fields.read("quota", reader, unsaid)
     limit = _read_or_unlimited(fields, "limit", reader)
     weight = fields.integer("overQuotaWeight", 1, 0, MAX_WEIGHT)
     _check_limit(fields, quota, limit)

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from kaiwo.manifests.fields import check_integer
 from kaiwo.manifests.forms import read_form
-from kaiwo.manifests.gpu_requests import GpuRequest, GpuWish, GpuWords, settle
+from kaiwo.manifests.gpu_requests import GpuRequest, GpuWish, GpuWords, read_partition, settle
 from kaiwo.manifests.names import (
     MAX_NAME,
     check_command,
@@ -163,6 +163,7 @@ class _FormReader:
             gpu_milli=gpu.gpu_milli,
             gpu_mib=gpu.gpu_mib,
             gpu_models=gpu.gpu_models,
+            partition=gpu.partition,
             node_rules=selector_rules(form.node_selector, self.place("nodeSelector")),
             tolerations=self._tolerations(),
         )
@@ -177,6 +178,7 @@ class _FormReader:
             if isinstance(form.gpu_devices, UnsetType)
             else self._integer(form.gpu_devices, "gpuDevices", 1, 1, MAX_GPUS),
             tuple(form.gpu_models),
+            partition=self.optional(form.gpu_partition, "gpuPartition", read_partition, ""),
         )
         words = GpuWords(self.owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
         return settle(wish, words, self.warnings)

@@ -71,6 +71,9 @@ class Submission(
         UNSET
     )
     gpu_models: Annotated[list[str], Meta(description='any of these, such as "MI300X"; empty: any')] = []
+    gpu_partition: (
+        Annotated[str, Meta(description='`gpus` counts partitions: "CPX", "CPX+NPS4", "any"')] | UnsetType
+    ) = UNSET
     cpu: Annotated[str | float, Meta(description='cores of each pod: "4", "500m"')] = DEFAULT_CPU
     memory: Annotated[str | int, Meta(description='memory of each pod: "16Gi"')] = DEFAULT_MEMORY
     pods: Annotated[int, _number("how many equal pods", 1, MAX_PODS)] = 1

@@ -5,7 +5,7 @@ In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 
 
 from kaiwo.manifests.gpu_models import VENDOR_MODELS
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.request import Request
+from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.workload import Role, Workload
 
 _VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
@@ -22,6 +22,9 @@ def describe_request(request: Request) -> str:
         return _times(request.gpus, f"{request.gpu_mib} MiB of a GPU")
     if request.is_fraction:
         return _times(request.gpus, f"{_decimal(request.gpu_milli)} GPU")
+    if request.is_partition:
+        kind = "partition" if request.partition == ANY_PARTITION else f"{request.partition} partition"
+        return f"{request.gpus} {kind}{'s' if request.gpus > 1 else ''}"
     if request.gpus:
         return f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"
     if request.cpu_milli:

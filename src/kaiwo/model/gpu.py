@@ -16,6 +16,9 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     memory_mib: int
     healthy: bool = True
     reason: str = ""  # why it is not healthy
+    parent: str = ""  # the physical GPU of which it is a partition; empty: it is whole
+    profile: str = ""  # of a partition: `CPX+NPS4`, `1g.10gb`
+    milli: int = WHOLE_MILLI  # its part of the physical GPU; those of all partitions make 1000
 
 
 class Share(msgspec.Struct, gc=False, frozen=True):

@@ -3,6 +3,7 @@
 import msgspec
 
 from kaiwo.model.gpu import Gpu
+from kaiwo.model.wiring import Wiring
 
 MOST_NODES = 10_000  # in a cluster that Kaiwo makes up itself
 
@@ -29,3 +30,4 @@ class Node(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     ready: bool = True
     cordoned: bool = False
     reason: str = ""  # why it is not ready, or who cordoned it
+    wiring: Wiring = Wiring()  # between its devices

@@ -9,11 +9,12 @@ The rules are those of the amdgpu driver (aqua_vanjaram.c): the number of XCDs s
 compute mode says which memory modes go with it, and the chip's memory says which of those it can do.
 """
 
+from functools import cache
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
 
 Platform = Literal["bare-metal", "vf", "apu"]
 
@@ -43,6 +44,14 @@ class Mode(NamedTuple):
 
     compute: str
     memory: str
+
+
+class ModeChange(msgspec.Struct, gc=False, frozen=True):
+    """One GPU that is to be in another mode."""
+
+    gpu: str
+    before: Mode
+    after: Mode
 
 
 class Shape(msgspec.Struct, gc=False, frozen=True):
@@ -84,6 +93,7 @@ def platforms(model: str) -> tuple[Platform, ...]:
     return ("apu",) if chip.is_apu else ("bare-metal", "vf")
 
 
+@cache  # the planner asks for every GPU, and there are few answers
 def legal_modes(model: str, platform: Platform | None = None, xcds: int = 0) -> tuple[Mode, ...]:
     """Every mode the device can be in. `xcds`: what a virtual function was given, when that is not all of them."""
     chip = CHIPS.get(model)
@@ -99,6 +109,7 @@ def legal_modes(model: str, platform: Platform | None = None, xcds: int = 0) -> 
     )
 
 
+@cache
 def next_modes(model: str, now: Mode, platform: Platform | None = None) -> tuple[Mode, ...]:
     """The modes that this machine can change to by itself, now's included.
 
@@ -129,6 +140,32 @@ def partition_count(model: str, compute: str) -> int:
     if chip is None or compute not in _COMPUTE_OF_XCDS[chip.xcds]:
         return 1
     return chip.xcds if compute == "CPX" else _PARTS[compute]
+
+
+def part_milli(index: int, count: int) -> int:
+    """A partition's part of the physical GPU's milli; the parts of six make 1000 too."""
+    return (index + 1) * WHOLE_MILLI // count - index * WHOLE_MILLI // count
+
+
+def cut(gpu: Gpu, mode: Mode) -> tuple[Gpu, ...]:
+    """The devices that a whole GPU shows in a mode: itself when it is not cut, none when the mode is not legal."""
+    shape = partition_shape(gpu.model, mode.compute, mode.memory, gpu.memory_mib)
+    if shape is None or shape.count == 1:
+        return (gpu,) if shape or mode.compute == WHOLE_MODE else ()
+    profile = "+".join(mode)
+    return tuple(
+        Gpu(
+            f"{gpu.id}-p{index}", gpu.model, shape.memory_mib, gpu.healthy, gpu.reason,
+            gpu.id, profile, part_milli(index, shape.count),
+        )
+        for index in range(shape.count)
+    )  # fmt: skip
+
+
+def part_index(device: str) -> int:
+    """A partition's number within its GPU, from the id that discovery gave it; -1 when it tells none."""
+    _, mark, number = device.rpartition("-p")
+    return int(number) if mark and number.isdecimal() else -1
 
 
 def mode_of_count(model: str, count: int) -> str:
@@ -162,6 +199,7 @@ def _memory_modes(chip: Chip, compute: str, xcds: int) -> tuple[str, ...]:
     wanted = _MEMORY_OF_COMPUTE[compute]
     if chip.is_cdna4 and compute in ("QPX", "CPX"):
         wanted += ("NPS2",)
-    # Fewer partitions than parts of memory leave some of it to nobody; the APU's fourth part is the CPU's.
-    most = xcds if compute == "CPX" else _PARTS[compute] + (compute == "TPX")
-    return tuple(mode for mode in chip.memory_modes if mode in wanted and int(mode[3:]) <= most)
+    parts = xcds if compute == "CPX" else _PARTS[compute]
+    # Each part of memory serves as many partitions as the next; of an APU's four parts one is the CPU's.
+    pools = {mode: 3 if chip.is_apu and mode == "NPS4" else int(mode[3:]) for mode in chip.memory_modes}
+    return tuple(mode for mode in chip.memory_modes if mode in wanted and parts % pools[mode] == 0)

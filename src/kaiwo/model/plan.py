@@ -21,6 +21,8 @@ class Cause(enum.StrEnum):
     """Why a running pod is told to go."""
 
     RECLAIM = "reclaim"
+    CONSOLIDATE = "consolidate"
+    STALE_GANG = "stale-gang"
     PREEMPT = "preempt"
     DRAIN = "drain"
     DEADLINE = "deadline"
@@ -60,7 +62,7 @@ class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 class Note(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Something the operator should know of this cycle."""
 
-    code: str  # plugin-set-aside | budget-spent
+    code: str  # plugin-set-aside | plugin-misbehaved | budget-spent
     subject: str = ""
     detail: str = ""
 
@@ -73,8 +75,13 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     nominations: tuple[Nomination, ...] = ()
     waits: tuple[Wait, ...] = ()  # only what changed since the last plan
     unfinished: tuple[tuple[str, str], ...] = ()  # classes (queue, shape) the budget did not reach
+    first: tuple[tuple[str, str], ...] = ()  # those of them that go first next time; empty: all of them
+    unclaimed: tuple[tuple[str, str], ...] = ()  # classes that were tried, and for which no room was sought yet
+    look_again_s: int = 0  # when time alone may change an answer; 0: never
+    given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) whose space is kept no longer
     notes: tuple[Note, ...] = ()
     steps: int = 0
+    rules: str = ""  # a digest of the policy and the plugins: under others every class deserves another try
 
     @property
     def is_empty(self) -> bool:

@@ -2,6 +2,11 @@
 
 import msgspec
 
+from kaiwo.model.errors import ConfigError
+
+ACTIONS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gangs")  # what a cycle does, in the policy's order
+VICTIM_ORDERS = ("lost-work", "youngest")
+
 
 class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """The defaults suit most clusters."""
@@ -11,6 +16,21 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     placement: str = "pack"  # pack | spread: fill a node before the next, or one pod a turn
     score_weights: dict[str, int] = {}  # by plugin name; a plugin that is not named keeps its own
     disabled_plugins: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ("allocate", "reclaim", "preempt", "stale-gangs")  # see ACTIONS
+    victim_order: str = "lost-work"  # among equal priorities: lost-work | youngest
+    stale_gang_grace_s: int = 60  # so long may a gang run below its minimum
+
+    def __post_init__(self) -> None:
+        """A cycle without a step would never end a search."""
+        if self.steps < 1:
+            raise ConfigError(f"the policy's steps are {self.steps}; give a cycle at least 1")
+        for name, given, known in (
+            ("actions", self.actions, ACTIONS),
+            ("victim_order", (self.victim_order,), VICTIM_ORDERS),
+        ):
+            unknown = [each for each in given if each not in known]
+            if unknown:
+                raise ConfigError(f"the policy's {name} know no '{unknown[0]}'; choose from: {', '.join(known)}")
 
 
 DEFAULT_POLICY = Policy()

@@ -15,6 +15,9 @@ class Amounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     weight: int = 1  # part of what is left over, against the siblings
 
 
+UNBOUNDED = Amounts(quota=UNLIMITED)  # what nobody counts, nobody is over
+
+
 class ModelAmounts(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """What a queue may use of one GPU model, in milli-GPU. A model that is not listed has no bounds of its own."""
 
@@ -55,8 +58,8 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     display_name: str = ""
     priority: int = 100
     gpu: Amounts = Amounts()
-    cpu: Amounts = Amounts()
-    memory: Amounts = Amounts()
+    cpu: Amounts = UNBOUNDED
+    memory: Amounts = UNBOUNDED
     gpu_models: dict[str, ModelAmounts] = {}  # by model name
     fairness: Fairness = Fairness()
     namespaces: tuple[str, ...] = ()  # whose work it takes; empty: everybody's
@@ -65,4 +68,5 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 DEFAULT_QUEUE = "default"
+THE_DEFAULT = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED)  # there before anybody made a queue: whatever comes may run
 DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)

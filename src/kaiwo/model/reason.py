@@ -24,6 +24,7 @@ class Reason(enum.StrEnum):
     NODE_AVOIDED = "node-avoided"
     GPU_MODEL = "no-such-gpu-model"
     GPU_UNHEALTHY = "gpu-unhealthy"
+    PARTITION_MODE = "needs-another-partition-mode"
     NOT_ENOUGH_GPUS = "not-enough-gpus"  # no node has that many, even when empty
     NOT_ENOUGH_GPU_MEMORY = "not-enough-gpu-memory"  # no device is that large
     NOT_ENOUGH_FREE_GPUS = "not-enough-free-gpus"
@@ -34,6 +35,9 @@ class Reason(enum.StrEnum):
     NOT_ENOUGH_PODS = "not-enough-pod-slots"
     NOT_ENOUGH_EXTENDED = "not-enough-extended-resource"
     GANG = "gang-does-not-fit"
+    OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may take nothing from others
+    NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever may be taken from others is too little
+    NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # the sums would do; the search found no set of others whose places serve
     NOMINATED = "space-kept-for-others"
     RELEASING = "waits-for-release"
     PLUGIN = "refused-by-plugin"

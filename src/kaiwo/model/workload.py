@@ -43,6 +43,10 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     not_before_why: str = ""
     time_limit_s: int = 0  # 0: none
     estimate_s: int = 0  # the owner's own guess; 0: none
+    preemption_delay_s: int = 0  # it waits so long before others are stopped for it
+    checkpoint_s: int = 0  # when it last saved its work; 0: never
+    stale_grace_s: int | None = None  # how long it may run below its minimum; None: as the policy says; -1: for ever
+    broken_since_s: int = 0  # since when fewer of its pods run than must; 0: it is whole, or has not started
     labels: dict[str, str] = {}
 
     @property
@@ -62,7 +66,11 @@ class Phase(enum.StrEnum):
     ASSUMED = "assumed"  # we decided it, the cluster has not confirmed
     RUNNING = "running"
     RELEASING = "releasing"  # told to go, still holds its devices
+    STUCK = "stuck"  # told to go long ago: it holds its devices, and nobody counts on them
     DONE = "done"  # succeeded; holds nothing and is not started again
+
+
+LEAVING = (Phase.RELEASING, Phase.STUCK)
 
 
 class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

@@ -27,7 +27,10 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class Filter(Plugin, Protocol):
-    """Keeps nodes out. Capacity itself is law and not a plugin: a filter can only say no."""
+    """Keeps nodes out. Capacity itself is law and not a plugin: a filter can only say no.
+
+    A static one with `depends_on` (names of the request's fields) answers once for all requests equal in them.
+    """
 
     reason: Reason
     is_static: bool  # depends on the nodes' definitions only, not on what is free
@@ -48,14 +51,18 @@ class Score(Plugin, Protocol):
 
 @runtime_checkable
 class QueueOrder(Plugin, Protocol):
-    """Says which queue is served next.
+    """Says which of several sibling queues is served next; the scheduler goes down the tree from the roots.
 
-    One with `queue_order_of(view, queue) -> int` gives the same answer for one queue, in plain numbers: it is asked
-    after every turn, where an array of one costs ten times as much.
+    One with `queue_order_of(view, queue, next_need, next_since_s)` gives the same answer for one queue, in plain
+    numbers: it is asked after every turn, where an array of one costs ten times as much.
     """
 
-    def queue_order(self, view: View, queues: Rows) -> IntArray:
-        """One integer a queue, the lowest first. The first plugin's word counts most."""
+    def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
+        """One integer or one row of integers a queue, the lowest first. The first plugin's word counts most.
+
+        `next_need` is what the next workload of each queue needs (milli-GPU, milli-CPU, MiB) to start, and
+        `next_since_s` when it was submitted.
+        """
 
 
 @runtime_checkable

@@ -4,14 +4,18 @@ In:    plugin objects.   Out: the plugins that are active under a policy, by poi
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
+
+from kaiwo.model.digest import digest
 from kaiwo.model.errors import PluginError
 from kaiwo.model.policy import Policy
-from kaiwo.model.workload import Workload
+from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Allocation, Filter, Plugin, QueueOrder, Score, WorkloadOrder
+from kaiwo.plugins.ordering import Ordering
 
-LAST = 2**62
 POINTS = (Filter, Score, QueueOrder, WorkloadOrder, Allocation)
 
 
@@ -24,35 +28,44 @@ class Active:
     scores: tuple[tuple[Score, int], ...]  # with their weights
     queue_orders: tuple[QueueOrder, ...]
     allocation: Allocation
+    fallback: Allocation  # takes over when the chosen strategy misbehaves
     token: tuple[tuple[str, str, int], ...]  # name, version, weight: what cached results depend on
+    static_fields: tuple[str, ...] | None  # what the static filters look at in a request; None: anything
+    rules: str  # a digest of the policy and the plugins
 
     @property
     def filters(self) -> tuple[Filter, ...]:
         """All of them."""
         return self.static_filters + self.free_filters
 
+    def static_key(self, want: Request) -> Any:
+        """Requests with equal keys get equal answers from the static filters."""
+        if self.static_fields is None:
+            return want
+        return tuple([getattr(want, name) for name in self.static_fields])
+
     def without(self, name: str) -> "Active":
         """The same without one that misbehaved."""
-        if name == self.allocation.name:
-            raise PluginError(f"the allocation strategy '{name}' failed and nothing can stand in for it")
-        return Active(
-            tuple(p for p in self.static_filters if p.name != name),
-            tuple(p for p in self.free_filters if p.name != name),
-            tuple((p, weight) for p, weight in self.scores if p.name != name),
-            tuple(p for p in self.queue_orders if p.name != name),
-            self.allocation,
-            tuple(entry for entry in self.token if entry[0] != name),
+        static = tuple(p for p in self.static_filters if p.name != name)
+        return replace(
+            self,
+            static_filters=static,
+            free_filters=tuple(p for p in self.free_filters if p.name != name),
+            scores=tuple((p, weight) for p, weight in self.scores if p.name != name),
+            queue_orders=tuple(p for p in self.queue_orders if p.name != name),
+            allocation=self.fallback if name == self.allocation.name else self.allocation,
+            token=tuple(entry for entry in self.token if entry[0] != name),
+            static_fields=_fields(static),
         )
 
 
 class Registry:
-    """Plugins by name, in the order in which they came in."""
+    """Plugins by name, in the order in which they came in. `fallback` stands in for a strategy that misbehaves."""
 
-    def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
+    def __init__(self, plugins: Iterable[Plugin] = (), fallback: Allocation | None = None) -> None:
         self._plugins: dict[str, Plugin] = {}
-        self._orders: list[WorkloadOrder] = []
-        self.faults: dict[str, str] = {}  # order plugins that misbehaved, and the last thing they did
-        self._last: tuple[Policy, Active] | None = None  # an idle cycle must not pay for asking who serves what
+        self._fallback = fallback
+        self._known: list[tuple[Policy, Active]] = []  # an idle cycle must not pay for asking who serves what
         for plugin in plugins:
             self.add(plugin)
 
@@ -66,13 +79,13 @@ class Registry:
         if not any(isinstance(plugin, point) for point in POINTS):
             raise PluginError(f"plugin '{name}' serves no point; give it one of: {', '.join(_methods())}")
         self._plugins[name] = plugin
-        self._changed()
+        self._known = []
 
     def remove(self, name: str) -> None:
         """Let a plugin go."""
         if self._plugins.pop(name, None) is None:
             raise PluginError(f"there is no plugin '{name}' to remove")
-        self._changed()
+        self._known = []
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -81,46 +94,42 @@ class Registry:
 
     def active(self, policy: Policy) -> Active:
         """The plugins that a policy lets work."""
-        if self._last is None or self._last[0] != policy:
-            self._last = (policy, self._chosen(policy))
-        return self._last[1]
+        for known, active in self._known:
+            if known == policy:
+                return active
+        chosen = self._chosen(policy)
+        self._known = [(policy, chosen), *self._known[:3]]
+        return chosen
+
+    def ordering(self, policy: Policy) -> Ordering:
+        """Where workloads stand in their queues, by the orders that a policy lets work."""
+        return Ordering(tuple(p for p in self._on(policy) if isinstance(p, WorkloadOrder)))
 
     def _chosen(self, policy: Policy) -> Active:
         unknown = (set(policy.disabled_plugins) | set(policy.score_weights)) - set(self._plugins)
         if unknown:
             raise PluginError(f"the policy names unknown plugins: {', '.join(sorted(unknown))}")
-        on = [plugin for name, plugin in self._plugins.items() if name not in policy.disabled_plugins]
+        on = self._on(policy)
         weighted = [(p, policy.score_weights.get(p.name, _weight(p, policy))) for p in on if isinstance(p, Score)]
         scores = tuple((plugin, weight) for plugin, weight in weighted if weight)
         weights = {plugin.name: weight for plugin, weight in scores}
+        static = tuple(p for p in on if isinstance(p, Filter) and p.is_static)
+        allocation = self._allocation(policy.gpu_strategy)
+        token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in on)
         return Active(
-            tuple(p for p in on if isinstance(p, Filter) and p.is_static),
+            static,
             tuple(p for p in on if isinstance(p, Filter) and not p.is_static),
             scores,
             tuple(p for p in on if isinstance(p, QueueOrder)),
-            self._allocation(policy.gpu_strategy),
-            tuple((p.name, p.version, weights.get(p.name, 0)) for p in on),
+            allocation,
+            self._fallback or allocation,
+            token,
+            _fields(static),
+            _rules(policy, token),
         )
 
-    def workload_order(self, workload: Workload) -> tuple[tuple[int, ...], ...]:
-        """Where a workload stands: the keys of every order plugin, one after the other."""
-        return tuple(self._order_by(plugin, workload) for plugin in self._orders)
-
-    def _order_by(self, plugin: WorkloadOrder, workload: Workload) -> tuple[int, ...]:
-        """A plugin that raises or returns nonsense puts this workload last by its own word, and is reported."""
-        try:
-            key = plugin.workload_order(workload)
-            if isinstance(key, tuple) and all(isinstance(part, int) for part in key):
-                return key
-            detail = f"returned {key!r} where a tuple of integers was due"
-        except Exception as error:  # a stranger's code may raise anything; the next plan's notes say so
-            detail = f"raised {type(error).__name__}: {error}"
-        self.faults[plugin.name] = f"{workload.name}: {detail}"
-        return (LAST,)
-
-    def _changed(self) -> None:
-        self._last = None
-        self._orders = [plugin for plugin in self._plugins.values() if isinstance(plugin, WorkloadOrder)]
+    def _on(self, policy: Policy) -> list[Plugin]:
+        return [plugin for name, plugin in self._plugins.items() if name not in policy.disabled_plugins]
 
     def _allocation(self, name: str) -> Allocation:
         found = self._plugins.get(name)
@@ -128,6 +137,19 @@ class Registry:
             known = sorted(n for n, p in self._plugins.items() if isinstance(p, Allocation))
             raise PluginError(f"the policy's gpu_strategy '{name}' is unknown; choose one of: {', '.join(known)}")
         return found
+
+
+def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
+    """What these filters say that they look at; None when one of them does not say."""
+    named = [getattr(plugin, "depends_on", None) for plugin in filters]
+    if any(fields is None for fields in named):
+        return None
+    return tuple(sorted({name for fields in named if fields for name in fields}))
+
+
+def _rules(policy: Policy, token: tuple[tuple[str, str, int], ...]) -> str:
+    """The budget changes from cycle to cycle and changes no rule."""
+    return digest((msgspec.structs.replace(policy, steps=1), token))
 
 
 def _weight(plugin: Score, policy: Policy) -> int:

@@ -33,11 +33,14 @@ class Exchange:
 
     def take(self, taking: Taking) -> Refusal | None:
         """Take this too, unless a rule protects it."""
-        refusal = self._protects(taking.queue)
+        return self.take_from(taking.queue, taking.amount.tolist())
+
+    def take_from(self, queue: int, amount: Amount) -> Refusal | None:
+        """The same in plain numbers."""
+        refusal = self._protects(queue)
         if refusal is None:
-            amount = taking.amount.tolist()
-            self._add(taking.queue, amount, -1)
-            self._taken.append((taking.queue, amount))
+            self._add(queue, amount, -1)
+            self._taken.append((queue, amount))
         return refusal
 
     def undo(self) -> None:

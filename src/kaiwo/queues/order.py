@@ -9,7 +9,7 @@ import numpy as np
 from kaiwo.queues.reclaim_rules import Standing
 from kaiwo.snapshot.arrays import IntArray, Rows
 from kaiwo.snapshot.queue_tree import NOBODY, POLICIES
-from kaiwo.snapshot.queues import ENDLESS
+from kaiwo.snapshot.queues import ENDLESS, GPU
 
 PPM = 1_000_000
 _DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
@@ -35,7 +35,7 @@ def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, olde
 
     1 what the parent's policy puts first: priority (StrictPriority), the longest wait (FIFO); 2 whoever is over its
     fair share comes later; 3 so does whoever would leave its quota; 4 priority; 5 uses something it has no share of;
-    6 dominant share with the next workload, 7 without; 8 age.
+    6 dominant share with the next workload, 7 without; 8 the smaller workload; 9 age.
     """
     tree = now.queues.tree
     parent = tree.parent[rows]
@@ -54,6 +54,49 @@ def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, olde
             ((entitled == 0) & (with_next > 0)).any(axis=1),
             dominant_ppm(with_next, entitled),
             dominant_ppm(used, entitled),
+            need[:, GPU],
             tree.age[rows],
         )
     ).astype(np.int64)
+
+
+class PlainOrder:
+    """The same keys for one queue at a time, in plain integers: asked after every turn."""
+
+    def __init__(self, now: Standing, entitled: IntArray) -> None:
+        tree = now.queues.tree
+        parents = [int(parent) for parent in tree.parent]
+        self._used = now.used  # live: the view's own array
+        self._fair: list[list[int]] = now.fair.tolist()
+        self._quota: list[list[int]] = now.quota.tolist()
+        self._entitled: list[list[int]] = entitled.tolist()
+        self._code = [_DRF if parent == NOBODY else int(tree.policy_code[parent]) for parent in parents]
+        self._priority: list[int] = (-now.queues.priority).tolist()
+        self._age: list[int] = tree.age.tolist()
+
+    def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:
+        """What `queue_keys` says of this queue."""
+        used: list[int] = self._used[row].tolist()
+        quota, entitled, code, priority = self._quota[row], self._entitled[row], self._code[row], self._priority[row]
+        with_next = [have + more for have, more in zip(used, need, strict=True)]
+        is_over_fair = any(have > fair for have, fair in zip(used, self._fair[row], strict=True))
+        is_over_quota = any(have > most for have, most in zip(with_next, quota, strict=True))
+        has_no_share = any(not part and have > 0 for have, part in zip(with_next, entitled, strict=True))
+        return (
+            since_s if code == _FIFO else priority if code == _STRICT_PRIORITY else 0,
+            int(is_over_fair),
+            int(is_over_quota),
+            0 if code == _WEIGHTED_FAIR else priority,
+            int(has_no_share),
+            _dominant(with_next, entitled),
+            _dominant(used, entitled),
+            need[GPU],
+            self._age[row],
+        )
+
+
+def _dominant(used: list[int], entitled: list[int]) -> int:
+    return max(
+        PPM * have // part if part else (_NO_SHARE + have if have else 0)
+        for have, part in zip(used, entitled, strict=True)
+    )

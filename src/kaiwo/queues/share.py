@@ -1,48 +1,52 @@
-"""How much of what it deserves a queue uses.
+"""How the queues stand in a cycle: their fair shares, and what they hold against them.
 
-In:    the view with this cycle's placements.   Out: parts per million, per queue.
+In:    the view with this cycle's placements.   Out: shares, worked out once a cycle; standings that follow the view.
+What a queue wants is what it uses and what waits in it: placing work changes neither, so shares hold for the cycle.
 """
 
-import numpy as np
-
-from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.queues.fair import FairShares, Wants, fair_shares
+from kaiwo.queues.reclaim_rules import Standing, stand
+from kaiwo.snapshot.nodes import SIZE, USABLE
+from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.working import Working
 
-PPM = 1_000_000
+
+def wants_of(view: Working) -> Wants:
+    """What there is, and what every queue uses and asks for, as of the cycle's start."""
+    found = view.derived.get("wants")
+    if found is None:
+        gpu_mib = _usual_gpu_mib(view)
+        asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.waiting.items()}
+        request = view.queues.used + view.queues.summed(asked)
+        found = view.derived["wants"] = Wants(view.nodes.totals(), request)
+    return found
 
 
-def deserved(view: Working) -> IntArray:
-    """Per queue and resource: its quota, or its weight's part of what the cluster has, whichever is more."""
-    queues = view.queues
-    weights = np.maximum(queues.weight, 1)
-    siblings = np.zeros_like(weights)
-    parents = np.array([path[1] if len(path) > 1 else -1 for path in queues.path], np.int64)
-    for parent in np.unique(parents):
-        children = parents == parent
-        siblings[children] = weights[children].sum(axis=0)
-    totals = view.nodes.totals()[None, :]
-    fair = totals * weights // np.maximum(siblings, 1)
-    quota = np.minimum(queues.quota, totals)
-    return np.maximum(np.maximum(fair, quota), 1)
+def shares_of(view: Working) -> FairShares:
+    """The fair shares of all queues, with every term."""
+    found = view.derived.get("shares")
+    if found is None:
+        found = view.derived["shares"] = fair_shares(view.queues, wants_of(view))
+    return found
 
 
-def dominant_share_ppm_of(view: Working, row: int) -> int:
-    """The same for one queue, in plain integers."""
-    used: list[int] = view.queue_used[row].tolist()
-    due = deserved_rows(view)[row]
-    return max(PPM * have // of for have, of in zip(used, due, strict=True))
+def standing(view: Working) -> Standing:
+    """How the queues stand now: `used` and `fixed` follow the view's placements."""
+    found = view.derived.get("standing")
+    if found is None:
+        found = stand(view.queues, shares_of(view).share, view.queue_used, view.queue_fixed)
+        view.derived["standing"] = found
+    return found
 
 
-def deserved_rows(view: Working) -> list[list[int]]:
-    """What the queues deserve, as plain integers, worked out once a cycle."""
-    if view.deserved_rows is None:
-        view.deserved_rows = deserved(view).tolist()
-    return view.deserved_rows
+def _usual_gpu_mib(view: Working) -> int:
+    """The memory of an average working device: a waiting memory request has no device yet."""
+    usable = view.nodes.gpus[:, USABLE]
+    devices = int(usable.sum())
+    return max(1, int((view.nodes.gpus[:, SIZE] * usable).sum()) // devices) if devices else 1
 
 
-def dominant_share_ppm(view: Working, rows: Rows) -> IntArray:
-    """The resource of which a queue uses the largest part of what it deserves."""
-    if "deserved" not in view.derived:
-        view.derived["deserved"] = deserved(view)
-    shares: IntArray = (PPM * view.queue_used[rows] // view.derived["deserved"][rows]).max(axis=1)
-    return shares
+def _charge(amount: tuple[int, int, int, int], gpu_mib: int) -> Charge:
+    milli, cpu_milli, memory_mib, waiting_gpu_mib = amount
+    return milli + waiting_gpu_mib * WHOLE_MILLI // gpu_mib, cpu_milli, memory_mib

@@ -29,26 +29,28 @@ class ShareTerms(NamedTuple):
 def terms_of(queues: QueueTable, wants: Wants, shares: FairShares, row: int) -> tuple[ShareTerms, ...]:
     """Every resource of one queue."""
     names = (*RESOURCES, *queues.models)
-    quotas = [*queues.quota[row], *queues.model_quota[row]]
-    limits = [*queues.limit[row], *queues.model_limit[row]]
+    quotas = [*queues.quota[row].tolist(), *queues.model_quota[row].tolist()]
+    limits = [*queues.limit[row].tolist(), *queues.model_limit[row].tolist()]
+    each = {name: values[row].tolist() for name, values in zip(FairShares._fields, shares, strict=True)}
+    asked = wants.request[row].tolist()
     return tuple(
         ShareTerms(
             names[column],
-            int(shares.total[row, column]),
-            int(wants.request[row, column]),
+            each["total"][column],
+            asked[column],
             _finite(quotas[column]),
             _finite(limits[column]),
-            int(shares.deserved[row, column]),
-            int(shares.whole[row, column]),
-            int(shares.remainder[row, column]),
-            int(shares.share[row, column]),
-            int(shares.offered[row, column]),
-            int(shares.weight[row, column]),
-            int(shares.weights[row, column]),
+            each["deserved"][column],
+            each["whole"][column],
+            each["remainder"][column],
+            each["share"][column],
+            each["offered"][column],
+            each["weight"][column],
+            each["weights"][column],
         )
-        for column in range(shares.share.shape[1])
+        for column in range(len(asked))
     )
 
 
 def _finite(amount: int) -> int | None:
-    return None if amount >= ENDLESS else int(amount)
+    return None if amount >= ENDLESS else amount

@@ -6,6 +6,7 @@ Never: changes the picture, or keeps the event loop for more than milliseconds.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
@@ -13,17 +14,15 @@ import msgspec
 import numpy as np
 
 from kaiwo.clusters.protocol import News
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Queue
 from kaiwo.runtime.rows import HOLDS, MANY, STATES, WAITS, WorkloadRows
+from kaiwo.runtime.standings import QueueStanding, Standings
 from kaiwo.runtime.tally import NOTHING
 from kaiwo.snapshot.arrays import BoolArray, Rows
 from kaiwo.snapshot.nodes import CPU as NODE_CPU
 from kaiwo.snapshot.nodes import MEMORY as NODE_MEMORY
 from kaiwo.snapshot.nodes import MILLI, PODS, USABLE
 from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.queues import Charge, QueueTable
 
 T = TypeVar("T")
 STILL_FRESH_S = 0.1
@@ -38,6 +37,7 @@ class Live(Protocol):
     policy: Policy
     journal: Any
     last_cycle: Any
+    evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
     ready: bool
     revision: int
     busy_since: float | None
@@ -57,6 +57,7 @@ class Sums(msgspec.Struct, frozen=True):
     nodes_out: int
     gpus: int
     gpus_used: int
+    gpu_milli: int
     gpu_used_milli: int
     cpu_milli: int
     cpu_used_milli: int
@@ -65,13 +66,9 @@ class Sums(msgspec.Struct, frozen=True):
 
 
 class QueueSums(msgspec.Struct, frozen=True):
-    """What one queue and those below it use and wait for."""
+    """How one queue stands, and how many workloads of it and those below it run and wait."""
 
-    queue: Queue
-    depth: int
-    is_leaf: bool
-    used: Charge
-    wanted: Charge
+    standing: QueueStanding
     running: int
     waiting: int
 
@@ -82,6 +79,7 @@ class Board:
     def __init__(self, live: Live) -> None:
         self.live = live
         self.rows = WorkloadRows()
+        self.standings = Standings(live)
         self._lock = asyncio.Lock()
         self._revision = -1
         self._version = -1  # of the last news
@@ -123,6 +121,11 @@ class Board:
             self._checked_at = time.monotonic()
         return self.rows
 
+    async def fresh_queues(self) -> None:
+        """The rows, and how the queues stand."""
+        await self.fresh()
+        await self.standings.fresh()
+
     def _is_good_enough(self, is_updating: bool) -> bool:
         """Nobody waits for a large update but whoever changed something, and the first to look at all."""
         if self._touches != self._shown or self._version < 0:
@@ -143,7 +146,7 @@ class Board:
         """All nodes together."""
         table = self.live.picture.nodes
         pods = np.array([node.pods for node in table.nodes], np.int64)
-        held = (WHOLE_MILLI - table.gpus[:, MILLI])[table.gpu_model >= 0]
+        held = (table.gpu_part - table.gpus[:, MILLI])[table.gpu_model >= 0]
         _, cpu_milli, memory_mib = table.totals().tolist()
         return Sums(
             nodes=len(table.names),
@@ -151,6 +154,7 @@ class Board:
             nodes_out=int(np.count_nonzero(~table.open)),
             gpus=len(held),
             gpus_used=int(np.count_nonzero(held)),
+            gpu_milli=int(table.gpu_part.sum()),
             gpu_used_milli=int(held.sum()),
             cpu_milli=cpu_milli,
             cpu_used_milli=cpu_milli - int(table.free[:, NODE_CPU].sum()),
@@ -159,28 +163,16 @@ class Board:
         )
 
     def sum_queues(self) -> list[QueueSums]:
-        """Every queue, parents before children, siblings in the order of names; read after `fresh`."""
-        picture, rows = self.live.picture, self.rows
-        table = QueueTable(picture.queue_objects, picture.used)
-        running, waiting = rows.tally.by_queue(HOLDS), rows.tally.by_queue(WAITS)
-        sums = [[0, 0, 0, 0, 0] for _ in table.names]  # running, waiting, and what those wait for
-        for code, name in enumerate(rows.queues.names):
+        """Every queue, parents before children, siblings in the order of names; read after `fresh_queues`."""
+        tally, table = self.rows.tally, self.standings.table
+        running, waiting = tally.by_queue(HOLDS), tally.by_queue(WAITS)
+        sums = [[0, 0] for _ in table.names]
+        for code, name in enumerate(self.rows.queues.names):
             at = table.row.get(name)
-            own = (running.get(code, NOTHING)[0], *waiting.get(code, NOTHING))
             for above in table.path[at] if at is not None else ():
-                sums[above] = [a + b for a, b in zip(sums[above], own, strict=True)]
-        return [
-            QueueSums(
-                table.queues[at],
-                len(table.path[at]) - 1,
-                table.is_leaf[at],
-                _charge(table.used[at].tolist()),
-                _charge(sums[at][2:]),
-                sums[at][0],
-                sums[at][1],
-            )
-            for at in _tree_order(table)
-        ]
+                sums[above][0] += running.get(code, NOTHING)[0]
+                sums[above][1] += waiting.get(code, NOTHING)[0]
+        return [QueueSums(each, *sums[each.row]) for each in self.standings.queues]
 
     def queues_below(self, name: str) -> set[str]:
         """The queue itself and every queue below it."""
@@ -202,7 +194,7 @@ class Board:
         if model:
             mask &= table.gpu_model == (table.models.index(model) if model in table.models else -2)
         if free is not None:
-            idle = (table.gpus[:, MILLI] == WHOLE_MILLI) & (table.gpus[:, USABLE] > 0) & table.open[:, None]
+            idle = (table.gpus[:, MILLI] == table.gpu_part) & (table.gpus[:, USABLE] > 0) & table.open[:, None]
             mask &= idle if free else ~idle
         return np.flatnonzero(mask)
 
@@ -212,12 +204,3 @@ def _updated(rows: WorkloadRows, news: News) -> WorkloadRows:
     fresh = WorkloadRows() if news.is_all else rows.copy()
     fresh.apply(news.records, news.gone)
     return fresh
-
-
-def _charge(amounts: list[int]) -> Charge:
-    return (amounts[0], amounts[1], amounts[2])
-
-
-def _tree_order(table: QueueTable) -> list[int]:
-    """A queue's place in the tree is the names from its root down to it."""
-    return sorted(range(len(table.names)), key=lambda at: [table.names[above] for above in reversed(table.path[at])])

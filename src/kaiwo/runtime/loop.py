@@ -8,6 +8,7 @@ probes and streams stay alive; while `decide` or a question reads it in a thread
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal import Journal
 from kaiwo.model.event import Event
+from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
@@ -39,6 +41,7 @@ class Loop:
         self._scheduler = Scheduler(journal, policy, plugins)
         self.picture = self._scheduler.picture
         self.last_cycle: CycleSummary | None = None
+        self.evicted: Counter[tuple[str, str]] = Counter()  # pods by queue and cause
         self.ready = False
         self.revision = 0
         self.failures = 0  # cycles that raised; the log has each
@@ -88,7 +91,7 @@ class Loop:
     async def _wait_for_news(self) -> None:
         """Until events came, a back-off may be over, or a search is unfinished."""
         backlog = self.picture.backlog
-        if not (backlog.open or backlog.all_open) or not self.ready:
+        if not (backlog.open or backlog.unclaimed or backlog.all_open) or not self.ready:
             timeout = LOOK_AGAIN_S if backlog.next_due_s is not None else None
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), timeout)
@@ -105,7 +108,9 @@ class Loop:
     async def _patch(self, events: Sequence[Event]) -> None:
         async with self._still:
             for start in range(0, len(events), SLICE):
-                self.picture.patch(events[start : start + SLICE])
+                self.picture.hear(events[start : start + SLICE])
+                await asyncio.sleep(0)
+            while self.picture.seat(SLICE):
                 await asyncio.sleep(0)
         self._tell()
 
@@ -131,11 +136,18 @@ class Loop:
             self.busy_since = None
         async with self._still:
             self._scheduler.absorb(decision)
+            self._count(decision.plan)
         await self._patch(decision.assumed)
         self.last_cycle = decision.summary
         self._tell()
         if not decision.plan.is_empty:
             await self.cluster.apply(decision.plan)
+
+    def _count(self, plan: Plan) -> None:
+        for eviction in plan.evictions:
+            workload = self.picture.workloads.get(eviction.workload)
+            if workload is not None:
+                self.evicted[workload.queue, eviction.cause.value] += 1
 
     async def _on_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)

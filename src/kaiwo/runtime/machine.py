@@ -6,14 +6,19 @@ Never: changes the order in which the vendors' runtimes count their devices: the
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 
 from kaiwo.clusters.local.cluster_file import HOST_LABEL, MODEL_LABEL
 from kaiwo.devices.discover import discover
-from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
-from kaiwo.model.gpu import Gpu
+from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node
+from kaiwo.model.partitions import part_milli, partition_count
+from kaiwo.model.wiring import Wiring
 
 MEMINFO = "/proc/meminfo"
+WITHIN_MB_S = 10**6  # between partitions of one GPU
+UNTOLD_MB_S = {"nvlink": 25_000, "xgmi": 50_000, "pcie": 16_000}  # of one link
 
 
 def real_node() -> Node | None:
@@ -31,6 +36,7 @@ def node_of(inventory: Inventory) -> Node | None:
         cpu_milli=1000 * len(os.sched_getaffinity(0)),
         memory_mib=memory_mib(),
         gpus=gpus,
+        wiring=wiring_of(inventory, gpus),
         labels={HOST_LABEL: inventory.node, MODEL_LABEL: Counter(gpu.model for gpu in gpus).most_common(1)[0][0]},
     )
 
@@ -61,4 +67,36 @@ def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> G
     name = f"{part.id}-{gpu.serial}" if has_mig and part is gpu and gpu.serial.startswith("GPU-") else part.id
     is_healthy = part.health == "healthy" and gpu.health != "failed"
     reason = "" if is_healthy else part.reason or gpu.reason
-    return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason)
+    if isinstance(part, PhysicalGpu):
+        return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason)
+    profile = part.profile or "+".join(filter(None, (gpu.compute_mode, gpu.memory_mode))) or "cut"
+    return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, gpu.id, profile, _milli(gpu, part))
+
+
+def _milli(gpu: PhysicalGpu, part: Partition) -> int:
+    """Its part of the GPU: by its place among as many as the mode makes, shown or not; else by its compute units."""
+    count = partition_count(gpu.model, gpu.compute_mode)
+    if count > 1 and 0 <= part.index < count:
+        return part_milli(part.index, count)
+    if 0 < part.compute_units <= gpu.compute_units:
+        return max(1, WHOLE_MILLI * part.compute_units // gpu.compute_units)
+    return WHOLE_MILLI // max(1, len(gpu.partitions))
+
+
+def wiring_of(inventory: Inventory, devices: Sequence[Gpu]) -> Wiring:
+    """How the devices reach each other; nothing when no link is told. Partitions of one GPU are nearest."""
+    gpus = {gpu.id: gpu for gpu in inventory.gpus}
+    owners = [gpus.get(device.parent or device.id) for device in devices]
+    if any(owner is None for owner in owners) or not any(gpu.links for gpu in inventory.gpus):
+        return Wiring()
+    found = [owner for owner in owners if owner is not None]
+    speeds = {(gpu.id, link.to): _speed(link) for gpu in found for link in gpu.links}
+    mb_s = tuple(tuple(WITHIN_MB_S if a is b else speeds.get((a.id, b.id), 0) for b in found) for a in found)
+    near = {gpu: number for number, nic in enumerate(inventory.nics) for gpu in nic.near}
+    numa = tuple(-1 if gpu.numa is None else gpu.numa for gpu in found)
+    return Wiring(mb_s, numa, tuple(near.get(gpu.id, -1) for gpu in found))
+
+
+def _speed(link: Link) -> int:
+    """What the driver says; where it says nothing, enough to tell the kinds apart."""
+    return link.bandwidth_mb_s or UNTOLD_MB_S.get(link.kind, 1) * max(1, link.count or 1)

@@ -26,6 +26,17 @@ class UpOptions(msgspec.Struct, frozen=True):
     cluster_file: str = ""  # empty: none
 
 
+class SchedulerOptions(msgspec.Struct, frozen=True):
+    """How `kaiwo scheduler` was asked to start."""
+
+    home: str
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    kubeconfig: str = ""  # empty: KUBECONFIG, the pod's own files, or ~/.kube/config
+    context: str = ""  # empty: the current one
+    scheduler: str = "kaiwo-scheduler"  # the name that pods ask for
+
+
 def find_home(environ: Mapping[str, str]) -> str:
     """The folder with the state, the token and server.json: KAIWO_HOME, or the user's data directory."""
     if home := environ.get("KAIWO_HOME"):

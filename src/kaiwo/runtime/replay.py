@@ -36,13 +36,11 @@ class ReplayResult(msgspec.Struct, frozen=True):
 def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
     """Prove a cycle."""
     reader = JournalReader(Path(home) / "journal")
-    picture = Picture(plugins.workload_order)
+    picture = Picture()
     for entries, entry in enumerate(reader.entries_until(cycle), start=1):
         match entry:
             case Base(events, state):
-                picture = Picture(plugins.workload_order)
-                picture.patch(events)
-                unpack_state(picture, state)
+                picture = unpack_state(events, state, plugins)
             case Batch(events):
                 picture.patch(events)
             case Cycle() if entry.head.number == cycle:

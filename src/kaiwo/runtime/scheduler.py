@@ -50,7 +50,7 @@ class Scheduler:
 
     def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
-        self.picture = Picture(plugins.workload_order)
+        self.picture = Picture(plugins.ordering(policy))
         self._budget = StepBudget(policy.steps)
         self._number = 0
         self._is_behind = False  # the picture did not follow the journal's last entry: a base must come first
@@ -59,7 +59,8 @@ class Scheduler:
     def is_idle(self) -> bool:
         """No class of waiting work deserves a try."""
         backlog = self.picture.backlog
-        return not (backlog.open or (backlog.all_open and backlog.by_key))
+        is_all = backlog.all_open or self.picture.rules != self.plugins.active(self.policy).rules
+        return not (backlog.open or backlog.unclaimed or (is_all and backlog.by_key))
 
     def note(self, events: Sequence[Event]) -> None:
         """Keep in the journal what the picture was patched with."""
@@ -106,7 +107,7 @@ class Scheduler:
 
     def _give_base(self, now_s: int) -> None:
         if self.journal is not None and (self.journal.wants_base or self._is_behind):
-            self.journal.base(Base(self.picture.events(), pack_state(self.picture, now_s)))
+            self.journal.base(Base(self.picture.events(), pack_state(self.picture, self.policy, now_s)))
 
     def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> int:
         self._number += 1

@@ -1,8 +1,13 @@
 """What the picture knows beside its events: which classes are stuck and why. A journal's base carries it."""
 
+from collections.abc import Iterable
+
 import msgspec
 
+from kaiwo.model.event import Event
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.reason import Obstacle
+from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.backlog import ClassKey
 from kaiwo.snapshot.picture import Picture
 
@@ -13,21 +18,37 @@ class Learned(msgspec.Struct, frozen=True):
     obstacles: tuple[tuple[ClassKey, tuple[Obstacle, ...]], ...]
     open: tuple[ClassKey, ...]
     all_open: bool
+    resumed: tuple[ClassKey, ...]
+    unclaimed: tuple[ClassKey, ...]
+    rules: str
+    policy: Policy  # by which everybody stands where they stand
     now_s: int  # of the snapshot it goes with: who stood at the gate then
 
 
-def pack_state(picture: Picture, now_s: int) -> bytes:
+def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
     """The learned state as bytes."""
     backlog = picture.backlog
     obstacles = tuple((key, found.obstacles) for key, found in sorted(backlog.by_key.items()) if found.obstacles)
-    return msgspec.msgpack.encode(Learned(obstacles, tuple(sorted(backlog.open)), backlog.all_open, now_s))
+    learned = Learned(
+        obstacles,
+        tuple(sorted(backlog.open)),
+        backlog.all_open,
+        tuple(sorted(backlog.resumed)),
+        tuple(sorted(backlog.unclaimed)),
+        picture.rules,
+        policy,
+        now_s,
+    )
+    return msgspec.msgpack.encode(learned)
 
 
-def unpack_state(picture: Picture, state: bytes) -> None:
-    """Give a picture that was rebuilt from events what the original had learned."""
-    if not state:
-        return
-    learned = msgspec.msgpack.decode(state, type=Learned)
+def unpack_state(events: Iterable[Event], state: bytes, plugins: Registry) -> Picture:
+    """A picture from its events, with what the original had learned."""
+    learned = msgspec.msgpack.decode(state, type=Learned) if state else None
+    picture = Picture(plugins.ordering(learned.policy if learned else DEFAULT_POLICY))
+    picture.patch(events)
+    if learned is None:
+        return picture
     picture.snapshot(learned.now_s)
     backlog = picture.backlog
     for key, obstacles in learned.obstacles:
@@ -35,3 +56,6 @@ def unpack_state(picture: Picture, state: bytes) -> None:
             backlog.by_key[key].obstacles = obstacles
     backlog.open = {key: backlog.by_key[key] for key in learned.open if key in backlog.by_key}
     backlog.all_open = learned.all_open
+    backlog.resumed, backlog.unclaimed = frozenset(learned.resumed), frozenset(learned.unclaimed)
+    picture.rules = learned.rules
+    return picture

@@ -4,34 +4,37 @@ In:    workloads that want pods.   Out: classes of equal work per queue, each a 
 Workloads that may not be tried at all (held, waiting for another, backing off) stand at the gate with their reason.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-import msgspec
-
+from kaiwo.model.digest import digest as digest_of
 from kaiwo.model.reason import Obstacle, Reason
-from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.line import Line, Place
+from kaiwo.snapshot.shapes import Shapes
 
 Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without which it does not start
 Needs: TypeAlias = tuple[Need, ...]
 Signature: TypeAlias = tuple[Needs, bool, str]  # what it needs, whether it may be preempted, whose kept space it has
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
-OrderKey: TypeAlias = Callable[[Workload], tuple[tuple[int, ...], ...]]
+Keys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order
+Fault: TypeAlias = tuple[str, str]  # an order that misbehaved, and what it did
+Order: TypeAlias = Callable[[Workload], tuple[Keys, tuple[Fault, ...]]]
+
+
+Amount: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and MiB of GPU memory
 
 
 class WaitingClass:
     """Workloads of one queue that ask for exactly the same: one of them cannot start, none behind it can."""
 
-    __slots__ = ("digest", "key", "line", "obstacles", "queue", "signature")
+    __slots__ = ("asks", "digest", "key", "line", "obstacles", "queue", "signature")
 
-    def __init__(self, queue: str, signature: Signature, digest: str) -> None:
+    def __init__(self, queue: str, signature: Signature, digest: str, asks: Amount) -> None:
         self.queue = queue
         self.signature = signature
-        self.digest = digest
+        self.digest, self.asks = digest, asks
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.line = Line()
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
@@ -43,7 +46,7 @@ class WaitingClass:
 
     def copy(self) -> "WaitingClass":
         """An independent class."""
-        other = WaitingClass(self.queue, self.signature, self.digest)
+        other = WaitingClass(self.queue, self.signature, self.digest, self.asks)
         other.line, other.obstacles = self.line.copy(), self.obstacles
         return other
 
@@ -51,29 +54,23 @@ class WaitingClass:
 class Backlog:
     """Every waiting workload is either in one class's line or at the gate."""
 
-    def __init__(self, order: OrderKey) -> None:
+    def __init__(self, order: Order) -> None:
         self.order = order
-        self.shapes: list[Request] = []
-        self._shape_ids: dict[Request, int] = {}
-        self._digests: dict[Signature, str] = {}
+        self.shapes = Shapes()
         self.by_queue: dict[str, dict[Signature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
         self._place: dict[str, tuple[ClassKey, Place]] = {}
+        self.waiting: dict[str, Amount] = {}  # by queue: what all who stand in its lines ask for
         self.gate: dict[str, tuple[Obstacle, ...]] = {}
+        self.faults: dict[str, tuple[Fault, ...]] = {}  # by workload: what the orders did wrong about it
         self._due: list[tuple[int, str]] = []  # a heap of (not before, name); stale entries are harmless
         self.open: dict[ClassKey, WaitingClass] = {}  # not known to be stuck
         self.all_open = False  # something was freed: every class deserves a try
+        self.unclaimed: frozenset[ClassKey] = frozenset()  # stuck, and no room was sought for them yet
+        self.resumed: frozenset[ClassKey] = frozenset()  # the last cycle's budget did not reach them: they go first
 
     def __len__(self) -> int:
         return len(self._place) + len(self.gate)
-
-    def shape(self, request: Request) -> int:
-        """The shape's number; equal requests have one."""
-        found = self._shape_ids.get(request)
-        if found is None:
-            found = self._shape_ids[request] = len(self.shapes)
-            self.shapes.append(request)
-        return found
 
     def join(self, workload: Workload, needs: Needs, has_kept_space: bool) -> None:
         """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own."""
@@ -81,10 +78,18 @@ class Backlog:
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
-            found = classes[signature] = WaitingClass(workload.queue, signature, self._digest(signature))
+            asks = _NOTHING if has_kept_space else self._asks(needs)  # kept space is paid for already
+            digest = self._digest(signature)
+            found = classes[signature] = WaitingClass(workload.queue, signature, digest, asks)
             self.by_key[found.key] = self.open[found.key] = found
-        place = (self.order(workload), workload.name)
+            for shape, _, _ in needs:
+                self.shapes.use(shape)
+        keys, faults = self.order(workload)
+        if faults:
+            self.faults[workload.name] = faults
+        place = (keys, workload.name)
         found.line.join(place)
+        self._ask(found, +1)
         self._place[workload.name] = (found.key, place)
 
     def wait_at_gate(self, workload: Workload, obstacles: tuple[Obstacle, ...]) -> None:
@@ -96,15 +101,19 @@ class Backlog:
     def leave(self, name: str) -> None:
         """Wait no more, wherever one stood."""
         self.gate.pop(name, None)
+        self.faults.pop(name, None)
         stood = self._place.pop(name, None)
         if stood is None:
             return
         found, place = self.by_key[stood[0]], stood[1]
         found.line.leave(place)
+        self._ask(found, -1)
         if not len(found.line):
             del self.by_queue[found.queue][found.signature]
             del self.by_key[found.key]
             self.open.pop(found.key, None)
+            for shape, _, _ in found.needs:
+                self.shapes.let_go(shape)
 
     def due(self, now_s: int) -> list[str]:
         """The names whose time at the gate is over."""
@@ -118,9 +127,9 @@ class Backlog:
         """When somebody's time at the gate is over next."""
         return self._due[0][0] if self._due else None
 
-    def candidates(self) -> list[WaitingClass]:
+    def candidates(self, everybody: bool = False) -> list[WaitingClass]:
         """The classes that deserve a try now, in the order of their keys."""
-        chosen = self.by_key if self.all_open else self.open
+        chosen = self.by_key if self.all_open or everybody else self.open
         return [chosen[key] for key in sorted(chosen)]
 
     def stands(self, name: str) -> bool:
@@ -148,31 +157,53 @@ class Backlog:
         found, place = self.stand_of(name)
         return found.line.position(place)
 
-    def settle(self, unfinished: tuple[ClassKey, ...]) -> None:
+    def settle(
+        self, unfinished: tuple[ClassKey, ...], first: tuple[ClassKey, ...], unclaimed: tuple[ClassKey, ...]
+    ) -> None:
         """A cycle is over: what it reached and left waiting is stuck until something is freed."""
         self.all_open = False
+        self.resumed, self.unclaimed = frozenset(first or unfinished), frozenset(unclaimed)
         self.open = {key: self.by_key[key] for key in unfinished if key in self.by_key}
 
     def copy(self) -> "Backlog":
         """An independent backlog."""
         other = Backlog(self.order)
-        other.shapes, other._shape_ids = list(self.shapes), dict(self._shape_ids)
-        other._digests = dict(self._digests)
+        other.shapes = self.shapes.copy()
         copies = {key: found.copy() for key, found in self.by_key.items()}
         other.by_key = copies
         for found in copies.values():
             other.by_queue.setdefault(found.queue, {})[found.signature] = found
         other._place = dict(self._place)
-        other.gate, other._due = dict(self.gate), list(self._due)
+        other.waiting = dict(self.waiting)
+        other.gate, other._due, other.faults = dict(self.gate), list(self._due), dict(self.faults)
         other.open, other.all_open = {key: copies[key] for key in self.open}, self.all_open
+        other.resumed, other.unclaimed = self.resumed, self.unclaimed
         return other
+
+    def _ask(self, found: WaitingClass, sign: int) -> None:
+        before = self.waiting.get(found.queue, _NOTHING)
+        asks = found.asks
+        self.waiting[found.queue] = (
+            before[0] + sign * asks[0],
+            before[1] + sign * asks[1],
+            before[2] + sign * asks[2],
+            before[3] + sign * asks[3],
+        )
+
+    def _asks(self, needs: Needs) -> Amount:
+        """What one workload asks for, all its missing pods together."""
+        wants = [(self.shapes[shape], missing) for shape, missing, _ in needs]
+        return (
+            sum(want.charge_milli * pods for want, pods in wants),
+            sum(want.cpu_milli * pods for want, pods in wants),
+            sum(want.memory_mib * pods for want, pods in wants),
+            sum(want.gpu_mib * want.gpus * pods for want, pods in wants if want.is_memory),
+        )
 
     def _digest(self, signature: Signature) -> str:
         """A name for the class that does not depend on the order in which shapes arrived."""
-        found = self._digests.get(signature)
-        if found is None:
-            needs, *rest = signature
-            plain = [(self.shapes[shape], missing, needed) for shape, missing, needed in needs]
-            content = msgspec.msgpack.encode((plain, rest), order="deterministic")
-            found = self._digests[signature] = hashlib.blake2b(content, digest_size=8).hexdigest()
-        return found
+        needs, *rest = signature
+        return digest_of(([(self.shapes[shape], missing, needed) for shape, missing, needed in needs], rest))
+
+
+_NOTHING: Amount = (0, 0, 0, 0)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
@@ -23,11 +22,14 @@ MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the 
 class NodeTable:
     """One row a node, one column a device; a missing device is an unusable column of size 0."""
 
-    def __init__(self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None, profiles: list[str] | None = None
+    ) -> None:
         self.names: list[str] = sorted(nodes)
         self.nodes: list[Node] = [nodes[name] for name in self.names]
         self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
         self.models: list[str] = [] if models is None else models
+        self.profiles: list[str] = [""] if profiles is None else profiles  # of partitions; the first: whole GPUs
         self.extended_names: list[str] = sorted({key for node in self.nodes for key in node.extended})
         self.column: list[dict[str, int]] = [{} for _ in self.nodes]  # device id -> column
         rows, width = len(self.names), max((len(node.gpus) for node in self.nodes), default=0)
@@ -38,6 +40,8 @@ class NodeTable:
         self.free: IntArray = np.zeros((rows, EXTENDED + len(self.extended_names)), np.int64)
         self.gpus: IntArray = np.zeros((rows, 4, width), np.int64)
         self.gpu_model: IntArray = np.full((rows, width), -1, np.int64)
+        self.gpu_profile: IntArray = np.full((rows, width), -1, np.int64)
+        self.gpu_part: IntArray = np.zeros((rows, width), np.int64)  # milli of the physical GPU when nothing is held
         self.open: BoolArray = np.zeros(rows, np.bool_)
         self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
         self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
@@ -62,13 +66,16 @@ class NodeTable:
         self.open[row] = node.ready and not node.cordoned
         self.column[row] = {gpu.id: column for column, gpu in enumerate(node.gpus)}
         count = len(node.gpus)
-        self.gpus[row], self.gpu_model[row] = 0, -1
+        self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.gpu_part[row] = 0, -1, -1, 0
         if count:
             sizes = [gpu.memory_mib for gpu in node.gpus]
             usable = [gpu.healthy for gpu in node.gpus]
-            self.gpus[row, :, :count] = [WHOLE_MILLI] * count, sizes, sizes, usable
-            self.gpu_model[row, :count] = [self._model(gpu.model) for gpu in node.gpus]
-        self.gpu_total[row] = WHOLE_MILLI * int(self.gpus[row, USABLE].sum())
+            parts = [gpu.milli for gpu in node.gpus]
+            self.gpus[row, :, :count] = parts, sizes, sizes, usable
+            self.gpu_part[row, :count] = parts
+            self.gpu_model[row, :count] = [_index(self.models, gpu.model) for gpu in node.gpus]
+            self.gpu_profile[row, :count] = [_index(self.profiles, gpu.profile) for gpu in node.gpus]
+        self.gpu_total[row] = int(self.gpu_part[row] @ self.gpus[row, USABLE])
         self.redefined[row] = version
         for each in held:
             self.add(each, -1, version)
@@ -114,6 +121,8 @@ class NodeTable:
             "memory_size",
             "gpu_total",
             "gpu_model",
+            "gpu_profile",
+            "gpu_part",
             "open",
             "redefined",
         ):
@@ -121,7 +130,8 @@ class NodeTable:
         other.nodes, other.column = list(self.nodes), list(self.column)
         return other
 
-    def _model(self, name: str) -> int:
-        if name not in self.models:
-            self.models.append(name)
-        return self.models.index(name)
+
+def _index(names: list[str], name: str) -> int:
+    if name not in names:
+        names.append(name)
+    return names.index(name)

@@ -5,6 +5,7 @@ Never: reads a clock. The same objects give the same picture, whatever the order
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from kaiwo.model.event import (
@@ -24,22 +25,22 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reason import Obstacle, Reason
-from kaiwo.model.workload import Phase, Pod, Workload, pod_name, role_of
-from kaiwo.snapshot.backlog import Backlog, Needs, OrderKey
+from kaiwo.model.workload import LEAVING, Phase, Pod, Workload, pod_name, role_of
+from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order
 from kaiwo.snapshot.nodes import Held, NodeTable
 from kaiwo.snapshot.queues import Charge, QueueTable
 from kaiwo.snapshot.snapshot import Snapshot
 
 
-def by_priority_then_age(workload: Workload) -> tuple[tuple[int, ...], ...]:
+def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
     """The plainest order: used where no registry gives one."""
-    return ((-workload.priority, workload.submitted_s),)
+    return ((-workload.priority, workload.submitted_s),), ()
 
 
 class Picture:
     """What the events said so far. One writer; a Snapshot is good until the next patch."""
 
-    def __init__(self, order: OrderKey = by_priority_then_age) -> None:
+    def __init__(self, order: Order = by_priority_then_age) -> None:
         self.version = 0
         self.node_objects: dict[str, Node] = {}
         self.queue_objects: dict[str, Queue] = {}
@@ -47,10 +48,15 @@ class Picture:
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
         self.held_on: dict[str, dict[tuple[str, str, str], Held]] = {}  # by node: pods and nominations
         self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
-        self.used: dict[str, Charge] = {}  # by leaf queue
+        self.used: dict[str, Charge] = {}  # by leaf queue: pods, and the space that is kept for others to come
+        self.fixed: dict[str, Charge] = {}  # the part of it that may not be preempted
         self.backlog = Backlog(order)
         self.nodes = NodeTable()
         self.queues = QueueTable()
+        self.leaving: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
+        self.broken: set[str] = set()  # workloads that run below their minimum
+        self.look_again_s = 0  # when time alone may change an answer; 0: never
+        self.rules = ""  # under which the last cycle judged: see Plan.rules
         self.memo: dict[Any, dict[Any, Any]] = {}  # what decide worked out per shape; derived, never part of the state
         self._nodes_stale = self._queues_stale = False
         self._borrowed: dict[int, set[str]] = {}  # of a fork: which inner dicts still belong to the original
@@ -58,29 +64,57 @@ class Picture:
 
     def patch(self, events: Iterable[Event]) -> None:
         """Apply events. A gang whose pods change together finds its new place once, not once a pod."""
+        self.hear(events)
+        self.seat()
+
+    def hear(self, events: Iterable[Event]) -> None:
+        """The first half of `patch`, for one who takes in a large batch piece by piece."""
         for event in events:
             self.version += 1
             _PATCHES[type(event)](self, event)
-        moved, self._moved = self._moved, {}
-        for name in moved:
+
+    def seat(self, most: int | None = None) -> bool:
+        """The second half: let those whom the events moved stand where they belong now. True: some are left."""
+        names = list(islice(self._moved, most))
+        for name in names:
+            del self._moved[name]
             self._stand(name)
+        return bool(self._moved)
 
     def snapshot(self, now_s: int) -> Snapshot:
         """The frozen picture for one cycle. Patching afterwards makes it stale, and decide refuses a stale one."""
         for name in self.backlog.due(now_s):
             if name in self.backlog.gate and self.workloads[name].not_before_s <= now_s:
+                self.version += 1
                 self._stand(name, now_s)
+        if 0 < self.look_again_s <= now_s:
+            self.version += 1
+            self.look_again_s = 0
+            self._freed()
         self.tidy()
         return Snapshot(self, now_s)
 
     def absorb(self, plan: Plan) -> None:
-        """Keep what the cycle learned: which classes are stuck, and why."""
+        """Keep what the cycle learned: which classes are stuck, and why, and under which rules that was found."""
         self.version += 1
+        self.rules = plan.rules or self.rules
+        self.look_again_s = plan.look_again_s if plan.rules else self.look_again_s
         for wait in plan.waits:
             found = self.backlog.by_key.get((wait.queue, wait.shape))
             if found is not None:
                 found.obstacles = wait.obstacles
-        self.backlog.settle(plan.unfinished)
+        self.backlog.settle(plan.unfinished, plan.first, plan.unclaimed)
+        for shape in self.backlog.shapes.retire():
+            for kept in self.memo.values():
+                kept.pop(shape, None)
+
+    def reorder(self, order: Order) -> None:
+        """Let everybody stand where another order puts them."""
+        self.version += 1
+        self.backlog.order = order
+        for name in list(self.backlog.standing()):
+            self._stand(name)
+        self._freed()
 
     def assume(self, plan: Plan, now_s: int) -> tuple[Event, ...]:
         """The events that say what the plan began, so that the next cycle does not decide it again."""
@@ -94,6 +128,7 @@ class Picture:
             events.append(PodChanged(pod))
             if start.pod in self.nominations.get(start.workload, {}):
                 events.append(NominationGone(start.workload, start.pod))
+        events.extend(NominationGone(workload, pod) for workload, pod in plan.given_up)
         for eviction in plan.evictions:
             leaving = self.pods.get(eviction.workload, {}).get(eviction.pod)
             if leaving is not None:
@@ -120,11 +155,11 @@ class Picture:
         self.tidy()
         other = object.__new__(Picture)
         other.__dict__.update(self.__dict__)
-        for name in ("node_objects", "queue_objects", "workloads", "used", "pods", "held_on", "nominations"):
+        for name in ("node_objects", "queue_objects", "workloads", "used", "fixed", "pods", "held_on", "nominations"):
             setattr(other, name, dict(getattr(self, name)))
         other._borrowed = {id(inner): set(inner) for inner in (other.pods, other.held_on, other.nominations)}
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
-        other._moved = {}
+        other._moved, other.broken, other.leaving = {}, set(self.broken), set(self.leaving)
         other.memo = {key: dict(value) for key, value in self.memo.items()}
         return other
 
@@ -147,13 +182,13 @@ class Picture:
     def tidy(self) -> None:
         """Build the tables anew when the set of nodes or queues changed."""
         if self._nodes_stale:
-            self.nodes = NodeTable(self.node_objects, self.nodes.models)
+            self.nodes = NodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
             for name, node in self.node_objects.items():
                 self.nodes.define(node, self.held_on.get(name, {}).values(), self.version)
             self.memo.clear()
             self._nodes_stale = False
         if self._queues_stale:
-            self.queues = QueueTable(self.queue_objects, self.used)
+            self.queues = QueueTable(self.queue_objects, self.used, self.fixed)
             self._queues_stale = False
 
     # queues
@@ -168,31 +203,30 @@ class Picture:
             self._queues_stale = True
             self._freed()
 
-    def _charge(self, workload: Workload, pod: Pod, sign: int) -> None:
-        """Queues pay for what is assumed or running; an evicted pod is off the books while it leaves."""
-        if pod.phase not in (Phase.ASSUMED, Phase.RUNNING):
+    def _charge(self, workload: Workload, held: Held, sign: int) -> None:
+        """Queues pay for what is assumed, running or kept; an evicted pod is off the books while it leaves."""
+        if isinstance(held, Pod) and held.phase not in (Phase.ASSUMED, Phase.RUNNING):
             return
-        charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
-        before = self.used.get(workload.queue, (0, 0, 0))
-        self.used[workload.queue] = (
-            before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2],
-        )  # fmt: skip
+        charge = (sum(share.milli for share in held.devices), held.cpu_milli, held.memory_mib)
+        _add(self.used, workload.queue, charge, sign)
+        if not workload.preemptible:
+            _add(self.fixed, workload.queue, charge, sign)
         if not self._queues_stale:
-            self.queues.add(workload.queue, charge, sign)
+            self.queues.add(workload.queue, charge, sign, is_fixed=not workload.preemptible)
 
     # workloads
 
     def _workload_changed(self, event: WorkloadChanged) -> None:
         workload = event.workload
         before = self.workloads.get(workload.name)
-        pods = self.pods.get(workload.name, {}).values()
-        if before is None or before.queue != workload.queue:
-            for pod in pods:
+        if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
+            for held in self._held_by(workload.name):
                 if before is not None:
-                    self._charge(before, pod, -1)
+                    self._charge(before, held, -1)
                     self._freed()
-                self._charge(workload, pod, +1)
+                self._charge(workload, held, +1)
         self.workloads[workload.name] = workload
+        (self.broken.add if workload.broken_since_s else self.broken.discard)(workload.name)
         self._moved[workload.name] = None
 
     def _workload_gone(self, event: WorkloadGone) -> None:
@@ -200,9 +234,15 @@ class Picture:
         if workload is None:
             return
         self.backlog.leave(event.name)
-        for pod in self.pods.get(event.name, {}).values():
-            self._charge(workload, pod, -1)
+        self.broken.discard(event.name)
+        for held in self._held_by(event.name):
+            self._charge(workload, held, -1)
             self._freed()
+        for kept in list(self.nominations.get(event.name, {})):
+            self._nomination_gone(NominationGone(event.name, kept))
+
+    def _held_by(self, name: str) -> list[Held]:
+        return [*self.pods.get(name, {}).values(), *self.nominations.get(name, {}).values()]
 
     def _stand(self, name: str, now_s: int = 0) -> None:
         """Put a workload where it belongs: in a line, at the gate, or nowhere when it wants nothing."""
@@ -223,11 +263,12 @@ class Picture:
         """Per role: what is missing, and how much of that is needed to start."""
         pods = self.pods.get(workload.name)
         needs = []
+        number = self.backlog.shapes.number
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present
             if missing:
-                needs.append((self.backlog.shape(role.request), missing, max(0, role.needed - present)))
+                needs.append((number(role.request), missing, max(0, role.needed - present)))
         return tuple(needs)
 
     def _gate(self, workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
@@ -239,7 +280,7 @@ class Picture:
         found.extend(Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed)
         if workload.not_before_s > now_s:
             found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", detail=workload.not_before_why))
-        leaving = sum(1 for pod in self.pods.get(workload.name, {}).values() if pod.phase is Phase.RELEASING)
+        leaving = sum(1 for pod in self.pods.get(workload.name, {}).values() if pod.phase in LEAVING)
         if leaving:
             found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
         return tuple(found)
@@ -262,8 +303,10 @@ class Picture:
             if before is not None:
                 self._charge(workload, before, -1)
             self._charge(workload, pod, +1)
-            if before is None or Phase.RELEASING in (before.phase, pod.phase):
+            if before is None or before.phase in LEAVING or pod.phase in LEAVING:
                 self._moved[pod.workload] = None
+        is_leaving = pod.phase is Phase.RELEASING
+        (self.leaving.add if is_leaving else self.leaving.discard)((pod.workload, pod.name))
         if before is not None and not is_same:
             self._freed()
 
@@ -272,6 +315,7 @@ class Picture:
             return
         pods = self._inner(self.pods, event.workload)
         pod = pods.pop(event.name)
+        self.leaving.discard((event.workload, event.name))
         if not pods:
             del self.pods[event.workload]
         self._let_go("pod", pod)
@@ -283,11 +327,17 @@ class Picture:
 
     def _nomination_changed(self, event: NominationChanged) -> None:
         kept = self._inner(self.nominations, event.nomination.workload)
-        if event.nomination.pod in kept:
+        workload = self.workloads.get(event.nomination.workload)
+        before = kept.get(event.nomination.pod)
+        if before is not None:
             self._freed()  # the old place is free for others
-        self._let_go("nomination", kept.get(event.nomination.pod))
+            if workload is not None:
+                self._charge(workload, before, -1)
+        self._let_go("nomination", before)
         kept[event.nomination.pod] = event.nomination
         self._hold("nomination", event.nomination, True)
+        if workload is not None:
+            self._charge(workload, event.nomination, +1)
         self._moved[event.nomination.workload] = None
 
     def _nomination_gone(self, event: NominationGone) -> None:
@@ -298,6 +348,9 @@ class Picture:
         if not kept:
             del self.nominations[event.workload]
         self._let_go("nomination", nomination)
+        workload = self.workloads.get(event.workload)
+        if workload is not None:
+            self._charge(workload, nomination, -1)
         self._moved[event.workload] = None
         self._freed()
 
@@ -334,6 +387,11 @@ class Picture:
     def _freed(self) -> None:
         """Something became possible that was not: every class deserves a try."""
         self.backlog.all_open = True
+
+
+def _add(charges: dict[str, Charge], queue: str, charge: Charge, sign: int) -> None:
+    before = charges.get(queue, (0, 0, 0))
+    charges[queue] = (before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2])
 
 
 def _place(held: Held) -> str:

@@ -1,6 +1,6 @@
 """The queues as arrays: what each may use and uses, with everything below it.
 
-In:    queues, and what their workloads hold and wait for.
+In:    queues, and what their workloads hold.
 Out:   one row a queue, sorted by name, and each one's path to the root.
 """
 
@@ -28,7 +28,6 @@ class QueueTable:
         queues: Mapping[str, Queue] = {},
         used: Mapping[str, Charge] = {},
         fixed: Mapping[str, Charge] = {},
-        waiting: Mapping[str, Charge] = {},
     ) -> None:
         self.names: list[str] = sorted(queues)
         self.queues: list[Queue] = [queues[name] for name in self.names]
@@ -54,8 +53,7 @@ class QueueTable:
         self.model_limit[self.model_limit == UNLIMITED] = ENDLESS
         self.used: IntArray = np.zeros((len(self.names), len(RESOURCES)), np.int64)
         self.fixed: IntArray = np.zeros_like(self.used)  # the part of `used` that may not be preempted
-        self.waiting: IntArray = np.zeros_like(self.used)  # what waiting work asks for
-        for amount, charges in ((self.used, used), (self.fixed, fixed), (self.waiting, waiting)):
+        for amount, charges in ((self.used, used), (self.fixed, fixed)):
             for name, charge in charges.items():
                 self._add(amount, name, charge, +1)
 
@@ -70,15 +68,18 @@ class QueueTable:
         if is_fixed:
             self._add(self.fixed, name, charge, sign)
 
-    def wait(self, name: str, charge: Charge, sign: int) -> None:
-        """Note what waiting work of a leaf asks for, there and in every queue above it."""
-        self._add(self.waiting, name, charge, sign)
+    def summed(self, charges: Mapping[str, Charge]) -> IntArray:
+        """Amounts of leaves, in each queue with all below it."""
+        total = np.zeros_like(self.used)
+        for name, charge in charges.items():
+            self._add(total, name, charge, +1)
+        return total
 
     def copy(self) -> "QueueTable":
-        """An independent table; only what is used and waited for can differ."""
+        """An independent table; only what is used can differ."""
         other = object.__new__(QueueTable)
         other.__dict__.update(self.__dict__)
-        other.used, other.fixed, other.waiting = self.used.copy(), self.fixed.copy(), self.waiting.copy()
+        other.used, other.fixed = self.used.copy(), self.fixed.copy()
         return other
 
     def _add(self, amount: IntArray, name: str, charge: Charge, sign: int) -> None:

@@ -4,12 +4,15 @@ In:    one Snapshot.   Out: the same arrays with this cycle's placements taken o
 Never: changes the snapshot. Leaving a trial without keep() puts every amount back exactly.
 """
 
+from typing import Any
+
 import numpy as np
 
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import IntArray, Rows
-from kaiwo.snapshot.nodes import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS
+from kaiwo.snapshot.nodes import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS, USABLE
 from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -29,13 +32,15 @@ class Working:
         self.gpus: IntArray = nodes.gpus.copy()  # by node, column (MILLI, MIB, SIZE, USABLE) and device
         self.changed: IntArray = nodes.changed.copy()
         self.queue_used: IntArray = queues.used.copy()
-        self.derived: dict[str, IntArray] = {}  # what plugins work out once a cycle
-        self.deserved_rows: list[list[int]] | None = None  # see queues.share
+        self.queue_fixed: IntArray = queues.fixed.copy()  # the part that may not be preempted
+        self.waiting = picture.backlog.waiting  # by leaf: what its waiting work asks for
+        self.derived: dict[str, Any] = {}  # what is worked out once a cycle
         self.clock = picture.version
+        self._leaving = [picture.pods[workload][pod] for workload, pod in sorted(picture.leaving)]
         self._gathered: tuple[Rows, int, IntArray, IntArray] | None = None
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
-        self._charged: list[tuple[int, Charge]] = []
+        self._charged: list[tuple[int, Charge, bool]] = []
 
     def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
         """`free` and `gpus` of these nodes. Everybody who is asked about the same nodes shares one gathering."""
@@ -56,23 +61,79 @@ class Working:
         self._apply((row, pods, ask, columns, milli, mib), -1)
         self._taken.append((row, pods, ask, columns, milli, mib))
 
-    def give_back(self, kept: Nomination) -> None:
-        """Free, inside a trial, the space that is kept for the pod that is about to be placed."""
+    def give_back(self, kept: Pod | Nomination, queue: int, is_fixed: bool) -> None:
+        """Free, inside a trial, what a pod holds or what is kept for one; its queue pays for it no longer."""
+        milli = sum(share.milli for share in kept.devices)
+        self.charge(queue, (-milli, -kept.cpu_milli, -kept.memory_mib), is_fixed)
+        self.free_up(kept)
+
+    def free_up(self, kept: Pod | Nomination) -> None:
+        """Free, inside a trial, space that no queue pays for: of a pod that is leaving already."""
         row = self.nodes.row.get(kept.node)
         if row is None:
             return
         column = self.nodes.column[row]
-        shares = [share for share in kept.devices if share.gpu in column]
+        usable = self.gpus[row, USABLE]
+        # A device that failed meanwhile has nothing to give.
+        shares = [share for share in kept.devices if share.gpu in column and usable[column[share.gpu]]]
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
         mib = np.array([-share.mib for share in shares], np.int64)
         amounts = Request(kept.cpu_milli, kept.memory_mib, extended=kept.extended)
         self.take(row, -1, amounts, columns, milli, mib)
 
-    def charge(self, queue: int, charge: Charge) -> None:
-        """Charge a queue and all above it."""
-        self._charge(queue, charge, +1)
-        self._charged.append((queue, charge))
+    @property
+    def is_anybody_leaving(self) -> bool:
+        """Some space comes free soon."""
+        return bool(self._leaving)
+
+    def count_leaving(self, sign: int) -> None:
+        """From here on (+1) the space of those who leave counts as free, or (-1) no longer. Trials do not undo it."""
+        found = self.derived.get("leaving")
+        if found is None:
+            found = self.derived["leaving"] = self._leaving_amounts()
+        rows, free, gpus = found
+        self.clock += 1
+        self.free[rows] += sign * free
+        self.gpus[rows, : MIB + 1] += sign * gpus
+        self.changed[rows] = self.clock
+
+    def _leaving_amounts(self) -> tuple[Rows, IntArray, IntArray]:
+        before = self.free.copy(), self.gpus.copy()
+        mark = self.mark()
+        for pod in self._leaving:
+            self.free_up(pod)
+        rows = np.array(
+            sorted({self.nodes.row[pod.node] for pod in self._leaving if pod.node in self.nodes.row}), np.intp
+        )
+        free, gpus = (self.free - before[0])[rows], (self.gpus - before[1])[rows, : MIB + 1]
+        self.back_to(mark)
+        return rows, free, gpus
+
+    def take_back(self, pod: Pod, queue: int) -> bool:
+        """Let a pod have again what `give_back` freed, if all of it is still free."""
+        row = self.nodes.row.get(pod.node)
+        if row is None:
+            return False
+        column = self.nodes.column[row]
+        if any(share.gpu not in column for share in pod.devices):
+            return False
+        columns = np.array([column[share.gpu] for share in pod.devices], np.intp)
+        milli = np.array([share.milli for share in pod.devices], np.int64)
+        mib = np.array([share.mib for share in pod.devices], np.int64)
+        free, gpus = self.free[row], self.gpus[row]
+        has_room = free[PODS] >= 1 and free[CPU] >= pod.cpu_milli and free[MEMORY] >= pod.memory_mib
+        if not has_room or (gpus[MILLI, columns] < milli).any() or (gpus[MIB, columns] < mib).any():
+            return False
+        amounts = Request(pod.cpu_milli, pod.memory_mib, extended=pod.extended)
+        self.take(row, 1, amounts, columns, milli, mib)
+        self.charge(queue, (int(milli.sum()), pod.cpu_milli, pod.memory_mib))
+        return True
+
+    def charge(self, queue: int, charge: Charge, is_fixed: bool = False) -> None:
+        """Charge a queue and all above it; `is_fixed` for work that may not be preempted."""
+        self._charge(queue, charge, is_fixed, +1)
+        self._charged.append((queue, charge, is_fixed))
 
     def trial(self) -> "Trial":
         """Try something: `with working.trial() as attempt: ...; attempt.keep()`."""
@@ -88,8 +149,8 @@ class Working:
         while len(self._taken) > taken:
             self._apply(self._taken.pop(), +1)
         while len(self._charged) > charged:
-            queue, charge = self._charged.pop()
-            self._charge(queue, charge, -1)
+            queue, charge, is_fixed = self._charged.pop()
+            self._charge(queue, charge, is_fixed, -1)
 
     def _apply(self, taken: _Taken, sign: int) -> None:
         row, pods, ask, columns, milli, mib = taken
@@ -114,12 +175,13 @@ class Working:
             gpus[MIB, columns] += sign * mib
             free[GPU_LEFT] += sign * milli.sum()
 
-    def _charge(self, queue: int, charge: Charge, sign: int) -> None:
-        for above in self.queues.path[queue]:
-            used = self.queue_used[above]
-            used[0] += sign * charge[0]
-            used[1] += sign * charge[1]
-            used[2] += sign * charge[2]
+    def _charge(self, queue: int, charge: Charge, is_fixed: bool, sign: int) -> None:
+        for amounts in (self.queue_used, self.queue_fixed) if is_fixed else (self.queue_used,):
+            for above in self.queues.path[queue]:
+                used = amounts[above]
+                used[0] += sign * charge[0]
+                used[1] += sign * charge[1]
+                used[2] += sign * charge[2]
 
 
 class Trial:

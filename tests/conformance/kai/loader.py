@@ -22,29 +22,16 @@ MOST = 1 << 40  # a quota beyond any cluster is cut, so that sums stay small
 NOW_S = 100_000  # the moment at which a case is played
 MODEL = "GPU"
 NODE_NAME = "kubernetes.io/hostname"
-PHASES = {"Running": Phase.RUNNING, "Releasing": Phase.RELEASING, "StuckInReleasing": Phase.RELEASING}
+PHASES = {"Running": Phase.RUNNING, "Releasing": Phase.RELEASING, "StuckInReleasing": Phase.STUCK}
 # What a task or a job may carry that the model has no words for, and what to say of it.
 STRANGE_TASK = {
-    "mig": "MIG profiles",
-    "legacy_mig": "MIG profiles",
-    "claims": "DRA claims",
     "pod_affinity_key": "pod affinity",
     "pod_anti_affinity_key": "pod affinity",
     "annotations": "NUMA placement",
-    "task_priority": "priorities of single pods",
 }
-STRANGE_JOB = {
-    "preemption_delay_s": "preemption delay",
-    "stale_for_s": "stale gangs",
-    "staleness_grace_s": "stale gangs",
-    "stays_terminating_when_evicted": "pods that do not end",
-}
-STRANGE_NODE = {"mig_strategy": "MIG nodes", "mig_instances": "MIG nodes", "numa": "NUMA zones"}
+STRANGE_NODE = {"numa": "NUMA zones"}
 STRANGE_CASE = {
     "topologies": "topology levels",
-    "dra": "DRA claims",
-    "scheduler_conf": "another scheduler's configuration",
-    "session_overrides": "stale gangs",
 }
 
 
@@ -67,6 +54,7 @@ class Loaded:
 def load(case: Case) -> Loaded:
     """Everything the case says, as far as we have words for it."""
     loaded = Loaded(memory_unit=_memory_unit(case))
+    case = _claims_as_gpus(case, loaded)
     _note_strange(case, STRANGE_CASE, loaded)
     for name, node in sorted(case["nodes"].items()):
         _note_strange(node, STRANGE_NODE, loaded)
@@ -74,20 +62,21 @@ def load(case: Case) -> Loaded:
     loaded.events += [QueueChanged(load_queue(queue, loaded.memory_unit)) for queue in case["queues"]]
     devices = Devices(case["nodes"])
     for job in case["jobs"]:
-        _note_strange(job, STRANGE_JOB, loaded)
         _load_job(job, devices, loaded)
     return loaded
 
 
 def load_node(name: str, node: Case, memory_unit: int) -> Node:
     """Devices are numbered; labels stay, and the node's own name is one of them."""
-    gpus = tuple(Gpu(f"gpu-{number}", MODEL, node["gpu_memory_mib"]) for number in range(node["gpus"]))
+    whole = node["gpus"] if not node.get("mig_strategy") else 0  # what is cut into instances is offered as these
+    gpus = tuple(Gpu(f"gpu-{number}", MODEL, node["gpu_memory_mib"]) for number in range(whole))
     return Node(
         name,
         node["cpu_millicores"],
         int(node["memory_bytes"]) // memory_unit,
         node["max_pods"],
         gpus,
+        extended={name: int(count) for name, count in (node.get("mig_instances") or {}).items()},
         labels={NODE_NAME: name, **node["labels"]},
     )
 
@@ -133,12 +122,14 @@ def load_request(task: Case, memory_unit: int) -> Request:
     """What one task asks for."""
     fraction, memory_mib = task.get("gpu_fraction", 0), task.get("gpu_memory_mib", 0)
     names = task.get("node_affinity_in") or []
+    instances = dict(task.get("mig") or {}) | ({"a kind that no node has": 1} if task.get("legacy_mig") else {})
     return Request(
         cpu_milli=task["cpu_millicores"],
         memory_mib=int(task["memory_bytes"]) // memory_unit,
         gpus=int(task.get("gpus", 0)) if not (fraction or memory_mib) else task.get("gpu_devices", 1),
         gpu_milli=round(fraction * WHOLE_MILLI) if fraction else WHOLE_MILLI,
         gpu_mib=memory_mib,
+        extended=tuple(sorted((name, int(count)) for name, count in instances.items())),
         node_rules=(NodeRule(NODE_NAME, "In", tuple(sorted(names))),) if names else (),
     )
 
@@ -149,6 +140,7 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
     for place, task in enumerate(sorted(job["tasks"], key=lambda task: str(task["id"]))):
         loaded.order_of[task["id"]] = place
     minimums = _minimums(job["subgroups"], loaded)
+    is_stale = bool(job.get("stale_for_s"))
     for task in job["tasks"]:  # tasks of no pod set run all together
         minimums.setdefault(task.get("subgroup", "default"), len(job["tasks"]))
     roles: list[Role] = []
@@ -157,7 +149,9 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
         tasks = [task for task in job["tasks"] if task.get("subgroup", "default") == subgroup]
         kinds = list(
             dict.fromkeys(
-                load_request(task, loaded.memory_unit) for task in tasks if task["state"] not in ("Succeeded", "Failed")
+                load_request(task, loaded.memory_unit)
+                for task in tasks
+                if task["state"] not in ("Succeeded", "Failed") or is_stale
             )
         )
         if len(kinds) > 1 and minimum < len(tasks):
@@ -165,7 +159,8 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
         for number, request in enumerate(kinds):
             label = subgroup if len(kinds) == 1 else f"{subgroup}.{number}"
             alike = [task for task in tasks if load_request(task, loaded.memory_unit) == request]
-            roles.append(_load_role(name, label, minimum, alike, request, devices, pods, loaded))
+            alike.sort(key=lambda task: -task.get("task_priority", 0))  # the last of a role goes first
+            roles.append(_load_role(name, label, minimum, alike, request, devices, pods, loaded, is_stale))
     loaded.events.append(
         WorkloadChanged(
             Workload(
@@ -175,10 +170,20 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
                 priority=job["priority"],
                 preemptible=job["preemptible"],
                 submitted_s=NOW_S - round(60 * job["age_minutes"]),
+                preemption_delay_s=round(job.get("preemption_delay_s") or 0),
+                stale_grace_s=None if job.get("staleness_grace_s") is None else round(job["staleness_grace_s"]),
+                broken_since_s=_broken_since_s(job, roles, pods),
             )
         )
     )
     loaded.events += [PodChanged(pod) for pod in pods]
+
+
+def _broken_since_s(job: Case, roles: list[Role], pods: list[Pod]) -> int:
+    """Since when a gang runs below its minimum: as long as the case says, else for a second."""
+    running = [pod.name.rpartition("-")[0] for pod in pods if pod.phase is Phase.RUNNING]
+    is_short = any(running.count(role.name) < role.needed for role in roles)
+    return NOW_S - round(job.get("stale_for_s") or 1) if running and is_short else 0
 
 
 def _load_role(
@@ -190,11 +195,13 @@ def _load_role(
     devices: Devices,
     pods: list[Pod],
     loaded: Loaded,
+    is_stale: bool,
 ) -> Role:
     living = 0
     for task in tasks:
         _note_strange(task, STRANGE_TASK, loaded)
         if task["state"] in ("Succeeded", "Failed"):
+            living += is_stale and task["state"] == "Failed"  # it is missed
             continue
         pod = f"{label}-{living}"
         living += 1
@@ -202,7 +209,16 @@ def _load_role(
         if task["state"] in PHASES:
             shares = devices.hold(task, request)
             pods.append(
-                Pod(workload, pod, task["node"], PHASES[task["state"]], shares, request.cpu_milli, request.memory_mib)
+                Pod(
+                    workload,
+                    pod,
+                    task["node"],
+                    PHASES[task["state"]],
+                    shares,
+                    request.cpu_milli,
+                    request.memory_mib,
+                    request.extended,
+                )
             )
         elif task["state"] != "Pending":
             loaded.lacks(f"tasks that are {task['state']}")
@@ -224,6 +240,29 @@ def _minimums(tree: Case, loaded: Loaded) -> dict[str, int]:
     if tree.get("topology"):
         loaded.lacks("topology levels")
     return found
+
+
+def _claims_as_gpus(case: Case, loaded: Loaded) -> Case:
+    """Device claims, each of one task, are whole GPUs; slices are the GPUs of their node."""
+    dra = case.get("dra")
+    if not dra:
+        return case
+    counts = {claim["Name"]: claim["Count"] for claim in dra["ResourceClaims"]}
+    nodes = {name: dict(node) for name, node in case["nodes"].items()}
+    for each in dra["ResourceSlices"]:
+        nodes[each["NodeName"]]["gpus"] += each["Count"]
+    used = [claim for job in case["jobs"] for task in job["tasks"] for claim in task.get("claims") or ()]
+    if len(used) > len(set(used)):
+        loaded.lacks("a device claim that several pods share")
+    jobs = [{**job, "tasks": [_with_claims(task, counts, loaded) for task in job["tasks"]]} for job in case["jobs"]]
+    return {**case, "nodes": nodes, "jobs": jobs}
+
+
+def _with_claims(task: Case, counts: dict[str, int], loaded: Loaded) -> Case:
+    claims = task.get("claims") or ()
+    if any(claim not in counts for claim in claims):
+        loaded.lacks("device claims that do not exist")
+    return {**task, "gpus": task.get("gpus", 0) + sum(counts.get(claim, 0) for claim in claims)}
 
 
 def _memory_unit(case: Case) -> int:

@@ -13,7 +13,7 @@ from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.world import Change
 from kaiwo.model.node import Node
-from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT
 
 FindNodes = Callable[[], Sequence[Node]]
 
@@ -21,7 +21,7 @@ FindNodes = Callable[[], Sequence[Node]]
 def seed(change: Change, nodes: Sequence[Node] | None, find_nodes: FindNodes | None) -> None:
     """`nodes`: these and no others; None: those that are there, or the ones found when there are none."""
     if DEFAULT_QUEUE not in change.world.queues:
-        change.put_queue(Queue(DEFAULT_QUEUE))
+        change.put_queue(THE_DEFAULT)
     if nodes is None and find_nodes is not None:
         nodes = _found(change, find_nodes)
     if nodes is not None:

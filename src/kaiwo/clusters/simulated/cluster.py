@@ -15,7 +15,7 @@ from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.event import WorkloadChanged
 from kaiwo.model.node import Node
-from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+from kaiwo.model.queue import THE_DEFAULT, Queue
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class SimulatedCluster(EmbeddedCluster):
         self._wakes: list[int] = []  # when a waiting workload may be tried again
         self._begun = 0
         with self.world.changing(start_s) as change:
-            change.put_queue(Queue(DEFAULT_QUEUE))
+            change.put_queue(THE_DEFAULT)
             for queue in queues:
                 change.put_queue(queue)
             for node in nodes:

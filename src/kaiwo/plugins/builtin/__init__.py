@@ -9,19 +9,17 @@ from kaiwo.plugins.builtin.allocations import (
     WorstFit,
 )
 from kaiwo.plugins.builtin.filters import NodeNotCordoned, NodeReady, NodeRules, NodesToAvoid, NodeTaints
-from kaiwo.plugins.builtin.orders import PoorestQueue, PriorityThenAge, QueuePriority
+from kaiwo.plugins.builtin.orders import FairShare, PriorityThenAge
 from kaiwo.plugins.builtin.scores import FillSharedGpus, Pack, SpareGpuNodes, Spread
 from kaiwo.plugins.registry import Registry
 
 
 def builtin_registry() -> Registry:
     """A registry with every plugin of ours."""
-    return Registry(
-        plugin()
-        for plugin in (
-            NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid,
-            Pack, Spread, FillSharedGpus, SpareGpuNodes,
-            PoorestQueue, QueuePriority, PriorityThenAge,
-            FragmentationAware, FirstFit, BestFit, WorstFit, RoundRobin, LoadBalanced,
-        )
+    plugins = (
+        NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid,
+        Pack, Spread, FillSharedGpus, SpareGpuNodes,
+        FairShare, PriorityThenAge,
+        FragmentationAware, FirstFit, BestFit, WorstFit, RoundRobin, LoadBalanced,
     )  # fmt: skip
+    return Registry((plugin() for plugin in plugins), fallback=FirstFit())

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kaiwo.gpus.nearness import nearest_devices
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import View
 from kaiwo.snapshot.arrays import IntArray
@@ -63,14 +64,17 @@ class LoadBalanced:
 
 
 class FragmentationAware:
-    """A begun device before a whole one; of the begun, where the least is left that somebody could use."""
+    """A begun device before a whole one; of the begun, where the least is left that somebody could use.
+
+    Partitions of one pod stand on one IO die, whole GPUs of one pod are those with the best links.
+    """
 
     name, version, fills = "fragmentation-aware", "1", True
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
         """What is stranded counts: milli without memory or memory without milli serves nobody."""
-        if want.is_whole:
-            return np.zeros(len(columns), np.int64)
+        if want.is_exclusive:
+            return nearest_devices(view, want, node, columns)
         milli, mib, size, _ = view.gpus[node][:, columns]
         usable = np.minimum(milli, 1000 * mib // np.maximum(size, 1))
         rank: IntArray = usable * 1001 + (milli - usable)

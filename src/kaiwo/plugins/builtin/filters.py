@@ -13,6 +13,7 @@ class NodeReady:
     """Keep off nodes that are not ready."""
 
     name, version, reason, is_static = "node-ready", "1", Reason.NODE_NOT_READY, True
+    depends_on = ()
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """A cordoned node that is ready is the next filter's business."""
@@ -25,6 +26,7 @@ class NodeNotCordoned:
     """Keep off nodes that somebody cordoned."""
 
     name, version, reason, is_static = "node-not-cordoned", "1", Reason.NODE_CORDONED, True
+    depends_on = ()
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """Everything else about the node does not matter here."""
@@ -39,6 +41,7 @@ class NodeRules:
     """Obey node selectors and required node affinity."""
 
     name, version, reason, is_static = "node-rules", "1", Reason.NODE_RULES, True
+    depends_on = ("node_rules",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """Every rule must hold."""
@@ -51,6 +54,7 @@ class NodeTaints:
     """Obey taints that are not tolerated."""
 
     name, version, reason, is_static = "node-taints", "1", Reason.NODE_TAINTED, True
+    depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """PreferNoSchedule only ever lowers a score."""
@@ -61,6 +65,7 @@ class NodesToAvoid:
     """Keep off nodes on which this work failed to start."""
 
     name, version, reason, is_static = "nodes-to-avoid", "1", Reason.NODE_AVOIDED, True
+    depends_on = ("avoid_nodes",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """Memory of bad nodes travels in the request."""

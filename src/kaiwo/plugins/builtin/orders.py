@@ -1,39 +1,31 @@
-"""Orders that come with Kaiwo: the poorest queue first; inside it priority, then age."""
+"""Orders that come with Kaiwo: the queue that is owed most first; inside it priority, then age."""
 
 import numpy as np
 
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import View
-from kaiwo.queues.share import dominant_share_ppm, dominant_share_ppm_of
+from kaiwo.queues.order import PlainOrder, entitlement, queue_keys
+from kaiwo.queues.share import standing, wants_of
 from kaiwo.snapshot.arrays import IntArray, Rows
 
 
-class PoorestQueue:
-    """Serve the queue that uses least of what it deserves."""
+class FairShare:
+    """Serve the queue that is owed most, by its fair share and its parent's policy."""
 
-    name, version = "poorest-queue", "1"
+    name, version = "fair-share", "1"
 
-    def queue_order(self, view: View, queues: Rows) -> IntArray:
-        """Dominant share in parts per million."""
-        return dominant_share_ppm(view, queues)
+    def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
+        """Several keys a queue, the first counting most: see `queues.order`."""
+        return queue_keys(standing(view), wants_of(view).totals, np.asarray(queues), next_need, next_since_s)
 
-    def queue_order_of(self, view: View, queue: int) -> int:
+    def queue_order_of(self, view: View, queue: int, next_need: tuple[int, ...], next_since_s: int) -> tuple[int, ...]:
         """The same, for one queue."""
-        return dominant_share_ppm_of(view, queue)
-
-
-class QueuePriority:
-    """Between equally poor queues the more important one is served first."""
-
-    name, version = "queue-priority", "1"
-
-    def queue_order(self, view: View, queues: Rows) -> IntArray:
-        """Higher priority, lower number."""
-        return -view.queues.priority[np.asarray(queues)]
-
-    def queue_order_of(self, view: View, queue: int) -> int:
-        """The same, for one queue."""
-        return -view.queues.queues[queue].priority
+        order = view.derived.get("plain-order")
+        if order is None:
+            now = standing(view)
+            order = view.derived["plain-order"] = PlainOrder(now, entitlement(now, wants_of(view).totals))
+        keys: tuple[int, ...] = order.keys(queue, next_need, next_since_s)
+        return keys
 
 
 class PriorityThenAge:

@@ -43,7 +43,7 @@ class FillSharedGpus:
 
     def applies(self, want: Request) -> bool:
         """Whole GPUs and work without GPUs are not its business."""
-        return want.gpus > 0 and not want.is_whole
+        return want.gpus > 0 and not want.is_exclusive
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         """All or nothing per node: is there a begun device that fits."""

@@ -1,0 +1,158 @@
+"""One allocation, and the listing of all devices, at 10,000 GPUs and at 80,000 partitions.
+
+In:    1,250 nodes of 8 MI300X, whole and in CPX, half of their devices taken.
+Out:   milliseconds of processor time on shipped code: a busy neighbour does not count.
+An allocation is `Placer.place` on a cycle's working copy, as `decide` does it: the best of all nodes, exact devices,
+taken. The whole cycle around it (copy, order, plan) and one page of the API's list are timed beside it.
+"""
+
+import gc
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import msgspec
+
+from kaiwo.api.nodeviews import GpuPick, gpu_page
+from kaiwo.decide import decide
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.place import Placer
+from kaiwo.decide.score import ShapeBook
+from kaiwo.gpus.listing import list_devices
+from kaiwo.model.event import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
+from kaiwo.model.node import Node
+from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod, Role, Workload
+from kaiwo.runtime.board import Board, Live
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.working import Working
+
+NODES, GPUS, MODEL, ROUNDS = 1_250, 8, "MI300X", 200
+ALLOCATION_MS, LISTING_MS = 1.0, 10.0
+
+
+def main() -> int:
+    result = measure()
+    print(json.dumps(result))
+    missed = []
+    for size, figures in result.items():
+        for name, most in (("allocation_p99_ms", ALLOCATION_MS), ("listing_longest_ms", LISTING_MS)):
+            if figures[name] > most:
+                missed.append(f"{size}: {name} is {figures[name]}, at most {most} is due")
+    for line in missed:
+        print(line, file=sys.stderr)
+    return 1 if missed else 0
+
+
+def measure() -> dict[str, dict[str, float]]:
+    whole = cluster(Mode("SPX", "NPS1"), Request(gpus=1), Request(gpus=1, gpu_milli=250))
+    return {
+        "gpus_10000": whole,
+        "partitions_80000": cluster(
+            Mode("CPX", "NPS4"), Request(gpus=1, partition="CPX"), Request(gpus=2, partition="CPX")
+        ),
+    }
+
+
+def cluster(mode: Mode, first: Request, second: Request) -> dict[str, float]:
+    picture = Picture()
+    picture.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"node-{at:05d}", mode)) for at in range(NODES))])
+    picture.patch(half_taken(picture))
+    allocations = [allocation_ms(picture, want) for want in (first, second)]
+    listing = [timed(lambda: list_devices(picture.nodes)) for _ in range(ROUNDS // 4)]
+    devices = list_devices(picture.nodes)
+    cycles = [cycle_ms(picture, first, number) for number in range(ROUNDS // 4)]
+    together = sorted(took for each in allocations for took in each)
+    return {
+        "devices": len(devices),
+        "allocation_p50_ms": round(statistics.median(together), 3),
+        "allocation_p99_ms": round(together[len(together) * 99 // 100], 3),
+        "listing_p50_ms": round(statistics.median(listing), 2),
+        "listing_longest_ms": round(max(listing), 2),
+        "cycle_of_one_p50_ms": round(statistics.median(cycles), 2),
+        "api_page_of_50_p50_ms": round(statistics.median(page_ms(picture) for _ in range(20)), 2),
+    }
+
+
+def node(name: str, mode: Mode) -> Node:
+    size = GPU_MODELS[MODEL].memory_mib
+    gpus = [part for at in range(GPUS) for part in cut(Gpu(f"gpu-{at}", MODEL, size), mode)]
+    return Node(name, cpu_milli=192_000, memory_mib=2**21, pods=256, gpus=tuple(gpus))
+
+
+def half_taken(picture: Picture) -> list[Event]:
+    draw = random.Random(3)
+    events: list[Event] = []
+    for name, here in picture.node_objects.items():
+        for gpu in here.gpus:
+            if draw.random() < 0.5:
+                share = Share(gpu.id, gpu.milli, gpu.memory_mib)
+                events.append(PodChanged(Pod(f"default/{name}-{gpu.id}", "main-0", name, devices=(share,))))
+    return events
+
+
+def allocation_ms(picture: Picture, want: Request) -> list[float]:
+    """Each on the state that the one before left; all of them three times, of which the quickest counts."""
+    workload = Workload("default/asks", (Role(want),))
+    picture.patch([WorkloadChanged(workload)])
+    shape = picture.backlog.stand_of(workload.name)[0].needs[0][0]
+    runs = [one_after_another(picture, shape, want) for _ in range(3)]
+    picture.patch([WorkloadGone(workload.name)])
+    return [min(same) for same in zip(*runs, strict=True)]
+
+
+def one_after_another(picture: Picture, shape: int, want: Request) -> list[float]:
+    gc.collect()
+    snapshot = picture.snapshot(0)
+    start, working = Working(snapshot), Working(snapshot)
+    active = BUILTIN.active(DEFAULT_POLICY)
+    placer = Placer(working, ShapeBook(picture, start, working, active), active, packs=True)
+    placer.place(shape, want, 1)  # the first of a shape looks at every node: its cost is in the cycle's figure
+    took = []
+    for _ in range(ROUNDS):
+        began = time.thread_time()
+        placed = placer.place(shape, want, 1)
+        took.append((time.thread_time() - began) * 1000)
+        assert len(placed) == 1
+        assert len(placed[0].devices) == want.gpus
+    return took
+
+
+def cycle_ms(picture: Picture, want: Request, number: int) -> float:
+    """From a workload that has just come to the plan that starts it."""
+    workload = Workload(f"default/one-{number}", (Role(want),))
+    picture.patch([WorkloadChanged(workload)])
+
+    def cycle() -> None:
+        plan = decide(picture.snapshot(0))
+        assert len(plan.starts) == 1
+
+    took = timed(cycle)
+    picture.patch([WorkloadGone(workload.name)])
+    return took
+
+
+def page_ms(picture: Picture) -> float:
+    """`GET /gpus` from the picture to the bytes, without the network: a page from the middle of the list."""
+    board = Board(cast(Live, SimpleNamespace(picture=picture)))
+    after = gpu_page(board, GpuPick(limit=200)).next
+    return timed(lambda: msgspec.json.encode(gpu_page(board, GpuPick(limit=50, after=after))))
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return (time.thread_time() - began) * 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Start what fits: the queue whose turn it is, the workload that stands first in it, again and again.
+
+In:    the desk and the classes that deserve a try.   Out: starts on the desk, and the classes that are stuck.
+"""
+
+from collections.abc import Callable
+
+from kaiwo.decide.desk import Desk
+from kaiwo.decide.gang import first_missing_pod, one_more, place_pods, place_workload
+from kaiwo.decide.order import Lane, Turns
+from kaiwo.decide.place import Placed
+from kaiwo.decide.window import LARGEST, SMALLEST, Window, is_single
+from kaiwo.model.plan import Start
+from kaiwo.snapshot.backlog import WaitingClass
+
+
+def line_up(
+    desk: Desk, candidates: list[WaitingClass], always: WaitingClass | None = None, whatever_limits: bool = False
+) -> tuple[Turns[Lane], list[WaitingClass]]:
+    """Those who may start by their queue, in lanes; and those who may not. One who is asked about always has a turn."""
+    by_queue: dict[str, list[WaitingClass]] = {}
+    barred = []
+    for found in candidates:
+        if desk.may_start(found) or ((found is always or whatever_limits) and desk.takes_work(found.queue)):
+            by_queue.setdefault(found.queue, []).append(found)
+        else:
+            barred.append(found)
+    lanes = {queue: Lane(classes) for queue, classes in by_queue.items()}
+    return Turns(lanes, desk.working, desk.active, desk.next_of), barred
+
+
+class Allocate:
+    """Gives every queue its turns until nothing more starts."""
+
+    def __init__(self, desk: Desk, turns: Turns[Lane]) -> None:
+        self._desk, self._turns = desk, turns
+        self._size = LARGEST  # of the next window
+        self._alone = 0  # turns to take one by one before the next window
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Many turns at once while all of them fit, else one by one."""
+        while self._turns and not is_over():
+            if self._alone or not self._window():
+                self._alone = max(0, self._alone - 1)
+                self._turn()
+
+    def _window(self) -> bool:
+        """Start the next turns together, all of them or none."""
+        desk = self._desk
+        window = Window(self._turns, desk)
+        window.gather(min(self._size, max(1, desk.policy.steps - desk.steps)))
+        if not window.picked:
+            return not self._turns
+        starts = self._start_window(window)
+        if starts is None:
+            window.put_back()
+            # As many turns alone as the failed window was long: trying windows at most doubles the work.
+            self._alone, self._size = len(window.picked), max(SMALLEST, self._size // 2)
+            return False
+        self._size = min(LARGEST, self._size * 2)
+        desk.starts.extend(starts)
+        desk.steps += len(starts)
+        return True
+
+    def _start_window(self, window: Window) -> list[Start] | None:
+        """Large requests first, each group at once."""
+        desk, shapes = self._desk, self._desk.picture.backlog.shapes
+        starts: dict[int, Start] = {}
+        with desk.working.trial() as attempt:
+            groups = sorted(window.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1]))
+            for shape, group in groups:
+                placed = desk.placer.place(shape, shapes[shape], len(group))
+                if len(placed) < len(group):
+                    return None
+                for at, each in zip(group, placed, strict=True):
+                    found, position = window.picked[at]
+                    if not self._pays(found, each):
+                        return None
+                    starts[at] = self._single_start(found, position, each)
+            attempt.keep()
+        return [starts[at] for at in sorted(starts)]
+
+    def _pays(self, found: WaitingClass, placed: Placed) -> bool:
+        """Charge the queue, if its limits allow."""
+        working, want = self._desk.working, self._desk.picture.backlog.shapes[found.needs[0][0]]
+        return self._desk.payer(found).pays(working, (placed.milli, want.cpu_milli, want.memory_mib))
+
+    def _turn(self) -> None:
+        """Try who is first, alone."""
+        desk, lane = self._desk, self._turns.lane
+        name, position, found = lane.first
+        started = 0
+        if found.key not in desk.stuck and desk.could_fit(found):
+            started = self._start_single(found, position) if is_single(found) else self._start_one(name, found)
+        desk.steps += max(1, started)
+        if started or self._waits_for_release(name, found):
+            lane.advance(1)
+        else:
+            lane.set_aside()
+            desk.give_up(found)
+        self._turns.again()
+
+    def _waits_for_release(self, name: str, found: WaitingClass) -> bool:
+        """Keep space for a workload that fits once those who are leaving are gone."""
+        desk = self._desk
+        if not desk.may_wait_for_release(found):
+            return False
+        desk.steps += 1
+        workload = desk.picture.workloads[name]
+        desk.working.count_leaving(+1)
+        placement = place_workload(
+            desk.working, desk.placer, desk.picture, workload, one_more(found.needs), grows=False
+        )
+        desk.working.count_leaving(-1)
+        if placement is None:
+            if desk.may_start(found):
+                desk.hopeless.add(found.needs)
+            return False
+        desk.keep(workload, placement)
+        return True
+
+    def _start_single(self, found: WaitingClass, position: int) -> int:
+        """Start a workload of one pod."""
+        desk, shape = self._desk, found.needs[0][0]
+        if not desk.may_start(found):
+            return 0
+        placed = place_pods(desk.working, desk.placer, desk.payer(found), shape, desk.picture.backlog.shapes[shape], 1)
+        if placed is None:
+            return 0
+        desk.starts.append(self._single_start(found, position, placed[0]))
+        return 1
+
+    def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
+        picture = self._desk.picture
+        workload = picture.workloads[found.line.at(position)[1]]
+        return Start(workload.name, first_missing_pod(picture, workload), placed.node, placed.devices)
+
+    def _start_one(self, name: str, found: WaitingClass) -> int:
+        """Start one workload of several pods, whole or not at all."""
+        desk = self._desk
+        if not desk.may_start(found):
+            return 0
+        workload = desk.picture.workloads[name]
+        placement = place_workload(desk.working, desk.placer, desk.picture, workload, found.needs)
+        if placement is None:
+            return 0
+        desk.starts.extend(placement.starts)
+        desk.given_up.extend(placement.given_up)
+        return len(placement.starts)

@@ -1,0 +1,214 @@
+"""Make room for one waiting workload by stopping or moving others.
+
+In:    the desk, the workload, what could be stopped and the rule that protects it.
+Out:   its whole placement, with who must go and who moves; or nothing, and nothing changed.
+First whatever may go is taken in order until the workload fits; then everybody whose place it did not need has it back,
+the last taken first; who lost it is offered another one. So no more is stopped than the placement needs.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from kaiwo.decide.desk import Desk
+from kaiwo.decide.gang import Placement, place_workload
+from kaiwo.decide.limits import within_limits
+from kaiwo.decide.order import Turns
+from kaiwo.decide.place import Placed
+from kaiwo.decide.prices import TakenPlaces
+from kaiwo.decide.victims import Unit, UnitLane
+from kaiwo.model.plan import Cause, Eviction, Nomination
+from kaiwo.model.workload import Pod, Workload, role_of
+from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.nodes import GPU_LEFT
+from kaiwo.snapshot.queues import Charge
+
+EACH = 32  # so many units are looked at one by one; then by ever larger steps, since what is not needed is given back
+UNITS_A_STEP = 4
+
+
+class Rule(Protocol):
+    """What protects running work from one claim."""
+
+    cause: Cause
+
+    def may_go(self, unit: Unit) -> bool:
+        """This unit may be taken next, after all that were."""
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        """Exactly these may be stopped and lose their place."""
+
+
+@dataclass(slots=True)
+class Room:
+    """How a claim is met."""
+
+    placement: Placement
+    stopped: list[Unit] = field(default_factory=list)
+    moved: list[tuple[Pod, Placed]] = field(default_factory=list)
+
+
+class Claim:
+    """One waiting workload that needs others to go."""
+
+    def __init__(self, desk: Desk, workload: Workload, needs: Needs, rule: Rule, lanes: dict[str, UnitLane]) -> None:
+        self._desk, self._workload, self._needs, self._rule = desk, workload, needs, rule
+        self._turns = Turns(lanes, desk.working, desk.active, _nothing_next, reverse=True)
+        self._taken: list[Unit] = []
+
+    @property
+    def looked_at(self) -> int:
+        """How many units were taken in the search."""
+        return len(self._taken)
+
+    def meet(self) -> Room | None:
+        """Find the room, with nothing changed when there is none."""
+        with self._desk.working.trial() as attempt:
+            room = self._take_until_it_stands()
+            self._desk.steps += 1 + len(self._taken) // UNITS_A_STEP
+            if room is not None:
+                attempt.keep()
+            return room
+
+    def _take_until_it_stands(self) -> Room | None:
+        look_at = 0
+        is_last = False
+        while True:
+            if len(self._taken) >= look_at or is_last:
+                room = self._room()
+                if room is not None or is_last:
+                    return room
+                look_at = len(self._taken) + max(1, (len(self._taken) - EACH) // 4)
+            is_last = not self._take_next()
+
+    def _room(self) -> Room | None:
+        """The workload's placement with what is taken by now, if the rule lets it stand."""
+        with self._desk.working.trial() as attempt:
+            placement = self._place()
+            if placement is None:
+                return None
+            room = self._give_back(placement)
+            if not self._rule.may_stand(room.stopped):
+                return None
+            attempt.keep()
+            return room
+
+    def _take_next(self) -> bool:
+        """Free what the next unit holds. A queue whose next unit is protected gives nothing more."""
+        desk = self._desk
+        while self._turns:
+            lane = self._turns.lane
+            unit = lane.first
+            if self._rule.may_go(unit):
+                lane.advance()
+                queue = desk.working.queues.row[unit.workload.queue]
+                for pod in unit.pods:
+                    desk.working.give_back(pod, queue, False)
+                self._taken.append(unit)
+                self._turns.again()
+                return True
+            lane.close()
+            self._turns.again()
+        return False
+
+    def _place(self) -> Placement | None:
+        """The workload on what is free by now, where it costs the others least."""
+        desk = self._desk
+        if not self._may_fit():
+            return None
+        desk.placer.prices = TakenPlaces(desk.working.nodes, self._taken)
+        placement = place_workload(desk.working, desk.placer, desk.picture, self._workload, self._needs, grows=False)
+        desk.placer.prices = None
+        return placement
+
+    def _may_fit(self) -> bool:
+        """A necessary condition by sums, before any node is looked at; then by shapes."""
+        desk = self._desk
+        free = np.maximum(desk.working.free[:, GPU_LEFT], 0).sum()
+        if free < self._need_milli():
+            return False
+        return all(desk.book.state(shape).room >= needed for shape, _, needed in self._needs)
+
+    def _need_milli(self) -> int:
+        shapes = self._desk.picture.backlog.shapes
+        return sum(shapes[shape].charge_milli * needed for shape, _, needed in self._needs)
+
+    def _give_back(self, placement: Placement) -> Room:
+        """Everybody whose place was not needed keeps it; the others are offered another one."""
+        room = Room(placement)
+        homeless = [unit for unit in reversed(self._taken) if not self._takes_back(unit)]
+        for unit in homeless:
+            moved = self._place_again(unit)
+            if moved is None:
+                room.stopped.append(unit)
+            else:
+                room.moved += moved
+        room.stopped.reverse()
+        return room
+
+    def _takes_back(self, unit: Unit) -> bool:
+        """All pods of a unit have their places again."""
+        working, queue = self._desk.working, self._queue_of(unit)
+        if not self._is_within_limits(unit, queue):
+            return False
+        with working.trial() as attempt:
+            if not all(working.take_back(pod, queue) for pod in unit.pods):
+                return False
+            attempt.keep()
+        return True
+
+    def _place_again(self, unit: Unit) -> list[tuple[Pod, Placed]] | None:
+        """Other places for those pods of a unit that lost theirs."""
+        desk, working, queue = self._desk, self._desk.working, self._queue_of(unit)
+        if not self._is_within_limits(unit, queue) or not self._could_move(unit):
+            return None
+        moved: list[tuple[Pod, Placed]] = []
+        with working.trial() as attempt:
+            lost = [pod for pod in unit.pods if not working.take_back(pod, queue)]
+            for pod in lost:
+                want = role_of(unit.workload, pod.name).request
+                placed = desk.placer.place(-1, want, 1)
+                if not placed:
+                    return None
+                working.charge(queue, (placed[0].milli, want.cpu_milli, want.memory_mib))
+                moved.append((pod, placed[0]))
+            attempt.keep()
+        return moved
+
+    def _could_move(self, unit: Unit) -> bool:
+        """A necessary condition that is kept for equal requests: of a single pod, that there is room for another."""
+        if len(unit.pods) > 1:
+            return True
+        return self._desk.book.state_of(role_of(unit.workload, unit.pods[0].name).request).room > 0
+
+    def _is_within_limits(self, unit: Unit, queue: int) -> bool:
+        """The claim may have used what the limits of queues above both leave."""
+        queues = self._desk.working.queues
+        if not queues.is_bounded[queue]:
+            return True
+        if set(queues.path[queues.row[self._workload.queue]]).isdisjoint(queues.path[queue]):
+            return True
+        return within_limits(self._desk.working, queue, unit.charge)
+
+    def _queue_of(self, unit: Unit) -> int:
+        return self._desk.working.queues.row[unit.workload.queue]
+
+
+def carry_out(desk: Desk, workload: Workload, room: Room, cause: Cause) -> None:
+    """Write a met claim on the desk: who goes, and the space that is kept for those who come."""
+    desk.keep(workload, room.placement)
+    for unit in room.stopped:
+        lost = unit.lost_gpu_s
+        for pod in unit.pods:
+            desk.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
+            lost = 0  # told once a unit
+    for pod, placed in room.moved:
+        desk.evict(Eviction(pod.workload, pod.name, cause, workload.name))
+        desk.nominations.append(
+            Nomination(pod.workload, pod.name, placed.node, placed.devices, pod.cpu_milli, pod.memory_mib, pod.extended)
+        )
+
+
+def _nothing_next(_: UnitLane) -> tuple[Charge, int]:
+    return (0, 0, 0), 0

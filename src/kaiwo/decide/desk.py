@@ -1,0 +1,148 @@
+"""What the steps of one cycle work on together: the working copy, what was decided so far, and the budget.
+
+In:    one Snapshot, the policy, the active plugins.   Out: starts, and the classes that are stuck.
+The budget counts steps that depend on the snapshot alone, never on what was remembered from earlier cycles: a replay
+starts without that memory and must spend the same.
+"""
+
+from typing import Any
+
+from kaiwo.decide.gang import Payer, Placement
+from kaiwo.decide.limits import charge_of, least_charge, within_limits
+from kaiwo.decide.order import Lane
+from kaiwo.decide.place import Placer
+from kaiwo.decide.score import ShapeBook
+from kaiwo.decide.victims import Roster
+from kaiwo.model.plan import Eviction, Nomination, Start
+from kaiwo.model.policy import Policy
+from kaiwo.model.reason import Obstacle
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload, role_of
+from kaiwo.plugins.registry import Active
+from kaiwo.queues.share import shares_of
+from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.backlog import ClassKey, Needs, WaitingClass
+from kaiwo.snapshot.nodes import SIZE, USABLE
+from kaiwo.snapshot.queues import Charge
+from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.working import Working
+
+NODES_A_STEP = 256  # looking at so many nodes for a new shape costs about as much as placing a pod
+
+
+class Desk:
+    """The working state of one cycle."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, active: Active) -> None:
+        self.picture, self.policy, self.active = snapshot.read(), policy, active
+        self.working = Working(snapshot)
+        self.book = ShapeBook(self.picture, Working(snapshot), self.working, active)
+        self.placer = Placer(self.working, self.book, active, packs=policy.placement == "pack")
+        self.starts: list[Start] = []
+        self.given_up: list[tuple[str, str]] = []
+        self.evictions: list[Eviction] = []
+        self.nominations: list[Nomination] = []
+        self.hopeless: set[Needs] = set()  # do not fit even once everybody who leaves is gone: room only shrinks
+        self.verdicts: dict[ClassKey, Obstacle] = {}  # why room could not be made
+        self.placed: set[str] = set()  # workloads for which room was made
+        self.look_again_s = 0
+        self.sieve: Any = None  # see decide.sieve; made when first asked for
+        self.roster = Roster(self.picture, snapshot.now_s, policy.victim_order)
+        self.stuck: dict[ClassKey, WaitingClass] = {}  # tried in this cycle, or barred from a try
+        self.steps = 0
+        self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
+        self._looked_at: set[int] = set()
+        self._least: dict[Needs, Charge] = {}
+        sizes = self.working.gpus[:, SIZE][self.working.gpus[:, USABLE] > 0]
+        self.largest_mib = int(sizes.max(initial=0))
+        self._equal_mib = self.largest_mib if (sizes == self.largest_mib).all() else 0
+
+    @property
+    def is_spent(self) -> bool:
+        """The budget is used up."""
+        return self.steps >= self.policy.steps
+
+    def room(self, shape: int) -> int:
+        """How many pods of a shape the cluster has room for, if nothing else came."""
+        if shape not in self._looked_at:
+            self._looked_at.add(shape)
+            self.steps += self._look_steps
+        return self.book.state(shape).room
+
+    def could_fit(self, found: WaitingClass) -> bool:
+        """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
+        if found.signature[2]:
+            return True  # space is kept for it
+        if any(needed for _, _, needed in found.needs):
+            return all(self.room(shape) >= needed for shape, _, needed in found.needs)
+        return any(self.room(shape) for shape, _, _ in found.needs)
+
+    def may_start(self, found: WaitingClass) -> bool:
+        """Its queue takes work, and its limits leave room for the least that it would pay."""
+        if not self.takes_work(found.queue):
+            return False
+        if found.signature[2]:
+            return True  # the space that is kept for it is paid for
+        queue, is_fixed, _ = self.payer(found)
+        if not is_fixed and not self.working.queues.is_bounded[queue]:
+            return True
+        return within_limits(self.working, queue, self.least(found), is_fixed)
+
+    def least(self, found: WaitingClass) -> Charge:
+        """The least that its queue pays before a workload of this class has started."""
+        charge = self._least.get(found.needs)
+        if charge is None:
+            charge = self._least[found.needs] = least_charge(self.picture, found.needs, self.largest_mib)
+        return charge
+
+    def known_charge(self, want: Request, pods: int) -> Charge | None:
+        """What the queue will pay for such pods, if that does not hang on the devices they get."""
+        if want.is_memory and not self._equal_mib:
+            return None
+        return charge_of(want, pods, self._equal_mib)
+
+    def next_of(self, lane: Lane) -> tuple[Charge, int]:
+        """What the first workload of a lane needs to start, and since when it waits."""
+        name, _, found = lane.first
+        return self.least(found), self.picture.workloads[name].submitted_s
+
+    def payer(self, found: WaitingClass) -> Payer:
+        """Who pays for a workload of this class."""
+        return Payer(self.working.queues.row[found.queue], not found.signature[1])
+
+    def takes_work(self, queue: str) -> bool:
+        """The queue exists and has none below it."""
+        row = self.working.queues.row.get(queue)
+        return row is not None and self.working.queues.is_leaf[row]
+
+    def may_wait_for_release(self, found: WaitingClass) -> bool:
+        """Space that comes free soon could be kept for it."""
+        return self.working.is_anybody_leaving and not found.signature[2] and found.needs not in self.hopeless
+
+    def shares(self) -> IntArray:
+        """The fair shares of all queues, by resource."""
+        return shares_of(self.working).share
+
+    def evict(self, eviction: Eviction) -> None:
+        """Stop a pod; nobody else stops it again in this cycle."""
+        self.evictions.append(eviction)
+        self.roster.gone.add((eviction.workload, eviction.pod))
+
+    def keep(self, workload: Workload, placement: Placement) -> None:
+        """Keep the space of a placement for a workload that cannot start there yet."""
+        self.placed.add(workload.name)
+        self.given_up.extend(placement.given_up)
+        for start in placement.starts:
+            want = role_of(workload, start.pod).request
+            amounts = (want.cpu_milli, want.memory_mib, want.extended)
+            self.nominations.append(Nomination(workload.name, start.pod, start.node, start.devices, *amounts))
+
+    def look_again(self, at_s: int) -> None:
+        """An answer of this cycle may be another one at that time."""
+        self.look_again_s = min(self.look_again_s or at_s, at_s)
+
+    def give_up(self, found: WaitingClass) -> None:
+        """The class is stuck for this cycle: nobody in it can start. Telling why is a step, too."""
+        if found.key not in self.stuck:
+            self.stuck[found.key] = found
+            self.steps += 1

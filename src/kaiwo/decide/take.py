@@ -1,0 +1,248 @@
+"""The actions that make room: reclaim between queues, preempt inside one, consolidate for a waiting workload.
+
+In:    the desk with the classes that are stuck.   Out: evictions with their beneficiary's whole placement, on the desk.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kaiwo.decide.allocate import line_up
+from kaiwo.decide.claim import Claim, Room, carry_out
+from kaiwo.decide.desk import Desk
+from kaiwo.decide.gang import one_more
+from kaiwo.decide.oracle import Most, most_for
+from kaiwo.decide.sieve import Sieve
+from kaiwo.decide.victims import Unit
+from kaiwo.model.plan import Cause
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.workload import Workload
+from kaiwo.queues.exchange import Exchange
+from kaiwo.queues.reclaim_rules import Claim as QueueClaim
+from kaiwo.queues.reclaim_rules import Refusal, Standing, may_claim, victim_queues
+from kaiwo.queues.share import standing
+from kaiwo.snapshot.arrays import BoolArray
+from kaiwo.snapshot.backlog import WaitingClass
+from kaiwo.snapshot.queues import GPU, Charge
+
+MOST_MOVED = 64
+QUEUES_A_STEP = 10
+STEPS_A_CLAIM = 25  # about what listing the victims of a large cluster costs, in pods placed
+MOST_NAMED = 6
+Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
+
+
+def make_room(desk: Desk, action: str) -> list[WaitingClass]:
+    """Try one action for everybody who is stuck, in the order of turns. Returns those whom the budget did not reach."""
+    waiting = [found for found in _candidates(desk, action) if not found.signature[2]]
+    if not waiting:
+        return []
+    attempt, cause = _ATTEMPTS[action]
+    turns, _ = line_up(desk, waiting, whatever_limits=True)
+    served = {start.workload for start in desk.starts} | desk.placed
+    while turns and not desk.is_spent:
+        lane = turns.lane
+        name, _, found = lane.first
+        workload = desk.picture.workloads[name]
+        desk.steps += 1
+        room = attempt(desk, workload, found) if name not in served else None
+        if room is not None:
+            carry_out(desk, workload, room, cause)
+            desk.verdicts.pop(found.key, None)
+        if room is not None or name in served:
+            lane.advance(1)
+        else:
+            lane.set_aside()
+        turns.again()
+    return [found for lane in turns.lanes.values() for found in lane.rest()]
+
+
+def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
+    """Who was tried, and no room sought yet. Reclaim is for all who wait: what one may take hangs on all the others."""
+    backlog = desk.picture.backlog
+    due = desk.stuck | {key: backlog.by_key[key] for key in backlog.unclaimed if key in backlog.by_key}
+    if action != "reclaim":
+        return list(due.values())
+    now = standing(desk.working)
+    left = (now.fair - now.used).tolist()
+    found = []
+    for queue, classes in sorted(backlog.by_queue.items()):
+        row = now.queues.row.get(queue)
+        if row is not None and any(amount > 0 for amount in left[row]):
+            found += [each for each in classes.values() if _is_within(desk.least(each), left[row])]
+    return [each for each in found if each.key in due] if backlog.unclaimed else found
+
+
+def _is_within(need: Charge, left: list[int]) -> bool:
+    return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
+
+
+def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+    """From queues that have more than their share, for one that has less."""
+    if not _has_waited(desk, workload):
+        return None
+    now = _before_the_cycle(desk, found.queue)
+    claim = QueueClaim(desk.working.queues.row[found.queue], np.array(desk.least(found)), workload.preemptible)
+    if (refusal := may_claim(now, claim)) is not None:
+        desk.verdicts[found.key] = _refused(now, refusal)
+        return None
+    may_lose = victim_queues(now, claim)
+    queues = sorted(name for name in desk.roster.queues() if may_lose[now.queues.row[name]])
+    if not queues:
+        return None
+    needs = one_more(found.needs)
+    desk.steps += 10 + len(queues) // QUEUES_A_STEP
+    most = most_for(desk, now, claim, queues)
+    if most.milli < claim.need[GPU]:
+        desk.verdicts[found.key] = _too_little(now, claim, most)
+        return None
+    looked_at = 0
+    for rule in (_ReclaimRule(now, claim), _MoveRule(now, claim)):
+        lanes = _sieve(desk).lanes(needs, may_lose, _ran_enough(desk, may_lose))
+        if not lanes:
+            break
+        desk.steps += STEPS_A_CLAIM
+        attempt = Claim(desk, workload, needs, rule, lanes)
+        room = attempt.meet()
+        if room is not None:
+            return room
+        looked_at = max(looked_at, attempt.looked_at)
+    searched = f"undecided: {looked_at} pieces of running work were tried in their order"
+    need, have = int(claim.need[GPU]), most.milli
+    desk.verdicts[found.key] = Obstacle(
+        Reason.NO_WAY_TO_RECLAIM, need, have, "milli-gpu", now.queues.names[claim.queue], searched
+    )
+    return None
+
+
+def _refused(now: Standing, refusal: Refusal) -> Obstacle:
+    unit = ("milli-gpu", "milli-cpu", "mib")[refusal.resource]
+    return Obstacle(
+        Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, now.queues.names[refusal.queue], refusal.rule
+    )
+
+
+def _too_little(now: Standing, claim: QueueClaim, most: Most) -> Obstacle:
+    parts = [f"{most.free_milli} free"] + [f"{amount} in {name}" for name, amount in sorted(most.taken_milli.items())]
+    detail = "milli-GPU: " + ", ".join(parts[:MOST_NAMED])
+    need = int(claim.need[GPU])
+    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, need, most.milli, "milli-gpu", now.queues.names[claim.queue], detail)
+
+
+def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
+    """How the queues stand, what this cycle started left out: nobody loses old work over new work that just began.
+
+    The claimant and those above it stand as they do now.
+    """
+    now = standing(desk.working)
+    path = list(now.queues.path[now.queues.row[claimant]])
+    used = np.minimum(now.used, now.queues.used)
+    used[path] = now.used[path]
+    return now._replace(used=used, fixed=now.fixed.copy())
+
+
+def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+    """From less important work of the same queue."""
+    if not _has_waited(desk, workload):
+        return None
+    lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
+    if not lanes:
+        return None
+    return Claim(desk, workload, one_more(found.needs), _AnyRule(Cause.PREEMPT), lanes).meet()
+
+
+def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+    """Move others together; nobody loses a place."""
+    lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: True)
+    if not lanes:
+        return None
+    return Claim(desk, workload, one_more(found.needs), _NobodyLoses(), lanes).meet()
+
+
+class _ReclaimRule:
+    """Fair shares: see `queues.reclaim_rules`."""
+
+    cause = Cause.RECLAIM
+
+    def __init__(self, now: Standing, claim: QueueClaim) -> None:
+        self._now, self._claim = now, claim
+        self._exchange = Exchange(now, claim)
+
+    def may_go(self, unit: Unit) -> bool:
+        return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        exchange = Exchange(self._now, self._claim)
+        for unit in stopped:
+            if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
+                return False
+        return exchange.verdict() is None
+
+    def _queue_of(self, unit: Unit) -> int:
+        return self._now.queues.row[unit.workload.queue]
+
+
+class _MoveRule(_ReclaimRule):
+    """Others may be moved, too, whose work may not be stopped: a few, since each needs another place."""
+
+    def __init__(self, now: Standing, claim: QueueClaim) -> None:
+        super().__init__(now, claim)
+        self._left = MOST_MOVED
+
+    def may_go(self, unit: Unit) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+class _AnyRule:
+    """Whoever is offered may go."""
+
+    def __init__(self, cause: Cause) -> None:
+        self.cause = cause
+
+    def may_go(self, unit: Unit) -> bool:
+        return True
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        return True
+
+
+class _NobodyLoses(_AnyRule):
+    """Everybody finds another place."""
+
+    def __init__(self) -> None:
+        super().__init__(Cause.CONSOLIDATE)
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        return not stopped
+
+
+def _has_waited(desk: Desk, workload: Workload) -> bool:
+    due_s = workload.submitted_s + workload.preemption_delay_s
+    if workload.preemption_delay_s and due_s > desk.working.now_s:
+        desk.look_again(due_s)
+        return False
+    return True
+
+
+def _ran_enough(desk: Desk, may_lose: BoolArray) -> BoolArray:
+    """Per unit: its minimum run time is over; surplus pods are not protected by it."""
+    until_s = _sieve(desk).until_s
+    is_over: BoolArray = until_s <= desk.working.now_s
+    if not is_over.all():
+        desk.look_again(int(until_s[~is_over].min()))
+    return is_over
+
+
+def _sieve(desk: Desk) -> Sieve:
+    sieve: Sieve | None = desk.sieve
+    if sieve is None:
+        sieve = desk.sieve = Sieve(desk)
+    return sieve
+
+
+_ATTEMPTS: dict[str, tuple[Attempt, Cause]] = {
+    "reclaim": (_reclaim, Cause.RECLAIM),
+    "preempt": (_preempt, Cause.PREEMPT),
+    "consolidate": (_consolidate, Cause.CONSOLIDATE),
+}

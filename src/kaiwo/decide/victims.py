@@ -1,0 +1,153 @@
+"""What could be stopped, piece by piece, in the order in which it should go.
+
+In:    the desk.   Out: units of running work, per queue: surplus pods one at a time, then the rest of a workload whole.
+Never: names work that may not be preempted, that is leaving already, or that is not ours.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.workload import Phase, Pod, Workload, pod_name
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.queues import Charge
+
+Order = tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Pods that go together: one of a workload's surplus, or all that are left of it."""
+
+    workload: Workload
+    pods: tuple[Pod, ...]
+    is_surplus: bool
+    since_s: int  # when the workload began to run
+    lost_gpu_s: int  # since its last checkpoint
+    charge: Charge  # what its queue pays for it
+    order: Order
+
+
+class UnitLane:
+    """The units of one queue that may go, the first to go first."""
+
+    def __init__(self, units: list[Unit]) -> None:
+        self._units, self._at = units, 0
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._units)
+
+    @property
+    def first(self) -> Unit:
+        """Who goes next."""
+        return self._units[self._at]
+
+    def advance(self) -> None:
+        """The first one had its turn."""
+        self._at += 1
+
+    def close(self) -> None:
+        """Nobody else may be taken from here."""
+        self._at = len(self._units)
+
+
+class Roster:
+    """All running work of a cycle that may be stopped, by queue; worked out when first asked for."""
+
+    def __init__(self, picture: Picture, now_s: int, victim_order: str) -> None:
+        self._picture, self._now_s, self._by_lost_work = picture, now_s, victim_order == "lost-work"
+        self._units: dict[str, list[Unit]] | None = None
+        self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
+        self._amounts: dict[str, tuple[int, int, int]] = {}
+        self._gone_seen = 0
+
+    def lanes(self, queues: Iterable[str], may_go: Callable[[Unit], bool]) -> dict[str, UnitLane]:
+        """The units of these queues that may go."""
+        units = self._all()
+        found = {}
+        for queue in queues:
+            chosen = [unit for unit in units.get(queue, ()) if may_go(unit) and not self._is_gone(unit)]
+            if chosen:
+                found[queue] = UnitLane(chosen)
+        return found
+
+    def queues(self) -> Iterable[str]:
+        """The queues in which something that may be stopped runs."""
+        return self._all()
+
+    def units(self, queue: str) -> list[Unit]:
+        """Those of one queue, the first to go first."""
+        return self._all().get(queue, [])
+
+    def amounts(self, queue: str) -> tuple[int, int, int]:
+        """The milli-GPU of all units of a queue, of the smallest and of the largest."""
+        if len(self.gone) != self._gone_seen:
+            self._amounts, self._gone_seen = {}, len(self.gone)
+        found = self._amounts.get(queue)
+        if found is None:
+            each = [unit.charge[0] for unit in self.units(queue) if not self._is_gone(unit)] or [0]
+            found = self._amounts[queue] = (sum(each), min(each), max(each))
+        return found
+
+    def _is_gone(self, unit: Unit) -> bool:
+        return bool(self.gone) and any((pod.workload, pod.name) in self.gone for pod in unit.pods)
+
+    def _all(self) -> dict[str, list[Unit]]:
+        if self._units is None:
+            self._units = {}
+            for name, pods in self._picture.pods.items():
+                workload = self._picture.workloads.get(name)
+                if workload is not None and workload.preemptible:
+                    self._units.setdefault(workload.queue, []).extend(self._units_of(workload, pods))
+            for units in self._units.values():
+                units.sort(key=attrgetter("order"))
+        return self._units
+
+    def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[Unit]:
+        running = {name: pod for name, pod in pods.items() if pod.phase is Phase.RUNNING}
+        if not running:
+            return []
+        if len(workload.roles) == 1 and workload.roles[0].count == 1:
+            ((_, pod),) = running.items()
+            return [self._unit(workload, (pod,), False, pod.since_s, 0)]
+        since_s = min(pod.since_s for pod in running.values())
+        surplus: list[Pod] = []
+        for role in workload.roles:
+            names = [name for index in range(role.count) if (name := pod_name(role, index)) in running]
+            surplus.extend(running[name] for name in reversed(names[role.needed :]))
+        kept = tuple(running[name] for name in sorted(running) if running[name] not in surplus)
+        units = [self._unit(workload, (pod,), True, since_s, at) for at, pod in enumerate(surplus)]
+        if kept:
+            units.append(self._unit(workload, kept, False, since_s, len(surplus)))
+        return units
+
+    def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:
+        charge = _charge(pods)
+        ran_s = max(0, self._now_s - max(since_s, workload.checkpoint_s))
+        lost_gpu_s = 0 if is_surplus else charge[0] * ran_s // WHOLE_MILLI
+        worth = lost_gpu_s if self._by_lost_work else 0
+        order = (workload.priority, not is_surplus, worth, -workload.submitted_s, _Reversed(workload.name), at)
+        return Unit(workload, pods, is_surplus, since_s, lost_gpu_s, charge, order)
+
+
+def _charge(pods: tuple[Pod, ...]) -> Charge:
+    milli = cpu = memory = 0
+    for pod in pods:
+        cpu += pod.cpu_milli
+        memory += pod.memory_mib
+        for share in pod.devices:
+            milli += share.milli
+    return milli, cpu, memory
+
+
+class _Reversed(str):
+    """A name that stands before those that are less: the last in the line of the waiting goes first."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+    def __gt__(self, other: str) -> bool:
+        return str.__lt__(self, other)

@@ -1,0 +1,69 @@
+"""Follow a partition plan: which GPUs are closed to new work, which change now, and what their node shows meanwhile.
+
+In:    the nodes that were planned for, and the plan.   Out: what is under way, for the next plan to go on from.
+Whoever runs this closes the devices, carries out the changes that begin, and says when each is done.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kaiwo.gpus.demand import Ongoing
+from kaiwo.gpus.fleet import UNKNOWN_S, NodeNow, PartitionPlan
+from kaiwo.model.node import Node
+
+Key = tuple[str, str]  # node, GPU
+CLOSED = "closed to new work until it is idle: it changes to {}"
+
+
+def follow(nodes: Sequence[NodeNow], plan: PartitionPlan) -> dict[Key, Ongoing]:
+    """What is under way from now on. A GPU that the plan does not name any more is open again."""
+    steps = {(step.node, step.change.gpu): step for step in plan.steps}
+    course = {}
+    for node in nodes:
+        for gpu in node.gpus:
+            key = (node.name, gpu.id)
+            step = steps.get(key)
+            if gpu.is_changing:
+                course[key] = Ongoing(node.model, gpu.mode, gpu.since_s, gpu.goal, is_changing=True)
+            elif step is not None:
+                course[key] = Ongoing(node.model, gpu.mode, gpu.since_s, step.change.after, step.is_due)
+            elif gpu.since_s > -UNKNOWN_S:
+                course[key] = Ongoing(node.model, gpu.mode, gpu.since_s)
+    return course
+
+
+def begun(before: Mapping[Key, Ongoing], after: Mapping[Key, Ongoing]) -> list[Key]:
+    """The GPUs whose change begins with this course."""
+    return sorted(key for key, state in after.items() if state.is_changing and not _is_changing(before.get(key)))
+
+
+def done(state: Ongoing, now_s: int) -> Ongoing:
+    """The change is over: the GPU is in its new mode, and stays there a while."""
+    return Ongoing(state.model, state.goal or state.mode, now_s)
+
+
+def closed(node: Node, course: Mapping[Key, Ongoing]) -> Node:
+    """The node with the devices of changing GPUs gone, and those of GPUs that wait for it closed."""
+    devices = []
+    for gpu in node.gpus:
+        state = course.get((node.name, gpu.parent or gpu.id))
+        if state is None or state.goal is None:
+            devices.append(gpu)
+        elif not state.is_changing:
+            devices.append(replace(gpu, healthy=False, reason=CLOSED.format("+".join(state.goal))))
+    return replace(node, gpus=tuple(devices))
+
+
+def touched(before: Mapping[Key, Ongoing], after: Mapping[Key, Ongoing]) -> list[str]:
+    """The nodes that look different now."""
+    keys: Iterable[Key] = {*before, *after}
+    return sorted({key[0] for key in keys if _look(before.get(key)) != _look(after.get(key))})
+
+
+def _is_changing(state: Ongoing | None) -> bool:
+    return state is not None and state.is_changing
+
+
+def _look(state: Ongoing | None) -> tuple[object, bool]:
+    return (None, False) if state is None else (state.goal, state.is_changing)

@@ -1,0 +1,162 @@
+"""Plan which GPUs should change their partition mode.
+
+In:    nodes with their modes and what runs there, the waiting needs, the terms.   Out: one PartitionPlan.
+Never: names an illegal mode, or a change that is due under a running pod; a memory mode changes on whole nodes only.
+
+A need is first served from what is free or on its way; only what is missing then makes GPUs change. A mode that others
+wait for is not drained, unless somebody has waited too long. Ties fall to names.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
+
+from msgspec.structs import replace
+
+from kaiwo.gpus.fleet import Need, NodeNow, PartitionPlan, Step, Terms
+from kaiwo.gpus.offers import Offer, offer_of
+from kaiwo.gpus.sites import GpuSite, is_for, sites_of, suits
+from kaiwo.model.partitions import ModeChange, next_modes, partition_count
+
+DEFAULT_TERMS = Terms()
+
+
+def plan_partitions(
+    now_s: int, nodes: Sequence[NodeNow], needs: Sequence[Need], terms: Terms = DEFAULT_TERMS
+) -> PartitionPlan:
+    """The modes that the waiting work needs, the cheapest change first."""
+    return _Planning(now_s, nodes, terms).plan(sorted(needs, key=_oldest_first))
+
+
+def could_serve(nodes: Sequence[NodeNow], need: Need) -> bool:
+    """Some node could hold such a pod if its GPUs were in another mode, whatever runs there now."""
+    return any(is_for(node, need) and _most_devices(node, need) >= need.devices for node in nodes)
+
+
+def _most_devices(node: NodeNow, need: Need) -> int:
+    able = (any(suits(mode, need) for mode in next_modes(node.model, gpu.mode, node.platform)) for gpu in node.gpus)
+    return sum(able) * partition_count(node.model, need.compute)
+
+
+def _oldest_first(need: Need) -> tuple[int, str, str, int]:
+    return (-need.waited_s, need.compute, need.memory, need.devices)
+
+
+class _Planning:
+    def __init__(self, now_s: int, nodes: Sequence[NodeNow], terms: Terms) -> None:
+        self._now_s, self._terms = now_s, terms
+        self._nodes = [sites_of(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
+        self._waiting: dict[str, int] = {}  # compute mode to the age of the oldest who waits for it in vain
+
+    def plan(self, needs: Sequence[Need]) -> PartitionPlan:
+        missing = [need.count - self._serve(need, need.count) for need in needs]
+        for sites in self._nodes:
+            _take_back(sites)
+        missing = [count - self._serve(need, count) for need, count in zip(needs, missing, strict=True)]
+        for need, count in zip(needs, missing, strict=True):
+            if count:
+                self._waiting[need.compute] = max(need.waited_s, self._waiting.get(need.compute, 0))
+        unserved = []
+        for need, count in zip(needs, missing, strict=True):
+            if left := self._change_for(need, count):
+                unserved.append(replace(need, count=left))
+        return PartitionPlan(tuple(step for sites in self._nodes for step in self._steps(sites)), tuple(unserved))
+
+    def _serve(self, need: Need, count: int) -> int:
+        """Take what is free or on its way, the fullest node first; the answer is how many pods that serves."""
+        served = 0
+        here = [sites for sites in self._nodes if is_for(sites[0].node, need)]
+        for sites in sorted(here, key=lambda sites: sum(site.free for site in sites if suits(site.to, need))):
+            while served < count and _take(sites, need):
+                served += 1
+        return served
+
+    def _change_for(self, need: Need, count: int) -> int:
+        """Change GPUs until the need is met or nothing more may change; the answer is how many pods are left."""
+        count -= self._serve(need, count)  # those before may have left something over
+        offers = [offer for sites in self._nodes if (offer := self._offer(sites, need)) is not None] if count else []
+        heapify(offers)
+        while count and offers:
+            best = offers[0]
+            best.accept()
+            while count and _take(best.sites, need):
+                count -= 1
+            again = self._offer(best.sites, need) if count else None  # only this node has changed
+            if again is None:
+                heappop(offers)
+            else:
+                heapreplace(offers, again)
+        return count
+
+    def _offer(self, sites: Sequence[GpuSite], need: Need) -> Offer | None:
+        if not is_for(sites[0].node, need):
+            return None
+        return offer_of(sites, need, self._may_change, self._terms.may_change_memory)
+
+    def _may_change(self, site: GpuSite, need: Need) -> bool:
+        terms, now = self._terms, site.now
+        if site.is_spoken or now.is_changing or self._now_s - now.since_s < terms.settle_s:
+            return False
+        if not now.used:
+            return True
+        others_s = self._waiting.get(now.mode.compute)
+        is_theirs = others_s is not None and not others_s < need.waited_s >= terms.starve_s
+        return terms.may_drain and not is_theirs
+
+    def _steps(self, sites: Sequence[GpuSite]) -> list[Step]:
+        moving = [site for site in sites if site.is_moving and not site.now.is_changing]
+        is_memory = any(site.to.memory != site.now.mode.memory for site in moving)
+        # With the memory mode the whole node waits for its last GPU.
+        latest_s = max((self._waits_s(site) for site in sites), default=0) if is_memory else 0
+        is_idle = not any(site.now.used for site in sites)
+        takes_s = self._terms.memory_s if is_memory else self._terms.compute_s
+        return [
+            Step(
+                node=site.node.name,
+                change=ModeChange(site.now.id, site.now.mode, site.to),
+                is_due=is_idle if is_memory else not site.now.used,
+                waits_s=max(latest_s, self._waits_s(site)),
+                takes_s=takes_s,
+                idle_gpu_s=takes_s + self._idle_gpu_s(site, latest_s),
+                evicts=self._evicts(site),
+                evicted_gpu_s=site.now.lost_gpu_s if self._evicts(site) else 0,
+            )
+            for site in moving
+        ]
+
+    def _evicts(self, site: GpuSite) -> bool:
+        """Its work is ended: that loses less than waiting for it."""
+        return self._terms.may_evict and site.now.used > 0 and site.now.lost_gpu_s < site.now.free_in_s
+
+    def _waits_s(self, site: GpuSite) -> int:
+        return 0 if self._evicts(site) else site.waits_s
+
+    def _idle_gpu_s(self, site: GpuSite, latest_s: int) -> int:
+        """Until the change begins: while its own work ends, then until the last of the node is idle."""
+        own_s = self._waits_s(site)
+        return (site.now.idle_gpu_s if own_s else 0) + max(0, latest_s - own_s)
+
+
+def _take(sites: Sequence[GpuSite], need: Need) -> bool:
+    """One pod's devices of one node, of GPUs that are begun or spoken for before others."""
+    suitable = [site for site in sites if site.free and suits(site.to, need)]
+    if sum(site.free for site in suitable) < need.devices:
+        return False
+    left = need.devices
+    for site in sorted(suitable, key=lambda site: (not site.is_spoken, site.is_moving, site.free)):
+        taken = min(left, site.free)
+        site.free -= taken
+        site.is_spoken = True
+        left -= taken
+        if not left:
+            break
+    return True
+
+
+def _take_back(sites: Sequence[GpuSite]) -> None:
+    """Nobody needs these changes any more: the GPUs stay as they are. A node's memory mode is one decision."""
+    is_memory = any(site.to.memory != site.now.mode.memory for site in sites)
+    if is_memory and any(site.is_spoken or site.now.is_changing for site in sites):
+        return
+    for site in sites:
+        if site.is_moving and not site.is_spoken and not site.now.is_changing:
+            site.move(site.now.mode)

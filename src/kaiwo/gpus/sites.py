@@ -1,0 +1,45 @@
+"""A GPU while the planner plans: the mode it will be in, and what of it is still to be had."""
+
+from kaiwo.gpus.fleet import GpuNow, Need, NodeNow
+from kaiwo.model.partitions import Mode, partition_count
+
+
+class GpuSite:
+    """One physical GPU in the planner's hands."""
+
+    __slots__ = ("free", "is_spoken", "node", "now", "to")
+
+    def __init__(self, node: NodeNow, now: GpuNow) -> None:
+        self.node, self.now = node, now
+        self.is_spoken = False  # somebody of this plan counts on it
+        self.move(now.goal or now.mode)
+
+    def move(self, to: Mode) -> None:
+        """Let it be in that mode, with nothing of it given away yet."""
+        self.to = to
+        self.free = partition_count(self.node.model, to.compute) - (0 if self.is_moving else self.now.used)
+
+    @property
+    def is_moving(self) -> bool:
+        """It will change."""
+        return self.to != self.now.mode
+
+    @property
+    def waits_s(self) -> int:
+        """Until its work has ended."""
+        return self.now.free_in_s if self.now.used else 0
+
+
+def sites_of(node: NodeNow) -> list[GpuSite]:
+    """The GPUs of a node."""
+    return [GpuSite(node, gpu) for gpu in node.gpus]
+
+
+def suits(mode: Mode, need: Need) -> bool:
+    """A GPU in this mode has the devices that the need is about."""
+    return mode.compute == need.compute and need.memory in ("", mode.memory)
+
+
+def is_for(node: NodeNow, need: Need) -> bool:
+    """The node's GPUs are of a model that the need allows."""
+    return not need.models or node.model in need.models

@@ -1,0 +1,68 @@
+"""Numbers for equal requests: feasibility and scores are kept by these, not by workload.
+
+In:    requests.   Out: a small number for each kind, reused once nobody has waited with such a request for long.
+"""
+
+from kaiwo.model.request import Request
+
+MOST_IDLE = 256  # kinds that nobody waits with just now: work that starts at once comes back with the same ones
+
+
+class Shapes:
+    """Requests by number. Whoever keeps something under a number drops it when `retired` names it."""
+
+    def __init__(self) -> None:
+        self._requests: list[Request] = []
+        self._numbers: dict[Request, int] = {}
+        self._users: list[int] = []
+        self._idle: dict[int, None] = {}  # the longest idle first
+        self._vacant: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, shape: int) -> Request:
+        return self._requests[shape]
+
+    def number(self, request: Request) -> int:
+        """The shape's number; equal requests have one."""
+        found = self._numbers.get(request)
+        if found is None:
+            found = self._numbers[request] = self._vacant.pop() if self._vacant else self._room()
+            self._requests[found] = request
+            self._idle[found] = None
+        return found
+
+    def use(self, shape: int) -> None:
+        """Somebody waits with it."""
+        self._users[shape] += 1
+        self._idle.pop(shape, None)
+
+    def let_go(self, shape: int) -> None:
+        """One less waits with it."""
+        self._users[shape] -= 1
+        if not self._users[shape]:
+            self._idle[shape] = None
+
+    def retire(self) -> list[int]:
+        """The numbers that are given up now, the longest idle first."""
+        retired = []
+        while len(self._idle) > MOST_IDLE:
+            shape = next(iter(self._idle))
+            del self._idle[shape]
+            del self._numbers[self._requests[shape]]
+            self._vacant.append(shape)
+            retired.append(shape)
+        return retired
+
+    def copy(self) -> "Shapes":
+        """An independent set with the same numbers."""
+        other = Shapes()
+        other._requests, other._numbers = list(self._requests), dict(self._numbers)
+        other._users, other._idle, other._vacant = list(self._users), dict(self._idle), list(self._vacant)
+        return other
+
+    def _room(self) -> int:
+        self._requests.append(Request())
+        self._users.append(0)
+        return len(self._requests) - 1

@@ -1,0 +1,76 @@
+"""A cycle's budget: everybody has a turn in the end, and memory of the past changes no count."""
+
+import pytest
+
+from kaiwo.decide import decide
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.event import PodChanged, PodGone
+from kaiwo.model.plan import encode_plan
+from kaiwo.model.policy import Policy
+from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.workload import Pod
+from kaiwo.snapshot.picture import Picture
+from tests.worlds import World
+
+
+def stir(world: World, number: int) -> None:
+    """Something is freed: every class deserves another try."""
+    world.tell(PodChanged(Pod("f/x", f"p-{number}", "node-0")), PodGone("f/x", f"p-{number}"))
+
+
+def test_classes_at_their_limit_do_not_use_up_the_turns_of_others() -> None:
+    world = (
+        World(policy=Policy(steps=200)).queue("full", gpu_limit=0).queue("open").running("old", gpus=1, queue="open")
+    )
+    for number in range(300):
+        world.submit(f"a{number}", gpus_each=1, cpu_milli=number + 1, queue="full")
+    world.submit("b", gpus_each=1, queue="open").decide()
+    assert world.is_running("b")
+
+
+def test_what_the_budget_did_not_reach_goes_first_however_often_something_is_freed() -> None:
+    world = World(nodes=2, gpus_per_node=1, policy=Policy(steps=20))
+    for number in range(60):  # each looks possible and is not: two GPUs on one node
+        rules = (NodeRule("kubernetes.io/x", "DoesNotExist"), NodeRule(f"k{number}", "DoesNotExist"))
+        world.submit(f"doomed{number:02}", pods=3, request=Request(gpus=1, node_rules=rules), priority=5)
+    world.submit("possible", gpus_each=1)
+    for number in range(12):
+        stir(world, number)
+        world.decide()
+        if world.is_running("possible"):
+            break
+    assert world.is_running("possible")
+
+
+def test_a_cycle_without_a_step_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        Policy(steps=0)
+
+
+def test_a_picture_without_memory_spends_the_same_steps() -> None:
+    world = World(nodes=4, policy=Policy(steps=10))
+    for number in range(40):
+        world.submit(f"w{number}", gpus_each=1, cpu_milli=number + 1)
+    world.decide()
+    for number in range(40, 60):
+        world.submit(f"w{number}", gpus_each=2, cpu_milli=number + 1)
+    fresh = Picture(world.plugins.ordering(world.policy))
+    fresh.patch(world.picture.events())
+    for picture in (world.picture, fresh):
+        picture.backlog.all_open, picture.backlog.resumed, picture.rules = True, frozenset(), ""
+        for found in picture.backlog.by_key.values():
+            found.obstacles = ()
+    plans = [encode_plan(decide(picture.snapshot(0), world.policy)) for picture in (world.picture, fresh)]
+    assert plans[0] == plans[1]
+
+
+def test_shapes_that_nobody_waits_with_are_forgotten() -> None:
+    world = World()
+    for number in range(1_000):
+        world.submit("brief", gpus_each=1, cpu_milli=number + 1).decide()
+        world.finish("brief")
+    world.decide()
+    assert len(world.picture.backlog.shapes) < 300
+    assert max(len(kept) for kept in world.picture.memo.values()) < 300
+    world.submit("new", gpus_each=8, cpu_milli=5_000).settle()
+    assert world.devices_of("new") == [f"node-0/gpu-{number}" for number in range(8)]

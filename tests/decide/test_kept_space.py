@@ -1,0 +1,90 @@
+"""Space that is kept for somebody goes to them, and to nobody else."""
+
+from msgspec.structs import replace
+
+from kaiwo.model.event import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.gpu import Gpu, Share
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination
+from kaiwo.model.policy import Policy
+from kaiwo.model.workload import Phase
+from tests.worlds import World
+
+FULL = 196_608
+
+
+def keep(world: World, name: str, index: int, node: str, gpu: str = "gpu-0") -> None:
+    kept = Nomination(f"default/{name}", f"main-{index}", node, (Share(gpu, 1000, FULL),))
+    world.tell(NominationChanged(kept))
+
+
+def test_a_pod_takes_the_very_device_that_was_kept_for_it() -> None:
+    world = World(nodes=2)
+    keep(world, "owner", 0, "node-1", "gpu-5")
+    world.submit("owner", gpus_each=1).decide()
+    assert world.devices_of("owner") == ["node-1/gpu-5"]
+    assert not world.picture.nominations
+
+
+def test_what_an_elastic_owner_does_not_use_yet_stays_kept_for_it() -> None:
+    world = World(nodes=3, gpus_per_node=1).queue("other").running("victim", gpus=1)
+    victim = world.picture.pods["default/victim"]["main-0"]
+    world.tell(PodChanged(replace(victim, phase=Phase.RELEASING)))
+    keep(world, "owner", 0, "node-1")
+    keep(world, "owner", 1, victim.node)
+    world.submit("owner", pods=2, minimum=1, gpus_each=1)
+    for number in range(3):
+        world.submit(f"thief{number}", gpus_each=1, queue="other")
+    world.settle()
+    assert world.nodes_of("owner") == ["node-1"]
+    assert [world.is_running(f"thief{number}") for number in range(3)] == [True, False, False]
+    world.tell(PodGone("default/victim", "main-0"), WorkloadGone("default/victim")).settle()
+    assert world.nodes_of("owner") == ["node-0", "node-1"]
+    assert not world.picture.nominations
+
+
+def test_the_space_stays_kept_while_its_victim_leaves() -> None:
+    world = World(gpus_per_node=2, policy=Policy(actions=("allocate",)))
+    world.running("victim", gpus=1).running("rest", gpus=1)
+    victim = world.picture.pods["default/victim"]["main-0"]
+    world.tell(PodChanged(replace(victim, phase=Phase.RELEASING)))
+    keep(world, "owner", 0, "node-0", victim.devices[0].gpu)
+    world.submit("owner", gpus_each=1).submit("thief", gpus_each=1, cpu_milli=1, priority=9).settle()
+    assert not world.is_running("owner")
+    assert not world.is_running("thief")
+    world.tell(PodGone("default/victim", "main-0")).settle()
+    assert world.is_running("owner")
+    assert not world.is_running("thief")
+
+
+def test_an_owner_that_cannot_start_where_space_is_kept_starts_elsewhere_and_gives_it_up() -> None:
+    world = World(nodes=2, gpus_per_node=2)
+    keep(world, "owner", 0, "node-0", "gpu-0")
+    keep(world, "owner", 1, "node-1", "gpu-0")
+    world.running("rest", gpus=1)  # one device stays free beside the kept ones
+    world.submit("owner", pods=1, gpus_each=2).submit("thief", gpus_each=1, cpu_milli=1)
+    plan = world.decide()
+    assert len(world.devices_of("owner")) == 2
+    assert plan.given_up == (("default/owner", "main-0"), ("default/owner", "main-1"))
+    assert not world.picture.nominations
+    world.settle()
+    assert world.is_running("thief")
+    assert world.is_within_capacity()
+
+
+def test_a_sick_device_gives_nothing_back() -> None:
+    gpus = (Gpu("g0", "M", 1000), Gpu("g1", "M", 1000))
+    world = World(nodes=0).tell(NodeChanged(Node("n", gpus=gpus))).submit("owner", gpus_each=1)
+    world.tell(NominationChanged(Nomination("default/owner", "main-0", "n", (Share("g0", 1000, 1000),))))
+    world.tell(NodeChanged(Node("n", gpus=(replace(gpus[0], healthy=False), gpus[1]))))
+    world.settle()
+    assert world.devices_of("owner") == ["n/g1"]
+
+
+def test_nothing_is_kept_for_work_that_is_gone() -> None:
+    world = World(nodes=1, gpus_per_node=1).submit("owner", gpus_each=1, held=True)
+    keep(world, "owner", 0, "node-0")
+    world.submit("other", gpus_each=1).settle()
+    assert not world.is_running("other")
+    world.tell(WorkloadGone("default/owner")).settle()
+    assert world.is_running("other")

@@ -1,0 +1,151 @@
+"""What the planner is told is what the picture shows, from discovery to the waiting work."""
+
+from pathlib import Path
+
+import pytest
+
+from kaiwo.decide import decide
+from kaiwo.devices import discover
+from kaiwo.explain import obstacles_of
+from kaiwo.explain.sentences import sentence
+from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
+from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Need, NodeNow
+from kaiwo.gpus.listing import list_devices
+from kaiwo.gpus.planner import plan_partitions
+from kaiwo.model.event import NodeChanged
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.partitions import Mode, part_milli
+from kaiwo.model.reason import Reason
+from kaiwo.model.request import Request
+from kaiwo.runtime.machine import node_of
+from tests.devices.trees import Box, write_box
+from tests.worlds import World
+
+SPX, CPX = Mode("SPX", "NPS1"), Mode("CPX", "NPS1")
+PART = Request(gpus=1, partition="CPX")
+
+
+def cut(name: str, mode: str = "CPX+NPS1") -> list[Gpu]:
+    return [Gpu(f"{name}-p{at}", "MI300X", 24_576, True, "", name, mode, part_milli(at, 8)) for at in range(8)]
+
+
+def node(name: str, *gpus: Gpu) -> NodeChanged:
+    return NodeChanged(Node(name, cpu_milli=10**6, memory_mib=10**6, gpus=gpus))
+
+
+def fleet(world: World, ongoing: dict[tuple[str, str], Ongoing] | None = None) -> list[NodeNow]:
+    return fleet_of(world.picture, ongoing or {}, world.now_s)
+
+
+def test_waiting_work_is_told_by_what_it_asks_for() -> None:
+    world = World(nodes=0)
+    world.now_s = 100
+    world.submit("gang", pods=8, gpus_each=1, submitted_s=40).submit("node", gpus_each=8, submitted_s=90)
+    world.submit("part", request=PART).submit("exact", request=Request(gpus=2, partition="CPX+NPS4"))
+    world.submit("any", request=Request(gpus=1, partition="any"), models=())
+    for number in range(3):
+        world.submit(f"half-{number}", fraction_milli=500)
+    world.submit("memory", memory_mib=5_000).submit("cpu", cpu_milli=10)
+    world.submit("mig", request=Request(gpus=1, partition="1g.10gb"))
+    needs = sorted(
+        waiting_needs(world.picture, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
+    )
+    assert needs == [
+        Need("CPX", "", 1, 1),
+        Need("CPX", "", 1, 1),
+        Need("CPX", "NPS4", 2, 1),
+        Need("SPX", "", 1, 8, 60),
+        Need("SPX", "", 8, 1, 10),
+        Need("SPX", "", 1, 2),
+        Need("SPX", "", 1, 1),
+    ]
+
+
+def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
+    world = World(nodes=0).tell(node("n", *cut("gpu-0"), *cut("gpu-1"), Gpu("gpu-2", "MI300X", 196_608)))
+    world.submit("short", request=PART, time_limit_s=600).submit("long", request=PART, time_limit_s=1_800)
+    world.settle()
+    world.submit("whole", gpus_each=1)
+    world.settle()
+    world.now_s = 100
+    (found,) = fleet(world)
+    assert found.model == "MI300X"
+    first, second, third = found.gpus
+    idle = ((1_700 - 500) + 6 * 1_700) // 8
+    assert first == GpuNow("gpu-0", CPX, 2, 1_700, idle, 200 // 8)
+    assert second == GpuNow("gpu-1", CPX)
+    assert (third.mode, third.used, third.free_in_s, third.lost_gpu_s) == (SPX, 1, UNKNOWN_S, 100)
+
+
+def test_a_node_whose_gpus_all_change_shows_no_devices_and_is_still_counted_on() -> None:
+    world = World(nodes=0).tell(node("n"), node("m", Gpu("gpu-0", "MI300X", 196_608)))
+    world.submit("part", request=PART)
+    ongoing = {("n", "gpu-0"): Ongoing("MI300X", SPX, 0, CPX, is_changing=True)}
+    plan = plan_partitions(1_000, fleet(world, ongoing), waiting_needs(world.picture, 0))
+    assert (plan.steps, plan.unserved) == ((), ())
+    assert len(plan_partitions(1_000, fleet(world), waiting_needs(world.picture, 0)).steps) == 1
+
+
+def test_nodes_that_take_no_work_and_gpus_that_cannot_be_cut_are_left_out() -> None:
+    world = World(nodes=0).node("cordoned", cordoned=True).node("down", ready=False).node("old", model="MI210")
+    world.tell(node("mixed", Gpu("gpu-0", "MI210", 65_536), Gpu("gpu-1", "MI300X", 196_608)))
+    (found,) = fleet(world)
+    assert (found.name, [gpu.id for gpu in found.gpus]) == ("mixed", ["gpu-1"])
+
+
+def test_a_discovered_machine_in_cpx_serves_partitions_by_the_same_ledger(tmp_path: Path) -> None:
+    """63 devices, as real nodes show: each has its own part, and the one that does not show is nobody's."""
+    box = Box(gpus=8, compute="CPX", memory="NPS4", lost=((7, 7),))
+    found = node_of(discover(str(write_box(tmp_path, box))))
+    assert found is not None
+    assert len(found.gpus) == 63
+    assert {gpu.profile for gpu in found.gpus} == {"CPX+NPS4"}
+    assert len({gpu.parent for gpu in found.gpus}) == 8
+    assert sum(gpu.milli for gpu in found.gpus) == 8_000 - 125
+    assert found.wiring.speed(0, 1) > found.wiring.speed(0, 63 - 1) > 0
+    world = World(nodes=0).tell(NodeChanged(found))
+    world.submit("pair", request=Request(gpus=2, partition="CPX+NPS4")).submit("whole", gpus_each=1)
+    world.settle()
+    assert len(world.devices_of("pair")) == 2
+    assert not world.is_running("whole")
+    assert world.picture.used["default"][0] == 250
+    listed = list_devices(world.picture.nodes)
+    assert len(listed) == 63
+    assert int(listed.free_milli.sum()) == 8_000 - 125 - 250
+    assert set(listed.nodes) == {found.name}
+
+
+@pytest.mark.parametrize("mode", ["SPX", "CPX"])
+def test_the_listing_says_what_each_device_is_and_has(mode: str) -> None:
+    world = World(nodes=0)
+    gpus = cut("gpu-0") if mode == "CPX" else [Gpu("gpu-0", "MI300X", 196_608)]
+    world.tell(node("b", *gpus), node("a", Gpu("x", "H100", 81_920, False)))
+    world.submit("half", fraction_milli=500, memory_mib=0).submit("part", request=PART)
+    assert decide(world.snapshot()).starts
+    world.settle()
+    listed = list_devices(world.picture.nodes)
+    assert (listed.nodes[0], listed.ids[0], listed.models[0], listed.usable[0]) == ("a", "x", "H100", 0)
+    assert list(listed.ids[1:]) == [gpu.id for gpu in gpus]
+    assert listed.free_milli[1] == (0 if mode == "CPX" else 500)
+    assert listed.free_mib[1] == (0 if mode == "CPX" else 98_304)
+
+
+def test_work_that_only_another_mode_serves_says_so() -> None:
+    world = (
+        World(nodes=2, gpus_per_node=3)
+        .submit("part", request=PART)
+        .submit("tpx", request=Request(gpus=1, partition="TPX"))
+    )
+    world.settle()
+    assert world.why("part") == [Reason.PARTITION_MODE]
+    assert world.why("tpx") == [Reason.NOT_ENOUGH_GPUS]  # an MI300X cannot be cut in three
+    (told,) = obstacles_of(world.picture, "default/part", world.policy, 0)
+    assert sentence(told) == "no GPU is in CPX mode, and 6 GPUs could be"
+    world.tell(node("cut", *cut("gpu-0")))
+    world.settle()
+    assert world.is_running("part")
+    only_cut = World(nodes=0).tell(node("n", *cut("gpu-0"), *cut("gpu-1"))).submit("whole", gpus_each=1)
+    only_cut.settle()
+    (told,) = obstacles_of(only_cut.picture, "default/whole", only_cut.policy, 0)
+    assert sentence(told) == "no GPU is in SPX mode, and 2 GPUs could be"

@@ -1,0 +1,106 @@
+"""Reclaim and preemption: they stop, they protect what they must, and whoever they make room for starts."""
+
+from collections import Counter
+
+import pytest
+
+from kaiwo.model.plan import Cause, Eviction, Plan
+from kaiwo.model.workload import Phase
+from kaiwo.queues.reclaim_rules import Standing
+from kaiwo.queues.share import standing
+from kaiwo.snapshot.working import Working
+from tests.conftest import IS_QUICK, SIZE
+from tests.properties.reclaim_worlds import contended_world
+from tests.worlds import World, audit
+
+STATES = 100 if IS_QUICK else 1_000 * SIZE
+CYCLES = 50
+
+
+class Watch:
+    """One world after its last arrival, and every law that it breaks."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = contended_world(seed)
+        self.evictions: list[Eviction] = []
+        self._waits_since: dict[
+            str, int
+        ] = {}  # whoever room was made for, from the cycle in which its victims are gone
+
+    def play(self) -> Plan:
+        """Cycles until nothing happens; whoever is told to go is gone before the next one."""
+        plan = Plan()
+        for number in range(CYCLES):
+            now = standing(Working(self.world.snapshot()))
+            now = now._replace(used=now.used.copy())
+            plan = self.world.decide()
+            assert not audit(self.world.picture), audit(self.world.picture)
+            self._check_victims(plan, now)
+            self._check_beneficiaries(plan, number)
+            if plan.is_empty and not plan.unfinished:
+                break
+            self.world.let_go()
+        assert plan.is_empty, "evictions and starts never end"
+        assert not self._waits_since, self._waits_since
+        return plan
+
+    def _check_victims(self, plan: Plan, now: Standing) -> None:
+        moved = {(each.workload, each.pod) for each in plan.nominations}
+        pairs = {(each.workload, each.beneficiary) for each in self.evictions}
+        for each in plan.evictions:
+            victim = self.world.picture.workloads[each.workload]
+            assert victim.preemptible, each
+            assert (each.beneficiary, each.workload) not in pairs, f"to and fro: {each}"
+            if each.cause is Cause.RECLAIM and (each.workload, each.pod) not in moved:
+                row = now.queues.row[victim.queue]
+                assert (now.used[row] > now.quota[row]).any(), f"within its quota: {each}"
+        self.evictions += plan.evictions
+
+    def _check_beneficiaries(self, plan: Plan, number: int) -> None:
+        for start in plan.starts:
+            self._waits_since.pop(start.workload, None)
+        for each in plan.evictions:
+            if each.beneficiary:
+                self._waits_since.setdefault(each.beneficiary, number + 1)
+        late = [name for name, since in self._waits_since.items() if number - since >= 3]
+        assert not late, f"still waits three cycles after its victims are gone: {late}"
+
+    def check_end(self) -> None:
+        """Gangs run whole or not at all; what may not be preempted is inside every quota."""
+        for name, pods in self.world.picture.pods.items():
+            needed = sum(role.needed for role in self.world.picture.workloads[name].roles)
+            assert sum(pod.phase in (Phase.RUNNING, Phase.ASSUMED) for pod in pods.values()) >= needed, name
+        queues = self.world.picture.queues
+        assert (queues.fixed <= queues.quota).all()
+
+
+@pytest.mark.slow
+def test_reclaim_and_preemption_keep_their_laws() -> None:
+    causes = Counter[str]()
+    for seed in range(STATES):
+        watch = Watch(seed)
+        try:
+            watch.play()
+            watch.check_end()
+        except AssertionError as error:
+            raise AssertionError(f"state {seed}: {error}") from error
+        causes.update(each.cause for each in watch.evictions)
+    assert causes[Cause.RECLAIM] > STATES / 10, causes
+    assert causes[Cause.PREEMPT] > STATES / 50, causes
+
+
+def test_no_victim_twice_within_its_minimum_run_time() -> None:
+    """With the clock running: a queue's work runs at least so long before another queue may stop it again."""
+    for seed in range(20 if IS_QUICK else 100 * SIZE):
+        world: World = contended_world(seed)
+        stopped_s: dict[str, int] = {}
+        for _ in range(20):
+            world.now_s += 7
+            plan = world.decide()
+            tree = world.picture.queues.tree
+            for name in {each.workload for each in plan.evictions if each.cause is Cause.RECLAIM}:
+                least_s = int(tree.min_runtime_s[world.picture.queues.row[world.picture.workloads[name].queue]])
+                if name in stopped_s:
+                    assert world.now_s - stopped_s[name] >= least_s, (seed, name)
+                stopped_s[name] = world.now_s
+            world.let_go()
