@@ -90,7 +90,7 @@ class Reader:
         mig = self.ask("nvmlDeviceGetMigMode", handle)
         is_mig = bool(mig) and mig[0] == MIG_ON
         name = pci or f"nvidia-{index}"
-        errors, problems, is_failed = self._errors(handle)
+        errors, problems, is_failed = self.errors(handle)
         problems += [] if memory_mib else ["the size of its memory is not told"]
         return PhysicalGpu(
             id=name,
@@ -162,7 +162,7 @@ class Reader:
             power_limit_w=None if limit is None else round(limit / 1000),
         )
 
-    def _errors(self, handle: Any) -> tuple[Errors, list[str], bool]:
+    def errors(self, handle: Any) -> tuple[Errors, list[str], bool]:
         """Volatile ECC counters: since the driver was loaded. A failed remap means that the memory wears out."""
         corrected, uncorrected = (self.ask("nvmlDeviceGetTotalEccErrors", handle, kind, 0) for kind in (0, 1))
         rows = self.ask("nvmlDeviceGetRemappedRows", handle)

@@ -1,0 +1,173 @@
+"""Try every way out of a share on a real GPU, and compare with what the grade promises.
+
+In:    two grants on one GPU, a tenant and its neighbour.   Out: for each way what was seen, verdict and promise.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from kaiwo.devices.sharing import Grant
+from kaiwo.devices.sharing.mps_daemon import MpsDaemon
+from kaiwo.devices.sharing.promises import PROMISES, WAYS
+
+NOBODY = 65534
+PATIENCE_S = 60
+
+
+def environment(grant: Grant, **changes: str | None) -> dict[str, str]:
+    """Of a tenant: the shell's without its own CUDA variables, the grant's, then what the tenant changes."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    found |= grant.environment
+    for name, value in changes.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found
+
+
+def start(env: dict[str, str], *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "bench._tenant", *words]
+    return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return {"error": "hung"}
+    lines = out.strip().splitlines()
+    return json.loads(lines[-1]) if lines else {"error": f"exit status {process.returncode}"}
+
+
+def tenant(env: dict[str, str], *words: str) -> dict[str, Any]:
+    return finish(start(env, *words))
+
+
+class WaysOut:
+    """One tenant that tries, one neighbour that works."""
+
+    def __init__(self, mine: Grant, theirs: Grant, daemon: MpsDaemon | None, gpus: int) -> None:
+        self.grade, self.mine, self.theirs, self.daemon, self.gpus = mine.grade, mine, theirs, daemon, gpus
+        self.limit_mib = mine.held[0].mib
+
+    def tried(self) -> list[dict[str, Any]]:
+        rows = []
+        for way, promise in PROMISES[self.grade].items():
+            is_held, seen = getattr(self, way.replace("-", "_"))()
+            verdict = "not tried" if is_held is None else "held" if is_held else "open"
+            rows.append({"way": way, "tried": WAYS[way], "seen": seen, "verdict": verdict, "promised": promise})
+        return rows
+
+    def more_memory(self) -> tuple[bool, str]:
+        got = tenant(environment(self.mine), "fill", str(2 * self.limit_mib)).get("got_mib", 0)
+        return got <= self.limit_mib, f"{got} MiB in pieces, {self.limit_mib} are its share"
+
+    def memory_variable(self) -> tuple[bool, str]:
+        env = environment(self.mine, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=None)
+        got = tenant(env, "fill", str(2 * self.limit_mib)).get("got_mib", 0)
+        return got <= self.limit_mib, f"{got} MiB in pieces, {self.limit_mib} are its share"
+
+    def more_threads(self) -> tuple[bool, str]:
+        given = tenant(environment(self.mine), "allocate").get("units", 0)
+        taken = tenant(environment(self.mine, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="100"), "allocate").get("units", 0)
+        share = self.mine.held[0].device.compute_units * self.mine.held[0].milli // 1000
+        return max(given, taken) <= share, f"{given} units as given, {taken} when it asks for all; its share is {share}"
+
+    def another_device(self) -> tuple[bool | None, str]:
+        """On a machine with one GPU there is no other to reach."""
+        if self.gpus < 2:
+            return None, "the machine has one GPU"
+        seen = tenant(environment(self.mine, CUDA_VISIBLE_DEVICES=None), "allocate").get("devices", 0)
+        return seen <= 1, f"{seen} of {self.gpus} visible without the variable"
+
+    def leave_service(self) -> tuple[bool, str]:
+        names = [name for name in self.mine.environment if name.startswith("CUDA_MPS_")]
+        answer = tenant(environment(self.mine, **dict.fromkeys(names)), "fill", str(2 * self.limit_mib))
+        return "error" in answer, answer.get("error", f"got a context and {answer.get('got_mib')} MiB")
+
+    def own_service(self) -> tuple[bool, str]:
+        with tempfile.TemporaryDirectory(prefix="own") as folder, own_daemon(folder, self.mine) as own:
+            if own is None:
+                return True, "nvidia-cuda-mps-control is not installed"
+            names = {name: None for name in self.mine.environment if name.startswith("CUDA_MPS_")}
+            env = environment(self.mine, **{**names, "CUDA_MPS_PIPE_DIRECTORY": f"{own.folder}/pipe"})
+            answer = tenant(env, "fill", str(2 * self.limit_mib))
+        return "error" in answer, answer.get("error", f"got a context and {answer.get('got_mib')} MiB")
+
+    def crash(self) -> tuple[bool, str]:
+        with neighbour(self.theirs) as other:
+            mine = tenant(environment(self.mine), "fault")
+            told = ended(other)
+        after = tenant(environment(self.theirs), "allocate", "64")
+        seen = f"its own end: {mine.get('error')}; the neighbour's: {told.get('error', 'worked on')}"
+        return "error" not in told, f"{seen}; a new process: {after.get('error', 'works')}"
+
+    def kill_neighbour(self) -> tuple[bool, str]:
+        with neighbour(self.theirs) as other:
+            code = f"import os; os.kill({other.pid}, 9)"
+            done = subprocess.run(
+                [sys.executable, "-c", code], user=NOBODY, capture_output=True, text=True, check=False
+            )
+            told = ended(other)
+        return "error" not in told, (done.stderr.strip().splitlines() or ["killed"])[-1]
+
+    def change_mode(self) -> tuple[bool, str]:
+        uuid = self.mine.held[0].device.uuid
+        command = ["nvidia-smi", "-i", uuid, "-c", "PROHIBITED"]
+        done = subprocess.run(command, user=NOBODY, capture_output=True, text=True, check=False)
+        after = tenant(environment(self.theirs), "allocate", "64")
+        said = " ".join((done.stdout + done.stderr).split())
+        return "error" not in after, said[:160]
+
+    def kill_service(self) -> tuple[bool, str]:
+        assert self.daemon is not None, "only MPS promises anything about it"
+        with neighbour(self.theirs) as other:
+            for server in self.daemon.servers():
+                os.kill(server, signal.SIGKILL)
+            told = ended(other)
+        after = tenant(environment(self.theirs), "allocate", "64")
+        seen = f"the neighbour's end: {told.get('error', 'worked on')}"
+        return "error" not in told, f"{seen}; a new process: {after.get('error', 'works')}"
+
+
+@contextmanager
+def neighbour(grant: Grant) -> Iterator["subprocess.Popen[str]"]:
+    process = start(environment(grant), "work")
+    assert process.stdout is not None
+    process.stdout.readline()  # it computes
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Let it work on a little, then ask how it fared."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    return finish(process)
+
+
+@contextmanager
+def own_daemon(folder: str, grant: Grant) -> Iterator[MpsDaemon | None]:
+    from kaiwo.devices.sharing.mps_daemon import find_control
+
+    control = find_control()
+    daemon = MpsDaemon(folder, (grant.held[0].device.uuid,), control) if control else None
+    if daemon:
+        daemon.ensure()
+    try:
+        yield daemon
+    finally:
+        if daemon:
+            daemon.stop()

@@ -1,0 +1,1 @@
+"""The node agent: telemetry and health every second, and the kubelet's device plugin."""

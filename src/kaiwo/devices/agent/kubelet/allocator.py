@@ -1,0 +1,172 @@
+"""Hand out exactly the devices that the scheduler wrote on a pod, and check that the right pod has them.
+
+In:    what the kubelet asks.   Out: what a container gets; Corrections for Kaiwo.
+Never: lets a container start on devices that are not its own: it is given others of the same size, which Kaiwo is told,
+       or it fails with a reason.
+
+The kubelet names devices and no pod. At Allocate the pod is found by what it waits for; when two wait for the same, the
+one that was bound first is taken. Before the container starts, the kubelet's own list says who it was.
+"""
+
+import threading
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from kaiwo.devices.agent.kubelet.book import Allocation, Book
+from kaiwo.devices.agent.kubelet.matching import Match, find_match, same_shape
+from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources
+from kaiwo.devices.agent.kubelet.pods import BoundPod, Pods
+from kaiwo.devices.assigned import read_assigned, write_assigned
+from kaiwo.devices.report import Correction
+from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
+from kaiwo.model.errors import ClusterError
+
+
+class Allocator:
+    """For all resources of one node."""
+
+    def __init__(self, node: str, pods: Pods, book: Book, sharing: Sharing, resources: PodResources) -> None:
+        self.node = node
+        self._pods, self._book, self._sharing, self._resources = pods, book, sharing, resources
+        self._lock = threading.Lock()
+        self.tell: Callable[[Correction], None] = lambda _: None
+
+    def allocate(self, resource: str, ids: list[str]) -> Grant:
+        """For one container. ClusterError, with a reason for the pod, when it cannot be."""
+        with self._lock:
+            found = find_match(resource, len(ids), self._bound(), self._book.served)
+            if isinstance(found, str):
+                found = find_match(resource, len(ids), self._bound(is_fresh=True), self._book.served)
+            if isinstance(found, str):
+                raise ClusterError(found)
+            allocation = Allocation(resource, tuple(sorted(ids)), found)
+            self._take_over(allocation)
+            grant = self._sharing.prepare(_ask(allocation))
+            if isinstance(grant, Refusal):
+                raise ClusterError(f"pod {found.pod.namespace}/{found.pod.name}: {grant.reason}")
+            self._book.add(allocation)
+            return grant
+
+    def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
+        """The names that stand for the devices of the pod that is expected next."""
+        try:
+            found = find_match(resource, size, self._bound(), self._book.served)
+        except ClusterError:
+            found = ""
+        wanted = [share.gpu for share in found.shares] if isinstance(found, Match) else []
+        chosen = list(must)
+        for gpu in wanted:
+            free = (name for name in available if name not in chosen and name.partition("::")[0] == gpu)
+            chosen += [name for name in [next(free, "")] if name]
+        chosen += [name for name in available if name not in chosen]
+        return chosen[:size]
+
+    def verify(self, resource: str, ids: list[str]) -> None:
+        """Before a container starts: is it the one that was meant? ClusterError when it must not start."""
+        with self._lock:
+            allocation = self._book.find(resource, ids)
+            if allocation is None:
+                raise ClusterError(f"{', '.join(ids)} were handed out by another agent and to nobody we know")
+            if allocation.is_verified:
+                return
+            holder = self._holder(allocation, ids)
+            if holder is None or _is_holder(holder, allocation.match):
+                self._book.replace(allocation, replace(allocation, is_verified=holder is not None))
+                return
+            self._correct(allocation, holder)
+
+    def forget_gone(self) -> list[str]:
+        """Release what ended pods had; their names."""
+        with self._lock:
+            gone = self._book.keep_only({pod.uid for pod in self._bound() if not pod.is_over})
+            for allocation in gone:
+                self._sharing.release(allocation.owner)
+            return [one.owner for one in gone]
+
+    def _take_over(self, allocation: Allocation) -> None:
+        """The kubelet gives these names away again: whoever had them has ended, or is an init container of this pod."""
+        for old in self._book.allocations:
+            if old.resource != allocation.resource or not set(old.ids) & set(allocation.ids):
+                continue
+            if old.match.pod.uid == allocation.match.pod.uid and old.match.shares == allocation.match.shares:
+                self._sharing.rename(old.owner, allocation.owner)  # the same units for both
+            else:
+                self._sharing.release(old.owner)
+
+    def _bound(self, is_fresh: bool = False) -> list[BoundPod]:
+        """The pods of this node, with the devices that they really have."""
+        corrected = self._book.corrected
+        pods = self._pods.bound(is_fresh)
+        return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]
+
+    def _holder(self, allocation: Allocation, ids: list[str]) -> Holder | None:
+        """None when the kubelet does not know yet and there was no doubt either."""
+        try:
+            holder = self._resources.holder_of(allocation.resource, ids)
+        except ClusterError:
+            if allocation.match.is_certain:
+                return None
+            raise
+        if holder is None and not allocation.match.is_certain:
+            raise ClusterError(f"the kubelet does not say which pod has {', '.join(ids)}, and two wait for as many")
+        return holder
+
+    def _correct(self, allocation: Allocation, holder: Holder) -> None:
+        """The container that starts is another's: let both have each other's devices, or fail it."""
+        mine = allocation.match
+        theirs = self._meant(allocation.resource, len(allocation.ids), holder)
+        if theirs is None or not same_shape(mine, theirs):
+            raise ClusterError(
+                f"pod {holder.namespace}/{holder.pod} was about to start on the devices of "
+                f"{mine.pod.namespace}/{mine.pod.name}, and theirs are of another size; delete it to try again"
+            )
+        other = next((one for one in self._book.allocations if _is_holder(holder, one.match)), None)
+        mine_now, theirs_now = _exchanged(mine, theirs)
+        self._book.correct({mine.pod.uid: mine_now, theirs.pod.uid: theirs_now})
+        # Each pod with the other's devices, in its match and in what is taken for written on it.
+        started = replace(theirs, pod=replace(theirs.pod, assigned=theirs_now), shares=mine.shares)
+        waits = replace(mine, pod=replace(mine.pod, assigned=mine_now), shares=theirs.shares)
+        new = replace(allocation, match=started, is_verified=True)
+        self._sharing.rename(allocation.owner, new.owner)
+        self._book.replace(allocation, new)
+        if other is None:
+            self._book.exchange_served((mine.pod.uid, mine.container), (theirs.pod.uid, theirs.container))
+        else:
+            self._book.replace(other, replace(other, match=waits))
+        self._told(theirs.pod, theirs_now, f"the kubelet started it before {mine.pod.name}")
+        self._told(mine.pod, mine_now, f"the kubelet started {theirs.pod.name} before it")
+
+    def _meant(self, resource: str, count: int, holder: Holder) -> Match | None:
+        """What is written on the pod that really starts."""
+        mine = [pod for pod in self._bound() if (pod.namespace, pod.name) == (holder.namespace, holder.pod)]
+        before = {(pod.uid, one) for pod in mine for one in _before(pod, holder.container)}
+        found = find_match(resource, count, mine, before)
+        return found if isinstance(found, Match) else None
+
+    def _told(self, pod: BoundPod, assigned: str, reason: str) -> None:
+        self.tell(Correction(self.node, pod.namespace, pod.name, pod.uid, read_assigned(assigned), reason))
+
+
+def _ask(allocation: Allocation) -> Ask:
+    pod = allocation.match.pod
+    return Ask(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade, pod.is_shared)
+
+
+def _exchanged(mine: Match, theirs: Match) -> tuple[str, str]:
+    """What is written on both pods, with these devices in each other's place."""
+    written = []
+    for match, others in ((mine, theirs.shares), (theirs, mine.shares)):
+        places = dict(zip(match.shares, others, strict=True))
+        written.append(write_assigned(tuple(places.get(one, one) for one in read_assigned(match.pod.assigned))))
+    return written[0], written[1]
+
+
+def _is_holder(holder: Holder, match: Match) -> bool:
+    return (holder.namespace, holder.pod, holder.container) == (match.pod.namespace, match.pod.name, match.container)
+
+
+def _before(pod: BoundPod, container: str) -> list[str]:
+    """The containers that come before one."""
+    names = [one.name for one in pod.containers]
+    return names[: names.index(container)] if container in names else []

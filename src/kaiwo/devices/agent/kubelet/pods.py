@@ -1,0 +1,128 @@
+"""The pods that are bound to this node, from the API server.
+
+In:    the API server.   Out: pods with what we must know of them.
+Never: reads more of a pod than that; watches nothing: it asks when the kubelet does.
+"""
+
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from kaiwo.devices.agent.kubelet.kube_api import KubeApi
+from kaiwo.devices.assigned import ANNOTATION, ISOLATION, LEAST_GRADE, SHARING
+from kaiwo.model.errors import ClusterError
+
+
+class Container(msgspec.Struct, frozen=True):
+    """One container and how many devices of which resource it asks for."""
+
+    name: str
+    devices: dict[str, int] = {}
+    is_init: bool = False
+
+
+class BoundPod(msgspec.Struct, frozen=True):
+    """A pod on this node."""
+
+    uid: str
+    namespace: str
+    name: str
+    assigned: str = ""  # the scheduler's annotation
+    isolation: str = ""
+    least_grade: str = ""
+    is_shared: bool = False
+    bound: str = ""  # when; sorts as text
+    is_over: bool = False
+    containers: tuple[Container, ...] = ()
+
+
+class Pods(Protocol):
+    """Whoever knows the pods of this node."""
+
+    def bound(self, is_fresh: bool = False) -> list[BoundPod]:
+        """All of them; ClusterError when nobody answers. Fresh: not from a cache that may lag behind the kubelet."""
+        ...
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str | int] = {}
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
+class _Spec(msgspec.Struct):
+    containers: list[_Container] = []
+    init: list[_Container] = msgspec.field(default_factory=list, name="initContainers")
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] = {}
+    created: str = msgspec.field(default="", name="creationTimestamp")
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    since: str | None = msgspec.field(default="", name="lastTransitionTime")
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _List(msgspec.Struct):
+    items: list[_Pod] = []
+
+
+class ApiPods:
+    """Asks the API server for the pods of one node."""
+
+    def __init__(self, api: KubeApi, node: str) -> None:
+        self._api = api
+        self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"
+
+    def bound(self, is_fresh: bool = False) -> list[BoundPod]:
+        data = self._api.call("GET", self._path + ("" if is_fresh else "&resourceVersion=0"))
+        try:
+            return [_bound(pod) for pod in msgspec.json.decode(data, type=_List).items]
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"the Kubernetes API's list of pods is not understood: {error}") from error
+
+
+def _bound(pod: _Pod) -> BoundPod:
+    notes = pod.metadata.annotations
+    since = [one.since or "" for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True"]
+    return BoundPod(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        assigned=notes.get(ANNOTATION, ""),
+        isolation=notes.get(ISOLATION, ""),
+        least_grade=notes.get(LEAST_GRADE, ""),
+        is_shared=notes.get(SHARING) == "true",
+        bound=(since or [pod.metadata.created])[0],
+        is_over=pod.status.phase in ("Succeeded", "Failed"),
+        containers=(
+            *(_container(one, True) for one in pod.spec.init),
+            *(_container(one, False) for one in pod.spec.containers),
+        ),
+    )
+
+
+def _container(container: _Container, is_init: bool) -> Container:
+    limits = {name: int(text) for name, text in container.resources.limits.items() if str(text).isdecimal()}
+    return Container(container.name, limits, is_init)

@@ -1,0 +1,83 @@
+"""Everything that the agent does for the kubelet, in one place.
+
+In:    the inventory and the health of the last second.   Out: plugins that are registered and up to date.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from kaiwo.devices.agent.agent import AgentOptions
+from kaiwo.devices.agent.kubelet.allocator import Allocator
+from kaiwo.devices.agent.kubelet.announcer import Announcer
+from kaiwo.devices.agent.kubelet.book import Book
+from kaiwo.devices.agent.kubelet.kube_api import KubeApi
+from kaiwo.devices.agent.kubelet.offers import offers_of
+from kaiwo.devices.agent.kubelet.plugin import Plugin
+from kaiwo.devices.agent.kubelet.pod_resources import SOCKET, PodResources
+from kaiwo.devices.agent.kubelet.pods import ApiPods
+from kaiwo.devices.agent.kubelet.registration import Registration
+from kaiwo.devices.agent.kubelet.specs import ContainerSpec, container_spec
+from kaiwo.devices.inventory import Health, Inventory
+from kaiwo.devices.report import Correction
+from kaiwo.devices.sharing import Grant, Sharing
+from kaiwo.model.errors import ClusterError
+
+STATE = "/var/lib/kaiwo/agent"
+CLEAN_EVERY, DAEMONS_EVERY = 15, 5  # turns
+
+
+class KubeletSide:
+    """Call `tend` every second."""
+
+    def __init__(
+        self,
+        options: AgentOptions,
+        inventory: Inventory,
+        tell: Callable[[Correction], None],
+        say: Callable[[str, str], None],
+    ) -> None:
+        self.options, self.inventory = options, inventory
+        folder = options.state_folder or STATE
+        self.sharing = Sharing(os.path.join(folder, "sharing"), inventory)
+        book = Book(os.path.join(folder, "allocations.json"))
+        self.sharing.keep_only([one.owner for one in book.allocations])
+        self._notes = [*self.sharing.notes, book.trouble]
+        api = KubeApi(options.api, options.account)
+        self.announcer = Announcer(api, options.node, say)
+        resources = PodResources(options.pod_resources or SOCKET)
+        self.allocator = Allocator(options.node, ApiPods(api, options.node), book, self.sharing, resources)
+        self.allocator.tell = tell
+        offers = offers_of(inventory, {})
+        self.plugins = {name: Plugin(name, self.allocator, self._spec) for name in offers}
+        self._offered: tuple[Inventory, Mapping[str, Health]] | None = None
+        self.registration = Registration(list(self.plugins.values()), options.kubelet_folder)
+
+    def tend(self, inventory: Inventory, health: Mapping[str, Health], turn: int) -> Iterator[tuple[str, str]]:
+        """What to say, by what it is about."""
+        if (inventory, health) != self._offered:  # making 6,400 places for shares anew costs as much as all the rest
+            for name, offers in offers_of(inventory, health).items():
+                if name in self.plugins:
+                    self.plugins[name].offer(offers)
+            self._offered = (inventory, health)
+        yield "kubelet", self.registration.tend()
+        for note in filter(None, self._notes):
+            yield note, note
+        self._notes = []
+        if turn % DAEMONS_EVERY == 0:
+            yield "daemons", "; ".join(self.sharing.tend())
+        if turn % CLEAN_EVERY == 0:
+            yield "pods", self._clean()
+
+    def close(self) -> None:
+        self.announcer.close()
+        self.registration.close()
+
+    def _clean(self) -> str:
+        try:
+            self.allocator.forget_gone()
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    def _spec(self, grant: Grant) -> ContainerSpec:
+        return container_spec(grant, self.inventory, self.options.root)

@@ -1,0 +1,32 @@
+"""The devices that the scheduler wrote on a pod: how they are spelled there.
+
+In:    shares.   Out: the annotation's text, and back.
+"""
+
+import msgspec
+
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+
+ANNOTATION = "kaiwo.ai/granted-devices"
+ISOLATION = "kaiwo.ai/gpu-isolation"
+LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
+SHARING = "kaiwo.ai/gpu-sharing"
+SHARE_RESOURCE = "kaiwo.ai/gpu-share"
+
+
+def write_assigned(shares: tuple[Share, ...]) -> str:
+    """`[{"gpu":"0000:05:00.0","milli":500,"mib":98304}]`."""
+    return msgspec.json.encode(shares).decode()
+
+
+def read_assigned(text: str) -> tuple[Share, ...]:
+    """ConfigError when it is no such list."""
+    try:
+        shares = msgspec.json.decode(text, type=tuple[Share, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{ANNOTATION} is not understood: {error}", ANNOTATION) from error
+    for share in shares:
+        if not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0:  # little memory is 0 milli
+            raise ConfigError(f"{ANNOTATION} holds a share that cannot be: {share}", ANNOTATION)
+    return shares

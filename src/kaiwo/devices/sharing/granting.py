@@ -1,0 +1,71 @@
+"""From what a pod was given to a grant, and from a grant to the environment of its process.
+
+In:    an ask, the machine's devices, the grants in force.   Out: a Grant or a Refusal; variables.
+Never: does anything: no daemon, no file. The same input gives the same grant.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from kaiwo.devices.sharing.choose import Choice, choose
+from kaiwo.devices.sharing.cu_mask import choose_units, mask_variables
+from kaiwo.devices.sharing.mps import client_variables
+from kaiwo.devices.sharing.time_slices import oversubscribed
+from kaiwo.devices.sharing.visible import in_sight, visible_variables
+from kaiwo.devices.sharing.words import RANKS, Ask, Device, Grant, Held, Platform, Refusal
+
+
+def decide_grant(
+    ask: Ask, devices: Mapping[str, Device], platform: Platform, grants: Collection[Grant]
+) -> Grant | Refusal:
+    """One method for the whole pod: that of its weakest device."""
+    unknown = [share.gpu for share in ask.shares if share.gpu not in devices]
+    if unknown:
+        return Refusal(f"this machine has no device {unknown[0]}; it has {', '.join(devices) or 'none'}")
+    choices: list[Choice] = []
+    for share in ask.shares:
+        choice = choose(ask, share, devices[share.gpu], platform)
+        if isinstance(choice, Refusal):
+            return choice
+        choices.append(choice)
+    if not choices:
+        return Grant(ask.owner, "whole", "partition", ())
+    held = [Held(devices[share.gpu], share.milli, share.mib) for share in ask.shares]
+    order = [device.id for device in in_sight([one.device for one in held])]
+    held.sort(key=lambda one: order.index(one.device.id))
+    return _with_units(ask, min(choices, key=lambda choice: RANKS[choice.grade]), held, grants)
+
+
+def environment_of(grant: Grant, vendors: Collection[str], mps_folder: str = "") -> dict[str, str]:
+    """For a process on the node. `vendors` are those of the node's GPUs, `mps_folder` is the daemon's."""
+    variables = visible_variables([one.device for one in grant.held], vendors)
+    if grant.method == "mps":
+        variables |= client_variables(grant.held, mps_folder)
+    if grant.method == "cu-mask":
+        variables |= mask_variables([one.units for one in grant.held])
+    return {**variables, "KAIWO_GPU_ISOLATION": grant.grade}
+
+
+def is_on(grant: Grant, device: Device) -> bool:
+    return any(one.device.id == device.id for one in grant.held)
+
+
+def _with_units(ask: Ask, choice: Choice, held: Sequence[Held], grants: Collection[Grant]) -> Grant | Refusal:
+    notes = [choice.note]
+    if choice.method == "cu-mask":
+        held = [replace(one, units=choose_units(one.device, one.milli, _taken(one.device, grants))) for one in held]
+        full = [one.device.id for one in held if not one.units]
+        if full:
+            return Refusal(f"{full[0]} has not enough compute units free for {ask.owner}; wait for a neighbour")
+    for one in held:
+        others = [grant for grant in grants if is_on(grant, one.device)]
+        notes.append(oversubscribed(one.device.vendor, 1 + len(others)))
+        if choice.method != "time-slicing" and any(other.method == "time-slicing" for other in others):
+            notes.append(f"a neighbour on {one.device.id} takes turns and has no limits")
+    return Grant(ask.owner, choice.method, choice.grade, tuple(held), "; ".join(filter(None, notes)))
+
+
+def _taken(device: Device, grants: Collection[Grant]) -> set[int]:
+    held = (one for grant in grants for one in grant.held if one.device.id == device.id)
+    return {unit for one in held for unit in one.units}

@@ -1,0 +1,111 @@
+"""The words of sharing: what is held of which device, how it is kept apart, and how well.
+
+In:    an inventory.   Out: the devices that can be shared, by the names that the scheduler uses.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
+from kaiwo.model.gpu import Share
+
+Method = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
+Grade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]
+# Equal rank: a CU mask and MPS are the same promise by two vendors.
+RANKS: Mapping[str, int] = {
+    "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,
+}  # fmt: skip
+
+
+class Device(msgspec.Struct, frozen=True):
+    """What the writers must know of one device: a whole GPU or a partition of one."""
+
+    id: str
+    vendor: str  # amd | nvidia
+    order: int | None = None  # in the vendor's runtime
+    uuid: str = ""
+    pci: str = ""
+    memory_mib: int = 0
+    compute_units: int = 0
+    xcds: int = 1
+    target: str = ""
+    is_partition: bool = False
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What one pod got from the scheduler, and how it wants it kept apart."""
+
+    owner: str  # unique while it runs
+    shares: tuple[Share, ...]
+    isolation: str = ""  # mps | time-slicing | cu-mask | partition; empty: the best there is
+    least_grade: str = ""  # empty: any
+    is_shared: bool = False  # whole devices on which others may run too
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One device of a grant."""
+
+    device: Device
+    milli: int
+    mib: int
+    units: tuple[int, ...] = ()  # the compute units of its mask; empty: no mask
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """How one pod's devices are kept apart from its neighbours'."""
+
+    owner: str
+    method: Method
+    grade: Grade
+    held: tuple[Held, ...]
+    note: str = ""  # what the person should know: translated, weaker than it seems, oversubscribed
+    cgroup: str = ""  # the group that caps its device memory: the process must be put into it
+    environment: dict[str, str] = {}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a share cannot be given so, and what can."""
+
+    reason: str
+
+
+class Platform(msgspec.Struct, frozen=True):
+    """What this machine offers beside its devices."""
+
+    mps_control: str = ""  # the path of nvidia-cuda-mps-control; empty: there is none
+    dmem_regions: tuple[str, ...] = ()  # that the kernel can cap: drm/0000:05:00.0/vram
+    mps_on_amd: Literal["refuse", "cu-mask"] = "refuse"  # the policy: translate, or say no
+
+
+def meets(grade: str, least: str) -> bool:
+    """A grade is at least another."""
+    return not least or RANKS[grade] >= RANKS[least]
+
+
+def devices_of(inventory: Inventory) -> dict[str, Device]:
+    """Every device by its id; a whole GPU beside cut ones by the longer id that carries its UUID, too."""
+    found: dict[str, Device] = {}
+    for gpu in inventory.gpus:
+        for part in gpu.partitions or (gpu,):
+            device = _device(gpu, part)
+            found[device.id] = device
+            if part is gpu and gpu.serial.startswith("GPU-"):
+                found[f"{gpu.id}-{gpu.serial}"] = device
+    return found
+
+
+def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition) -> Device:
+    return Device(
+        id=part.id,
+        vendor=gpu.vendor,
+        order=part.order,
+        uuid=part.uuid if isinstance(part, Partition) else gpu.serial if gpu.vendor == "nvidia" else "",
+        pci=gpu.pci,
+        memory_mib=part.memory_mib,
+        compute_units=part.compute_units,
+        xcds=max(1, part.xcds),
+        target=gpu.target,
+        is_partition=isinstance(part, Partition),
+    )

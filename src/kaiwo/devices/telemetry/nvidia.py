@@ -1,0 +1,136 @@
+"""What NVIDIA's GPUs do now, from an NVML that stays open.
+
+In:    NVML, the GPUs of the inventory.   Out: a GpuSample for each.
+Never: starts the library again while it works; after an error that says it is lost, everything is opened anew.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, Telemetry, reasons
+from kaiwo.devices.report import GpuSample, PartitionUse, ProcessUse
+from kaiwo.devices.xid import XidWatch
+
+SLOW_EVERY = 3  # samples: counters of errors change rarely, and a health that changed is due within 5 s
+
+
+class NvidiaGpus:
+    """All of them, looked at again and again."""
+
+    def __init__(self, nvml: Any, gpus: Sequence[PhysicalGpu]) -> None:
+        self.nvml = nvml
+        self._gpus = gpus
+        nvml.nvmlInit()
+        self._handles = {gpu.id: self._handle(gpu) for gpu in gpus}
+        self._watch = self._listen()
+        self._slow: dict[str, tuple[int | None, Errors, list[str], bool]] = {}
+        self._seen_us: dict[str, int] = {}
+        self._ill: dict[str, str] = {}  # by an event that says so; until the agent starts again
+        self._age = 0
+
+    def sample(self) -> list[GpuSample]:
+        events = self._watch.poll() if self._watch else []
+        found = [self._sample(gpu, [xid for address, xid in events if address == gpu.pci]) for gpu in self._gpus]
+        self._age += 1
+        return found
+
+    def close(self) -> None:
+        try:
+            if self._watch:
+                self._watch.close()
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError:
+            return
+
+    def _sample(self, gpu: PhysicalGpu, xids: list[int]) -> GpuSample:
+        handle = self._handles[gpu.id]
+        if xids:
+            self._ill[gpu.id] = f"the driver reported XID {', '.join(map(str, sorted(set(xids))))}"
+        if handle is None:
+            return GpuSample(
+                gpu.id, health="failed", reason=gpu.reason or "the driver does not find it", xids=tuple(xids)
+            )
+        limit, errors, problems, is_failed = self._counters(gpu.id, handle)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        if memory is None:
+            problems = [*problems, "the driver does not tell how much memory is used"]
+        problems = [self._ill.get(gpu.id, ""), *problems]
+        health: Health = "failed" if is_failed else "degraded" if any(problems) else "healthy"
+        processes = tuple(self._processes(gpu, handle))
+        return GpuSample(
+            gpu.id, self._telemetry(handle, memory, limit), errors, health, reasons(problems), tuple(xids), "",
+            self._partitions(gpu, processes), processes,
+        )  # fmt: skip
+
+    def _telemetry(self, handle: Any, memory: Any, limit: int | None) -> Telemetry:
+        rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
+        power = self._ask("nvmlDeviceGetPowerUsage", handle)
+        return Telemetry(
+            utilisation_percent=rates.gpu if rates else None,
+            memory_used_mib=memory.used >> 20 if memory else None,
+            memory_busy_percent=rates.memory if rates else None,
+            temperature_c=self._ask("nvmlDeviceGetTemperature", handle, 0),
+            power_w=None if power is None else round(power / 1000),
+            power_limit_w=limit,
+        )
+
+    def _counters(self, name: str, handle: Any) -> tuple[int | None, Errors, list[str], bool]:
+        if name not in self._slow or self._age % SLOW_EVERY == 0:
+            from kaiwo.devices.nvidia import Reader
+
+            limit = self._ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+            errors, problems, is_failed = Reader(self.nvml, True).errors(handle)
+            self._slow[name] = (None if limit is None else round(limit / 1000), errors, problems, is_failed)
+        return self._slow[name]
+
+    def _processes(self, gpu: PhysicalGpu, handle: Any) -> list[ProcessUse]:
+        if gpu.partitions:
+            pairs = [(part.id, self._ask("nvmlDeviceGetHandleByUUID", part.uuid)) for part in gpu.partitions]
+        else:
+            pairs = [(gpu.id, handle)]
+        found = []
+        for device, place in pairs:
+            running = self._ask("nvmlDeviceGetComputeRunningProcesses", place) if place is not None else None
+            busy = self._busy(device, handle) if running and place is handle else {}
+            for process in running or ():
+                memory = process.usedGpuMemory
+                found.append(ProcessUse(process.pid, device, memory >> 20 if memory else None, busy.get(process.pid)))
+        return found
+
+    def _busy(self, device: str, handle: Any) -> dict[int, int]:
+        """The share of time in which a process computed; NVML gives what came after the last look."""
+        told = self._ask("nvmlDeviceGetProcessUtilization", handle, self._seen_us.get(device, 0)) or ()
+        newest: dict[int, Any] = {}
+        for one in told:
+            if one.pid not in newest or one.timeStamp > newest[one.pid].timeStamp:
+                newest[one.pid] = one
+        if newest:
+            self._seen_us[device] = max(one.timeStamp for one in newest.values())
+        return {pid: min(100, one.smUtil) for pid, one in newest.items()}
+
+    def _partitions(self, gpu: PhysicalGpu, processes: Sequence[ProcessUse]) -> tuple[PartitionUse, ...]:
+        found = []
+        for part in gpu.partitions:
+            handle = self._ask("nvmlDeviceGetHandleByUUID", part.uuid)
+            memory = self._ask("nvmlDeviceGetMemoryInfo", handle) if handle is not None else None
+            count = sum(process.device == part.id for process in processes)
+            found.append(PartitionUse(part.id, memory.used >> 20 if memory else None, None, count))
+        return tuple(found)
+
+    def _handle(self, gpu: PhysicalGpu) -> Any:
+        return self._ask("nvmlDeviceGetHandleByUUID", gpu.serial) if gpu.serial else None
+
+    def _listen(self) -> XidWatch | None:
+        try:
+            return XidWatch(self.nvml, [handle for handle in self._handles.values() if handle is not None])
+        except (self.nvml.NVMLError, AttributeError):
+            return None
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        question = getattr(self.nvml, name, None)
+        if question is None:
+            return None
+        try:
+            return question(*args)
+        except self.nvml.NVMLError:
+            return None

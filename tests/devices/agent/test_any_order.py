@@ -1,0 +1,124 @@
+"""Whatever order the kubelet takes: no two pods on one device, and Kaiwo knows who has which."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaiwo.devices.agent.kubelet.allocator import Allocator
+from kaiwo.devices.agent.kubelet.book import Book
+from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources
+from kaiwo.devices.agent.kubelet.pods import BoundPod, Container
+from kaiwo.devices.assigned import read_assigned, write_assigned
+from kaiwo.devices.fake import fake_inventory
+from kaiwo.devices.report import Correction
+from kaiwo.devices.sharing import Platform, Sharing
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import Share
+
+GPUS = [gpu.id for gpu in fake_inventory(count=8).gpus]
+RESOURCE = "amd.com/gpu"
+
+
+class Node:
+    """The API server's pods and the kubelet's list, in memory."""
+
+    def __init__(self, sizes: Sequence[int], folder: str) -> None:
+        left = list(GPUS)
+        self.pods: dict[str, BoundPod] = {}
+        for number, size in enumerate(sizes):
+            mine, left = left[:size], left[size:]
+            shares = tuple(Share(gpu, 1000, 1) for gpu in mine)
+            containers = (Container("main", {RESOURCE: size}),)
+            name = f"pod-{number}"
+            self.pods[name] = BoundPod(
+                name, "team", name, write_assigned(shares), bound=f"{number:02}", containers=containers
+            )
+        self.held: dict[str, list[str]] = {}
+        self.told: dict[str, tuple[Share, ...]] = {}
+        self.folder = folder
+        self.free = [f"name-{number}" for number in range(len(GPUS))]
+        self.restart()
+
+    def restart(self) -> None:
+        """The agent: all that it knows is on disk."""
+        sharing = Sharing(f"{self.folder}/sharing", fake_inventory(count=8), Platform())
+        book = Book(f"{self.folder}/book.json")
+        self.allocator = Allocator("n", self, book, sharing, self)  # type: ignore[arg-type]
+        self.allocator.tell = self.hear
+
+    def bound(self, is_fresh: bool = False) -> list[BoundPod]:
+        return list(self.pods.values())
+
+    def holders(self) -> list[Holder]:
+        return [Holder("team", pod, "main", RESOURCE, tuple(sorted(names))) for pod, names in self.held.items()]
+
+    def holder_of(self, resource: str, ids: list[str]) -> Holder | None:
+        return PodResources.holder_of(self, resource, ids)  # type: ignore[arg-type]
+
+    def hear(self, line: Correction) -> None:
+        self.told[line.pod] = line.devices
+
+    def allocate(self, pod: str) -> tuple[str, ...]:
+        size = self.pods[pod].containers[0].devices[RESOURCE]
+        names, self.free = self.free[:size], self.free[size:]
+        grant = self.allocator.allocate(RESOURCE, names)
+        self.held[pod] = names
+        return tuple(one.device.id for one in grant.held)
+
+
+@given(
+    st.lists(st.integers(1, 2), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+    st.floats(0, 1),
+)
+def test_every_pod_that_starts_has_devices_of_its_own(sizes: list[int], draw: "object", eager: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        node = Node(sizes, folder)
+        order = list(node.pods)
+        draw.shuffle(order)  # type: ignore[attr-defined]
+        given: dict[str, tuple[str, ...]] = {}
+        started: list[str] = []
+        waiting = list(order)
+        while waiting or len(started) < len(given):
+            is_start = len(started) < len(given) and (not waiting or draw.random() < eager)  # type: ignore[attr-defined]
+            if draw.random() < 0.2:  # type: ignore[attr-defined]
+                node.restart()
+            if is_start:
+                pod = next(name for name in given if name not in started)
+                node.allocator.verify(RESOURCE, node.held[pod])
+                started.append(pod)
+            else:
+                pod = waiting.pop(0)
+                given[pod] = node.allocate(pod)
+        check(node, given)
+
+
+def check(node: Node, given: dict[str, tuple[str, ...]]) -> None:
+    every = [gpu for gpus in given.values() for gpu in gpus]
+    assert len(set(every)) == len(every), "two pods on one device"
+    for name, gpus in given.items():
+        known = node.told.get(name) or read_assigned(node.pods[name].assigned)
+        assert {share.gpu for share in known} == set(gpus), "Kaiwo believes something else"
+
+
+def test_names_given_away_again_before_the_pod_is_gone(tmp_path: Path) -> None:
+    """A container that failed and is admitted anew under the same names."""
+    node = Node([1, 1], str(tmp_path))
+    first = node.allocate("pod-0")
+    node.free = [*node.held.pop("pod-0"), *node.free]
+    del node.pods["pod-0"]
+    second = node.allocate("pod-1")
+    node.allocator.verify(RESOURCE, node.held["pod-1"])
+    assert (first, second) == ((GPUS[0],), (GPUS[1],))
+    assert [one.match.pod.name for one in node.allocator._book.allocations] == ["pod-1"]
+
+
+def test_more_than_is_bound_is_refused(tmp_path: Path) -> None:
+    node = Node([1], str(tmp_path))
+    node.allocate("pod-0")
+    with pytest.raises(ClusterError, match="no pod on this node waits"):
+        node.allocate("pod-0")

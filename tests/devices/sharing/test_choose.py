@@ -1,0 +1,127 @@
+"""Which method a share gets, what that is worth, and the words of a refusal."""
+
+import itertools
+
+import pytest
+
+from kaiwo.devices.fake import fake_inventory
+from kaiwo.devices.sharing import RANKS, Ask, Device, Platform, Refusal, meets
+from kaiwo.devices.sharing.choose import Choice, choose, region_of
+from kaiwo.devices.sharing.promises import PROMISES, WAYS
+from kaiwo.devices.sharing.time_slices import oversubscribed
+from kaiwo.devices.sharing.words import devices_of
+from kaiwo.model.gpu import Share
+
+AMD = Device("0000:05:00.0", "amd", 0, "", "0000:05:00.0", 196_608, 304, 8, "gfx942")
+XCP = Device("0000:05:00.0-p1", "amd", 1, "", "0000:05:00.0", 24_576, 38, 1, "gfx942", True)
+RADEON = Device("0000:09:00.0", "amd", 0, "", "0000:09:00.0", 16_384, 60, 1, "gfx1101")
+NVIDIA = Device("0000:06:00.0", "nvidia", 0, "GPU-1", "0000:06:00.0", 143_771, 132)
+BARE = Platform()
+FULL = Platform("/usr/bin/nvidia-cuda-mps-control", (region_of(AMD),))
+
+
+def chosen(device: Device, milli: int = 500, platform: Platform = FULL, **wish: object) -> Choice | Refusal:
+    share = Share(device.id, milli, device.memory_mib * milli // 1000)
+    return choose(Ask("w", (share,), **wish), share, device, platform)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("device", "milli", "platform", "isolation", "method", "grade"),
+    [
+        (AMD, 1000, BARE, "", "whole", "partition"),
+        (XCP, 1000, BARE, "", "partition", "partition"),
+        (XCP, 1000, BARE, "partition", "partition", "partition"),
+        (NVIDIA, 500, FULL, "", "mps", "mps"),
+        (NVIDIA, 500, FULL, "mps", "mps", "mps"),
+        (NVIDIA, 500, FULL, "time-slicing", "time-slicing", "time-slicing"),
+        (NVIDIA, 500, BARE, "", "time-slicing", "time-slicing"),
+        (AMD, 500, BARE, "", "cu-mask", "cu-mask"),
+        (AMD, 500, FULL, "", "cu-mask", "memory-capped"),
+        (AMD, 500, FULL, "time-slicing", "time-slicing", "time-slicing"),
+        (AMD, 10, FULL, "", "time-slicing", "time-slicing"),
+        (XCP, 500, FULL, "cu-mask", "cu-mask", "cu-mask"),
+        (RADEON, 500, FULL, "", "time-slicing", "time-slicing"),
+    ],
+)
+def test_the_best_there_is_or_what_was_named(
+    device: Device, milli: int, platform: Platform, isolation: str, method: str, grade: str
+) -> None:
+    found = chosen(device, milli, platform, isolation=isolation)
+    assert isinstance(found, Choice)
+    assert (found.method, found.grade) == (method, grade)
+
+
+def test_mps_on_amd_is_refused_with_the_alternatives_or_translated_by_policy() -> None:
+    refused = chosen(AMD, isolation="mps")
+    assert isinstance(refused, Refusal)
+    assert all(word in refused.reason for word in ("no MPS on AMD", "cu-mask", "partition", "time-slicing"))
+    translated = chosen(AMD, platform=Platform(mps_on_amd="cu-mask"), isolation="mps")
+    assert isinstance(translated, Choice)
+    assert translated.method == "cu-mask"
+    assert "mps was asked for" in translated.note
+    tiny = chosen(AMD, 10, Platform(mps_on_amd="cu-mask"), isolation="mps")
+    assert isinstance(tiny, Refusal)
+    assert "0.027 of the GPU" in tiny.reason
+
+
+@pytest.mark.parametrize(
+    ("device", "platform", "isolation", "words"),
+    [
+        (NVIDIA, FULL, "cu-mask", "AMD GPUs only"),
+        (NVIDIA, BARE, "mps", "not installed"),
+        (AMD, FULL, "partition", "no partition"),
+        (RADEON, FULL, "cu-mask", "gfx1101"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(device: Device, platform: Platform, isolation: str, words: str) -> None:
+    refused = chosen(device, platform=platform, isolation=isolation)
+    assert isinstance(refused, Refusal)
+    assert words in refused.reason
+
+
+def test_a_whole_gpu_that_others_may_use_takes_turns() -> None:
+    found = chosen(NVIDIA, 1000, is_shared=True)
+    assert isinstance(found, Choice)
+    assert found.grade == "time-slicing"
+
+
+def test_a_demanded_grade_is_met_or_refused() -> None:
+    devices, platforms = (AMD, XCP, NVIDIA, RADEON), (BARE, FULL)
+    for device, platform, milli, least in itertools.product(devices, platforms, (10, 500, 1000), RANKS):
+        found = chosen(device, milli, platform, least_grade=least)
+        if isinstance(found, Choice):
+            assert meets(found.grade, least)
+        else:
+            best = chosen(device, milli, platform)
+            assert isinstance(best, Choice)
+            assert not meets(best.grade, least)
+            assert least in found.reason
+            assert best.grade in found.reason
+
+
+def test_the_order_of_the_grades_is_the_designs() -> None:
+    ranks = [RANKS[grade] for grade in ("partition", "memory-capped", "cu-mask", "time-slicing", "none")]
+    assert ranks == sorted(ranks, reverse=True)
+    assert len(set(ranks)) == 5
+    assert RANKS["mps"] == RANKS["cu-mask"]
+
+
+def test_an_amd_gpu_takes_eleven_processes_or_24_queues() -> None:
+    assert oversubscribed("amd", 11, 24) == ""
+    assert "12 processes" in oversubscribed("amd", 12)
+    assert "25 queues" in oversubscribed("amd", 2, 25)
+    assert oversubscribed("nvidia", 40, 400) == ""
+
+
+def test_every_promise_is_about_a_way_that_is_told() -> None:
+    assert set(PROMISES) <= set(RANKS)
+    for promises in PROMISES.values():
+        assert set(promises) <= set(WAYS)
+    assert len(PROMISES["mps"]) >= 8
+
+
+def test_devices_are_found_by_the_schedulers_names() -> None:
+    parts = devices_of(fake_inventory(count=2, mode=("CPX", "NPS4")))
+    assert len(parts) == 16
+    one = next(iter(parts.values()))
+    assert (one.compute_units, one.xcds, one.is_partition) == (38, 1, True)

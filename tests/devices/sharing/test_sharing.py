@@ -1,0 +1,262 @@
+"""Shares from prepare to release: daemons, units, records, and a Kaiwo that is killed in between."""
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kaiwo.devices import Inventory, PhysicalGpu
+from kaiwo.devices.fake import fake_inventory
+from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing, dmem, sharing
+from kaiwo.devices.sharing.cu_mask import parse_mask
+from kaiwo.devices.sharing.mps_daemon import MpsDaemon, start_ticks
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import Share
+
+CONTROL = Path(__file__).with_name("mps_control.py")
+NVIDIA = Inventory(
+    "box",
+    tuple(
+        PhysicalGpu(f"0000:0{n}:00.0", "nvidia", "H200", order=n, serial=f"GPU-{n}", memory_mib=143_771)
+        for n in range(2)
+    ),
+)
+AMD = replace(
+    fake_inventory("MI300X", 2),
+    gpus=tuple(replace(gpu, vendor="amd", target="gfx942") for gpu in fake_inventory("MI300X", 2).gpus),
+)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s")  # short: sockets lie in it
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> str:
+    """With this Python: the one on the path may be another."""
+    path = tmp_path / "control"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {CONTROL} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def modes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The compute modes that were set, instead of NVML's."""
+    found: dict[str, int] = {}
+    monkeypatch.setattr(sharing, "set_mode", lambda uuid, mode: not found.update({uuid: mode}))
+    return found
+
+
+@pytest.fixture
+def nvidia(folder: Path, control: str, modes: dict[str, int]) -> Iterator[Sharing]:
+    shares = Sharing(str(folder), NVIDIA, Platform(control))
+    yield shares
+    Sharing(str(folder), NVIDIA, Platform(control)).keep_only(())
+
+
+def ask(owner: str, milli: int, *gpus: str, **wish: object) -> Ask:
+    shares = tuple(Share(gpu, milli, 143_771 * milli // 1000) for gpu in gpus or ("0000:00:00.0",))
+    return Ask(owner, shares, **wish)  # type: ignore[arg-type]
+
+
+def granted(found: Grant | Refusal) -> Grant:
+    assert isinstance(found, Grant), found
+    return found
+
+
+def test_two_on_one_gpu_share_a_daemon_that_ends_with_the_last(nvidia: Sharing, modes: dict[str, int]) -> None:
+    small, large = granted(nvidia.prepare(ask("small", 300))), granted(nvidia.prepare(ask("large", 700)))
+    daemon = nvidia.daemon_of(small)
+    assert daemon.is_well()
+    assert small.environment["CUDA_MPS_PIPE_DIRECTORY"] == large.environment["CUDA_MPS_PIPE_DIRECTORY"]
+    assert small.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert daemon.ask("environment") == "GPU-0"
+    assert modes == {"GPU-0": 3}  # nobody goes around the service
+    pid = daemon.pid
+    nvidia.release("small")
+    assert daemon.pid == pid
+    nvidia.release("large")
+    assert daemon.pid == 0
+    assert modes == {"GPU-0": 0}
+    nvidia.release("large")  # harmless
+
+
+def test_pipes_are_private_to_the_user(nvidia: Sharing) -> None:
+    grant = granted(nvidia.prepare(ask("one", 300)))
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        assert os.stat(grant.environment[name]).st_mode & 0o077 == 0
+
+
+def test_gpus_have_daemons_of_their_own(nvidia: Sharing) -> None:
+    one = granted(nvidia.prepare(ask("one", 300)))
+    other = granted(nvidia.prepare(ask("other", 300, "0000:01:00.0")))
+    both = granted(nvidia.prepare(ask("both", 300, "0000:01:00.0", "0000:00:00.0")))
+    folders = {nvidia.daemon_of(grant).folder for grant in (one, other, both)}
+    assert len(folders) == 3
+    assert both.environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+
+
+def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: Sharing, modes: dict[str, int]) -> None:
+    granted(nvidia.prepare(ask("one", 300)))
+    assert modes["GPU-0"] == 3
+    granted(nvidia.prepare(ask("turns", 300, isolation="time-slicing")))
+    assert modes["GPU-0"] == 0
+    assert "takes turns and has no limits" in granted(nvidia.prepare(ask("late", 300))).note
+    nvidia.release("turns")
+    assert modes["GPU-0"] == 3
+    granted(nvidia.prepare(ask("alone", 1000, "0000:01:00.0")))
+    assert "GPU-1" not in modes  # whose mode is the administrator's
+
+
+def test_without_root_the_grant_says_what_is_not_held(nvidia: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "set_mode", lambda uuid, mode: False)
+    grant = granted(nvidia.prepare(ask("one", 300)))
+    assert "only root may set" in grant.note
+    assert nvidia.grants == (grant,)
+    assert granted(nvidia.prepare(ask("alone", 1000, "0000:01:00.0"))).note == ""
+
+
+def test_a_killed_kaiwo_finds_its_daemon_again(nvidia: Sharing, folder: Path, control: str) -> None:
+    grant = granted(nvidia.prepare(ask("one", 300)))
+    pid = nvidia.daemon_of(grant).pid
+    again = Sharing(str(folder), NVIDIA, Platform(control))
+    assert again.grants == (grant,)
+    assert again.tend() == []
+    assert granted(again.prepare(ask("one", 300))) == grant
+    assert again.daemon_of(grant).pid == pid
+    again.keep_only(["one"])
+    assert again.daemon_of(grant).pid == pid
+    again.keep_only(())
+    assert again.daemon_of(grant).pid == 0
+    assert not start_ticks(pid)
+
+
+def test_a_daemon_that_crashed_is_started_again(nvidia: Sharing) -> None:
+    grant = granted(nvidia.prepare(ask("one", 300)))
+    daemon = nvidia.daemon_of(grant)
+    before = daemon.pid
+    os.kill(before, signal.SIGKILL)
+    assert not daemon.is_well()
+    assert "had gone and was started again" in nvidia.tend()[0]
+    assert daemon.pid not in (0, before)
+    assert daemon.is_well()
+
+
+def test_a_daemon_that_does_not_start_leaves_nothing_behind(folder: Path, control: str, modes: dict[str, int]) -> None:
+    shares = Sharing(str(folder), NVIDIA, Platform(control))
+    probe = granted(shares.prepare(ask("one", 300)))
+    shares.release("one")
+    (Path(shares.daemon_of(probe).folder) / "broken").touch()
+    with pytest.raises(ClusterError, match=r"GPU-0 does not start: .*already running"):
+        shares.prepare(ask("one", 300))
+    assert shares.grants == ()
+    assert Sharing(str(folder), NVIDIA, Platform(control)).grants == ()
+
+
+def test_a_stranger_with_the_daemons_pid_is_not_killed(folder: Path, control: str) -> None:
+    daemon = MpsDaemon(str(folder), ["GPU-0"], control)
+    (folder / "daemon").write_text(f"{os.getpid()} 12345\n")
+    assert daemon.pid == 0
+    daemon.stop()
+
+
+def test_a_folder_too_long_for_sockets_is_told(control: str) -> None:
+    with pytest.raises(ClusterError, match="too long"):
+        MpsDaemon("/" + "x" * 100, ["GPU-0"], control)
+
+
+def test_masks_of_neighbours_never_overlap_whatever_comes_and_goes(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    draw = random.Random(7)
+    free = {gpu.id: 1000 for gpu in AMD.gpus}
+    living: dict[str, tuple[str, int]] = {}
+    for step in range(200):
+        if living and draw.random() < 0.45:
+            owner = draw.choice(sorted(living))
+            gpu, milli = living.pop(owner)
+            free[gpu] += milli
+            shares.release(owner)
+            continue
+        gpu = draw.choice(sorted(free))
+        milli = draw.randrange(27, 600)
+        if milli > free[gpu]:
+            continue
+        grant = granted(shares.prepare(ask(f"w{step}", milli, gpu)))
+        living[grant.owner] = (gpu, milli)
+        free[gpu] -= milli
+        assert parse_mask(grant.environment["HSA_CU_MASK"]) == {0: frozenset(grant.held[0].units)}
+        for name in free:
+            units = [
+                unit for one in shares.grants for held in one.held if held.device.id == name for unit in held.units
+            ]
+            assert len(units) == len(set(units))
+    again = Sharing(str(folder), AMD, Platform())
+    assert {grant.owner: grant for grant in again.grants} == {grant.owner: grant for grant in shares.grants}
+
+
+def test_masks_count_devices_after_visible_devices(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    first, second = (gpu.id for gpu in AMD.gpus)
+    granted(shares.prepare(ask("there", 250, second)))
+    grant = granted(shares.prepare(ask("both", 500, second, first)))
+    assert grant.environment["ROCR_VISIBLE_DEVICES"] == "0,1"
+    assert grant.environment["HSA_CU_MASK"] == "0:0-151;1:72-223"  # the second one's first 72 units are taken
+    alone = granted(shares.prepare(ask("alone", 250, second)))
+    assert alone.environment["ROCR_VISIBLE_DEVICES"] == "1"
+    assert alone.environment["HSA_CU_MASK"] == "0:224-295"
+
+
+def test_the_twelfth_on_an_amd_gpu_hears_that_it_is_crowded(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    gpu = AMD.gpus[0].id
+    notes = [granted(shares.prepare(ask(f"w{n}", 50, gpu))).note for n in range(12)]
+    assert notes[:11] == [""] * 11
+    assert "12 processes" in notes[11]
+
+
+def test_capped_memory_comes_with_a_group(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cgroup.subtree_control").touch()
+    monkeypatch.setattr(dmem.make_group, "__defaults__", (str(tmp_path),))
+    gpu = AMD.gpus[0]
+    shares = Sharing(str(folder), AMD, Platform(dmem_regions=(f"drm/{gpu.pci}/vram",)))
+    grant = granted(shares.prepare(Ask("one", (Share(gpu.id, 500, 98_304),), least_grade="memory-capped")))
+    assert grant.grade == "memory-capped"
+    assert Path(grant.cgroup, "dmem.max").read_text() == f"drm/{gpu.pci}/vram {98_304 << 20}"
+    other = shares.prepare(Ask("two", (Share(AMD.gpus[1].id, 500, 98_304),), least_grade="memory-capped"))
+    assert isinstance(other, Refusal)
+    assert "dmem" in other.reason
+
+
+def test_refusals_take_nothing(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    for wrong in (ask("a", 500, "0000:99:00.0"), ask("b", 500, AMD.gpus[0].id, isolation="mps")):
+        assert isinstance(shares.prepare(wrong), Refusal)
+    assert shares.grants == ()
+    nothing = granted(shares.prepare(Ask("cpu-only", ())))
+    assert nothing.environment["ROCR_VISIBLE_DEVICES"] == "-1"
+
+
+def test_records_that_cannot_be_read_are_told(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    granted(shares.prepare(ask("one", 500, AMD.gpus[0].id)))
+    (folder / "grants" / "junk.json").write_text("{")
+    again = Sharing(str(folder), AMD, Platform())
+    assert [grant.owner for grant in again.grants] == ["one"]
+    assert "junk.json is no record" in again.notes[0]
+
+
+def test_grants_can_change_hands(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    first, second = (granted(shares.prepare(ask(name, 300, AMD.gpus[0].id))) for name in ("a", "b"))
+    shares.rename("a", "b")
+    assert {grant.owner: grant.held for grant in shares.grants} == {"a": second.held, "b": first.held}
+    shares.rename("a", "c")
+    again = Sharing(str(folder), AMD, Platform())
+    assert {grant.owner: grant.held for grant in again.grants} == {"c": second.held, "b": first.held}
