@@ -1,0 +1,53 @@
+"""`kaiwo.ai/gang: NAME`: pods that name the same gang in one namespace are one.
+
+`kaiwo.ai/gang-size` says how many pods it has, `kaiwo.ai/min-pods` how many must start together. Both may stand on the
+pod, on its template or on an object above it; the nearest word counts. Without a size the pods' owners say it.
+"""
+
+from collections.abc import Sequence
+
+from kaiwo.clusters.kubernetes.gangs.declared import build_named_group, count_declared
+from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Texts, read_count
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.clusters.kubernetes.gangs.wishes import read_gang_name, read_wish
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    name = read_gang_name(_places(member, line))
+    return Key("gang", member.namespace, name) if name else None
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    sizes, minimums = set(), set()
+    for member in alive(members):
+        places = _places(member, owners.line(member))
+        sizes.add(read_wish("gang-size", places))
+        minimums.add(read_wish("min-pods", places))
+    for name, texts in (("gang-size", sizes), ("min-pods", minimums)):
+        if fault := _find_fault(key, name, texts - {""}):
+            return build_flat_group(key, members, len(alive(members)), "size unknown", fault)
+    done = sum(each.has_succeeded for each in members)
+    size, minimum = _read(sizes), _read(minimums)
+    whole = size - done if size else count_declared(members, owners).now
+    if minimum:
+        return build_named_group(key, members, min(minimum, max(whole, 1)), "the gang's least number of pods", owners)
+    return build_named_group(key, members, whole, "the gang's size" if size else "all pods that name the gang", owners)
+
+
+def _places(member: Member, line: Sequence[Link]) -> list[Texts]:
+    return [member.annotations, *(link.owner.annotations for link in line if link.owner)]
+
+
+def _find_fault(key: Key, name: str, texts: set[str]) -> str:
+    if len(texts) > 1:
+        return f"{key} has pods that do not agree on kaiwo.ai/{name}; write the same number on each"
+    if texts and not _read(texts):
+        return f"{key} has a kaiwo.ai/{name} that is no number above 0; write one"
+    return ""
+
+
+def _read(texts: set[str]) -> int:
+    """0: nobody said."""
+    return next((count for text in texts if (count := read_count(text))), 0)

@@ -1,0 +1,89 @@
+"""How many pods of a replicated job are wanted now, and how many come later.
+
+In:    a JobSet, one of its replicated jobs, the pods of it.   Out: a Want.
+A replicated job starts after those before it (`InOrder`) or after those it depends on. With exclusive placement the
+followers of a Job are refused until its leader, the pod of index 0, is bound.
+"""
+
+from collections.abc import Sequence
+
+from kaiwo.clusters.kubernetes.gangs.groups import Want, alive
+from kaiwo.clusters.kubernetes.gangs.jobs import Job, JobSpec, count_wanted
+from kaiwo.clusters.kubernetes.gangs.jobset_spec import JobSet, ReplicatedJob
+from kaiwo.clusters.kubernetes.gangs.labels import (
+    JOB_INDEX,
+    JOBSET_ATTEMPT,
+    JOBSET_EXCLUSIVE,
+    JOBSET_JOB_ATTEMPT,
+    JOBSET_NODE_SELECTOR,
+)
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import read_count
+from kaiwo.clusters.kubernetes.gangs.owners import Owners
+
+
+def count_wave(jobset: JobSet, replicated: ReplicatedJob, members: Sequence[Member], owners: Owners) -> Want:
+    """Of the pods that this replicated job will ever run at once, those that can exist now."""
+    each = replicated.job.at_once
+    if not members and not _is_released(jobset, replicated):
+        return Want(replicated.name, 0, 0, later=replicated.count * each)
+    counts = [
+        (_count_job(replicated, pods, owners), _waits_for_leader(jobset, replicated, pods))
+        for pods in _newest_by_job(members)
+    ]
+    total = sum(count for count, _ in counts)
+    now = sum(min(count, 1) if waits else count for count, waits in counts)
+    # Jobs that are done and whose pods are gone stand in the status only.
+    done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for count, _ in counts))
+    unseen = max(0, replicated.count - len(counts) - done_unseen)
+    total += unseen * each
+    now += unseen * (min(each, 1) if _waits_for_leader(jobset, replicated, ()) else each)
+    return Want(replicated.name, now, now, later=total - now)
+
+
+def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
+    """Its Jobs are made now: what had to come first has come."""
+    counts = {each.name: each.count for each in jobset.replicated_jobs}
+    for dependency in replicated.depends_on or ():
+        progress = jobset.progress(dependency.name)
+        reached = progress.done if dependency.status == "Complete" else progress.started
+        if reached < counts.get(dependency.name, 0):
+            return False
+    if not jobset.is_in_order:
+        return True
+    names = [each.name for each in jobset.replicated_jobs]
+    before = names[: names.index(replicated.name)]
+    return all(jobset.progress(name).started >= counts[name] for name in before)
+
+
+def _newest_by_job(members: Sequence[Member]) -> list[list[Member]]:
+    """The pods of each Job; those of an attempt before its last are on their way out."""
+    newest: dict[str, tuple[tuple[int, int], list[Member]]] = {}
+    for member in members:
+        job = member.owner.name if member.owner else ""  # made anew under its old name
+        attempt = _attempt(member)
+        known = newest.get(job)
+        if known is None or known[0] < attempt:
+            newest[job] = (attempt, [member])
+        elif known[0] == attempt:
+            known[1].append(member)
+    return [pods for _, pods in newest.values()]
+
+
+def _attempt(member: Member) -> tuple[int, int]:
+    """Restarts of the whole set, then of this Job alone."""
+    return read_count(member.labels.get(JOBSET_ATTEMPT)) or 0, read_count(member.labels.get(JOBSET_JOB_ATTEMPT)) or 0
+
+
+def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: Owners) -> int:
+    job = owners.find(pods[0].owner.uid) if pods[0].owner else None
+    spec = (job.spec or JobSpec()) if isinstance(job, Job) else replicated.job
+    return count_wanted(spec, job.status if isinstance(job, Job) else None, pods)
+
+
+def _waits_for_leader(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
+    """Its followers are refused at this moment."""
+    places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
+    if not any(JOBSET_EXCLUSIVE in place for place in places) or any(JOBSET_NODE_SELECTOR in place for place in places):
+        return False
+    return all(pod.annotations.get(JOB_INDEX) == "0" and not pod.is_bound for pod in alive(pods))

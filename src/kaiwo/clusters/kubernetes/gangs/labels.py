@@ -1,0 +1,59 @@
+"""Every label and annotation that decides about a gang. The others are dropped when an object is read."""
+
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+JOBSET_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"  # of the whole set
+JOBSET_JOB_ATTEMPT = "jobset.sigs.k8s.io/job-restart-attempt"  # of one Job alone
+JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+JOBSET_NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"  # nodes were labelled before: nobody waits for a leader
+
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LWS_REPLICA = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_REPLICA_KEY = "leaderworkerset.sigs.k8s.io/group-key"
+LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+
+RAY_NODE = "ray.io/node-type"
+RAY_GROUP = "ray.io/group"
+
+TRAINING_ROLES = ("training.kubeflow.org/replica-type", "training.kubeflow.org/job-role")
+
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_FAST = "kueue.x-k8s.io/pod-group-fast-admission"
+KUEUE_SERVING = "kueue.x-k8s.io/pod-group-serving"
+KUEUE_MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
+
+# Names of PodGroups of other schedulers, with the API group that the name is to be found in.
+OTHER_LABELS = {
+    "scheduling.x-k8s.io/pod-group": "scheduling.x-k8s.io",
+    "pod-group.scheduling.sigs.k8s.io": "scheduling.sigs.k8s.io",
+}
+OTHER_ANNOTATIONS = {
+    "scheduling.k8s.io/group-name": "scheduling.volcano.sh",
+    "scheduling.volcano.sh/group-name": "scheduling.volcano.sh",
+    "pod-group-name": "scheduling.run.ai",
+}
+
+PREFIXES = ("kaiwo.ai/", "kaiwo.silogen.ai/")  # ours before upstream's
+WISHES = ("gang", "gang-size", "min-pods")
+
+USED_LABELS = (
+    *(JOBSET_NAME, JOBSET_UID, JOBSET_ROLE, JOBSET_ATTEMPT, JOBSET_JOB_ATTEMPT),
+    *(LWS_NAME, LWS_REPLICA, LWS_REPLICA_KEY, LWS_WORKER),
+    *(RAY_NODE, RAY_GROUP, *TRAINING_ROLES, KUEUE_GROUP, *OTHER_LABELS),
+)
+USED_ANNOTATIONS = (
+    *(JOB_INDEX, JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR, LWS_SIZE, LWS_EXCLUSIVE),
+    *(KUEUE_GROUP, KUEUE_TOTAL, KUEUE_FAST, KUEUE_SERVING, KUEUE_MINIMUM, *OTHER_ANNOTATIONS),
+    *(prefix + wish for prefix in PREFIXES for wish in WISHES),
+)
+
+
+def keep_used(texts: dict[str, str] | None, used: tuple[str, ...]) -> dict[str, str]:
+    """10,000 pods of JobSets hold 35 MB of labels and annotations; what is used of them, with the pods, is 8 MB."""
+    return {name: texts[name] for name in used if name in texts} if texts else {}

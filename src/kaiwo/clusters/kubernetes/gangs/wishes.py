@@ -1,0 +1,39 @@
+"""Names of gangs that people write on pods, templates and owners.
+
+In:    labels, annotations and the few fields of a pod's spec.   Out: the name that was meant, or nothing.
+"""
+
+from collections.abc import Iterable
+
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, PREFIXES
+from kaiwo.clusters.kubernetes.gangs.metadata import Template, TemplateSpec, Texts, WorkloadReference
+
+FLAGS = ("true", "false")  # on a Job `kaiwo.ai/gang` may also say whether its pods are one
+
+
+def read_wish(name: str, places: Iterable[Texts]) -> str:
+    """One of our annotations, from the nearest place that has it."""
+    for place in places:
+        for prefix in PREFIXES:
+            if value := place.get(prefix + name):
+                return value
+    return ""
+
+
+def read_gang_name(places: Iterable[Texts]) -> str:
+    wish = read_wish("gang", places)
+    return "" if wish in FLAGS else wish
+
+
+def read_names(template: Template | None, annotations: Texts) -> tuple[str, ...]:
+    """Every gang that pods made from this template name; all empty when they belong to their owner's."""
+    template = template or Template()
+    spec = template.spec or TemplateSpec()
+    workload = spec.workload_ref or WorkloadReference()
+    return (
+        read_gang_name((template.annotations, annotations)),
+        template.labels.get(KUEUE_GROUP, ""),
+        (spec.scheduling_group and spec.scheduling_group.pod_group_name) or "",
+        workload.name or "",
+        workload.pod_group or "",
+    )

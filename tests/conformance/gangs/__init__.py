@@ -1,0 +1,1 @@
+"""Gangs as real controllers make them: recordings are replayed and compared."""

@@ -1,0 +1,100 @@
+"""More recordings of the project's own: groups that pods name themselves, and pods that stand alone."""
+
+from typing import Any
+
+from tests.conformance.gangs import objects as o
+from tests.conformance.gangs.recordings import Recording, record
+
+
+def named_groups() -> dict[str, Recording]:
+    told: dict[str, Recording] = {}
+    kueue: dict[str, Any] = {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "g"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "3"},
+    }
+    pods = [o.make_pod(f"p{n}", **kueue) for n in range(3)]
+    told["a kueue pod group"] = record([], pods, (3, pods))
+    told["a kueue pod group, partly created"] = record([], pods[:1], (3, pods[:1]))
+    fast = {**kueue, "annotations": {**kueue["annotations"], "kueue.x-k8s.io/pod-group-fast-admission": "true"}}
+    pods = [o.make_pod(f"p{n}", **fast) for n in range(2)]
+    told["kueue's fast admission waits for nobody"] = record([], pods, (2, pods))
+    serving = {**fast, "annotations": {**fast["annotations"], "kueue.x-k8s.io/pod-group-serving": "true"}}
+    stateful = o.make_object("apps/v1", "StatefulSet", "web", spec={"replicas": 3})
+    told["a serving stateful set is no gang"] = record([stateful], [o.make_pod("web-0", stateful, **serving)])
+    for policy, groups in (({"basic": {}}, 0), ({"gang": {"minCount": 2}}, 1)):
+        spec: dict[str, Any] = {"schedulingPolicy": policy}
+        group = o.make_object("scheduling.k8s.io/v1alpha2", "PodGroup", "pg", spec=spec)
+        pods = [o.make_pod(f"p{n}", spec={"schedulingGroup": {"podGroupName": "pg"}}) for n in range(3)]
+        told[f"a pod group of kubernetes, {next(iter(policy))}"] = record([group], pods, *[(2, pods)] * groups)
+    spec = {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 2}}}]}
+    workload = o.make_object("scheduling.k8s.io/v1alpha1", "Workload", "wl", spec=spec)
+    replicas = [
+        [
+            o.make_pod(f"{key}{n}", spec={"workloadRef": {"name": "wl", "podGroup": "w", "podGroupReplicaKey": key}})
+            for n in range(2)
+        ]
+        for key in ("a", "b")
+    ]
+    told["a workload of kubernetes 1.35"] = record(
+        [workload], [*replicas[0], *replicas[1]], (2, replicas[0]), (2, replicas[1])
+    )
+    named = {"schedulingGroup": {"podGroupName": "pg"}}
+    group = o.make_object(
+        "scheduling.k8s.io/v1alpha2", "PodGroup", "pg", spec={"schedulingPolicy": {"gang": {"minCount": 8}}}
+    )
+    notes = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+    jobset = o.make_jobset("js", o.replicated_job("slice", 2, 4, template_spec=named), annotations=notes)
+    one, two = o.make_jobset_jobs(jobset, "slice")
+    pods = o.make_job_pods(one, 1) + o.make_job_pods(two, 1)
+    above = [group, jobset, one, two]
+    told["a pod group larger than the first wave"] = record(above, pods, (2, pods))
+    told["a pod group of which the first wave is not whole"] = record(above, pods[:1], (2, pods[:1]))
+    led = o.make_job_pods(one, 1, node="n1") + o.make_job_pods(two, 1, node="n2")
+    told["a pod group whose first wave is bound"] = record(above, led, (8, led))
+    waves = o.make_job(
+        "waves", parallelism=2, completions=6, annotations={"kaiwo.ai/gang": "w", "kaiwo.ai/gang-size": "6"}
+    )
+    pods = o.make_job_pods(waves, 2)
+    told["our own gang of a job in waves"] = record([waves], pods, (2, pods))
+    ours: dict[str, Any] = {"annotations": {"kaiwo.ai/gang": "ours", "kaiwo.ai/gang-size": "4"}}
+    pods = [o.make_pod(f"p{n}", **ours) for n in range(4)]
+    told["our own annotation"] = record([], pods, (4, pods))
+    told["our own annotation, partly created"] = record([], pods[:2], (4, pods[:2]))
+    one = o.make_job("one", parallelism=2, completions=2, annotations={"kaiwo.ai/gang": "both"})
+    two = o.make_job("two", parallelism=3, completions=3, annotations={"kaiwo.ai/gang": "both"})
+    pods = o.make_job_pods(one, 2) + o.make_job_pods(two, 2)
+    told["two jobs in one gang"] = record([one, two], pods, (5, pods))
+    plugin = o.make_object("scheduling.x-k8s.io/v1alpha1", "PodGroup", "pg", spec={"minMember": 3})
+    labels = {"scheduling.x-k8s.io/pod-group": "pg"}
+    strange = o.make_object("example.org/v1", "Swarm", "swarm")
+    pods = [o.make_pod(f"s{n}", strange, labels=labels) for n in range(4)]
+    told["a pod group of the scheduler plugins"] = record([plugin, strange], pods, (3, pods))
+    told["a pod group that others left behind"] = record([strange], pods)
+    return told
+
+
+def nobodys() -> dict[str, Recording]:
+    deployment = o.make_object("apps/v1", "Deployment", "web")
+    replica_set = o.make_object("apps/v1", "ReplicaSet", "web-1", deployment)
+    strange = o.make_object("example.org/v1", "Swarm", "swarm")
+    labelled = {"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+    pods = [o.make_pod("web-1-a", replica_set), o.make_pod("web-1-b", replica_set), o.make_pod("lonely")]
+    pods += [o.make_pod("swarm-0", strange), o.make_pod("pretender", labels=labelled)]
+    pods.append(o.make_pod("web-1-c", replica_set, labels=labelled))
+    job = o.make_job("not-mine", parallelism=2, completions=2)
+    guest = o.make_pod("guest")
+    guest["metadata"]["ownerReferences"] = [o.refer_to(job, controller=False)]
+    jobset = o.make_jobset("js", o.replicated_job("w", 1, 1))
+    between = o.make_object("example.org/v1", "Swarm", "between", jobset)
+    pods.append(o.make_pod("between-0", between))
+    for kind in (("example.org/v1", "TFJob"), ("kubeflow.org/v1", "Notebook"), ("batch.volcano.sh/v1alpha1", "Job")):
+        pods.append(o.make_pod(f"other-{kind[1].lower()}", o.make_object(*kind, "other")))
+    told = {"pods that stand alone": record([deployment, replica_set, strange, job, jobset, between], [*pods, guest])}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/jobset-uid": jobset["metadata"]["uid"]}
+    plain = o.make_job("plain", parallelism=2, completions=2, template_metadata={"labels": labels})
+    own = o.make_job_pods(plain, 2)
+    told["labels of a jobset on a plain job"] = record([jobset, plain], own, (2, own))
+    plain["spec"]["template"]["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "js"}
+    own = o.make_job_pods(plain, 2)
+    told["half the labels of a jobset"] = record([jobset], own, (2, own))
+    return told
