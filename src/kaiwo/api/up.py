@@ -24,6 +24,7 @@ from kaiwo.runtime.loop import Loop
 from kaiwo.runtime.machine import real_node
 from kaiwo.runtime.options import UpOptions
 from kaiwo.runtime.server import serve
+from kaiwo.runtime.shares import MachineShares
 
 # Both were measured with bench/loop.py on two busy cores, as the event loop's lag in the 99th percentile.
 # The collector visits every entry of the large tables at each full collection: by default 33 times in half a minute,
@@ -53,14 +54,20 @@ class Running(NamedTuple):
 @contextlib.asynccontextmanager
 async def running(options: UpOptions) -> AsyncIterator[Running]:
     """Start everything, and take it down again at the end of the block."""
-    cluster = LocalCluster(options.home, _nodes(options), speed=options.speed, default_nodes=_default_nodes)
+    cluster = LocalCluster(
+        options.home,
+        _nodes(options),
+        speed=options.speed,
+        default_nodes=_default_nodes,
+        shares=MachineShares(Path(options.home) / "sharing"),
+    )
     loop = Loop(cluster, Journal(Path(options.home) / "journal"))
     app = make_app(loop, Settings(home=options.home, host=options.host))
     context = context_of(app)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
-        await _first(loop.changed(0), scheduling)  # the state is there: the first page that is served is not empty
-        _calm_the_interpreter()
+        await first_of(loop.changed(0), scheduling)  # the state is there: the first page that is served is not empty
+        calm_the_interpreter()
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set)
         try:
             yield Running(cluster, loop, context, url, scheduling)
@@ -80,14 +87,14 @@ async def _run(options: UpOptions) -> None:
         demo = asyncio.create_task(_demo(kaiwo.cluster), name="kaiwo-demo") if options.demo else None
         try:
             _greet(options, kaiwo)
-            await _first(stop.wait(), kaiwo.scheduling)
+            await first_of(stop.wait(), kaiwo.scheduling)
         finally:
             if demo is not None:
                 demo.cancel()
                 await asyncio.gather(demo, return_exceptions=True)
 
 
-def _calm_the_interpreter() -> None:
+def calm_the_interpreter() -> None:
     """Keep the garbage collector and busy threads from stopping the event loop."""
     gc.collect()
     gc.freeze()
@@ -95,7 +102,7 @@ def _calm_the_interpreter() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
-async def _first(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:
+async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:
     """Until it happens, or the loop ends by itself, which is an error worth seeing."""
     waiting = asyncio.ensure_future(event)
     await asyncio.wait([waiting, scheduling], return_when=asyncio.FIRST_COMPLETED)

@@ -25,6 +25,7 @@ from kaiwo.clusters.local.home import Home
 from kaiwo.clusters.local.processes import Processes
 from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
 from kaiwo.clusters.local.seed import are_virtual, seed
+from kaiwo.clusters.local.shares import Shares
 from kaiwo.clusters.local.store import Store
 from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import ClusterError, ConfigError
@@ -57,6 +58,7 @@ class LocalCluster(EmbeddedCluster):
         ended_kept: int = ENDED_KEPT,
         ticks: Callable[[], float] = ticks,
         default_nodes: Callable[[], Sequence[Node]] | None = None,
+        shares: Shares | None = None,
     ) -> None:
         """`nodes`: the cluster has these and no others; None: those it had, or `default_nodes` the first time."""
         if not 0 < speed <= MOST_SPEED:
@@ -77,7 +79,8 @@ class LocalCluster(EmbeddedCluster):
         except BaseException:
             self.home.close()
             raise
-        self._processes = Processes(self.home.runs, self._run_started, self._run_ended, self._run_refused)
+        real = None if self.is_virtual else shares
+        self._processes = Processes(self.home.runs, self._run_started, self._run_ended, self._run_refused, real)
         self._ends: list[tuple[int, str]] = []  # of simulated runs: when, which
         self._happened: list[Happening] = []
         self._discarded: list[str] = []  # runs whose folders shall go
@@ -112,6 +115,7 @@ class LocalCluster(EmbeddedCluster):
         ]
         for placement in list(self.world.pods.values()):
             self._take_up(placement)
+        self._processes.look_after_shares(is_first=True)
 
     async def close(self) -> None:
         """Stop watching. Running work goes on; virtual time stands still."""
@@ -214,6 +218,7 @@ class LocalCluster(EmbeddedCluster):
             grace_s=self.grace_s,
             workload=placement.run.workload,
             pod=placement.run.pod,
+            devices=placement.pod.devices,
         )
 
     def _run_started(self, run_id: str) -> None:
@@ -284,6 +289,7 @@ class LocalCluster(EmbeddedCluster):
             discarded, self._discarded = self._discarded, []
             if discarded:
                 await asyncio.to_thread(self._remove_folders, discarded)
+            self._processes.look_after_shares(is_first=False)
             self._tidy.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._tidy.wait(), HEARTBEAT_S)

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
+
 from kaiwo.clusters.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
+from kaiwo.clusters.local.shares import Shares
 from kaiwo.clusters.local.supervised import Supervised, find, spawn
 
 MOST_PIDFDS = 400  # 1024 open files are the usual limit, and the API needs some; beyond this, ends are looked for
@@ -42,15 +45,26 @@ class Processes:
         on_started: Callable[[str], None],
         on_ended: Callable[[str, Exit], None],
         on_refused: Callable[[str, str], None],
+        shares: Shares | None = None,
     ) -> None:
         self._runs = runs
         self._on_started = on_started
         self._on_ended = on_ended
         self._on_refused = on_refused
+        self._shares = shares
         self._tended: dict[str, Tended] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._thread = ThreadPoolExecutor(1, "kaiwo-spawn")
         self._pidfds = 0
+        self._is_closing = False
+
+    def look_after_shares(self, is_first: bool) -> None:
+        """Keep what the runs' parts of the devices stand on alive; the first time, drop those of runs that are over."""
+        if self._shares is None or self._is_closing:
+            return
+        if is_first:
+            self._thread.submit(self._shares.keep_only, [id for id, each in self._tended.items() if each.spec.devices])
+        self._thread.submit(self._shares.tend)
 
     def tend(self, run_id: str, spec: RunSpec, has_begun: bool = False) -> None:
         """Begin the run, unless its folder says that it has begun: then go on from there.
@@ -70,6 +84,7 @@ class Processes:
 
     async def close(self) -> None:
         """Look after the runs no longer. They go on."""
+        self._is_closing = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -86,6 +101,8 @@ class Processes:
                     await asyncio.sleep(TROUBLE_S)
         finally:
             del self._tended[run_id], self._tasks[run_id]
+            if self._shares is not None and tended.spec.devices and not self._is_closing:
+                self._thread.submit(self._shares.release, run_id)
 
     async def _to_the_end(self, run_id: str, tended: Tended) -> None:
         folder = tended.folder
@@ -114,9 +131,17 @@ class Processes:
     async def _begin(self, run_id: str, tended: Tended) -> None:
         loop = asyncio.get_running_loop()
         has_room = self._pidfds < MOST_PIDFDS
-        supervised, notice = await loop.run_in_executor(self._thread, spawn, tended.folder, tended.spec, has_room)
+        supervised, notice = await loop.run_in_executor(self._thread, self._spawn, run_id, tended, has_room)
         loop.add_reader(notice, self._hear, run_id, notice)
         await self._watch(tended, supervised)
+
+    def _spawn(self, run_id: str, tended: Tended, has_room: bool) -> tuple[Supervised, int]:
+        """On the thread: first its part of the devices, then its supervisor."""
+        spec = tended.spec
+        if self._shares is not None and spec.devices:
+            kept = self._shares.prepare(run_id, spec.devices)
+            spec = msgspec.structs.replace(spec, env={**spec.env, **kept.env}, cgroup=kept.cgroup)
+        return spawn(tended.folder, spec, has_room)
 
     def _hear(self, run_id: str, notice: int) -> None:
         asyncio.get_running_loop().remove_reader(notice)

@@ -20,6 +20,7 @@ import msgspec
 from kaiwo.clusters.lifecycle import Exit, ExitReason
 from kaiwo.clusters.local.supervisor import boot_id, start_ticks, write_json
 from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import Share
 
 T = TypeVar("T")
 LOST = "its supervisor was killed while it ran, or the machine restarted; what was left of it was stopped"
@@ -66,6 +67,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     grace_s: float
     workload: str = ""  # for people who look into the folder
     pod: str = ""
+    devices: tuple[Share, ...] = ()  # what it holds
+    cgroup: str = ""  # to begin in; empty: where we are
 
 
 class RunFolder:

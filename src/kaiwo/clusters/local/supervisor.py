@@ -98,6 +98,9 @@ def become_command(run: dict, log: int, go: int) -> None:
     os.setsid()
     if not os.read(go, 1):
         os._exit(127)  # the supervisor died before it had written its start record: then this never ran
+    if run.get("cgroup"):
+        with open(os.path.join(run["cgroup"], "cgroup.procs"), "w") as procs:
+            procs.write(str(os.getpid()))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
