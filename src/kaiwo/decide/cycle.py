@@ -18,6 +18,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
+from kaiwo.snapshot.nodes import USABLE
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -61,6 +62,7 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
 def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
     # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
     # however often something is freed.
+    desk.given_up += _lost_space(desk)
     left: list[list[WaitingClass]] = []
     barred: list[list[WaitingClass]] = []
     for group in _split(candidates, desk.picture.backlog.resumed):
@@ -91,11 +93,24 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
         first=tuple(sorted(found.key for found in left[0])) if len(left) > 1 else (),
         unclaimed=tuple(sorted(unclaimed)),
         look_again_s=desk.look_again_s,
-        given_up=tuple(desk.given_up),
+        given_up=tuple(dict.fromkeys(desk.given_up)),
         notes=notes,
         steps=desk.steps,
         rules=desk.active.rules,
     )
+
+
+def _lost_space(desk: Desk) -> list[tuple[str, str]]:
+    """Space that was kept on nodes or devices that are gone, or no longer work."""
+    nodes, gpus = desk.working.nodes, desk.working.gpus
+    lost = []
+    for workload, kept in sorted(desk.picture.nominations.items()):
+        for pod, nomination in sorted(kept.items()):
+            row = nodes.row.get(nomination.node)
+            columns = [] if row is None else [nodes.column[row].get(share.gpu) for share in nomination.devices]
+            if row is None or any(column is None or not gpus[row, USABLE, column] for column in columns):
+                lost.append((workload, pod))
+    return lost
 
 
 def _make_room(desk: Desk) -> set[ClassKey]:
