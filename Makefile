@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and ui/node_modules; nothing outside this folder changes,
 # except that `make venv` and `make test`, run as root on Debian, install python3-venv and Chromium when they are missing.
 .DEFAULT_GOAL := help
-.PHONY: help up venv ui check format test test-long bench wheel lock clean
+.PHONY: help up kube controlplane venv ui check format test test-long bench wheel lock clean
 
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
@@ -13,6 +13,13 @@ help: ## Show this list
 
 up: venv ui ## Start Kaiwo on this machine; options in ARGS="--demo"
 	@exec $(BIN)/kaiwo up $(ARGS)
+
+kube: venv ui ## Start a real Kubernetes with virtual GPU nodes and Kaiwo; options in ARGS="--nodes 100"
+	@tests/controlplane/build.sh >/dev/null
+	@exec $(BIN)/python -m tests.controlplane.kube $(ARGS)
+
+controlplane: ## Build that Kubernetes once, outside this folder, and print where (Go, about ten minutes)
+	@tests/controlplane/build.sh || [ $$? = 3 ] # 3: it says what is missing here, and its tests are skipped
 
 venv: .venv/stamps/kaiwo ## Make .venv with the locked packages and Kaiwo
 
@@ -29,10 +36,10 @@ format: venv ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix --exit-zero
 	$(BIN)/ruff format
 
-test: venv ui ## Run every test at CI size
+test: venv ui controlplane ## Run every test at CI size
 	scripts/with-node.sh scripts/test.sh all $(ARGS)
 
-test-long: venv ui ## Run every test with the full counts
+test-long: venv ui controlplane ## Run every test with the full counts
 	KAIWO_TEST_SIZE=full PYTEST_TIMEOUT=3000 scripts/with-node.sh scripts/test.sh all $(ARGS)
 
 bench: venv ## Run every benchmark, or those in ARGS="name"; results go to docs/benchmarks/

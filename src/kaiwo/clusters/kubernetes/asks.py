@@ -1,0 +1,162 @@
+"""What a pod asks for: its resources by the rules of Kubernetes, its GPUs by our annotations, and where it may go.
+
+In:    a pod's spec and annotations.   Out: one Ask, shared by all pods that ask for exactly the same.
+Never: drops a required rule in silence. What cannot be kept yet makes the pod wait with a sentence that says so.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.objects import Amounts, Container, NodeSelector, PodSpec, Resources, Term
+from kaiwo.clusters.kubernetes.quantities import asked
+from kaiwo.manifests.annotations import OURS, Annotations
+from kaiwo.manifests.containers import largest, total
+from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
+from kaiwo.manifests.gpu_requests import settle
+from kaiwo.manifests.placement import HOSTNAME
+from kaiwo.manifests.quantities import MIB
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.request import NodeRule, Request, Toleration
+
+SHARING_LABEL = OURS + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
+VENDOR_LABEL = OURS + "gpu-vendor."  # put on nodes in our picture only: a GPU of this vendor is there
+NODE_NAME = "metadata.name"  # a field in Kubernetes; a label in our picture only
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """What equal pods ask for."""
+
+    request: Request
+    gpus_by_resource: int = 0  # whole GPUs that the kubelet will hand out
+    claims: tuple[str, ...] = ()
+    refusal: str = ""  # why it cannot be scheduled by us as it is
+
+
+def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: tuple[str, ...] = ()) -> Ask:
+    """One pod's wishes."""
+    amounts = pod_amounts(spec)
+    whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
+    plain = Request(
+        cpu_milli=amounts.pop("cpu", 0),
+        memory_mib=-(-amounts.pop("memory", 0) // MIB),
+        extended=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
+    )
+    count = sum(whole.values())
+    try:
+        request = _with_gpus(plain, whole, notes, owner)
+        rules, choices = read_rules(spec)
+        request = msgspec.structs.replace(
+            request,
+            node_rules=request.node_rules + rules,
+            tolerations=tuple(
+                Toleration(item.key, item.operator, item.value, item.effect) for item in spec.tolerations or ()
+            ),
+        )
+        refusal = _refusal(spec, choices)
+    except ConfigError as error:
+        request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
+    return Ask(request, count, claims, refusal)
+
+
+def pod_amounts(spec: PodSpec) -> dict[str, int]:
+    """Containers are summed; a start-up container counts as far as it asks for more; overhead comes on top."""
+    main = [_effective(item.resources) for item in spec.containers]
+    staying: list[dict[str, int]] = []
+    peak: dict[str, int] = {}
+    for item in spec.init_containers or ():
+        amounts = _effective(item.resources)
+        if item.restart_policy == "Always":
+            staying.append(amounts)
+        else:
+            peak = largest(peak, total([*staying, amounts]))
+    if not spec.init_containers and len(main) == 1 and spec.resources is None and not spec.overhead:
+        return main[0]
+    together = largest(total([*main, *staying]), peak) | _effective(spec.resources)
+    return total([together, _read(spec.overhead)])
+
+
+def read_rules(spec: PodSpec) -> tuple[tuple[NodeRule, ...], int]:
+    """The node selector and the required node affinity, and how many alternatives the affinity has."""
+    rules = [NodeRule(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items())]
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = selector_terms(affinity.required) if affinity else ()
+    if len(terms) == 1:
+        rules += terms[0]
+    return tuple(rules), len(terms)
+
+
+def selector_terms(selector: NodeSelector | None) -> tuple[tuple[NodeRule, ...], ...]:
+    """Alternatives, each a conjunction. A term without a requirement matches nothing in Kubernetes: it is left out."""
+    if selector is None:
+        return ()
+    return tuple(rules for term in selector.node_selector_terms or () if (rules := tuple(_term_rules(term))))
+
+
+def _term_rules(term: Term) -> Iterable[NodeRule]:
+    for item in term.match_expressions or ():
+        yield NodeRule(item.key, item.operator, item.values or ())
+    for item in term.match_fields or ():
+        yield NodeRule(item.key, item.operator, item.values or ())
+
+
+def _effective(resources: Resources | None) -> dict[str, int]:
+    """A limit stands in for a request that is not given; the server has filled it in for most."""
+    if resources is None:
+        return {}
+    return _read(resources.limits) | _read(resources.requests)
+
+
+def _read(amounts: Amounts | None) -> dict[str, int]:
+    return {name: asked(name, value) for name, value in amounts.items()} if amounts else {}
+
+
+def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], owner: str) -> Request:
+    """Whole GPUs by the resource's name; shares by annotation, and only where an agent serves them."""
+    if not whole and not any(key.partition("/")[2].startswith("gpu-") for key in notes):
+        return plain
+    if len(whole) > 1:
+        raise ConfigError(
+            f"{owner} asks for {' and '.join(sorted(whole))}; one pod runs on one vendor's GPUs: keep one"
+        )
+    resource, count = next(iter(whole.items()), ("amd.com/gpu", 0))
+    warnings: list[str] = []
+    annotations = Annotations(owner)
+    annotations.add(Fields({"annotations": dict(notes)}, owner, warnings))
+    wish = annotations.gpu_wish(count, "", ())
+    gpu = settle(wish, annotations.gpu_words(resource, annotations.place("gpu-models").field), warnings)
+    rules: list[NodeRule] = []
+    if whole:
+        rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
+    request = msgspec.structs.replace(
+        plain, gpus=gpu.gpus, gpu_milli=gpu.gpu_milli, gpu_mib=gpu.gpu_mib, gpu_models=gpu.gpu_models
+    )
+    if request.is_fraction or request.is_memory:
+        rules.append(NodeRule(SHARING_LABEL, "In", ("true",)))
+    return msgspec.structs.replace(request, node_rules=tuple(rules))
+
+
+def _refusal(spec: PodSpec, choices: int) -> str:
+    """The first rule that this version cannot keep. Such a pod must not be placed as if it had not said it."""
+    affinity = spec.affinity
+    if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
+        return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
+    if choices > 1:
+        return f"its required node affinity has {choices} alternatives; write one term, with several values in it"
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
+        return "it requires to be near other pods (podAffinity), which Kaiwo does not keep yet; prefer it instead"
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
+        return "it requires to be away from other pods (podAntiAffinity), which Kaiwo does not keep yet; prefer it"
+    if any(item.when_unsatisfiable == "DoNotSchedule" for item in spec.topology_spread_constraints or ()):
+        return "it requires an even spread (topologySpreadConstraints), which Kaiwo does not keep yet; ScheduleAnyway"
+    if any(port.host_port for item in _every(spec) for port in item.ports or ()):
+        return "it asks for a port of its node (hostPort), which Kaiwo does not count yet"
+    return ""
+
+
+def _every(spec: PodSpec) -> Iterable[Container]:
+    return (*spec.containers, *(spec.init_containers or ()))
+
+
+__all__ = ["HOSTNAME", "NODE_NAME", "SHARING_LABEL", "VENDOR_LABEL", "Ask", "read_ask", "read_rules", "selector_terms"]

@@ -1,0 +1,24 @@
+"""A thin Kubernetes client: only the calls and the fields that Kaiwo uses.
+
+In:    where the API server is and who we are.   Out: typed lists, watches and writes.
+Never: decides anything, or keeps an object's fields that nobody asked for.
+"""
+
+from kaiwo.clusters.kubernetes.client.access import Access, Credential
+from kaiwo.clusters.kubernetes.client.connection import Client
+from kaiwo.clusters.kubernetes.client.errors import ApiError, UnreachableError
+from kaiwo.clusters.kubernetes.client.finding import find_access
+from kaiwo.clusters.kubernetes.client.mirror import Change, Mirror
+from kaiwo.clusters.kubernetes.client.resource import Resource
+
+__all__ = [
+    "Access",
+    "ApiError",
+    "Change",
+    "Client",
+    "Credential",
+    "Mirror",
+    "Resource",
+    "UnreachableError",
+    "find_access",
+]

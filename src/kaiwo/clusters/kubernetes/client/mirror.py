@@ -1,0 +1,178 @@
+"""Follow one kind of object: list it page by page, then watch it, for as long as the program runs.
+
+In:    a Client and a Resource.   Out: all there is, page by page, then `listed`; then `changed` with every change.
+Never: loses a change. A watch that breaks goes on where it was; when the server has forgotten that place (410), the
+list is made again and the reader works out what went.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.client.connection import Client
+from kaiwo.clusters.kubernetes.client.errors import ApiError, Status, UnreachableError, status_error
+from kaiwo.clusters.kubernetes.client.resource import Line, Resource
+
+T = TypeVar("T")
+
+PAGE = 500  # objects; what client-go asks for
+PAGE_S = 60.0
+WATCH_S = (300, 600)  # a watch's life, drawn anew each time so that watches do not end together
+SILENCE_S = 150.0  # the server sends a bookmark about once a minute; two missed ones: the line is dead
+LONGEST_PAUSE_S = 5.0  # one scheduler is no crowd, and must see the server again soon after it is back
+TURN = 200  # lines decoded before the event loop gets a turn: about 2 ms
+
+
+class Change(NamedTuple, Generic[T]):
+    """One object is there, different, or gone."""
+
+    object: T
+    is_gone: bool = False
+
+
+class _ForgottenError(Exception):
+    """The server does not remember the version any more."""
+
+
+class Mirror(Generic[T]):
+    """Follows one kind. `page`, `listed` and `changed` are called on the event loop, one at a time.
+
+    `listed` gets the version that the list shows; it is empty for a kind that the server does not have.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        *,
+        page: Callable[[Sequence[T]], None],
+        listed: Callable[[str], None],
+        changed: Callable[[Sequence[Change[T]]], None],
+        report: Callable[..., None] = lambda *_, **__: None,
+        selector: dict[str, str] | None = None,
+        is_optional: bool = False,
+    ) -> None:
+        self._client, self.resource = client, resource
+        self._page, self._listed, self._changed, self._report = page, listed, changed, report
+        self._selector = selector or {}
+        self._is_optional = is_optional  # a kind that the server may not have: then there are none of it
+        self.version = ""
+        self.lists = self.watches = self.failures = 0
+
+    async def run(self) -> None:
+        """Until cancelled. Whatever the server does, it is tried again."""
+        backoff = Backoff(most_s=LONGEST_PAUSE_S)
+        while True:
+            try:
+                if not self.version:
+                    await self._list()
+                if await self._watch():
+                    backoff.reset()
+                    continue
+            except _ForgottenError:
+                self.version = ""
+            except (ApiError, UnreachableError) as error:
+                self._fail(error)
+                await asyncio.sleep(backoff.next_s(getattr(error, "retry_after_s", 0)))
+                continue
+            # A server that forgets or ends at once, again and again, must not be asked without a pause.
+            await asyncio.sleep(backoff.next_s())
+
+    def _fail(self, error: ApiError | UnreachableError) -> None:
+        if self._is_optional and isinstance(error, ApiError) and error.is_not_found:
+            return  # asked again later: it may be installed while we run
+        self.failures += 1
+        self._report("kubernetes-watch-failed", level="warning", kind=self.resource.path, error=str(error)[:300])
+
+    async def _list(self) -> None:
+        params = {"limit": str(PAGE), **self._selector}
+        try:
+            while True:
+                body = await self._client.read(self.resource.path, params, PAGE_S, tries=1)
+                items, meta = self.resource.read_page(body)
+                self._page(items)
+                if not meta.continue_:
+                    break
+                params["continue"] = meta.continue_
+                await asyncio.sleep(0)
+        except ApiError as error:
+            if error.is_gone:  # the list's own version grew too old between two pages: begin anew
+                self._report("kubernetes-list-expired", level="info", kind=self.resource.path)
+                raise _ForgottenError from None
+            if not (error.is_not_found and self._is_optional):
+                raise
+            self._listed("")
+            raise
+        self.lists += 1
+        self._listed(meta.resource_version)
+        self.version = meta.resource_version
+
+    async def _watch(self) -> bool:
+        """Until the watch ends. True: it brought something, or lived its life."""
+        params = {
+            "watch": "true",
+            "resourceVersion": self.version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_S)),
+            **self._selector,
+        }
+        brought = False
+        try:
+            async with self._client.stream(self.resource.path, params, SILENCE_S) as content:
+                self.watches += 1
+                async for lines in _lines(content):
+                    brought = True
+                    for start in range(0, len(lines), TURN):
+                        self._take(lines[start : start + TURN])
+                        await asyncio.sleep(0)
+        except ApiError as error:
+            if error.is_gone:
+                raise _ForgottenError from None
+            raise
+        return brought
+
+    def _take(self, lines: Sequence[bytes]) -> None:
+        """Changes up to the first error are kept, whatever comes after."""
+        changes: list[Change[T]] = []
+        try:
+            for each in lines:
+                line = self.resource.read_line(each)
+                if line is None:
+                    continue
+                if line.type == "BOOKMARK":
+                    self.version = str(line.object)
+                elif line.type == "ERROR":
+                    _refuse(line, self.resource.path)
+                else:
+                    found: Any = line.object
+                    changes.append(Change(found, line.type == "DELETED"))
+                    self.version = self.resource.version(found)
+        finally:
+            if changes:
+                self._changed(changes)
+
+
+def _refuse(line: Line[Any], path: str) -> None:
+    status: Status = line.object
+    error = status_error(status, f"watch {path}")
+    if error.is_gone:
+        raise _ForgottenError
+    raise error
+
+
+async def _lines(content: Any) -> AsyncIterator[list[bytes]]:
+    """Whole lines, as many as have arrived. One object may come in several pieces."""
+    rest: list[bytes] = []
+    while chunk := await content.readany():
+        if b"\n" not in chunk:
+            rest.append(chunk)
+            continue
+        *whole, last = b"".join((*rest, chunk)).split(b"\n")
+        rest = [last] if last else []
+        yield list(_filled(whole))
+
+
+def _filled(lines: Sequence[bytes]) -> Iterator[bytes]:
+    return (line for line in lines if line)

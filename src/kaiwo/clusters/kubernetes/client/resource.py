@@ -1,0 +1,102 @@
+"""One kind of object: where it lives and how its fields are read.
+
+In:    bytes of a list or of a watch's line.   Out: values with only the fields that their type names.
+Never: lets one object that cannot be read take the others with it: it is left out and counted.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.client.errors import Status
+
+T = TypeVar("T")
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """Where a list ends."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T], gc=False):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class Line(msgspec.Struct, Generic[T], gc=False):
+    """One line of a watch."""
+
+    type: str
+    object: T
+
+
+class _VersionMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _VersionMeta
+
+
+class Resource(Generic[T]):
+    """A kind that can be listed and watched. `T` needs `metadata.resource_version`, or is a plain dictionary."""
+
+    def __init__(self, path: str, type: Any) -> None:
+        self.path = path  # "/api/v1/pods", "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
+        self.unreadable = 0  # objects left out; the log names the last
+        self.last_complaint = ""
+        self._page = msgspec.json.Decoder(Page[type])
+        self._line = msgspec.json.Decoder(Line[type])
+        self._item = msgspec.json.Decoder(type)
+        self._raw_page = msgspec.json.Decoder(Page[msgspec.Raw])
+        self._raw_line = msgspec.json.Decoder(Line[msgspec.Raw])
+
+    def version(self, item: T) -> str:
+        """Where in the server's history this object stands."""
+        found: Any = item
+        return str(found["metadata"]["resourceVersion"] if isinstance(item, dict) else found.metadata.resource_version)
+
+    def read_page(self, body: bytes) -> tuple[list[T], ListMeta]:
+        """The objects of a page, and how to go on."""
+        try:
+            page = self._page.decode(body)
+        except msgspec.ValidationError:
+            return self._read_one_by_one(body)
+        return page.items or [], page.metadata
+
+    def read_line(self, line: bytes) -> Line[T] | Line[Status] | Line[str] | None:
+        """One line of a watch. ERROR has a Status, BOOKMARK the version alone; None: it was left out."""
+        try:
+            found = self._line.decode(line)
+        except msgspec.ValidationError as error:
+            return self._read_other(line, error)
+        if found.type in ("ADDED", "MODIFIED", "DELETED"):
+            return found
+        return self._read_other(line, None)
+
+    def _read_other(self, line: bytes, error: Exception | None) -> Line[Status] | Line[str] | None:
+        raw = self._raw_line.decode(line)
+        if raw.type == "ERROR":
+            return Line("ERROR", msgspec.json.decode(raw.object, type=Status))
+        if raw.type == "BOOKMARK":
+            return Line("BOOKMARK", msgspec.json.decode(raw.object, type=_Versioned).metadata.resource_version)
+        self._complain(error)
+        return None
+
+    def _read_one_by_one(self, body: bytes) -> tuple[list[T], ListMeta]:
+        page = self._raw_page.decode(body)
+        found: list[T] = []
+        for raw in page.items or ():
+            try:
+                found.append(self._item.decode(raw))
+            except msgspec.ValidationError as error:
+                self._complain(error)
+        return found, page.metadata
+
+    def _complain(self, error: Exception | None) -> None:
+        self.unreadable += 1
+        self.last_complaint = str(error or "an unknown kind of line")

@@ -1,0 +1,100 @@
+"""A Kubernetes cluster behind the `Cluster` protocol.
+
+In:    an API server, plans.   Out: events, of which the first batch is the whole state; Bindings and Evictions.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.carrying import Carrier
+from kaiwo.clusters.kubernetes.client import Access, Client
+from kaiwo.clusters.kubernetes.following import Following
+from kaiwo.clusters.kubernetes.records import Records
+from kaiwo.clusters.kubernetes.seen import Distillery
+from kaiwo.clusters.kubernetes.voice import Voice
+from kaiwo.model.event import Event
+from kaiwo.model.plan import Plan
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
+
+
+class KubernetesCluster(Records):
+    """One cluster, scheduled under one scheduler name."""
+
+    kind = "kubernetes"
+
+    def __init__(
+        self, access: Access, scheduler: str = SCHEDULER, report: Callable[..., None] = lambda *_, **__: None
+    ) -> None:
+        self.name = access.name
+        self.client = Client(access)
+        self.books = Books(scheduler)
+        super().__init__(self.client, self.books)
+        distillery = Distillery()
+        self.voice = Voice(self.client, self.books, self.now_s, report)
+        self.following = Following(self.client, self.books, distillery, self._settle, report)
+        self._carrier = Carrier(
+            self.client, self.books, distillery, self.now_s, self._settle, self.voice.carried, report
+        )
+        self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
+        self._is_started = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._pause_s = SHORTEST_PAUSE_S
+
+    def now_s(self) -> int:
+        """Wall time: the objects of the cluster carry it too."""
+        return int(time.time())
+
+    async def start(self) -> None:
+        """Follow the cluster until every cache is warm; `events` does it too."""
+        if not self._is_started:
+            self._is_started = True
+            self.following.start()
+            self.voice.start()
+        await self.following.warm()
+
+    async def events(self) -> AsyncIterator[tuple[Event, ...]]:
+        """The whole state as the first batch, then every change, in order, until `close`. One reader."""
+        await self.start()
+        outbox: asyncio.Queue[tuple[Event, ...] | None] = asyncio.Queue()
+        if self._outbox is not None:
+            self._outbox.put_nowait(None)
+        self._settle_now()
+        outbox.put_nowait(self.books.whole_state())
+        self._outbox = outbox
+        while (batch := await outbox.get()) is not None:
+            yield batch
+
+    async def apply(self, plan: Plan) -> tuple[str, ...]:
+        """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
+        return self._carrier.carry(plan)
+
+    async def close(self) -> None:
+        """Stop watching. Running work goes on."""
+        if self._settling is not None:
+            self._settling.cancel()
+        if self._outbox is not None:
+            self._outbox.put_nowait(None)
+        await self._carrier.close()
+        await self.voice.close()
+        await self.following.close()
+        await self.client.close()
+
+    def _settle(self) -> None:
+        """Tell what changed, in a moment: the pods of a gang come one by one, and it is worked out once for many."""
+        if self._settling is None and self.following.is_warm:
+            self._settling = asyncio.get_running_loop().call_later(self._pause_s, self._settle_now)
+
+    def _settle_now(self) -> None:
+        """The longer it takes, the longer the next pause, so that it never has more than a fifth of the time."""
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+        began = time.perf_counter()
+        events = self.books.settle()
+        if events and self._outbox is not None:
+            self._outbox.put_nowait(events)
+        self.voice.listen()
+        self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

@@ -1,0 +1,216 @@
+"""Follow every kind of object that matters, and say when all of them have been read once.
+
+In:    a Client and the Books.   Out: the books kept up to date.
+Never: calls itself warm before each kind was listed whole: nothing may be decided on half a picture.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.client import ApiError, Change, Client, Mirror, Resource, UnreachableError
+from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.discovery import Found, discover
+from kaiwo.clusters.kubernetes.gangs.registry import READ, read_owner
+from kaiwo.clusters.kubernetes.kinds import Kind, Reader
+from kaiwo.clusters.kubernetes.queues import read_queue
+from kaiwo.clusters.kubernetes.roll import Above
+from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
+from kaiwo.clusters.kubernetes.wishes import keep_wishes
+from kaiwo.model.queue import Queue
+
+TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
+LOOK_AGAIN_S = 30.0  # for kinds that an operator may have brought
+# Objects above pods: those that the gang recogniser reads, and those whose names and annotations lead on to them.
+OWNERS = frozenset({*READ, ("apps", "StatefulSet"), ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
+
+
+class Following:
+    """All the mirrors of one cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        books: Books,
+        distillery: Distillery,
+        settle: Callable[[], None],
+        report: Callable[..., None] = lambda *_, **__: None,
+    ) -> None:
+        self._client, self._books, self._distillery = client, books, distillery
+        self._settle, self._report = settle, report
+        self.mirrors: list[Mirror[Any]] = []
+        self._readers: list[Reader] = []
+        self._owners_known: set[tuple[str, str]] = set()
+        self._is_discovered = False
+        self._warm = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to follow."""
+        books = self._books
+        self._follow(Pods(Resource("/api/v1/pods", objects.Pod), books, self._distillery))
+        nodes: Resource[objects.Node] = Resource("/api/v1/nodes", objects.Node)
+        self._follow(Kind(nodes, _same, _name, books.put_node, lambda node: books.drop_node(_name(node))))
+        claims: Resource[objects.Claim] = Resource("/api/v1/persistentvolumeclaims", objects.Claim)
+        self._follow(
+            Kind(
+                claims,
+                _same,
+                lambda item: (item.metadata.namespace, item.metadata.name),
+                lambda item: books.change_volumes(lambda volumes: volumes.put_claim(item)),
+                lambda item: books.change_volumes(lambda volumes: volumes.drop_claim(item)),
+            )
+        )
+        volumes: Resource[objects.PersistentVolume] = Resource("/api/v1/persistentvolumes", objects.PersistentVolume)
+        self._follow(
+            Kind(
+                volumes,
+                _same,
+                _name,
+                lambda item: books.change_volumes(lambda volumes: volumes.put_volume(item)),
+                lambda item: books.change_volumes(lambda volumes: volumes.drop_volume(item)),
+            )
+        )
+        queues: Resource[objects.QueueObject] = Resource("/apis/kaiwo.ai/v1alpha2/kaiwoqueues", objects.QueueObject)
+        self._follow(
+            Kind(
+                queues,
+                self._read_queue,
+                lambda queue: queue.name,
+                books.put_queue,
+                lambda queue: books.drop_queue(queue.name),
+            ),
+            is_optional=True,
+        )
+        self._tasks.append(asyncio.create_task(self._look_for_owners(), name="kaiwo-discovery"))
+
+    async def warm(self) -> None:
+        """Until every kind was listed whole."""
+        await self._warm.wait()
+
+    @property
+    def is_warm(self) -> bool:
+        return self._warm.is_set()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_for_owners(self) -> None:
+        """Jobs are there from the start; other kinds come with their operators."""
+        backoff = Backoff(most_s=5)
+        while True:
+            try:
+                found = await discover(self._client, OWNERS)
+            except (ApiError, UnreachableError) as error:
+                self._report("kubernetes-discovery-failed", level="warning", error=str(error)[:300])
+                await asyncio.sleep(backoff.next_s())
+                continue
+            backoff.reset()
+            for kind in found:
+                if (kind.group, kind.kind) not in self._owners_known:
+                    self._owners_known.add((kind.group, kind.kind))
+                    self._follow_owners(kind)
+            self._is_discovered = True
+            self._warm_up()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _follow_owners(self, found: Found) -> None:
+        def read(item: dict[str, Any]) -> Above | None:
+            # The objects of a list do not say of what kind they are.
+            owner = read_owner(item | {"kind": found.kind, "apiVersion": found.version})
+            if isinstance(owner, str):
+                self._report("owner-unreadable", level="warning", kind=found.kind, error=owner)
+                return None
+            metadata = item["metadata"]
+            return Above(owner, keep_wishes(metadata.get("annotations")), keep_wishes(metadata.get("labels")))
+
+        resource: Resource[dict[str, Any]] = Resource(found.path, dict[str, Any])
+        put, drop = self._books.roll.put_owner, self._books.roll.drop_owner
+        kind = Kind(resource, read, lambda above: (above.owner.namespace, above.owner.name), put, drop)
+        self._follow(kind, is_optional=True)
+
+    def _follow(self, reader: Reader, is_optional: bool = False) -> None:
+        mirror: Mirror[Any] = Mirror(
+            self._client,
+            reader.resource,
+            page=reader.page,
+            listed=lambda version: self._listed(reader, version),
+            changed=lambda changes: self._changed(reader, changes),
+            report=self._report,
+            is_optional=is_optional,
+        )
+        self._readers.append(reader)
+        self.mirrors.append(mirror)
+        self._tasks.append(asyncio.create_task(mirror.run(), name=f"kaiwo-watch {reader.resource.path}"))
+
+    def _listed(self, reader: Reader, version: str) -> None:
+        reader.listed(version)
+        self._warm_up()
+        self._settle()
+
+    def _changed(self, reader: Reader, changes: Sequence[Change[Any]]) -> None:
+        reader.changed(changes)
+        self._settle()
+
+    def _warm_up(self) -> None:
+        if self._is_discovered and all(reader.is_listed for reader in self._readers):
+            self._warm.set()
+
+    def _read_queue(self, item: objects.QueueObject) -> Queue | None:
+        queue = read_queue(item)
+        if isinstance(queue, str):
+            self._report("queue-unreadable", level="warning", queue=_name(item), error=queue)
+            return None
+        return queue
+
+
+class Pods:
+    """Pods: the books keep them, so they are not kept twice."""
+
+    def __init__(self, resource: Resource[objects.Pod], books: Books, distillery: Distillery) -> None:
+        self.resource, self._books, self._distillery = resource, books, distillery
+        self._coming: set[Key] = set()
+        self._gone = 0
+        self.is_listed = False
+
+    def page(self, items: Sequence[objects.Pod]) -> None:
+        """Part of a list."""
+        for item in items:
+            self._coming.add(self._put(item).key)
+
+    def listed(self, version: str) -> None:
+        """Whatever is not in the list has gone meanwhile, unless it is newer than the list."""
+        coming, self._coming = self._coming, set()
+        shown = int(version)
+        for pod in [pod for key, pod in self._books.pods.items() if key not in coming and pod.version <= shown]:
+            self._books.drop_pod(pod)
+        self.is_listed = True
+
+    def changed(self, changes: Sequence[Change[objects.Pod]]) -> None:
+        """What a watch brought."""
+        for item, is_gone in changes:
+            if is_gone:
+                self._books.drop_pod(self._distillery.pod(item))
+                self._gone += 1
+            else:
+                self._put(item)
+        if self._gone >= TIDY_AFTER:
+            self._gone = 0
+            self._distillery.forget_unused(self._books.pods.values())
+
+    def _put(self, item: objects.Pod) -> SeenPod:
+        pod = self._distillery.pod(item)
+        self._books.put_pod(pod)
+        return pod
+
+
+def _same(item: Any) -> Any:
+    return item
+
+
+def _name(item: Any) -> str:
+    return str(item.metadata.name)

@@ -1,0 +1,71 @@
+"""One kind of object as a reader of lists and watches keeps it.
+
+In:    pages and changes of a Mirror.   Out: `put` for what is there, `drop` for what is gone, also when nobody said so.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from kaiwo.clusters.kubernetes.client import Change, Resource
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class Reader(Protocol):
+    """What a Mirror feeds."""
+
+    resource: Resource[Any]
+    is_listed: bool
+
+    def page(self, items: Sequence[Any]) -> None: ...
+
+    def listed(self, version: str) -> None: ...
+
+    def changed(self, changes: Sequence[Change[Any]]) -> None: ...
+
+
+class Kind(Generic[T, V]):
+    """Keeps what `read` makes of each object, so that what vanished between two lists can be dropped."""
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        read: Callable[[T], V | None],
+        key: Callable[[V], Any],
+        put: Callable[[V], None],
+        drop: Callable[[V], None],
+    ) -> None:
+        self.resource, self._read, self._key, self._put, self._drop = resource, read, key, put, drop
+        self._there: dict[Any, V] = {}
+        self._coming: dict[Any, V] = {}
+        self.is_listed = False
+
+    def page(self, items: Sequence[T]) -> None:
+        """Part of a list."""
+        for item in items:
+            value = self._read(item)
+            if value is not None:
+                self._coming[self._key(value)] = value
+                self._put(value)
+
+    def listed(self, version: str) -> None:
+        """Whatever was there before and is not in the list has gone meanwhile."""
+        before, self._there, self._coming = self._there, self._coming, {}
+        for key, value in before.items():
+            if key not in self._there:
+                self._drop(value)
+        self.is_listed = True
+
+    def changed(self, changes: Sequence[Change[T]]) -> None:
+        """What a watch brought."""
+        for item, is_gone in changes:
+            value = self._read(item)
+            if value is None:
+                continue
+            if is_gone:
+                self._there.pop(self._key(value), None)
+                self._drop(value)
+            else:
+                self._there[self._key(value)] = value
+                self._put(value)

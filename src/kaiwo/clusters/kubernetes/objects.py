@@ -1,0 +1,284 @@
+"""The fields of Kubernetes objects that Kaiwo reads, as they come over the wire. The rest never exists here.
+
+A field that the server may leave out has a default; one that it may send as null says so.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+NOTHING = Raw()
+
+
+class Wire(msgspec.Struct, rename="camel", gc=False):
+    """Kubernetes writes camelCase."""
+
+
+class Meta(Wire):
+    """What every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+Amounts = dict[str, str | int | float]
+
+
+class Resources(Wire):
+    """What a container asks for."""
+
+    requests: Amounts | None = None
+    limits: Amounts | None = None
+    claims: list[Any] | None = None
+
+
+class Port(Wire):
+    """Only a port of the node matters to a scheduler."""
+
+    host_port: int = 0
+
+
+class Container(Wire):
+    """One container, whatever it runs."""
+
+    resources: Resources | None = None
+    ports: list[Port] | None = None
+    restart_policy: str = ""
+
+
+class Expression(Wire):
+    """One requirement on labels or fields."""
+
+    key: str
+    operator: str = "In"
+    values: tuple[str, ...] | None = None
+
+
+class Term(Wire):
+    """All of these must hold."""
+
+    match_expressions: tuple[Expression, ...] | None = None
+    match_fields: tuple[Expression, ...] | None = None
+
+
+class NodeSelector(Wire):
+    """One of these must hold."""
+
+    node_selector_terms: tuple[Term, ...] | None = None
+
+
+class NodeAffinity(Wire):
+    """What is only preferred is not read."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class PodAffinity(Wire):
+    """Whether there is any is all that is read."""
+
+    required: list[Any] | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Wire):
+    """Where a pod wants to be."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Wire):
+    """Which taints do not matter."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Spread(Wire):
+    """How evenly pods want to lie."""
+
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class ClaimName(Wire):
+    """A volume's claim."""
+
+    claim_name: str = ""
+
+
+class Volume(Wire):
+    """Volumes without a claim do not bind a pod to nodes."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimName | None = None
+    ephemeral: Any = None  # its claim is named after the pod and the volume
+
+
+class PodSpec(Wire):
+    """What a pod asks for. It is read once for all pods that ask for the same: see `seen`."""
+
+    containers: list[Container]
+    init_containers: list[Container] | None = None
+    overhead: Amounts | None = None
+    resources: Resources | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[Spread] | None = None
+    volumes: list[Volume] | None = None
+    resource_claims: list[Any] | None = None
+
+
+class PodMeta(Wire):
+    """Labels, annotations and owners stay as they were written until somebody asks for them."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Raw = NOTHING
+    annotations: Raw = NOTHING
+    owner_references: Raw = NOTHING
+
+
+class PodContainer(Wire):
+    """Equal texts ask for equal things, so the text is enough to know them by."""
+
+    resources: Raw = NOTHING
+    ports: Raw = NOTHING
+
+
+class PodBody(Wire):
+    """The fields of PodSpec as text, and those that differ from pod to pod."""
+
+    containers: list[PodContainer]
+    init_containers: Raw = NOTHING
+    overhead: Raw = NOTHING
+    resources: Raw = NOTHING
+    node_selector: Raw = NOTHING
+    affinity: Raw = NOTHING
+    tolerations: Raw = NOTHING
+    topology_spread_constraints: Raw = NOTHING
+    resource_claims: Raw = NOTHING
+    volumes: Raw = NOTHING
+    scheduling_gates: Raw = NOTHING
+    scheduling_group: Raw = NOTHING
+    workload_ref: Raw = NOTHING
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+
+
+class PodStatus(Wire):
+    """Where it is in its life."""
+
+    phase: str = "Pending"
+    start_time: str | None = None
+    conditions: Raw = NOTHING
+
+
+class Pod(Wire):
+    """One pod."""
+
+    metadata: PodMeta
+    spec: PodBody
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class WireTaint(Wire):
+    """Keeps pods away."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class NodeSpec(Wire):
+    """What people say of a node."""
+
+    unschedulable: bool = False
+    taints: list[WireTaint] | None = None
+
+
+class Condition(Wire):
+    """One fact about an object."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+
+
+class NodeStatus(Wire):
+    """What the kubelet says of a node."""
+
+    allocatable: Amounts | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Wire):
+    """One node."""
+
+    metadata: Meta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ClaimSpec(Wire):
+    """Which volume a claim got."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+
+
+class ClaimStatus(Wire):
+    """Pending | Bound | Lost."""
+
+    phase: str = ""
+
+
+class Claim(Wire):
+    """A PersistentVolumeClaim."""
+
+    metadata: Meta
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class VolumeNodeAffinity(Wire):
+    """On which nodes a volume can be used."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Wire):
+    """Of a PersistentVolume."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(Wire):
+    """A volume that exists."""
+
+    metadata: Meta
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+
+
+class QueueObject(Wire):
+    """A KaiwoQueue. Its spec is read by the same code as a file's."""
+
+    metadata: Meta
+    spec: dict[str, Any] | None = None

@@ -1,0 +1,110 @@
+"""What the API and the page ask of a cluster, for one whose work comes and goes with kubectl.
+
+In:    what was told to the scheduler.   Out: records and news of workloads, and cordoned nodes.
+Never: makes a second source of truth. Work and queues are objects of the cluster: whoever wants to change them here is
+       told the kubectl command that does.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.client import ApiError, Client
+from kaiwo.clusters.lifecycle import breaks_gang
+from kaiwo.clusters.protocol import News
+from kaiwo.model.errors import NotFoundError, RefusedError
+from kaiwo.model.program import Program, Record, State
+from kaiwo.model.workload import Phase, Workload
+
+NO_PROGRAM = Program()
+
+
+class Records:
+    """The `Work` protocol, as far as Kubernetes leaves it to us."""
+
+    def __init__(self, client: Client, books: Books) -> None:
+        self._client, self._books = client, books
+        self.cancel = _refuse_one("delete it: kubectl delete pod or job")
+        self.hold = _refuse_one("give its pods a scheduling gate, or suspend its job, with kubectl")
+        self.release = _refuse_one("remove the gate, or resume its job, with kubectl")
+        self.requeue = _refuse_one("delete its pods with kubectl; its controller makes new ones")
+
+    async def put(
+        self, queues: Sequence[Any], items: Sequence[Any], who: str = "", dry_run: bool = False
+    ) -> tuple[None, ...]:
+        """Refused."""
+        _refuse("kubectl apply takes queues and work")
+
+    async def remove(self, queues: Sequence[str], workloads: Sequence[str], who: str = "") -> tuple[str, ...]:
+        """Refused."""
+        _refuse("kubectl delete removes queues and work")
+
+    async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
+        """Ended work is not kept here."""
+
+    async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
+        """No new pods on this node, or again."""
+        body = msgspec.json.encode({"spec": {"unschedulable": cordoned}})
+        try:
+            await self._client.patch(f"/api/v1/nodes/{name}", body)
+        except ApiError as error:
+            if error.is_not_found:
+                raise NotFoundError(f"there is no node {name}") from None
+            raise
+
+    async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
+        """Refused: what must go and what may stay is more than we know."""
+        _refuse(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
+
+    def record(self, name: str) -> Record:
+        """One living workload."""
+        workload = self._books.told.workloads.get(name)
+        if workload is None:
+            raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
+        return self._record(workload)
+
+    def records(self) -> Sequence[Record]:
+        """Every living workload."""
+        return [self._record(workload) for workload in self._books.told.workloads.values()]
+
+    def news(self, after: int) -> News:
+        """The workloads that changed since the version of the last news; -1: all of them."""
+        told = self._books.told
+        version, names = told.version, told.recent.since(after) if after >= 0 else None
+        if names is None:
+            return News(version, self.records(), (), is_all=True)
+        living = [told.workloads[name] for name in names if name in told.workloads]
+        gone = [name for name in names if name not in told.workloads]
+        return News(version, [self._record(workload) for workload in living], gone)
+
+    def log_path(self, name: str, pod: str = "") -> str:
+        """The output is with the kubelet: kubectl logs."""
+        self.record(name)
+        return ""
+
+    def _record(self, workload: Workload) -> Record:
+        pods = self._books.told.pods.get(workload.name, {}).values()
+        started_s = min((pod.since_s for pod in pods), default=0)
+        return Record(workload, NO_PROGRAM, _state(workload, [*pods]), attempt=min(len(pods), 1), started_s=started_s)
+
+
+def _state(workload: Workload, pods: list[Any]) -> State:
+    if not pods:
+        return State.WAITING
+    if all(pod.phase is Phase.RELEASING for pod in pods):
+        return State.STOPPING
+    up = [pod.name for pod in pods if pod.phase is Phase.RUNNING]
+    return State.STARTING if breaks_gang(workload, up) or not up else State.RUNNING
+
+
+def _refuse(way_out: str) -> NoReturn:
+    raise RefusedError(f"this cluster is Kubernetes, which keeps its own work; {way_out}")
+
+
+def _refuse_one(way_out: str) -> Callable[..., Awaitable[None]]:
+    async def refuse(name: str, who: str = "") -> None:
+        _refuse(way_out)
+
+    return refuse

@@ -1,0 +1,112 @@
+"""Which pods make up which workload: gangs, and pods on their own.
+
+In:    pods and the objects above them.   Out: units, and which of them were touched.
+"""
+
+from typing import NamedTuple
+
+from kaiwo.clusters.kubernetes.gangs import Book, Group, Place
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.members import may_be_in_a_gang, member_of
+from kaiwo.clusters.kubernetes.names import Unit
+from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+
+Said = tuple[dict[str, str], dict[str, str]]  # annotations and labels
+NOTHING_SAID: Said = ({}, {})
+
+
+class Above(NamedTuple):
+    """An object above pods: what the recogniser reads of it, and what it says about its workload."""
+
+    owner: Owner
+    notes: dict[str, str]
+    labels: dict[str, str]
+
+
+class Roll:
+    """Every pod is in one unit, or in none."""
+
+    def __init__(self) -> None:
+        self.unit_of: dict[Key, Unit] = {}
+        self.keys_of: dict[Unit, set[Key]] = {}
+        self._gangs = Book()
+        self._places: set[Place] = set()  # gangs to look at anew
+        self._said: dict[str, Said] = {}  # by UID of an object above pods
+        self._touched: dict[Unit, None] = {}
+        self._are_all_touched = False
+
+    def put(self, pod: SeenPod) -> None:
+        """A pod of ours is there, or different."""
+        if may_be_in_a_gang(pod):
+            self._places |= self._gangs.put_pod(member_of(pod))
+        if self._gangs.place(*pod.key) is None:
+            self.move(pod.key, pod.key)
+        else:
+            self.touch(pod.key)
+
+    def drop(self, key: Key) -> None:
+        """A pod is gone."""
+        self._places |= self._gangs.remove_pod(*key)
+        self.move(key, None)
+
+    def put_owner(self, above: Above) -> None:
+        """An object above pods is there, or different."""
+        self._places |= self._gangs.put_owner(above.owner)
+        uid, said = above.owner.uid, (above.notes, above.labels)
+        if self._said.get(uid, NOTHING_SAID) != said:
+            self._said[uid] = said
+            self._are_all_touched = True  # which pods it is above is not worth an index: people seldom change it
+
+    def drop_owner(self, above: Above) -> None:
+        """An object above pods is gone."""
+        self._places |= self._gangs.remove_owner(above.owner)
+        self._said.pop(above.owner.uid, None)
+
+    def move(self, key: Key, unit: Unit | None) -> None:
+        """Into a unit, or out of all."""
+        before = self.unit_of.get(key)
+        if before is not None and before != unit:
+            self.keys_of[before].discard(key)
+            self._touched[before] = None
+            del self.unit_of[key]
+        if unit is not None:
+            self.unit_of[key] = unit
+            self.keys_of.setdefault(unit, set()).add(key)
+            self._touched[unit] = None
+
+    def touch(self, key: Key) -> None:
+        """Something else about a pod changed."""
+        if key in self.unit_of:
+            self._touched[self.unit_of[key]] = None
+
+    def touch_unit(self, unit: Unit) -> None:
+        self._touched[unit] = None
+
+    def take_touched(self) -> list[Unit]:
+        """The units to work out anew. A gang's pods find their unit once, however many of them changed."""
+        places, self._places = self._places, set()
+        for place in sorted(places):
+            unit = place if self._gangs.group(place) is not None else None
+            members = set(self._gangs.pods(place))
+            for key in members:
+                self.move(key, unit or key)
+            for key in self.keys_of.get(place, set()) - members:
+                elsewhere = self._gangs.place(*key)
+                self.move(key, elsewhere if elsewhere is not None and self._gangs.group(elsewhere) else key)
+            self._touched[place] = None
+        if self._are_all_touched:
+            self._are_all_touched = False
+            self._touched |= dict.fromkeys(self.keys_of)
+        touched, self._touched = self._touched, {}
+        return list(touched)
+
+    def group(self, unit: Unit) -> Group | None:
+        """What the recogniser says of a unit; None for a pod on its own."""
+        return self._gangs.group(unit) if isinstance(unit, Place) else None
+
+    def said_above(self, pod: SeenPod) -> list[Said]:
+        """Annotations and labels of the objects above a pod, nearest first."""
+        if not pod.owners or not self._said:
+            return []
+        links = self._gangs.owners.line(member_of(pod))
+        return [self._said[link.reference.uid] for link in links if link.reference.uid in self._said]

@@ -1,0 +1,80 @@
+"""What the scheduler knows of the workloads, because it was told or because it assumes it.
+
+In:    what is true of one workload.   Out: the events that make the scheduler know it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.ledger import Ledger
+from kaiwo.clusters.recent import Recent
+from kaiwo.model.event import Event, PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.workload import Phase, Pod, Workload
+
+
+class Told:
+    """Workloads and the pods that hold a place, with the ledger of what they hold."""
+
+    def __init__(self) -> None:
+        self.workloads: dict[str, Workload] = {}
+        self.pods: dict[str, dict[str, Pod]] = {}
+        self.ledger = Ledger()
+        self.version = 0
+        self.recent = Recent()  # which workloads changed lately, for those who look again and again
+
+    def tell(self, name: str, workload: Workload | None, pods: Sequence[Pod]) -> list[Event]:
+        """The difference to what was told before."""
+        events: list[Event] = []
+        before, now = self.pods.get(name, {}), {pod.name: pod for pod in pods}
+        for slot in before.keys() - now.keys():
+            self._put(name, slot, None)
+            events.append(PodGone(name, slot))
+        # The workload comes before its pods, so that its queue is charged for them at once.
+        if workload is None and self.workloads.pop(name, None) is not None:
+            events.append(WorkloadGone(name))
+        elif workload is not None and self.workloads.get(name) != workload:
+            self.workloads[name] = workload
+            events.append(WorkloadChanged(workload))
+        for slot, pod in now.items():
+            if before.get(slot) != pod:
+                self._put(name, slot, pod)
+                events.append(PodChanged(pod))
+        if events:
+            self._note(name)
+        return events
+
+    def assume(self, pod: Pod) -> None:
+        """The scheduler knows this by itself: it decided it."""
+        self._put(pod.workload, pod.name, pod)
+        self._note(pod.workload)
+
+    def release(self, workload: str, slot: str) -> None:
+        """The scheduler knows by itself that this pod was told to go."""
+        pod = self.pods.get(workload, {}).get(slot)
+        if pod is not None:
+            self._put(workload, slot, replace(pod, phase=Phase.RELEASING))
+            self._note(workload)
+
+    def whole_state(self) -> Iterable[Event]:
+        """Everything, in the order of names."""
+        for name in sorted(self.workloads):
+            yield WorkloadChanged(self.workloads[name])
+        for name in sorted(self.pods):
+            for slot in sorted(self.pods[name]):
+                yield PodChanged(self.pods[name][slot])
+
+    def _note(self, workload: str) -> None:
+        self.version += 1
+        self.recent.note(workload, self.version)
+
+    def _put(self, workload: str, slot: str, pod: Pod | None) -> None:
+        own = self.pods.setdefault(workload, {})
+        before = own.pop(slot, None)
+        if before is not None:
+            self.ledger.give_back(before)
+        if pod is not None:
+            own[slot] = pod
+            self.ledger.take(pod)
+        elif not own:
+            del self.pods[workload]

@@ -1,0 +1,159 @@
+"""One workload as its pods make it: a gang, or a pod on its own.
+
+In:    the pods of a unit, what the gang recogniser says of them, and who has which place.   Out: a View: what the
+       scheduler is told, and the sentences for pods that it must not be told of.
+Never: keeps anything. The same pods give the same view.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.kubernetes.gangs import Group
+from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+from kaiwo.clusters.kubernetes.slots import give_places
+from kaiwo.clusters.kubernetes.volumes import Rules
+from kaiwo.clusters.kubernetes.wishes import Wishes
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+
+Slots = dict[str, tuple[str, int]]  # by UID: role, place
+ALONE = "main"
+
+
+class Inquiry(NamedTuple):
+    """What a unit must ask the rest of the books."""
+
+    wishes: Callable[[SeenPod], Wishes]  # raises ConfigError
+    volume_rules: Callable[[str, tuple[str, ...]], Rules | str]
+    is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
+
+
+class View(NamedTuple):
+    """A unit at one moment."""
+
+    workload: Workload | None  # None: nothing for the scheduler to know
+    slots: Slots  # of the pods that are bound, about to be, or may be started
+    sentences: dict[Key, str]  # why a pod cannot even be tried
+    by_slot: dict[str, Key] = {}  # the same slots by their full name
+
+
+class _Kept(NamedTuple):
+    """A pod that the scheduler is told of."""
+
+    pod: SeenPod
+    request: Request
+    is_fixed: bool
+
+
+def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slots, ask: Inquiry) -> View:
+    """`group`: None for a pod on its own. `pods` are ours, and not over."""
+    sentences: dict[Key, str] = {}
+    kept: list[_Kept] = []
+    for pod in sorted(pods, key=lambda each: (each.created_s, each.name)):
+        found = _keep(pod, ask)
+        if isinstance(found, str):
+            sentences[pod.key] = found
+        elif found is not None:
+            kept.append(found)
+    waits = _gang_waits(group, kept, sentences)
+    if waits:
+        free = [each for each in kept if not each.is_fixed]
+        sentences |= {each.pod.key: waits for each in free}
+        kept = [each for each in kept if each.is_fixed]
+    wishes = Wishes()
+    if kept:
+        try:
+            wishes = ask.wishes(kept[0].pod)
+        except ConfigError as error:
+            sentences |= {each.pod.key: str(error) for each in kept if not each.is_fixed}
+            kept = [each for each in kept if each.is_fixed]
+    if not kept:
+        return View(None, {}, sentences)
+    roles, slots = _roles(kept, group, had)
+    by_slot = {"{}-{}".format(*slots[each.pod.uid]): each.pod.key for each in kept}
+    return View(_workload(name, kept, roles, wishes), slots, sentences, by_slot)
+
+
+def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
+    if pod.node or ask.is_in_flight(pod.uid):
+        return _Kept(pod, pod.ask.request, True)
+    if pod.is_going or pod.is_gated:
+        return None  # Kubernetes itself says so on a gated pod
+    if pod.ask.refusal:
+        return pod.ask.refusal
+    if not pod.ask.claims:
+        return _Kept(pod, pod.ask.request, False)
+    rules = ask.volume_rules(pod.namespace, pod.ask.claims)
+    if isinstance(rules, str):
+        return rules
+    request = pod.ask.request
+    return _Kept(pod, replace(request, node_rules=request.node_rules + rules), False)
+
+
+def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[Key, str]) -> str:
+    """Why the pods of a gang that are not bound must wait, whatever room there is."""
+    if group is None or all(each.is_fixed for each in kept):
+        return ""
+    if group.waits:
+        return group.waits
+    there = {each.pod.name for each in kept}
+    missing = sum(max(0, role.minimum - len(there.intersection(role.members))) for role in group.roles)
+    if not missing:
+        return ""
+    why = next(iter(sentences.values()), "they wait at a scheduling gate")
+    return f"{missing} of the {group.minimum} pods of {group.key} that start together cannot be tried: {why}"
+
+
+def _roles(kept: Sequence[_Kept], group: Group | None, had: Slots) -> tuple[tuple[Role, ...], Slots]:
+    """A role of the gang whose pods ask for different things becomes several."""
+    roles: list[Role] = []
+    slots: Slots = {}
+    for name, minimum, members in _named_roles(kept, group):
+        shapes: dict[Request, list[_Kept]] = {}
+        for each in members:
+            shapes.setdefault(each.request, []).append(each)
+        for number, (request, same) in enumerate(shapes.items()):
+            title = name if len(shapes) == 1 else f"{name}.{number}"
+            share = min(minimum, len(same))
+            minimum -= share
+            roles.append(Role(request, title, len(same), share))
+            slots |= _places(title, same, had)
+    return tuple(roles), slots
+
+
+def _named_roles(kept: Sequence[_Kept], group: Group | None) -> Iterable[tuple[str, int, list[_Kept]]]:
+    if group is None:
+        yield ALONE, 1, list(kept)
+        return
+    left = {each.pod.name: each for each in kept}
+    for role in group.roles:
+        members = [left.pop(name) for name in role.members if name in left]
+        if members:
+            yield role.name, role.minimum, members
+    if left:  # those that leave, or are done: they hold their place until they are gone
+        yield "leaving", 0, list(left.values())
+
+
+def _places(role: str, same: Sequence[_Kept], had: Slots) -> Slots:
+    fixed = [each.pod.uid for each in same if each.is_fixed]
+    others = [each.pod.uid for each in same if not each.is_fixed]
+    before = {uid: had[uid][1] for uid in (*fixed, *others) if uid in had and had[uid][0] == role}
+    return {uid: (role, place) for uid, place in give_places(fixed, others, before).items()}
+
+
+def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes: Wishes) -> Workload:
+    return Workload(
+        name=name,
+        roles=roles,
+        queue=wishes.queue,
+        user=wishes.user,
+        kind=wishes.kind,
+        priority=wishes.priority,
+        preemptible=wishes.preemptible,
+        submitted_s=min(each.pod.created_s for each in kept),
+        time_limit_s=wishes.time_limit_s,
+        estimate_s=wishes.estimate_s,
+    )

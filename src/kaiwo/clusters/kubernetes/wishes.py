@@ -1,0 +1,81 @@
+"""What a pod, or the object above it, says of its workload as a whole: queue, person, priority, times.
+
+In:    the metadata of a pod and of its owners, nearest first.   Out: Wishes, or a sentence about what is wrong.
+The same annotations as in a file that `kaiwo apply` reads, and the same order of who is believed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kaiwo.manifests.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
+from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.names import read_name
+from kaiwo.manifests.objects import check_user
+from kaiwo.manifests.places import Place
+from kaiwo.manifests.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, read_type
+from kaiwo.manifests.quantities import read_duration_s
+from kaiwo.model.queue import DEFAULT_QUEUE
+
+Texts = Mapping[str, str]
+
+
+class Wishes(NamedTuple):
+    """The fields of a Workload that do not follow from its pods."""
+
+    queue: str = DEFAULT_QUEUE
+    user: str = ""
+    kind: str = DEFAULT_TYPE
+    priority: int = TYPE_PRIORITIES[DEFAULT_TYPE]
+    preemptible: bool = True
+    time_limit_s: int = 0
+    estimate_s: int = 0
+
+
+NO_WISHES = Wishes()
+
+
+def read_wishes(owner: str, said: Iterable[tuple[Texts, Texts]], priority: int, has_class: bool) -> Wishes:
+    """`said`: annotations and labels, the nearest first. Raises ConfigError for what makes no sense."""
+    found = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
+    found = [each for each in found if any(each)]
+    if not found and not has_class:
+        return NO_WISHES
+    annotations = Annotations(owner)
+    for notes, labels in found:
+        annotations.add(Fields({"annotations": dict(notes), "labels": dict(labels)}, owner, []))
+    kind = annotations.read("type", read_type, DEFAULT_TYPE)
+    user = annotations.text("user") or annotations.labels.get(UPSTREAMS + "user", "")
+    return Wishes(
+        queue=_queue(annotations, owner),
+        user=check_user(user, Place(owner, "user")),
+        kind=kind,
+        priority=annotations.read("priority", _read_priority, priority if has_class else TYPE_PRIORITIES[kind]),
+        preemptible=annotations.read("preemptible", read_flag, True),
+        time_limit_s=annotations.read("time", read_duration_s, 0),
+        estimate_s=annotations.read("estimate", read_duration_s, 0),
+    )
+
+
+def keep_wishes(texts: Texts | None) -> dict[str, str]:
+    """Of an object's annotations or labels, those that are read here."""
+    return {key: value for key, value in texts.items() if _is_read(key)} if texts else {}
+
+
+def _is_read(key: str) -> bool:
+    return key == KUEUE_QUEUE or (key.startswith((OURS, UPSTREAMS)) and key.partition("/")[2] in KNOWN)
+
+
+def _queue(annotations: Annotations, owner: str) -> str:
+    labels = annotations.labels
+    for field, value in (
+        (OURS + "queue", annotations.text("queue")),
+        (OURS + "queue", labels.get(OURS + "queue", "")),
+        (KUEUE_QUEUE, labels.get(KUEUE_QUEUE, "")),
+    ):
+        if value:
+            return read_name(value, Place(owner, field))
+    return DEFAULT_QUEUE
+
+
+def _read_priority(value: object, place: Place) -> int:
+    return read_number(value, place, -MAX_PRIORITY, MAX_PRIORITY)

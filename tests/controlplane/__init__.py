@@ -1,0 +1,1 @@
+"""A real Kubernetes control plane for the tests, the benchmark and `make kube`."""

@@ -1,0 +1,54 @@
+"""Objects as an API server writes them, for tests that need none."""
+
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.seen import Distillery, SeenPod
+
+DISTILLERY = Distillery()
+METADATA = ("annotations", "labels", "ownerReferences", "deletionTimestamp", "uid", "namespace", "resourceVersion")
+VERSIONS = count(1)
+
+
+def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> objects.Pod:
+    """What belongs to its metadata goes there, the rest to its spec."""
+    meta = {key: more.pop(key) for key in METADATA if key in more}
+    amounts = {"cpu": "1", "memory": "1Gi"} | ({"amd.com/gpu": str(gpus)} if gpus else {})
+    container = {"name": "c", "resources": {"requests": amounts}}
+    spec: dict[str, Any] = {"schedulerName": SCHEDULER, "containers": [container]}
+    spec |= ({"nodeName": node} if node else {}) | more
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"} | meta
+    metadata.setdefault("resourceVersion", str(next(VERSIONS)))
+    document = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+    return msgspec.json.decode(msgspec.json.encode(document), type=objects.Pod)
+
+
+def seen_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> SeenPod:
+    return DISTILLERY.pod(wire_pod(name, gpus, node, phase, **more))
+
+
+def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: Any) -> objects.Node:
+    """`labels`, `annotations` go to its metadata, the rest to its spec."""
+    meta = {key: more.pop(key) for key in METADATA if key in more}
+    meta["labels"] = {"amd.com/gpu.product-name": "MI300X"} | meta.get("labels", {})
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", resource: str(gpus)}
+    ready = more.pop("ready", "True")
+    conditions = [{"type": "Ready", "status": ready, "message": "kubelet stopped posting" if ready != "True" else ""}]
+    document = {
+        "metadata": {"name": name, **meta},
+        "spec": more,
+        "status": {"allocatable": amounts, "conditions": conditions},
+    }
+    return msgspec.json.decode(msgspec.json.encode(document), type=objects.Node)
+
+
+def some_books(nodes: int = 2) -> Books:
+    books = Books()
+    for number in range(1, nodes + 1):
+        books.put_node(wire_node(f"node-{number}"))
+    books.settle()
+    return books

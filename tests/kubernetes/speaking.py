@@ -1,0 +1,91 @@
+"""The few words that tests of the client are written in."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.client import Change, Client, Mirror, Resource
+from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
+from kaiwo.clusters.kubernetes.objects import Meta
+
+T = TypeVar("T")
+PATIENCE_S = 20.0
+
+
+class Note(msgspec.Struct, rename="camel"):
+    """A ConfigMap: the cheapest object there is."""
+
+    metadata: Meta
+    data: dict[str, str] | None = None
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def until(condition: Callable[[], object], what: str = "it") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited too long for {what}"
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def client_for(kubeconfig: Path, **options: Any) -> AsyncIterator[Client]:
+    client = Client(read_kubeconfig(kubeconfig), **options)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def notes_path(namespace: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps" + (f"/{name}" if name else "")
+
+
+async def put_note(client: Client, namespace: str, name: str, text: str = "") -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
+    await client.apply(notes_path(namespace, name), msgspec.json.encode(body), "test")
+
+
+class Follower:
+    """What a mirror tells, kept as a reader would."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.there: dict[str, str] = {}
+        self.told: list[str] = []  # every change, in order
+        self._coming: dict[str, str] = {}
+        resource = Resource[Note](notes_path(namespace), Note)
+        self.mirror = Mirror(client, resource, page=self._page, listed=self._listed, changed=self._take)
+
+    def _page(self, items: Sequence[Note]) -> None:
+        self._coming |= {item.metadata.name: (item.data or {}).get("text", "") for item in items}
+
+    def _listed(self, version: str) -> None:
+        self.there, self._coming = self._coming, {}
+
+    def _take(self, changes: Sequence[Change[Note]]) -> None:
+        for change in changes:
+            name, text = change.object.metadata.name, (change.object.data or {}).get("text", "")
+            self.told.append(f"{'-' if change.is_gone else '+'}{name}={text}")
+            if change.is_gone:
+                self.there.pop(name, None)
+            else:
+                self.there[name] = text
+
+
+@asynccontextmanager
+async def following(client: Client, namespace: str) -> AsyncIterator[Follower]:
+    follower = Follower(client, namespace)
+    task = asyncio.create_task(follower.mirror.run())
+    try:
+        await until(lambda: follower.mirror.lists and follower.mirror.watches, "the first list and watch")
+        yield follower
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,238 @@
+"""What the scheduler is told follows from what is there. Nothing here needs a server."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.client import Resource
+from kaiwo.clusters.kubernetes.following import Pods
+from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
+from kaiwo.model.event import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.gpu import Share
+from kaiwo.model.plan import Start
+from kaiwo.model.workload import Phase
+from tests.clusters.picture import Picture
+from tests.kubernetes.making import DISTILLERY, seen_pod, some_books, wire_node
+
+GANG = {"kaiwo.ai/gang": "train", "kaiwo.ai/gang-size": "2"}
+
+LATE = "2026-01-01T00:00:00Z"
+
+
+def _grant(*gpus: int) -> dict[str, str]:
+    return {GRANT_NOTE: write_grant([Share(f"gpu-{gpu}", 1000, 192 * 1024) for gpu in gpus])}
+
+
+def test_a_pod_is_told_when_it_comes_and_when_it_goes() -> None:
+    books = some_books()
+    books.put_pod(seen_pod("a"))
+    (told,) = books.settle()
+    assert isinstance(told, WorkloadChanged)
+    assert (told.workload.name, told.workload.pods) == ("default/a", 1)
+    books.put_pod(seen_pod("a"))
+    assert books.settle() == ()
+    books.drop_pod(seen_pod("a"))
+    assert books.settle() == (WorkloadGone("default/a"),)
+    assert books.names.unit_of == {}
+
+
+def test_another_pod_of_the_same_name_is_another_pod() -> None:
+    books = some_books()
+    books.put_pod(seen_pod("a", node="node-1", annotations=_grant(0)))
+    books.settle()
+    books.put_pod(seen_pod("a", uid="second"))
+    assert PodGone("default/a", "main-0") in books.settle()
+    books.drop_pod(seen_pod("a"))  # the late word of the first one's end
+    assert books.settle() == ()
+    found = books.find("default/a", "main-0")
+    assert found is not None
+    assert found.uid == "second"
+
+
+def test_a_decision_that_came_to_nothing_is_taken_back() -> None:
+    books = some_books()
+    pod = seen_pod("a")
+    books.put_pod(pod)
+    books.settle()
+    start = Start("default/a", "main-0", "node-1", (Share("gpu-0", 1000, 1),))
+    assumed = books.hold("default/a", "main-0", pod, Phase.ASSUMED, start.node, start.devices)
+    books.underway.begin_start(start, pod, assumed)
+    assert books.settle() == ()  # the scheduler knows
+    books.underway.refuse("default/a", 100, "the webhook said no")
+    books.underway.end_start(pod)
+    gone, changed = books.settle()
+    assert gone == PodGone("default/a", "main-0")
+    assert isinstance(changed, WorkloadChanged)
+    assert (changed.workload.not_before_s, changed.workload.not_before_why) == (101, "the webhook said no")
+
+
+def test_a_binding_that_the_watch_confirms_is_running() -> None:
+    books = some_books()
+    pod = seen_pod("a")
+    books.put_pod(pod)
+    start = Start("default/a", "main-0", "node-1", (Share("gpu-3", 1000, 192 * 1024),))
+    books.settle()
+    books.underway.begin_start(
+        start, pod, books.hold("default/a", "main-0", pod, Phase.ASSUMED, "node-1", start.devices)
+    )
+    books.settle()
+    books.put_pod(seen_pod("a", node="node-1", annotations=_grant(3)))
+    (told,) = books.settle()
+    assert isinstance(told, PodChanged)
+    assert (told.pod.phase, told.pod.devices) == (Phase.RUNNING, start.devices)
+    assert books.underway.starts == {}
+
+
+def test_an_older_word_does_not_undo_a_newer_one() -> None:
+    """A pod was read after a failed Binding while the watch lagged behind: its devices must not become free again."""
+    books = some_books()
+    books.put_pod(seen_pod("a", resourceVersion="10"))
+    books.put_pod(seen_pod("a", node="node-1", annotations=_grant(0), resourceVersion="30"))
+    books.settle()
+    books.put_pod(seen_pod("a", labels={"late": "word"}, resourceVersion="20"))
+    assert books.settle() == ()
+    assert books.told.pods["default/a"]["main-0"].node == "node-1"
+
+
+def test_a_list_that_is_older_than_a_pod_does_not_take_it_away() -> None:
+    books = some_books()
+    pods = Pods(Resource("/api/v1/pods", objects.Pod), books, DISTILLERY)
+    for version in (50, 60):
+        books.put_pod(seen_pod(f"p-{version}", resourceVersion=str(version)))
+    pods.page([])
+    pods.listed("55")
+    assert set(books.pods) == {("default", "p-60")}
+
+
+def test_pods_that_are_seen_before_their_node_are_dealt_devices_when_it_comes() -> None:
+    books = Books()
+    books.put_pod(seen_pod("theirs", gpus=2, node="late", schedulerName="other"))
+    (told,) = books.settle()
+    assert isinstance(told, PodChanged)
+    assert told.pod.devices == ()
+    books.put_node(wire_node("late"))
+    _, told = books.settle()
+    assert isinstance(told, PodChanged)
+    assert [share.gpu for share in told.pod.devices] == ["gpu-0", "gpu-1"]
+
+
+def test_the_pods_of_a_gang_are_one_workload_once_they_are_all_there() -> None:
+    books = some_books()
+    books.put_pod(seen_pod("w-0", annotations=GANG))
+    assert books.settle() == ()
+    assert "1 of the 2 that start together" in books.sentences["default", "w-0"]
+    books.put_pod(seen_pod("w-1", annotations=GANG))
+    (told,) = books.settle()
+    assert isinstance(told, WorkloadChanged)
+    assert (told.workload.name, told.workload.pods, told.workload.roles[0].needed) == ("default/train", 2, 2)
+    assert books.sentences == {}
+    assert sorted(books.slots("default/train")) == ["main-0", "main-1"]
+
+
+def test_a_role_whose_pods_ask_for_different_things_becomes_two() -> None:
+    books = some_books()
+    books.put_pod(seen_pod("w-0", annotations=GANG))
+    books.put_pod(seen_pod("w-1", gpus=4, annotations=GANG))
+    (told,) = books.settle()
+    assert isinstance(told, WorkloadChanged)
+    assert [(role.name, role.count, role.needed, role.request.gpus) for role in told.workload.roles] == [
+        ("main.0", 1, 1, 1),
+        ("main.1", 1, 1, 4),
+    ]
+
+
+def test_a_gang_with_a_pod_that_cannot_be_tried_waits_whole() -> None:
+    books = some_books()
+    books.put_pod(seen_pod("w-0", annotations=GANG))
+    books.put_pod(seen_pod("w-1", annotations=GANG, resourceClaims=[{"name": "x"}]))
+    assert books.settle() == ()
+    assert "device claims" in books.sentences["default", "w-0"]
+    gated = seen_pod("w-1", annotations=GANG, schedulingGates=[{"name": "g"}])
+    books.put_pod(gated)
+    books.settle()
+    assert "scheduling gate" in books.sentences["default", "w-0"]
+
+
+def test_a_pod_and_a_gang_of_one_name_are_two_workloads() -> None:
+    books = some_books()
+    books.put_pod(seen_pod("train"))
+    for index in range(2):
+        books.put_pod(seen_pod(f"w-{index}", annotations=GANG))
+    names = [event.workload.name for event in books.settle() if isinstance(event, WorkloadChanged)]
+    assert len(set(names)) == 2
+    assert "default/train" in names
+
+
+def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None:
+    books = some_books()
+    for index in range(2):
+        books.put_pod(seen_pod(f"w-{index}", node="node-1", annotations=GANG | _grant(index)))
+    books.settle()
+    books.put_pod(
+        seen_pod("w-1", node="node-1", annotations=GANG | _grant(1), deletionTimestamp="2026-01-01T00:00:00Z")
+    )
+    books.put_pod(seen_pod("w-2", annotations=GANG))
+    picture = Picture()
+    books.settle()
+    picture.patch(books.whole_state())
+    phases = {name: pod.phase for (_, name), pod in picture.pods.items()}
+    assert sorted(phases.values()) == [Phase.RELEASING, Phase.RUNNING]
+    workload = picture.workloads["default/train"]
+    missing = [
+        f"{role.name}-{place}"
+        for role in workload.roles
+        for place in range(role.count)
+        if f"{role.name}-{place}" not in phases
+    ]
+    assert len(missing) == 1
+    found = books.find("default/train", missing[0])
+    assert found is not None
+    assert found.name == "w-2"
+
+
+def test_a_queue_can_be_replaced_and_the_default_one_always_exists() -> None:
+    books = some_books()
+    default = books.queues["default"]
+    books.put_queue(replace(default, priority=7))
+    books.drop_queue("default")
+    assert books.queues == {"default": default}
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from(["come", "bind", "leave", "end", "go", "again"]), st.booleans()),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_the_events_always_tell_the_whole_truth(steps: list[tuple[int, str, bool]]) -> None:
+    """Pods come, are bound, leave, end and come back in any order, some of them as one gang."""
+    books, picture = some_books(), Picture()
+    picture.patch(books.whole_state())
+    for number, step, settles in steps:
+        notes = GANG if number < 3 else {}
+        name, uid = f"w-{number}", f"uid-{number}-{step == 'again'}"
+        if step == "come" or step == "again":
+            books.put_pod(seen_pod(name, uid=uid, annotations=notes))
+        elif step == "go":
+            if ("default", name) in books.pods:
+                books.drop_pod(books.pods["default", name])
+        else:
+            more = {"deletionTimestamp": LATE} if step == "leave" else {}
+            phase = "Succeeded" if step == "end" else "Running"
+            books.put_pod(
+                seen_pod(name, node="node-1", phase=phase, uid=uid, annotations=notes | _grant(number), **more)
+            )
+        if settles:
+            picture.patch(books.settle())
+    picture.patch(books.settle())
+    truth = Picture()
+    truth.patch(books.whole_state())
+    assert vars(picture) == vars(truth)
+    holding = [pod for pod in books.pods.values() if pod.node and not pod.is_over]
+    assert len(picture.pods) == len(holding)
+    assert truth.overcommitted() == []
+    slots = {key for name in picture.workloads for key in books.slots(name).values()}
+    assert {pod.key for pod in slots} <= set(books.pods)

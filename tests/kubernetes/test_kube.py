@@ -1,0 +1,53 @@
+"""`make kube` as a newcomer sees it: a Job comes in with kubectl, runs on virtual kubelets, and ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.controlplane.plane import MissingError, find_programs
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_the_second_tour(tmp_path: Path) -> None:
+    try:
+        programs = find_programs("kwok")
+    except MissingError as error:
+        pytest.skip(str(error))
+    folder, output = tmp_path / "kube", tmp_path / "output"
+    with output.open("wb") as file:
+        kube = subprocess.Popen(
+            [sys.executable, "-m", "tests.controlplane.kube", "--port", "0", "--nodes", "3", "--folder", str(folder)],
+            stdout=file, stderr=file, cwd=ROOT,
+        )  # fmt: skip
+
+    def kubectl(*words: str) -> str:
+        command = [programs / "kubectl", f"--kubeconfig={folder / 'admin.kubeconfig'}", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT).stdout
+
+    try:
+        deadline = time.monotonic() + 60
+        while b"Kaiwo schedules" not in output.read_bytes():
+            assert kube.poll() is None, output.read_text()
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.1)
+        kubectl("apply", "-f", "examples/kubernetes-job.yaml")
+        assert "condition met" in kubectl("wait", "job/train", "--for=condition=Complete", "--timeout=60s")
+        events = kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}")
+        assert events.count("Scheduled bound to node-") == 3
+        status = subprocess.run(
+            [sys.executable, "-m", "kaiwo.cli.main", "get", "nodes", "-o", "json"],
+            env=os.environ | {"KAIWO_HOME": str(folder / "home")}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert '"node-3"' in status.stdout
+    finally:
+        kube.send_signal(signal.SIGINT)
+        assert kube.wait(30) in (0, 130), output.read_text()
+    living = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert str(folder) not in living, "something was left behind"
