@@ -160,3 +160,12 @@ def test_a_queue_with_a_quota_deserves_more() -> None:
         world.submit(f"p{number}", gpus_each=1, queue="plain").submit(f"o{number}", gpus_each=1, queue="owner")
     world.settle()
     assert sum(world.is_running(f"o{number}") for number in range(8)) > 4
+
+
+def test_time_that_somebody_waits_for_is_not_forgotten_when_others_come_and_go() -> None:
+    world = World().running("low", gpus=8).submit("patient", gpus_each=1, priority=9, preemption_delay_s=100)
+    assert world.decide().look_again_s == 100
+    world.submit("other", gpus_each=1, cpu_milli=1).decide()
+    world.finish("other").decide()
+    world.now_s = 100
+    assert {each.beneficiary for each in world.decide().evictions} == {"default/patient"}

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kaiwo.history import Journal
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import Event, PodGone, WorkloadGone
+from kaiwo.model.event import Event, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.workload import Phase
 from kaiwo.runtime.replay import replay
 from kaiwo.runtime.scheduler import Scheduler
+from tests.properties.reclaim_worlds import contended_world
 from tests.properties.strategies import states
 
 
@@ -40,6 +43,31 @@ def _tell_a_story(scheduler: Scheduler, events: list[Event], data: st.DataObject
             pods = [PodGone(name, pod) for pod in sorted(scheduler.picture.pods[name])]
             _take(scheduler, [WorkloadGone(name), *pods])
     return numbers
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 2_000, 2**23])
+def test_cycles_that_stop_and_move_work_replay_to_the_same_plan(tmp_path: Path, segment_bytes: int) -> None:
+    evictions = 0
+    for seed in range(12):
+        home = tmp_path / str(seed)
+        numbers = []
+        world = contended_world(seed)
+        with Journal(home / "journal", segment_bytes=segment_bytes) as journal:
+            scheduler = Scheduler(journal, world.policy)
+            _take(scheduler, list(world.picture.events()))
+            for second in range(8):
+                decision = scheduler.cycle(world.now_s + second)
+                if decision is None:
+                    break
+                numbers.append(decision.summary.number)
+                evictions += len(decision.plan.evictions)
+                begun = [each.pod for each in decision.assumed if isinstance(each, PodChanged)]
+                running = [PodChanged(replace(p, phase=Phase.RUNNING)) for p in begun if p.phase is Phase.ASSUMED]
+                _take(scheduler, [*running, *(PodGone(each.workload, each.pod) for each in decision.plan.evictions)])
+        for number in numbers:
+            result = replay(str(home), number)
+            assert result.now == result.then, (seed, number)
+    assert evictions > 5
 
 
 def _take(scheduler: Scheduler, events: list[Event]) -> None:

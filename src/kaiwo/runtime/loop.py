@@ -92,7 +92,8 @@ class Loop:
         """Until events came, a back-off may be over, or a search is unfinished."""
         backlog = self.picture.backlog
         if not (backlog.open or backlog.unclaimed or backlog.all_open) or not self.ready:
-            timeout = LOOK_AGAIN_S if backlog.next_due_s is not None else None
+            is_time_due = backlog.next_due_s is not None or self.picture.look_again_s > 0
+            timeout = LOOK_AGAIN_S if is_time_due else None
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), timeout)
         await asyncio.sleep(GATHER_S)

@@ -20,6 +20,7 @@ class Learned(msgspec.Struct, frozen=True):
     all_open: bool
     resumed: tuple[ClassKey, ...]
     unclaimed: tuple[ClassKey, ...]
+    look_again_s: int
     rules: str
     policy: Policy  # by which everybody stands where they stand
     now_s: int  # of the snapshot it goes with: who stood at the gate then
@@ -35,6 +36,7 @@ def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
         backlog.all_open,
         tuple(sorted(backlog.resumed)),
         tuple(sorted(backlog.unclaimed)),
+        picture.look_again_s,
         picture.rules,
         policy,
         now_s,
@@ -57,5 +59,5 @@ def unpack_state(events: Iterable[Event], state: bytes, plugins: Registry) -> Pi
     backlog.open = {key: backlog.by_key[key] for key in learned.open if key in backlog.by_key}
     backlog.all_open = learned.all_open
     backlog.resumed, backlog.unclaimed = frozenset(learned.resumed), frozenset(learned.unclaimed)
-    picture.rules = learned.rules
+    picture.rules, picture.look_again_s = learned.rules, learned.look_again_s
     return picture

@@ -98,7 +98,7 @@ class Picture:
         """Keep what the cycle learned: which classes are stuck, and why, and under which rules that was found."""
         self.version += 1
         self.rules = plan.rules or self.rules
-        self.look_again_s = plan.look_again_s if plan.rules else self.look_again_s
+        self.look_again_s = min(filter(None, (self.look_again_s, plan.look_again_s)), default=0)
         for wait in plan.waits:
             found = self.backlog.by_key.get((wait.queue, wait.shape))
             if found is not None:
