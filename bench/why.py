@@ -1,6 +1,7 @@
 """How long `kaiwo why` takes at 1,000 nodes with 1,000 waiting: every obstacle, and the cheapest change verified.
 
-In:    a full cluster with mixed waiting work, some of it at the limit of its queue.   Out: milliseconds.
+In:    full clusters with waiting work: of few kinds, of 1,000 different kinds in 50 queues, and of large gangs.
+Out:   milliseconds.
 """
 
 import json
@@ -18,19 +19,22 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.runtime.scheduler import Scheduler
 
 NODES, RUNNING, WAITING, ASKED = 1_000, 8_000, 1_000, 300
+QUEUES = 50
 P99_MS = 100.0
 
 
 def main() -> int:
-    result = measure()
+    result = {**measure(), **measure_distinct("distinct", [2, 8, 16]), **measure_distinct("gangs", [100, 300, 1_000])}
     print(json.dumps(result))
-    if result["p99_ms"] > P99_MS:
-        print(f"p99_ms is {result['p99_ms']}, at most {P99_MS} is due", file=sys.stderr)
-        return 1
-    return 0
+    missed = [f"{key} is {result[key]}, at most {P99_MS} is due" for key in result if key.endswith("p99_ms")
+              and float(str(result[key])) > P99_MS]  # fmt: skip
+    for line in missed:
+        print(line, file=sys.stderr)
+    return 1 if missed else 0
 
 
 def measure() -> dict[str, object]:
+    """Waiting work of a few kinds in three queues, one of them at its limit."""
     draw = random.Random(11)
     scheduler = Scheduler(None)
     take(scheduler, [*cluster(NODES), *queues()])
@@ -38,24 +42,55 @@ def measure() -> dict[str, object]:
     settle(scheduler)
     for name in draw.sample(sorted(scheduler.picture.pods), RUNNING // 100):  # a few holes
         take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.picture.pods[name])])
-    take(scheduler, [waiting(number, draw) for number in range(WAITING * 2)])
-    settle(scheduler)
-    extra = sorted(scheduler.picture.backlog.standing())[WAITING:]
-    take(scheduler, [WorkloadGone(name) for name in extra])
-    settle(scheduler)
-    names = draw.sample(sorted(scheduler.picture.backlog.standing()), ASKED)
-    took_ms, kinds = [], {}
-    for name in names:
-        began = time.perf_counter()
-        answer = why(scheduler.picture, name, DEFAULT_POLICY, 10_000)
-        took_ms.append((time.perf_counter() - began) * 1000)
-        kind = answer.change.kind if answer.change else "none"
-        kinds[kind] = kinds.get(kind, 0) + 1
-    took_ms.sort()
+    fill(scheduler, [waiting(number, draw) for number in range(WAITING * 2)])
     return {
         "nodes": NODES,
         "running": len(scheduler.picture.pods),
         "waiting": len(scheduler.picture.backlog),
+        **figures(scheduler, draw),
+    }
+
+
+def measure_distinct(name: str, gangs: list[int]) -> dict[str, object]:
+    """Every waiting workload asks for something else, in 50 queues, most of them at their limit."""
+    draw = random.Random(12)
+    scheduler = Scheduler(None)
+    limits = {f"queue-{number:02d}": 150_000 if number < QUEUES - 5 else -1 for number in range(QUEUES)}
+    take(scheduler, [*cluster(NODES), *(QueueChanged(Queue(q, gpu=Amounts(limit=n))) for q, n in limits.items())])
+    take(scheduler, [distinct_running(number, draw) for number in range(NODES * 4)])
+    settle(scheduler)
+    take(scheduler, [WorkloadGone(each) for each in sorted(scheduler.picture.backlog.standing())])
+    fill(scheduler, [distinct_waiting(number, draw, gangs) for number in range(WAITING * 2)])
+    found = {
+        "running": len(scheduler.picture.pods),
+        "waiting": len(scheduler.picture.backlog),
+        "classes": len(scheduler.picture.backlog.by_key),
+        **figures(scheduler, draw),
+    }
+    return {f"{name}_{key}": value for key, value in found.items()}
+
+
+def fill(scheduler: Scheduler, backlog: list[Event]) -> None:
+    """Let the backlog find its places, and keep so many of those who wait."""
+    take(scheduler, backlog)
+    settle(scheduler)
+    extra = sorted(scheduler.picture.backlog.standing())[WAITING:]
+    take(scheduler, [WorkloadGone(name) for name in extra])
+    settle(scheduler)
+
+
+def figures(scheduler: Scheduler, draw: random.Random) -> dict[str, object]:
+    names = draw.sample(sorted(scheduler.picture.backlog.standing()), ASKED)
+    took_ms: list[float] = []
+    kinds: dict[str, int] = {}
+    for name in names:
+        began = time.perf_counter()
+        answer = why(scheduler.picture, name, DEFAULT_POLICY, 10_000)
+        took_ms.append((time.perf_counter() - began) * 1000)
+        kind = answer.change.kind if answer.change else answer.no_change.partition(":")[0][:9]
+        kinds[kind] = kinds.get(kind, 0) + 1
+    took_ms.sort()
+    return {
         "p50_ms": round(took_ms[len(took_ms) // 2], 1),
         "p99_ms": round(took_ms[int(len(took_ms) * 0.99)], 1),
         "longest_ms": round(took_ms[-1], 1),
@@ -86,6 +121,28 @@ def waiting(number: int, draw: random.Random) -> Event:
     return WorkloadChanged(
         Workload(f"default/wait-{number:05d}", (role,), queue, f"user-{number % 40}", submitted_s=9_000 + number)
     )
+
+
+def distinct_running(number: int, draw: random.Random) -> Event:
+    request = Request(1_000 + 100 * draw.randrange(20), 1_024, gpus=draw.choice([1, 1, 1, 2, 4, 8]))
+    queue, user = f"queue-{number % QUEUES:02d}", f"user-{draw.randrange(40)}"
+    return WorkloadChanged(Workload(f"default/run-{number:05d}", (Role(request),), queue, user, submitted_s=number))
+
+
+def distinct_waiting(number: int, draw: random.Random, gangs: list[int]) -> Event:
+    cpu_milli, memory_mib = 1_000 + number, 1_024 + number
+    kind = draw.choice(["whole", "whole", "fraction", "memory", "gang", "gang"])
+    match kind:
+        case "fraction":
+            milli = draw.choice([250, 500, 700, 900])
+            request = Request(cpu_milli, memory_mib, gpus=draw.choice([1, 2]), gpu_milli=milli)
+        case "memory":
+            request = Request(cpu_milli, memory_mib, gpus=1, gpu_mib=draw.randrange(10_000, 190_000))
+        case _:
+            request = Request(cpu_milli, memory_mib, gpus=draw.choice([1, 2, 4, 8]))
+    role = Role(request, count=draw.choice(gangs) if kind == "gang" else 1)
+    queue, user = f"queue-{draw.randrange(QUEUES):02d}", f"user-{number % 40}"
+    return WorkloadChanged(Workload(f"default/wait-{number:05d}", (role,), queue, user, submitted_s=9_000 + number))
 
 
 def settle(scheduler: Scheduler) -> None:

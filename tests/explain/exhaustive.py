@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from kaiwo.decide import decide
 from kaiwo.explain.change import (
     CPU,
     GPU_MEMORY,
     GPUS,
+    LEAST,
     MEMORY,
     PODS,
     RESOURCES,
@@ -17,10 +19,10 @@ from kaiwo.explain.change import (
     size_of,
 )
 from kaiwo.model.workload import Phase
+from kaiwo.snapshot.picture import Picture
 from tests.worlds import World
 
 PPM = 1_000_000
-MOST_RAISE = {"gpu": 40_000, "cpu": 400_000, "memory": 1_000_000}
 
 
 def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | None:
@@ -30,12 +32,10 @@ def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | Non
 
 
 def _starts_after(world: World, name: str, change: Change) -> bool:
-    """Whole cycles of `decide` on a fork, with the change made."""
-    other = World(nodes=0)
-    other.picture, other.now_s = world.picture.fork(), world.now_s
-    other.tell(*events_of(other.picture, other.picture.workloads[name], change))
-    other.settle()
-    return other.is_running(name)
+    """One cycle of `decide` on a fork, with the change made."""
+    fork = world.picture.fork()
+    fork.patch(events_of(fork, fork.workloads[name], change))
+    return any(start.workload == name for start in decide(fork.snapshot(world.now_s), world.policy).starts)
 
 
 def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
@@ -45,7 +45,7 @@ def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
         for dimension in (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY):
             size = size_of(role, dimension)
             # Memory has a hundred thousand sizes: every one near the free amounts, and steps in between.
-            for value in _values(size, UNITS[dimension], dimension in (GPU_MEMORY, MEMORY)):
+            for value in _values(size, UNITS[dimension], LEAST[dimension], dimension in (GPU_MEMORY, MEMORY)):
                 cost = PPM * (size - value) // size
                 yield Change(Kind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
     asked = {model for role in workload.roles for model in role.request.gpu_models}
@@ -61,18 +61,27 @@ def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
             by = "researcher" if picture.workloads[other].user == workload.user else "admin"
             held = [pod for pod in pods.values() if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
             lost = [(world.now_s - p.since_s) * (sum(s.milli for s in p.devices) + p.cpu_milli // 100) for p in held]
-            yield Change(Kind.STOP, by, other, cost=sum(lost) // 1000)
+            if held:
+                yield Change(Kind.STOP, by, other, cost=sum(lost) // 1000)
     queue = workload.queue
     while queue in picture.queue_objects:
         for resource in RESOURCES:
             if getattr(picture.queue_objects[queue], resource).limit >= 0:
-                for raise_by in range(raise_step, MOST_RAISE[resource] + 1, raise_step):
+                for raise_by in range(raise_step, _all_of(picture, resource) + raise_step, raise_step):
                     yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
         queue = picture.queue_objects[queue].parent
 
 
-def _values(size: int, unit: int, is_memory: bool) -> Iterator[int]:
-    steps = (size - 1) // unit
+def _all_of(picture: Picture, resource: str) -> int:
+    """What the cluster has: a limit that is raised by more is as good as none."""
+    nodes = picture.node_objects.values()
+    if resource == "gpu":
+        return sum(1_000 * len(node.gpus) for node in nodes)
+    return sum(node.cpu_milli if resource == "cpu" else node.memory_mib for node in nodes)
+
+
+def _values(size: int, unit: int, least: int, is_memory: bool) -> Iterator[int]:
+    steps = (size - least) // unit
     if not is_memory:
         yield from (size - step * unit for step in range(1, steps + 1))
         return

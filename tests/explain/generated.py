@@ -1,13 +1,15 @@
-"""Waiting states made from a seed: full clusters, tight queues, odd wishes. The same seed gives the same state."""
+"""Waiting states made from a seed: full clusters, tight queues, work on its way out. The same seed, the same state."""
 
 import random
 
-from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged
+from msgspec.structs import replace
+
+from kaiwo.model.event import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload import Phase, Role, Workload
 from tests.worlds import World
 
 SIZES = {"MI300X": 196_608, "MI210": 65_536, "L40S": 46_068}
@@ -18,10 +20,12 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
     rng = random.Random(seed)
     world = World(nodes=0)
     limit = rng.choice([-1, 2_000, 4_000, 8_000])
-    world.tell(QueueChanged(Queue("default", gpu=Amounts(limit=limit))))
-    world.tell(QueueChanged(Queue("org", gpu=Amounts(limit=rng.choice([-1, 6_000])))))
+    quotas = [0, 1_000, 4_000]
+    world.tell(QueueChanged(Queue("default", gpu=Amounts(rng.choice(quotas), limit))))
+    world.tell(QueueChanged(Queue("org", gpu=Amounts(rng.choice(quotas), rng.choice([-1, 6_000])))))
     for name in ("lab", "prod"):
-        world.tell(QueueChanged(Queue(name, "org", gpu=Amounts(limit=rng.choice([-1, 1_000, 3_000])))))
+        amounts = Amounts(rng.choice(quotas), rng.choice([-1, 1_000, 3_000]))
+        world.tell(QueueChanged(Queue(name, "org", gpu=amounts)))
     for number in range(rng.randint(1, most_nodes)):
         model = rng.choice(sorted(SIZES))
         gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
@@ -34,7 +38,17 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
             world.settle()
     world.now_s += 60
     world.settle()
+    if world.picture.pods and rng.random() < 0.3:
+        _let_one_leave(rng, world)
     return world
+
+
+def _let_one_leave(rng: random.Random, world: World) -> None:
+    """Somebody is told to go and still holds its devices; their space is kept for the first whom it fits."""
+    pods = world.picture.pods[rng.choice(sorted(world.picture.pods))]
+    world.tell(*(PodChanged(replace(pods[name], phase=Phase.RELEASING)) for name in sorted(pods)))
+    world.settle()
+    world.settle()  # for whom space is kept now stands in line anew, not tried yet
 
 
 def _work(rng: random.Random, name: str, submitted_s: int) -> Workload:
@@ -55,5 +69,6 @@ def _work(rng: random.Random, name: str, submitted_s: int) -> Workload:
         queue=rng.choice(["default", "lab", "prod"]),
         user=rng.choice(["ann", "bob"]),
         priority=rng.choice([0, 0, 50]),
+        preemptible=rng.random() < 0.85,
         submitted_s=submitted_s,
     )

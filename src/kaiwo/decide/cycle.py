@@ -123,6 +123,8 @@ def _make_room(desk: Desk) -> set[ClassKey]:
             stop_stale_gangs(desk)
         elif action != "allocate":
             unreached |= {found.key for found in make_room(desk, action)}
+    if desk.working.is_anybody_leaving:
+        desk.working.count_leaving(-1)  # who still waits is told what is free now
     return unreached
 
 

@@ -9,9 +9,17 @@ import enum
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.model.event import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.event import (
+    Event,
+    NominationChanged,
+    PodChanged,
+    PodGone,
+    QueueChanged,
+    WorkloadChanged,
+    WorkloadGone,
+)
 from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.picture import Picture
 
 
@@ -43,6 +51,9 @@ class Change(msgspec.Struct, frozen=True):
 
 PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memory", "cpu", "memory"
 UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
+MIN_FRACTION_MILLI = 10  # a smaller share of a GPU is refused at the door
+LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
+HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is leaving already comes free by itself, and not any sooner
 RESOURCES = ("gpu", "cpu", "memory")
 
 
@@ -106,6 +117,27 @@ def events_of(picture: Picture, workload: Workload, change: Change) -> list[Even
             queue, resource = change.subject.split(":")
             return [QueueChanged(raised(picture, queue, resource, change.value))]
         case Kind.STOP:
-            pods = sorted(picture.pods.get(change.subject, {}))
-            return [WorkloadGone(change.subject), *(PodGone(change.subject, pod) for pod in pods)]
+            pods = held_by(picture, change.subject)
+            return [WorkloadGone(change.subject), *(PodGone(change.subject, pod.name) for pod in pods)]
     raise ValueError(f"no such change: {change.kind}")
+
+
+def events_to_undo(picture: Picture, workload: Workload, change: Change) -> list[Event]:
+    """What puts a picture back in which the change is about to be applied."""
+    match change.kind:
+        case Kind.QUOTA:
+            return [QueueChanged(picture.queue_objects[change.subject.split(":")[0]])]
+        case Kind.STOP:
+            kept = picture.nominations.get(change.subject, {})
+            return [
+                WorkloadChanged(picture.workloads[change.subject]),
+                *(PodChanged(pod) for pod in held_by(picture, change.subject)),
+                *(NominationChanged(kept[pod]) for pod in sorted(kept)),
+            ]
+    return [WorkloadChanged(workload)]
+
+
+def held_by(picture: Picture, name: str) -> list[Pod]:
+    """The pods whose places a stop frees, by name."""
+    pods = picture.pods.get(name, {})
+    return [pods[pod] for pod in sorted(pods) if pods[pod].phase in HELD]

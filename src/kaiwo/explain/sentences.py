@@ -5,6 +5,8 @@ In:    one Obstacle.   Out: what is in the way, with numbers, and what would rem
 
 from collections.abc import Callable
 
+from kaiwo.decide.shortage import CLOSED
+from kaiwo.explain.change import MIN_FRACTION_MILLI
 from kaiwo.model.reason import Obstacle, Reason
 
 
@@ -49,16 +51,47 @@ def _have(o: Obstacle) -> str:
     return amount(o.have, o.unit)
 
 
+def _from(o: Obstacle) -> str:
+    return f" ({o.detail})" if o.detail else ""
+
+
+def _free(o: Obstacle, of: str = "") -> str:
+    """One resource is short on every node, or each is there and never all on one node."""
+    if o.detail:
+        return (
+            f"no single node has all that it needs free at once: it needs {_need(o)}{of}, "
+            f"and {o.detail}, which comes closest, has {_have(o)} free"
+        )
+    return f"it needs {_need(o)}{of} free on one node, and the best node has {_have(o)} free"
+
+
+def _free_on_device(o: Obstacle, of: str = "") -> str:
+    if o.detail:
+        return _free(o, f"{of}{_on_each(o)}")
+    return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free"
+
+
 def _less(o: Obstacle) -> str:
-    return (
-        f"ask for {_have(o)} or less, or wait for running work to end" if o.have > 0 else "wait for running work to end"
-    )
+    least = MIN_FRACTION_MILLI if o.reason is Reason.NOT_ENOUGH_FREE_GPU_SHARE else 1
+    wait = "wait for running work to end"
+    return f"ask for {_have(o)} or less, or {wait}" if o.have >= least else wait
 
 
 def _smaller(o: Obstacle) -> str:
+    if o.detail == CLOSED:
+        wait = "wait until a larger one may be used"
+        return f"ask for {_have(o)} or less, or {wait}" if o.have > 0 else wait
     return (
         f"ask for {_have(o)} or less; waiting does not help" if o.have > 0 else "no node of this cluster can serve it"
     )
+
+
+def _are(o: Obstacle) -> str:
+    return "is" if o.need == 1 else "are"
+
+
+def _may_use(o: Obstacle) -> str:
+    return " that it may use" if o.detail else ""
 
 
 Words = Callable[[Obstacle], str]
@@ -91,11 +124,34 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit, and this needs {_need(o)}",
         lambda o: f"raise its limit by {amount(o.need - o.have, o.unit)}, or wait for work in it to end",
     ),
+    Reason.OVER_FAIR_SHARE: (
+        lambda o: (
+            f"queue '{o.subject}' may not take from others: with this it would use {_need(o)}, "
+            f"and its fair share is {_have(o)}"
+        ),
+        lambda o: "wait for work to end, or raise the queue's quota or weight",
+    ),
+    Reason.NOT_ENOUGH_RECLAIMABLE: (
+        lambda o: (
+            f"it needs {_need(o)}, and all that is free or may be taken from other queues is {_have(o)}{_from(o)}"
+        ),
+        lambda o: "ask for less, or wait for work to end",
+    ),
+    Reason.NO_WAY_TO_RECLAIM: (
+        lambda o: (
+            f"{_have(o)} are free or may be taken from other queues, and no way was found to make room for "
+            f"{_need(o)} of them together ({o.detail})"
+        ),
+        lambda o: "ask for less, or wait for work to end",
+    ),
     Reason.QUEUE_QUOTA: (
         lambda o: (
             f"queue '{o.subject}' has {_have(o)} left of its quota, and this may not be preempted and needs {_need(o)}"
         ),
-        lambda o: "let it be preempted, or raise the quota",
+        lambda o: (
+            "let it be preempted (submit it without --no-preempt), or raise the quota by "
+            f"{amount(o.need - o.have, o.unit)}"
+        ),
     ),
     Reason.NO_NODES: (lambda o: "the cluster has no nodes", lambda o: "add a node"),
     Reason.NODE_NOT_READY: (lambda o: f"{o.detail} are not ready", lambda o: "look at kaiwo nodes for the reason"),
@@ -120,40 +176,49 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "every GPU that it could use is unhealthy",
         lambda o: "look at kaiwo gpus for the reason",
     ),
+    Reason.PARTITION_MODE: (
+        lambda o: f"no GPU is in {o.subject} mode, and {amount(o.have, o.unit)} could be",
+        lambda o: "change the mode of idle GPUs, or ask for what there is (kaiwo gpus)",
+    ),
     Reason.NOT_ENOUGH_GPUS: (
-        lambda o: f"it asks for {_need(o)} on one node, and the largest node has {_have(o)}",
+        lambda o: f"it asks for {_need(o)} on one node, and the largest node{_may_use(o)} has {_have(o)}",
         _smaller,
     ),
     Reason.NOT_ENOUGH_GPU_MEMORY: (
-        lambda o: f"it asks for {_need(o)} of one GPU, and the largest GPU has {_have(o)}",
+        lambda o: f"it asks for {_need(o)} of one GPU, and the largest GPU{_may_use(o)} has {_have(o)}",
         _smaller,
     ),
     Reason.NOT_ENOUGH_FREE_GPUS: (
-        lambda o: f"it needs {_need(o)} free on one node, and the best node has {_have(o)} free",
+        _free,
         _less,
     ),
     Reason.NOT_ENOUGH_FREE_GPU_SHARE: (
-        lambda o: f"it needs {_need(o)} free{_on_each(o)}, and the best has {_have(o)} free",
+        _free_on_device,
         _less,
     ),
     Reason.NOT_ENOUGH_FREE_GPU_MEMORY: (
-        lambda o: f"it needs {_need(o)} of GPU memory free{_on_each(o)}, and the best has {_have(o)} free",
+        lambda o: _free_on_device(o, " of GPU memory"),
         _less,
     ),
     Reason.NOT_ENOUGH_CPU: (
-        lambda o: f"it needs {_need(o)} free on one node, and the best node has {_have(o)} free",
+        _free,
         _less,
     ),
     Reason.NOT_ENOUGH_MEMORY: (
-        lambda o: f"it needs {_need(o)} of memory free on one node, and the best node has {_have(o)} free",
+        lambda o: _free(o, " of memory"),
         _less,
     ),
     Reason.NOT_ENOUGH_PODS: (
-        lambda o: "every node that it could use runs as many pods as it may",
+        lambda o: (
+            f"no single node has all that it needs free at once: {o.detail}, which comes closest, "
+            "runs as many pods as it may"
+            if o.detail
+            else "every node that it could use runs as many pods as it may"
+        ),
         lambda o: "wait for running work to end",
     ),
     Reason.NOT_ENOUGH_EXTENDED: (
-        lambda o: f"it needs {o.need} of {o.subject} on one node, and the best node has {o.have} free",
+        lambda o: _free(o, f" of {o.subject}"),
         lambda o: f"ask for less of {o.subject}, or wait for running work to end",
     ),
     Reason.GANG: (
@@ -173,7 +238,11 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "wait; the space is given out again when it is not used",
     ),
     Reason.RELEASING: (
-        lambda o: f"{_need(o)} of its last run are still being stopped",
+        lambda o: (
+            f"{_need(o)} of its last run {_are(o)} still being stopped"
+            if o.subject
+            else f"it waits for others who are leaving: they still hold the space that is kept for {_need(o)} of it"
+        ),
         lambda o: "wait a moment; it is tried again when they are gone",
     ),
     Reason.PLUGIN: (

@@ -2,146 +2,195 @@
 
 In:    a Question.   Out: the workloads worth a try, the one with the least lost work first.
 A necessary condition is worked out for all of them in one sweep of arrays: with what it holds given back, do its nodes
-gain the room that is missing? At 8,000 running workloads that leaves a handful for `decide`.
+gain the room that is missing, and its queues what they may take? Of 8,000 that run a handful is left for `decide`.
 """
+
+from collections.abc import Iterator
+from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
 from kaiwo.decide.fit import pods_that_fit
-from kaiwo.decide.gang import least_charge
+from kaiwo.decide.obstacles import lowest_charge
 from kaiwo.decide.score import allowed
-from kaiwo.explain.change import Change, Kind
+from kaiwo.decide.shortage import largest_device_mib
+from kaiwo.explain.change import HELD, Change, Kind
 from kaiwo.explain.trial import Question
 from kaiwo.gpus.fit import times_per_device
+from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod
+from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import IntArray
-from kaiwo.snapshot.nodes import CPU, MEMORY, MIB, MILLI, PODS
-from kaiwo.snapshot.queues import ENDLESS
-from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held
+from kaiwo.snapshot.queues import ENDLESS, Charge
 from kaiwo.snapshot.working import Working
 
+Due = tuple[Request, int]  # a kind of pod, and how many of it must fit
+Runs = tuple[int, str, list[Held]]  # what its end would cost, its name, what it holds and what is kept for it
 Pair = tuple[str, int]  # a running workload, and a row of a node on which it holds something
 
-
-def stops_worth_a_try(question: Question, by: str) -> list[Change]:
-    """Cheapest first: a researcher's own, or (`admin`) everybody else's."""
-    picture = question.picture
-    user = picture.workloads[question.name].user
-    view = Working(Snapshot(picture, question.now_s))
-    least = _fewest_devices(question, view)
-    running: dict[str, list[Pod]] = {}
-    for name, pods in picture.pods.items():
-        other = picture.workloads.get(name)
-        if other is None or name == question.name or (bool(user) and other.user == user) != (by == "researcher"):
-            continue
-        held = [pod for pod in pods.values() if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
-        if held and sum(len(pod.devices) for pod in held) >= least:
-            running[name] = held
-    helps = _frees_the_queue(question, running) if running else set()
-    helps = _makes_room(question, view, {name: running[name] for name in sorted(helps)})
-    found = [Change(Kind.STOP, by, name, cost=_lost_gpu_s(running[name], question.now_s)) for name in helps]
-    return sorted(found, key=lambda change: change.rank)
+FIRST_LOOK = 64
+MANY = 1 << 40
 
 
-def _fewest_devices(question: Question, view: Working) -> int:
+class Stops:
+    """All that run, looked at once for both who may stop them."""
+
+    def __init__(self, question: Question) -> None:
+        self._question, self._view = question, question.view
+        backlog = question.picture.backlog
+        needs = backlog.stand_of(question.name)[0].needs
+        # Those who ask for exactly the same and stand before it start first, or none of them does.
+        turns = 1 if question.picture.leaving else 1 + backlog.ahead_in_class(question.name)
+        self._must_start = any(needed for _, _, needed in needs)
+        self._dues = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
+            (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
+        ]
+        each = lowest_charge(
+            question.picture, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape])
+        )
+        self._charge: Charge = (turns * each[0], turns * each[1], turns * each[2])
+
+    def worth_a_try(self, by: str) -> Iterator[Change]:
+        """Cheapest first: a researcher's own, or (`admin`) everybody else's. Few are looked at while few are asked."""
+        left = self._running[by == "researcher"]
+        size = FIRST_LOOK
+        while left:
+            now, left = left[:size], left[size:]
+            size *= 8
+            running = {name: held for _, name, held in now if self._frees_the_queue(name, held)}
+            helps = self._make_room(running)
+            yield from (Change(Kind.STOP, by, name, cost=cost) for cost, name, _ in now if name in helps)
+
+    @cached_property
+    def _running(self) -> tuple[list[Runs], list[Runs]]:
+        """Other people's and one's own running work that holds enough devices, by what its end would cost."""
+        picture, user, now_s = self._question.picture, self._question.workload.user, self._question.now_s
+        dues = self._dues if self._must_start or len(self._dues) == 1 else []
+        least, gaps = _fewest_devices(self._view, dues), _gaps(self._view, dues)
+        theirs: list[Runs] = []
+        own: list[Runs] = []
+        for name, pods in picture.pods.items():
+            if (least or gaps) and name not in picture.nominations:
+                devices = sum([len(pod.devices) for pod in pods.values()])
+                if devices < least or (gaps and devices < min([gaps.get(pod.node, MANY) for pod in pods.values()])):
+                    continue
+            other = picture.workloads.get(name)
+            held = [pod for pod in pods.values() if pod.phase in HELD]
+            if held and other is not None and name != self._question.name:
+                mine = own if user and other.user == user else theirs
+                mine.append((_lost_gpu_s(held, now_s), name, [*held, *picture.nominations.get(name, {}).values()]))
+        theirs.sort(key=itemgetter(0, 1))
+        own.sort(key=itemgetter(0, 1))
+        return theirs, own
+
+    def _frees_the_queue(self, name: str, held: list[Held]) -> bool:
+        """Its going leaves every queue on the path within its limit, and within its quota what is bound by that."""
+        question, view = self._question, self._view
+        workloads, queues = question.picture.workloads, view.queues
+        row, own = queues.row.get(question.workload.queue), queues.row.get(workloads[name].queue)
+        if row is None:
+            return False
+        bounds = [(view.queue_used, queues.limit, True)]
+        if not question.workload.preemptible:
+            bounds.append((view.queue_fixed, queues.quota, not workloads[name].preemptible))
+        for above in queues.path[row]:
+            pays_here = own is not None and above in queues.path[own]
+            for resource, need in enumerate(self._charge):
+                for used, bound, counts in bounds:
+                    short = int(used[above, resource] + need - bound[above, resource])
+                    is_short = bound[above, resource] < ENDLESS and need and short > 0
+                    if is_short and not (pays_here and counts and _uses(held, resource) >= short):
+                        return False
+        return True
+
+    def _make_room(self, running: dict[str, list[Held]]) -> set[str]:
+        """Workloads whose nodes would take what is due."""
+        view = self._view
+        row_of = view.nodes.row
+        places = {(name, each.node) for name, held in running.items() for each in held}
+        pairs = sorted((name, row_of[node]) for name, node in places if node in row_of)
+        rows = np.array([row for _, row in pairs], np.intp)
+        free, gpus = _given_back(view, running, pairs, rows)
+        after = view.pretending(rows, free, gpus)
+        everywhere = np.arange(len(view.nodes.names))
+        names = sorted(running)
+        at = {name: index for index, name in enumerate(names)}
+        owner = np.array([at[name] for name, _ in pairs], np.intp)
+        enough = []
+        for want, pods in self._dues:
+            may = allowed(view, want, everywhere, self._question.active.static_filters)
+            now = pods_that_fit(view, want, everywhere) * may
+            gain = pods_that_fit(after, want, rows) * may[rows] - now[rows]
+            enough.append(np.bincount(owner, gain, len(names)) >= pods - int(now.sum()))
+        helps = np.all(enough, axis=0) if self._must_start else np.any(enough, axis=0)
+        return {name for name, does in zip(names, helps.tolist(), strict=True) if does}
+
+
+def _fewest_devices(view: Working, dues: list[Due]) -> int:
     """A workload that holds fewer devices than this cannot make room, whatever else it holds."""
-    picture = question.picture
-    ahead = picture.backlog.ahead_in_class(question.name)
-    fewest = 0
     everywhere = np.arange(len(view.nodes.names))
-    for shape, _, needed in picture.needs_of(picture.workloads[question.name]):
-        want = picture.backlog.shapes[shape]
+    fewest = 0
+    for want, pods in dues:
+        if not want.gpus or not len(everywhere):
+            continue
+        times = times_per_device(view, want, everywhere)
+        if want.is_whole:
+            free = times.sum(axis=1)
+            missing = pods - int((free // want.gpus).sum())
+            fewest = max(fewest, missing * (want.gpus - int((free % want.gpus).max())))
+        else:
+            most = (largest_device_mib(view, want) // want.gpu_mib) if want.is_memory else WHOLE_MILLI // want.gpu_milli
+            parts = pods * want.gpus - int(times.sum())
+            fewest = max(fewest, -(-parts // max(1, most)))
+    return fewest
+
+
+def _gaps(view: Working, dues: list[Due]) -> dict[str, int]:
+    """By node: how many devices must come free on it before one more pod fits; empty when there is room elsewhere."""
+    everywhere = np.arange(len(view.nodes.names))
+    for want, pods in dues:
         if want.is_whole and len(everywhere):
             free = times_per_device(view, want, everywhere).sum(axis=1)
-            missing = (ahead + 1) * max(needed, 1) - int((free // want.gpus).sum())
-            fewest = max(fewest, missing * (want.gpus - int((free % want.gpus).max())))
-    return fewest
+            if int((free // want.gpus).sum()) < pods:
+                return dict(zip(view.nodes.names, (want.gpus - free % want.gpus).tolist(), strict=True))
+    return {}
 
 
 def _lost_gpu_s(pods: list[Pod], now_s: int) -> int:
     """GPU-seconds of work that would be thrown away, a pod without GPUs counting its CPU a hundredth."""
-    return (
-        sum((now_s - pod.since_s) * (sum(s.milli for s in pod.devices) + pod.cpu_milli // 100) for pod in pods) // 1000
-    )
+    lost = 0
+    for pod in pods:
+        lost += (now_s - pod.since_s) * (sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100)
+    return lost // 1000
 
 
-def _makes_room(question: Question, view: Working, running: dict[str, list[Pod]]) -> set[str]:
-    """Workloads whose nodes would take the missing pods, shape by shape, and those of equals who stand before it."""
-    picture = question.picture
-    active = question.plugins.active(question.policy)
-    row_of = view.nodes.row
-    pairs = sorted({(name, row_of[pod.node]) for name, pods in running.items() for pod in pods if pod.node in row_of})
-    helps = set(running)
-    if not pairs:
-        return set()
-    rows = np.array([row for _, row in pairs], np.intp)
-    after = _given_back(view, running, pairs, rows)
-    everywhere = np.arange(len(view.nodes.names))
-    ahead = picture.backlog.ahead_in_class(question.name)
-    for shape, _, needed in picture.needs_of(picture.workloads[question.name]):
-        want = picture.backlog.shapes[shape]
-        may = allowed(view, want, everywhere, active.static_filters)
-        now = pods_that_fit(view, want, everywhere) * may
-        gain = _fit_after(view, after, want, rows) * may[rows] - now[rows]
-        by_name: dict[str, int] = {}
-        for (name, _), more in zip(pairs, gain.tolist(), strict=True):
-            by_name[name] = by_name.get(name, 0) + more
-        missing = (ahead + 1) * max(needed, 1) - int(now.sum())
-        helps &= {name for name in helps if by_name.get(name, 0) >= missing}
-    return helps
+def _uses(held: list[Held], resource: int) -> int:
+    return sum((sum(s.milli for s in each.devices), each.cpu_milli, each.memory_mib)[resource] for each in held)
 
 
 def _given_back(
-    view: Working, running: dict[str, list[Pod]], pairs: list[Pair], rows: IntArray
+    view: Working, running: dict[str, list[Held]], pairs: list[Pair], rows: IntArray
 ) -> tuple[IntArray, IntArray]:
     """`free` and `gpus` of each pair's node, as they would be without that workload."""
     free, gpus = view.free[rows], view.gpus[rows]
     at = {pair: index for index, pair in enumerate(pairs)}
-    for name, pods in running.items():
-        for pod in pods:
-            row = view.nodes.row.get(pod.node)
+    extended = {name: EXTENDED + index for index, name in enumerate(view.nodes.extended_names)}
+    for name, held in running.items():
+        for each in held:
+            row = view.nodes.row.get(each.node)
             if row is None:
                 continue
             index, columns = at[(name, row)], view.nodes.column[row]
-            free[index, CPU] += pod.cpu_milli
-            free[index, MEMORY] += pod.memory_mib
+            free[index, CPU] += each.cpu_milli
+            free[index, MEMORY] += each.memory_mib
             free[index, PODS] += 1
-            for share in pod.devices:
+            for resource, amount in each.extended:
+                if resource in extended:
+                    free[index, extended[resource]] += amount
+            for share in each.devices:
                 if (column := columns.get(share.gpu)) is not None:
                     gpus[index, MILLI, column] += share.milli
                     gpus[index, MIB, column] += share.mib
     return free, gpus
-
-
-def _fit_after(view: Working, after: tuple[IntArray, IntArray], want: Request, rows: IntArray) -> IntArray:
-    """How many pods fit on each pair's node without that workload."""
-    return pods_that_fit(view.pretending(rows, *after), want, rows)
-
-
-def _frees_the_queue(question: Question, running: dict[str, list[Pod]]) -> set[str]:
-    """Workloads whose going leaves every queue on the path within its limit."""
-    picture = question.picture
-    workload = picture.workloads[question.name]
-    queues = picture.queues
-    row = queues.row.get(workload.queue)
-    if row is None:
-        return set()
-    ahead = picture.backlog.ahead_in_class(question.name)
-    charge = least_charge(picture, picture.needs_of(workload), 1 + ahead)
-    fits = set(running)
-    for above in queues.path[row]:
-        for resource, need in enumerate(charge):
-            short = int(queues.used[above, resource] + need - queues.limit[above, resource])
-            if queues.limit[above, resource] < ENDLESS and need and short > 0:
-                fits &= {name for name in fits if _used(question, running[name], above, resource) >= short}
-    return fits
-
-
-def _used(question: Question, pods: list[Pod], queue: int, resource: int) -> int:
-    """What these pods use of a resource in a queue and below it."""
-    picture = question.picture
-    own = picture.queues.row.get(picture.workloads[pods[0].workload].queue) if pods else None
-    if own is None or queue not in picture.queues.path[own]:
-        return 0
-    return sum((sum(s.milli for s in pod.devices), pod.cpu_milli, pod.memory_mib)[resource] for pod in pods)

@@ -2,18 +2,23 @@
 
 In:    a picture, a workload's name, a change.   Out: what `decide` would do about it.
 Never: touches the picture it was given.
+Everybody who waits takes part, also those who cannot start: whose turn it is hangs on what stands first in each queue.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from kaiwo.decide.cycle import BUILTIN, Fate, fate_of
-from kaiwo.explain.change import Change, events_of
+from kaiwo.explain.change import Change, events_of, events_to_undo
 from kaiwo.model.policy import Policy
-from kaiwo.plugins.registry import Registry
+from kaiwo.model.workload import Workload
+from kaiwo.plugins.registry import Active, Registry
 from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.working import Working
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Question:
     """What is asked about: one waiting workload in one state of the cluster."""
 
@@ -22,13 +27,62 @@ class Question:
     policy: Policy
     now_s: int
     plugins: Registry = BUILTIN
+    set_aside: tuple[str, ...] = ()  # plugins that misbehaved
+    looks: int = 0  # what the trials cost so far: see `fate_with`
+    _fates: dict[Change, Fate] = field(default_factory=dict)
+
+    @property
+    def workload(self) -> Workload:
+        """The one that waits."""
+        return self.picture.workloads[self.name]
+
+    @cached_property
+    def active(self) -> Active:
+        """The plugins that answer."""
+        active = self.plugins.active(self.policy)
+        for name in self.set_aside:
+            active = active.without(name)
+        return active
+
+    @cached_property
+    def view(self) -> Working:
+        """The cluster as it is, with the space that is kept for the workload free."""
+        view = Working(Snapshot(self.picture, self.now_s))
+        queue = view.queues.row.get(self.workload.queue)
+        for kept in self.picture.nominations.get(self.name, {}).values():
+            if queue is not None:
+                view.give_back(kept, queue, is_fixed=not self.workload.preemptible)
+        return view
+
+    def is_tried(self, change: Change) -> bool:
+        """The answer is known already."""
+        return change in self._fates
 
     def starts_with(self, change: Change) -> bool:
         """`decide` starts the workload in the cycle after the change."""
         return self.fate_with(change).is_started
 
     def fate_with(self, change: Change) -> Fate:
-        """What becomes of the workload in the cycle after the change."""
-        fork = self.picture.fork()
-        fork.patch(events_of(fork, fork.workloads[self.name], change))
-        return fate_of(fork.snapshot(self.now_s), self.name, self.policy, self.plugins)
+        """What becomes of the workload in the cycle after the change; asked once for each change."""
+        fate = self._fates.get(change)
+        if fate is None:
+            fate = self._fates[change] = self._try(change)
+        return fate
+
+    def _try(self, change: Change) -> Fate:
+        """The fork is used again, so all is put back. A trial costs 20 looks, and one for each class that has a try."""
+        fork = self._fork
+        is_open, all_open = set(fork.backlog.open), fork.backlog.all_open
+        undone = events_to_undo(fork, self.workload, change)
+        fork.patch(events_of(fork, self.workload, change))
+        snapshot = fork.snapshot(self.now_s)
+        self.looks += 20 + len(fork.backlog.by_key if fork.backlog.all_open else fork.backlog.open)
+        fate = fate_of(snapshot, self.name, self.policy, self.plugins)
+        fork.patch(undone)
+        fork.backlog.all_open = all_open
+        fork.backlog.open = {key: fork.backlog.by_key[key] for key in is_open}
+        return fate
+
+    @cached_property
+    def _fork(self) -> Picture:
+        return self.picture.fork()

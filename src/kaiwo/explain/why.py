@@ -3,8 +3,13 @@
 In:    the picture, a name, the policy.   Out: every obstacle in words, the position, and the cheapest change.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
 import msgspec
 
+from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.score import ShapeBook
@@ -55,6 +60,32 @@ def obstacles_of(
     picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN
 ) -> tuple[Obstacle, ...]:
     """Everything that keeps a workload waiting, as of now; empty when it does not wait."""
+    return _with_sound_plugins(Question(picture, name, policy, now_s, plugins), _obstacles)
+
+
+def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
+    """The answer to `kaiwo why`."""
+    if name not in picture.workloads:
+        raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
+    return _with_sound_plugins(Question(picture, name, policy, now_s, plugins), _answer)
+
+
+Answer = TypeVar("Answer")
+
+_TOLD_BY_CYCLES = (Reason.OVER_FAIR_SHARE, Reason.NOT_ENOUGH_RECLAIMABLE, Reason.NO_WAY_TO_RECLAIM)
+
+
+def _with_sound_plugins(question: Question, answer: Callable[[Question], Answer]) -> Answer:
+    """A plugin that raises is set aside, as `decide` does it, and the question is asked anew."""
+    while True:
+        try:
+            return answer(question)
+        except PluginFaultError as fault:
+            question = replace(question, set_aside=(*question.set_aside, fault.plugin))
+
+
+def _obstacles(question: Question) -> tuple[Obstacle, ...]:
+    picture, name, active = question.picture, question.name, question.active
     picture.tidy()
     backlog = picture.backlog
     if name in backlog.gate:
@@ -64,24 +95,26 @@ def obstacles_of(
     found, _ = backlog.stand_of(name)
     if found.key in backlog.open or backlog.all_open:
         return (Obstacle(Reason.NOT_TRIED),)
-    snapshot, active = Snapshot(picture, now_s), plugins.active(policy)
-    view = Working(snapshot)
-    return Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found.queue, found.needs)
+    view = Working(Snapshot(picture, question.now_s))
+    now = Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found)
+    # Why nothing is taken from others only a whole cycle can tell: as of the last one.
+    return now + tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
 
 
-def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
-    """The answer to `kaiwo why`."""
-    workload = picture.workloads.get(name)
-    if workload is None:
-        raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
-    obstacles = obstacles_of(picture, name, policy, now_s, plugins)
+def _answer(question: Question) -> Why:
+    picture, name, now_s = question.picture, question.name, question.now_s
+    obstacles = _obstacles(question)
     if not obstacles:
         return Why(name, _placed(picture, name), (), 0, 0, None, "", now_s)
     explained = tuple(Explained(each, sentence(each), remedy(each)) for each in obstacles)
+    change, said = cheapest_change(question)
+    proposal = None if change is None else propose(picture, name, change, said)
     if name in picture.pods:
-        answer = f"{_short(name)} runs with {len(picture.pods[name])} of {workload.pods} pods: {explained[0].sentence}"
-        return Why(name, answer, explained, 0, 0, None, "it runs already, and grows when there is room", now_s)
-    change, no_change = cheapest_change(Question(picture, name, policy, now_s, plugins))
+        pods = f"{len(picture.pods[name])} of {question.workload.pods} pods"
+        grows = "" if proposal else "it runs already, and grows when there is room"
+        return Why(
+            name, f"{_short(name)} runs with {pods}: {explained[0].sentence}", explained, 0, 0, proposal, grows, now_s
+        )
     position = picture.backlog.position(name)
     return Why(
         workload=name,
@@ -89,16 +122,16 @@ def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Regist
         obstacles=explained,
         position=position,
         ahead=max(0, position - 1),
-        change=None if change is None else propose(picture, name, change),
-        no_change=no_change,
+        change=proposal,
+        no_change=said if proposal is None else "",
         as_of_s=now_s,
     )
 
 
-def propose(picture: Picture, name: str, change: Change) -> Proposal:
-    """The change in words, with what to type."""
+def propose(picture: Picture, name: str, change: Change, said: str = "") -> Proposal:
+    """The change in words, with what to type and what is to be said of the search."""
     words, command = _WORDS[change.kind](picture, name, change)
-    return Proposal(change.kind, change.by, words, command)
+    return Proposal(change.kind, change.by, f"{words} ({said})" if said else words, command)
 
 
 def _smaller(picture: Picture, name: str, change: Change) -> tuple[str, str]:

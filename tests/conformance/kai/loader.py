@@ -254,6 +254,7 @@ def _claims_as_gpus(case: Case, loaded: Loaded) -> Case:
     used = [claim for job in case["jobs"] for task in job["tasks"] for claim in task.get("claims") or ()]
     if len(used) > len(set(used)):
         loaded.lacks("a device claim that several pods share")
+        return case
     jobs = [{**job, "tasks": [_with_claims(task, counts, loaded) for task in job["tasks"]]} for job in case["jobs"]]
     return {**case, "nodes": nodes, "jobs": jobs}
 

@@ -1,0 +1,141 @@
+"""Would a workload find its place now, if it were its turn?
+
+In:    a Question, a workload as it is or as it could be.   Out: yes or no.
+Rooms are counted first: most answers need no placement. What is placed is undone.
+"""
+
+from copy import copy
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.gang import place_workload
+from kaiwo.decide.obstacles import lowest_charge
+from kaiwo.decide.place import Placer
+from kaiwo.decide.score import ShapeBook
+from kaiwo.decide.shortage import largest_device_mib
+from kaiwo.explain.trial import Question
+from kaiwo.gpus.fit import times_per_device
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.nodes import SIZE
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.queues import Charge
+from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.working import Working
+
+
+class Room:
+    """One working copy on which placements are tried and undone."""
+
+    def __init__(self, question: Question) -> None:
+        self._picture = _with_own_shapes(question.picture)
+        snapshot = Snapshot(self._picture, question.now_s)
+        active = question.active
+        self.working = Working(snapshot)
+        self._book = ShapeBook(self._picture, Working(snapshot), self.working, active)
+        self._placer = Placer(self.working, self._book, active, packs=question.policy.placement == "pack")
+        rows = np.arange(len(self.working.nodes.names))
+        self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
+        self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod
+
+    def takes(self, workload: Workload, limits: bool = True) -> bool:
+        """The workload would start now, if it were its turn."""
+        row = self._queue(workload, limits)
+        if row is None or not self._could_take(workload, row, limits):
+            return False
+        needs = self._picture.needs_of(workload)
+        if not self._has_kept_space(workload):
+            is_bounded = self.working.queues.is_bounded[row] or not workload.preemptible
+            if self._is_counted(needs, limits and is_bounded):
+                return True
+            if not limits and not any(needed for _, _, needed in needs):
+                return True  # any one pod is enough
+        mark = self.working.mark()
+        workload = replace(workload, queue=self.working.queues.names[row])
+        placed = place_workload(self.working, self._placer, self._picture, workload, needs, limits)
+        self.working.back_to(mark)
+        return placed is not None
+
+    def could_take(self, workload: Workload) -> bool:
+        """Counted, and not placed: what is ruled out here does not start."""
+        row = self._queue(workload, limits=True)
+        return row is not None and self._could_take(workload, row, limits=True)
+
+    def takes_anywhere(self, workload: Workload) -> bool:
+        """There is room on the nodes, whatever the queues say."""
+        return self.takes(workload, limits=False)
+
+    def largest_mib(self, shape: int) -> int:
+        """The largest device that would serve a shape, free or not."""
+        return largest_device_mib(self.working, self._picture.backlog.shapes[shape])
+
+    def sizes_with_room(self, want: Request) -> list[int]:
+        """Of the devices that would take a request now: their memory."""
+        rows = np.arange(len(self.working.nodes.names))
+        sizes = self.working.of(rows)[1][:, SIZE][times_per_device(self.working, want, rows) > 0]
+        return [int(size) for size in np.unique(sizes)]
+
+    def left(self, row: int, is_fixed: bool) -> Charge:
+        """What a queue and all above it may still take; work that may not be preempted stays within their quotas."""
+        queues = self.working.queues
+        path = list(queues.path[row])
+        left = (queues.limit[path] - self.working.queue_used[path]).min(axis=0)
+        if is_fixed:
+            left = np.minimum(left, (queues.quota[path] - self.working.queue_fixed[path]).min(axis=0))
+        gpu, cpu, memory = left.tolist()
+        return gpu, cpu, memory
+
+    def _queue(self, workload: Workload, limits: bool) -> int | None:
+        """The queue that pays; any one that takes work when only the nodes are asked about."""
+        queues = self.working.queues
+        row = queues.row.get(workload.queue)
+        if row is not None and queues.is_leaf[row]:
+            return row
+        return None if limits else next((at for at, is_leaf in enumerate(queues.is_leaf) if is_leaf), None)
+
+    def _could_take(self, workload: Workload, row: int, limits: bool) -> bool:
+        if self._has_kept_space(workload):
+            return True  # paid for and not free: only placing it tells
+        needs = self._picture.needs_of(workload)
+        if not self._has_room(needs):
+            return False
+        left = self.left(row, is_fixed=not workload.preemptible)
+        return not limits or is_within(lowest_charge(self._picture, needs, self.largest_mib), left)
+
+    def _has_kept_space(self, workload: Workload) -> bool:
+        return workload.name in self._picture.nominations
+
+    def _has_room(self, needs: Needs) -> bool:
+        """Each shape for itself, and whole devices for all together: what is missing here no placement can mend."""
+        if not any(needed for _, _, needed in needs):
+            return any(self._book.state(shape).room for shape, _, _ in needs)
+        if not all(self._book.state(shape).room >= needed for shape, _, needed in needs if needed):
+            return False
+        shapes = self._picture.backlog.shapes
+        whole = sum(needed * shapes[shape].gpus for shape, _, needed in needs if shapes[shape].is_whole)
+        return len(needs) == 1 or whole <= self._whole_devices
+
+    def _is_counted(self, needs: Needs, is_bounded: bool) -> bool:
+        """Counting decides: equal pods that stand in nobody's way but their own, at a price that is known."""
+        if len(needs) != 1 or not needs[0][2] or not self._counts_are_exact:
+            return False
+        want = self._picture.backlog.shapes[needs[0][0]]
+        has_price = not want.gpus or want.charge_milli > 0  # of memory and partitions the device decides
+        return (want.is_exclusive or want.gpus <= 1) and (has_price or not is_bounded)
+
+
+def is_within(charge: Charge, left: Charge) -> bool:
+    """Each part of the charge fits; what costs nothing is never too much."""
+    return all(not need or need <= has for need, has in zip(charge, left, strict=True))
+
+
+def _with_own_shapes(picture: Picture) -> Picture:
+    """The same picture, but new shapes and what is worked out about them leave no trace. Half the cost of a fork."""
+    picture.tidy()
+    other = copy(picture)
+    other.backlog = copy(picture.backlog)
+    other.backlog.shapes = picture.backlog.shapes.copy()
+    other.memo = {key: dict(kept) for key, kept in picture.memo.items()}
+    return other

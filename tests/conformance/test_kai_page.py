@@ -1,0 +1,39 @@
+"""What docs/fairness.md says of KAI-Scheduler's scenarios is what the runner finds."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.conformance.kai.report import run_folder
+from tests.conftest import ROOT, find_shared_dir
+
+CASES = find_shared_dir() / "cases" / "kai"
+PAGE = (ROOT / "docs" / "fairness.md").read_text()
+BESIDE = {"topology", "numa", "pod_affinity", "dra", "mig"}  # the page explains these by what they need
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def summary() -> dict[str, Any]:
+    return run_folder(CASES).summary()
+
+
+def test_every_scenario_that_differs_is_listed_with_its_reason(summary: dict[str, Any]) -> None:
+    listed = set(re.findall(r"`(\w+/\w+/\d+)`", PAGE))
+    differ = {each["id"] for each in summary["failed"] if not BESIDE & set(each["tags"])}
+    assert differ == listed
+
+
+def test_the_figures_are_right(summary: dict[str, Any]) -> None:
+    core, tags = summary["core"], summary["tags"]
+    levels = [each for each in summary["failed"] if each["core"] and "topology" in each["tags"]]
+    assert all("topology levels" in "".join(each["difference"]) for each in levels)
+    assert tags["topology"]["total"] >= len(levels)
+    told = re.search(r"(\d+) of the (\d+) core scenarios that\s+need no topology levels", PAGE)
+    assert told is not None
+    assert (int(told[1]), int(told[2])) == (core["passed"], core["total"] - len(levels))
+    for file, name in (("table_fair_share_division.json", "divisions"), ("table_reclaimable.json", "reclaim rules")):
+        sums = summary["tables"][file]
+        assert f"{sums['passed']} of {sums['total']} {name}" in PAGE

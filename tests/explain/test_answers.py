@@ -1,0 +1,322 @@
+"""What `why` tells people, one small world at a time."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.explain import Why, why
+from kaiwo.model.event import PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.policy import Policy
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase, Role, Workload
+from kaiwo.plugins.builtin import builtin_registry
+from kaiwo.plugins.contract import View
+from kaiwo.plugins.registry import Registry
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from tests.worlds import World
+
+ALLOCATES = Policy(actions=("allocate",))  # and takes nothing from anybody
+
+
+def ask(world: World, name: str, plugins: Registry = BUILTIN) -> Why:
+    return why(world.picture, f"default/{name}", world.policy, world.now_s, plugins)
+
+
+def said(world: World, name: str) -> list[str]:
+    return [each.sentence for each in ask(world, name).obstacles]
+
+
+def proposed(world: World, name: str) -> str:
+    change = ask(world, name).change
+    return "" if change is None else change.sentence
+
+
+def release(world: World, name: str, *pods: str) -> None:
+    """Told to go; they still hold what they have."""
+    held = world.picture.pods[f"default/{name}"]
+    world.tell(*(PodChanged(replace(held[pod], phase=Phase.RELEASING)) for pod in pods))
+
+
+# The search
+
+
+def test_the_thirtieth_queue_is_found_when_only_it_has_something_left() -> None:
+    world = World(nodes=2).queue("default", gpu_limit=0)
+    for number in range(40):
+        world.queue(f"q{number:02d}", gpu_limit=8_000 if number == 29 else 500)
+    world.submit("new", gpus_each=1).settle()
+    assert proposed(world, "new") == "submit it to queue 'q29'"
+
+
+def test_the_one_of_forty_running_workloads_whose_place_nobody_else_wants_is_found() -> None:
+    world = World(nodes=0)
+    for number in range(40):
+        world.node(f"node-{number:02d}", gpus=2).running(f"old-{number:02d}", gpus=2, user="ann")
+    world.submit("before", request=Request(gpus=2, avoid_nodes=("node-33",)), submitted_s=1)
+    world.submit("new", gpus_each=2, user="ann", submitted_s=2).settle()
+    assert proposed(world, "new") == "stop old-33, which runs now"
+
+
+def full_nodes_that_differ(count: int) -> World:
+    """No two nodes are alike, and of whoever stops, `before` takes the place: it asks for more, and came first."""
+    world = World(nodes=0)
+    for number in range(count):
+        world.node(f"node-{number:02d}", gpus=2, cpu_milli=10_000 + number)
+        world.running(f"old-{number:02d}", gpus=2, user="ann")
+    world.node("node-99", gpus=4).running("bobs", gpus=4, user="bob")
+    return world.submit("before", gpus_each=2, cpu_milli=9_000, submitted_s=1)
+
+
+def test_a_change_that_was_found_after_giving_up_on_cheaper_ones_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
+    world.settle()
+    assert proposed(world, "new") == "stop bobs, which runs now"
+    monkeypatch.setattr("kaiwo.explain.cheapest.MOST_LOOKS", 60)
+    assert proposed(world, "new") == (
+        "stop bobs, which runs now (4 changes were tried; a cheaper one may be among those that were not)"
+    )
+
+
+def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
+    world.submit("too", gpus_each=2, cpu_milli=9_001, submitted_s=1).settle()
+    none = "no single change of size, model, queue, limit or running workload would start it now"
+    assert ask(world, "new").no_change == none
+    monkeypatch.setattr("kaiwo.explain.cheapest.MOST_LOOKS", 60)
+    assert ask(world, "new").change is None
+    assert ask(world, "new").no_change == (
+        "undecided: 4 changes were tried and do not start it, and others were not tried"
+    )
+
+
+def test_who_cannot_start_still_decides_whose_turn_it_is() -> None:
+    world = World(gpus_per_node=2, policy=ALLOCATES).queue("a").queue("b").running("old", gpus=2)
+    world.submit("huge", gpus_each=8, queue="a", submitted_s=1).submit("small", gpus_each=1, queue="a", submitted_s=2)
+    world.submit("new", gpus_each=2, queue="b", submitted_s=3).settle()
+    # with `huge` in front queue a would use more than queue b: b is served first, and `small` comes too late
+    assert proposed(world, "new") == "stop old, which runs now"
+    world.finish("huge").settle()
+    assert "stop" not in proposed(world, "new")
+
+
+# What others hold
+
+
+def test_stopping_work_gives_back_its_extended_resources() -> None:
+    world = World(nodes=0).node("n", extended={"nic": 1})
+    world.submit("hog", request=Request(extended=(("nic", 1),))).settle()
+    world.submit("new", request=Request(extended=(("nic", 1),))).settle()
+    assert proposed(world, "new") == "stop hog, which runs now"
+
+
+def test_a_role_that_needs_nobody_keeps_nothing_from_helping() -> None:
+    world = World(gpus_per_node=1).running("old", gpus=1)
+    trainer, helper = Role(Request(gpus=1), "trainer"), Role(Request(gpus=8), "helper", count=2, minimum=0)
+    world.tell(WorkloadChanged(Workload("default/new", (trainer, helper)))).settle()
+    assert proposed(world, "new") == "stop old, which runs now"
+
+
+def test_pods_that_need_not_start_are_not_counted_among_those_that_must_start_together() -> None:
+    world = World(gpus_per_node=1)
+    trainer, helper = Role(Request(gpus=1), "trainer", count=2), Role(Request(gpus=1), "helper", count=5, minimum=0)
+    world.tell(WorkloadChanged(Workload("default/new", (trainer, helper)))).settle()
+    assert said(world, "new") == ["its 2 pods must start together, and there is room for 1"]
+
+
+def test_stopping_what_is_being_stopped_already_is_no_change() -> None:
+    world = World(gpus_per_node=2).running("hog", gpus=2)
+    release(world, "hog", "main-0")
+    world.submit("new", gpus_each=2).settle()
+    assert proposed(world, "new") == ""  # one of its two pods would not be gone any sooner
+    release(world, "hog", "main-1")
+    world.settle()
+    assert proposed(world, "new") == ""
+
+
+# Limits
+
+
+def test_a_request_for_memory_at_a_limit_names_the_limit() -> None:
+    world = World().queue("default", gpu_limit=500).submit("new", memory_mib=150_000)
+    world.settle()
+    assert said(world, "new") == ["queue 'default' has 0.5 GPU left of its limit, and this needs 0.762 GPU"]
+
+
+def test_a_limit_is_told_by_the_devices_that_may_be_used() -> None:
+    world = World(nodes=0).queue("default", gpu_limit=1_000).node("small", gpus=2, model="L40S")
+    world.node("large", gpus=2, cordoned=True).submit("new", gpus_each=2, memory_mib=30_000).settle()
+    assert said(world, "new") == ["queue 'default' has 1 GPU left of its limit, and this needs 1.22 GPUs"]
+
+
+def test_a_raised_limit_is_proposed_to_requests_for_memory() -> None:
+    world = World().queue("default", gpu_limit=0)
+    roles = tuple(Role(Request(gpus=1, gpu_mib=150_000), name) for name in ("left", "right"))
+    world.tell(WorkloadChanged(Workload("default/new", roles))).settle()
+    assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 1.524 GPUs, to 1.524 GPUs"
+
+
+def test_a_raised_limit_is_proposed_to_work_that_starts_with_any_pod() -> None:
+    world = World().queue("default", gpu_limit=0).submit("new", pods=3, gpus_each=2, minimum=0)
+    world.settle()
+    assert said(world, "new") == ["queue 'default' has 0 GPUs left of its limit, and this needs 2 GPUs"]
+    world.queue("default", gpu_limit=1_000).submit("one", gpus_each=1).settle()
+    world.submit("late", pods=3, gpus_each=1, minimum=0).settle()
+    # `new` stands before it, and needs more than that
+    assert proposed(world, "late") == "raise the gpu limit of queue 'default' by 1 GPU, to 2 GPUs"
+
+
+def test_work_that_grows_is_told_of_the_limit_and_of_the_raise() -> None:
+    world = World().queue("default", gpu_limit=2_000).submit("new", pods=4, gpus_each=1, minimum=1)
+    world.settle()
+    answer = ask(world, "new")
+    assert answer.answer == (
+        "new runs with 2 of 4 pods: queue 'default' has 0 GPUs left of its limit, and this needs 1 GPU"
+    )
+    assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 1 GPU, to 3 GPUs"
+
+
+def test_the_least_raise_leaves_out_larger_work_that_stays_behind() -> None:
+    world = World(nodes=2).queue("default", gpu_limit=1_000).running("old", gpus=1)
+    world.submit("large", gpus_each=8, submitted_s=1).submit("equal", gpus_each=2, submitted_s=2)
+    world.submit("new", gpus_each=2, cpu_milli=1, submitted_s=3).settle()
+    # `equal` starts before it, `large` does not fit into a limit of five
+    assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 4 GPUs, to 5 GPUs"
+
+
+def test_the_least_raise_is_found_although_a_higher_one_lets_larger_work_take_the_room() -> None:
+    world = World().queue("default", gpu_limit=1_000).running("old", gpus=1)
+    world.submit("large", gpus_each=7, submitted_s=1).submit("new", gpus_each=2, submitted_s=2).settle()
+    assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 2 GPUs, to 3 GPUs"
+
+
+# Work that may not be preempted
+
+
+def test_work_that_may_not_be_preempted_is_told_of_every_quota_that_it_would_leave() -> None:
+    world = World(policy=ALLOCATES).tell(QueueChanged(Queue("org", gpu=Amounts(quota=1_000))))
+    world.tell(QueueChanged(Queue("lab", "org", gpu=Amounts(quota=3_000))))
+    world.submit("old", gpus_each=1, queue="lab", preemptible=False).settle()
+    world.submit("new", pods=3, gpus_each=1, queue="lab", preemptible=False).settle()
+    bound = "and this may not be preempted and needs 3 GPUs"
+    assert said(world, "new") == [
+        f"queue 'lab' has 2 GPUs left of its quota, {bound}",
+        f"queue 'org' has 0 GPUs left of its quota, {bound}",
+    ]
+    (lab, _) = ask(world, "new").obstacles
+    assert lab.remedy == "let it be preempted (submit it without --no-preempt), or raise the quota by 1 GPU"
+
+
+def test_a_size_that_stays_inside_the_quota_is_proposed() -> None:
+    world = World().tell(QueueChanged(Queue("default", gpu=Amounts(quota=3_000))))
+    world.submit("new", gpus_each=8, preemptible=False).settle()
+    assert proposed(world, "new") == "ask for 3 GPUs a pod instead"
+
+
+def test_only_work_that_may_not_be_preempted_gives_back_the_quota() -> None:
+    world = World().tell(QueueChanged(Queue("default", gpu=Amounts(quota=1_000))))
+    world.running("loose", gpus=1).submit("fixed", gpus_each=1, preemptible=False).settle()
+    world.submit("new", gpus_each=1, preemptible=False).settle()
+    assert proposed(world, "new") == "stop fixed, which runs now"
+
+
+# Space that is kept
+
+
+def test_who_has_space_kept_waits_for_those_who_leave_it() -> None:
+    world = World(gpus_per_node=2).running("hog", gpus=2)
+    release(world, "hog", "main-0")
+    world.submit("new", gpus_each=1).settle()
+    world.settle()
+    (only,) = ask(world, "new").obstacles
+    assert only.obstacle == Obstacle(Reason.RELEASING, 1, 0, "pods")
+    assert (
+        only.sentence == "it waits for others who are leaving: they still hold the space that is kept for 1 pod of it"
+    )
+
+
+# Several nodes
+
+
+def test_what_lies_on_different_nodes_is_not_on_one() -> None:
+    world = World(nodes=0).node("a", gpus=6, cpu_milli=2_000).node("b", gpus=2, cpu_milli=64_000)
+    world.submit("new", gpus_each=4, cpu_milli=8_000).settle()
+    apart = "no single node has all that it needs free at once: it needs"
+    assert said(world, "new") == [
+        f"{apart} 4 GPUs, and b, which comes closest, has 2 GPUs free",
+        f"{apart} 8 CPUs, and a, which comes closest, has 2 CPUs free",
+    ]
+
+
+def test_a_large_node_that_is_cordoned_is_worth_waiting_for() -> None:
+    world = World(nodes=0).node("big", gpus=8).node("small", gpus=2).running("old", gpus=8)
+    world.node("big", gpus=8, cordoned=True)
+    world.submit("new", gpus_each=8).settle()
+    answer = ask(world, "new")
+    assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NODE_CORDONED, Reason.NOT_ENOUGH_GPUS]
+    assert answer.obstacles[0].remedy == "uncordon one: kaiwo nodes uncordon NODE"
+    assert said(world, "new")[1] == "it asks for 8 GPUs on one node, and the largest node that it may use has 2 GPUs"
+    assert answer.obstacles[1].remedy == "ask for 2 GPUs or less, or wait until a larger one may be used"
+
+
+def test_a_cordoned_node_that_is_too_small_as_well_is_not_worth_waiting_for() -> None:
+    world = World(nodes=0).node("small", gpus=2).node("other", gpus=4, cordoned=True)
+    world.submit("new", gpus_each=8).settle()
+    (only,) = ask(world, "new").obstacles
+    assert only.sentence == "it asks for 8 GPUs on one node, and the largest node that it may use has 2 GPUs"
+    assert only.remedy == "ask for 2 GPUs or less; waiting does not help"
+
+
+def test_a_large_device_on_a_cordoned_node_is_worth_waiting_for() -> None:
+    world = World(nodes=0).node("big", gpus=1).node("small", gpus=1, model="MI210")
+    world.node("big", gpus=1, cordoned=True).submit("new", memory_mib=100_000).settle()
+    answer = ask(world, "new")
+    assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NODE_CORDONED, Reason.NOT_ENOUGH_GPU_MEMORY]
+    assert "waiting does not help" not in answer.obstacles[1].remedy
+
+
+# Sizes
+
+
+def test_no_share_below_a_hundredth_is_proposed() -> None:
+    world = World(gpus_per_node=1).submit("old", fraction_milli=995)
+    world.settle()
+    world.submit("new", fraction_milli=125).settle()
+    answer = ask(world, "new")
+    assert answer.change is not None
+    assert answer.change.kind == "stop-workload"
+    assert answer.obstacles[0].remedy == "wait for running work to end"
+
+
+# Plugins
+
+
+class Raises:
+    """A stranger's plugin on a bad day."""
+
+    version, reason, weight, is_static = "1", Reason.PLUGIN, 1, False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class RaisingFilter(Raises):
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        raise RuntimeError("no answer today")
+
+
+class RaisingScore(Raises):
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        return np.zeros(0, np.int64)
+
+
+@pytest.mark.parametrize("broken", [RaisingFilter("broken"), RaisingScore("broken")])
+def test_why_answers_without_a_plugin_that_raises(broken: Raises) -> None:
+    plugins = builtin_registry()
+    plugins.add(broken)
+    world = World(gpus_per_node=1).running("old", gpus=1).submit("new", gpus_each=1)
+    world.settle()
+    assert ask(world, "new", plugins) == ask(world, "new")
+    assert ask(world, "new", plugins).change is not None
