@@ -1,6 +1,7 @@
 """A loop without a scheduler: a real picture, and a cluster that only remembers, at any size."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -56,6 +57,7 @@ class FakeLoop:
         self.policy = DEFAULT_POLICY
         self.journal = None
         self.last_cycle = None
+        self.evicted: Counter[tuple[str, str]] = Counter()
         self.ready = True
         self.revision = 1
         self.busy_since: float | None = None

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from kaiwo.api.app import context_of, make_app
-from kaiwo.api.clusterviews import queue_page, status_view
+from kaiwo.api.clusterviews import status_view
 from kaiwo.api.context import Context
 from kaiwo.api.listings import LISTINGS
 from kaiwo.api.nodeviews import GpuPick, NodePick, gpu_page, node_page
+from kaiwo.api.queueviews import queue_page
 from kaiwo.api.settings import Settings
 from kaiwo.api.workloadviews import workload_page
 from kaiwo.model.event import PodChanged
@@ -52,7 +53,7 @@ def took_ms(work: Callable[[], object], times: int = 5) -> float:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Context:
     async def build() -> Context:
         context = context_of(make_app(large_loop(), Settings(home=str(tmp_path_factory.mktemp("home")))))
-        await context.board.fresh()
+        await context.board.fresh_queues()
         return context
 
     return run(build())

@@ -110,3 +110,28 @@ def test_a_device_shows_its_tenants_and_leads_to_their_work(page: Page) -> None:
     page.click(".device-card li button")
     page.see(".detail .state")
     page.see(".detail .pods li")
+
+
+def test_a_queue_shows_how_its_fair_share_comes_about(page: Page) -> None:
+    page.see(".queue-legend", "fair share")
+    page.see(".queue-words", "fair share")
+    button = "button[aria-label='How the fair share of vision comes about']"
+    assert page.evaluate(f'document.querySelector("{button}").getAttribute("aria-expanded")') == "false"
+    page.click(button)
+    for words in ("divided", "wants", "deserved", "share"):
+        page.see(".arithmetic li", words)
+    page.see(".arithmetic", "Reclaim: aggressive")
+    assert page.evaluate(SUMS_ARE_RIGHT) == []
+    page.click(button)
+    page.miss(".arithmetic")
+    assert page.count(".queue-bar .share") > 0
+
+
+# Recomputes every "share 12 = deserved 8 + 4 (...) + 0 remainder" that the page shows; the wrong ones are left.
+SUMS_ARE_RIGHT = r"""
+[...document.querySelectorAll('.arithmetic li')].map((item) => item.textContent).filter((line) => {
+  const found = line.match(/^share ([\d.]+)\w* = deserved ([\d.]+)\w* \+ ([\d.]+)\w* \(.*\) \+ ([\d.]+)\w* remainder$/)
+  if (!line.startsWith('share')) return false
+  return !found || Math.abs(found[1] - found[2] - found[3] - found[4]) > 1e-6
+})
+"""

@@ -11,6 +11,7 @@ import msgspec
 from kaiwo import __version__
 from kaiwo.api import views
 from kaiwo.model.program import State
+from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
 
 NOW = 1_000_000
@@ -64,8 +65,11 @@ def node(name: str, state: str = "ready", **more: Any) -> views.NodeView:
 def queue(name: str, parent: str = "", depth: int = 0, **more: Any) -> views.QueueView:
     facts: dict[str, Any] = {
         "display_name": "", "priority": 100, "is_leaf": True,
-        "gpu_milli": views.AmountView(8000, -1, 1, 4500, 4000), "cpu_milli": views.AmountView(0, -1, 1, 4000, 0),
-        "memory_mib": views.AmountView(0, 65536, 1, 16384, 0), "running": 1, "waiting": 1,
+        "gpu_milli": views.AmountView(8000, -1, 1, 4500, 4000, 500, 8500),
+        "cpu_milli": views.AmountView(0, -1, 1, 4000, 0, 0, 4000),
+        "memory_mib": views.AmountView(0, 65536, 1, 16384, 0, 0, 16384), "gpu_models": {},
+        "running": 1, "waiting": 1, "policy": SharePolicy.DRF, "reclaim_strategy": ReclaimStrategy.AGGRESSIVE,
+        "min_runtime_s": 0, "namespaces": [], "users": [], "created_s": 0,
     }  # fmt: skip
     return views.QueueView(name=name, parent=parent, depth=depth, **(facts | more))
 

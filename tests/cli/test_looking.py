@@ -142,8 +142,9 @@ def test_queues_are_a_tree(stub: Stub, kaiwo: Type) -> None:
 def test_one_queue_shows_its_arithmetic_and_its_work(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("queue", "default").out
     assert "takes work:  yes" in out
-    assert "GPUs       4.5      8      -       1                 4" in out
-    assert "memory    16Gi      0   64Gi" in out
+    assert "GPUs       4.5    0.5    8.5      8      -       1                 4" in out
+    assert "memory    16Gi      0   16Gi      0   64Gi" in out
+    assert "kaiwo share default" in out
     assert "train" in out
 
 

@@ -19,6 +19,7 @@ def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytes
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
     done = kaiwo(
         "submit", "team/train", "--gpus", "4", "--fraction", "0.5", "--gpu-memory", "24Gi", "--devices", "2",
+        "--partition", "CPX",
         "--model", "MI300X", "--model", "H200", "--cpu", "4", "--memory", "16Gi", "--pods", "8", "--min-pods", "4",
         "--queue", "lab", "--priority", "7", "--type", "training", "--time", "2h30m", "--estimate", "2h",
         "--retries", "3", "--array", "0-9", "--after", "prepare,team/other", "--after", "third", "--hold",
@@ -29,6 +30,7 @@ def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytes
     assert done == (0, "workload team/train submitted\n", "")
     assert stub.last_form() == {
         "name": "train", "namespace": "team", "gpus": 4, "gpuFraction": "0.5", "gpuMemory": 24576, "gpuDevices": 2,
+        "gpuPartition": "CPX",
         "gpuModels": ["MI300X", "H200"], "cpu": "4", "memory": "16Gi", "pods": 8, "minPods": 4, "queue": "lab",
         "priority": 7, "type": "training", "time": "2h30m", "estimate": "2h", "retries": 3, "array": "0-9",
         "after": ["default/prepare", "team/other", "default/third"], "hold": True, "labels": {"team": "vision"},

@@ -104,6 +104,9 @@ class Scene:
     async def start(self, *starts: Start) -> tuple[str, ...]:
         return await self.cluster.apply(Plan(starts=starts))
 
+    async def start_on(self, name: str, node: str = "node-1") -> tuple[str, ...]:
+        return await self.start(start_of(name, node=node))
+
     async def evict(self, name: str, *pods: str) -> tuple[str, ...]:
         evictions = tuple(Eviction(full(name), pod, Cause.PREEMPT, "default/other") for pod in pods or ("main-0",))
         return await self.cluster.apply(Plan(evictions=evictions))

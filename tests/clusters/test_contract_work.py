@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kaiwo.clusters.admission import is_same
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
 from kaiwo.model.program import Program, State
@@ -216,7 +217,7 @@ def test_queues_and_work_come_together_or_not_at_all(kind: Kind) -> None:
                 await refuses(cluster.put([team, lab], refused, dry_run=dry_run), ConfigError, "default/taken")
                 await refuses(cluster.put([team, lab], misplaced, dry_run=dry_run), RefusedError, "lab", "team")
                 await refuses(cluster.put([team], [], dry_run=dry_run), ConfigError, "lab", "does not exist")
-                await refuses(cluster.put([lab, lab], [], dry_run=dry_run), ConfigError, "lab", "twice")
+                await refuses(cluster.put([lab, lab], [], dry_run=dry_run), ConfigError, "lab", "2 times")
                 circle = [Queue("x", parent="z"), Queue("y", parent="x"), Queue("z", parent="y")]
                 await refuses(cluster.put([Queue("w", parent="x"), *circle], [], dry_run=dry_run), ConfigError, "x > z")
             assert set(cluster.world.queues) == {"default"}
@@ -227,9 +228,10 @@ def test_queues_and_work_come_together_or_not_at_all(kind: Kind) -> None:
             assert await cluster.put([team, lab], good) == (None, None)
             assert scene.workload("a").queue == "team"
             larger = Queue("lab", priority=5)
-            assert await cluster.put([larger, team], [], dry_run=True) == (lab, team)
-            assert cluster.world.queues["lab"] == lab
-            assert await cluster.put([larger, team], []) == (lab, team)
+            for dry_run in (True, False):
+                before = await cluster.put([larger, team], [], dry_run=dry_run)
+                assert all(map(is_same, (lab, team), before))
+            assert is_same(larger, cluster.world.queues["lab"])
 
     run(test())
 

@@ -78,7 +78,7 @@ class Plane:
             f"--service-account-signing-key-file={file / 'accounts.key'}",
             "--service-account-issuer=https://kubernetes.default.svc", "--endpoint-reconciler-type=none",
             # Nobody makes service accounts and tokens here unless the controllers are started too.
-            "--disable-admission-plugins=ServiceAccount", "--anonymous-auth=true", "--v=0",
+            "--disable-admission-plugins=ServiceAccount", "--anonymous-auth=true", "--allow-privileged=true", "--v=0",
         )  # fmt: skip
         self.wait_until_ready()
 

@@ -38,6 +38,7 @@ class Books:
             self.lives = {life.workload.name: life for life in self._all(db, "SELECT data FROM workloads", Life)}
             self.placements = self._all(db, "SELECT data FROM pods", Placement)
             self.runs = {run.id: run for run in self._all(db, "SELECT data FROM runs", Run)}
+            self.kept = [name for (name,) in db.execute("SELECT workload FROM kept ORDER BY workload")]
 
     @staticmethod
     def _all(db: sqlite3.Connection, query: str, kind: type) -> list:
@@ -85,6 +86,9 @@ def _lives(books: Books) -> Iterator[str]:
             yield f"{name} is {life.record.state} without pods"
         if life.record.state in (State.WAITING, State.HELD) and any(phase is not Phase.DONE for phase in phases):
             yield f"{name} is {life.record.state} with pods"
+    for name in books.kept:
+        if name not in books.lives or not books.lives[name].wants_pods:
+            yield f"space is kept for {name}, which wants none"
 
 
 def _folders(home: Path, books: Books) -> Iterator[str]:

@@ -4,11 +4,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kaiwo.clusters.lifecycle import Life
+from kaiwo.clusters.lifecycle import ExitReason, Life
+from kaiwo.clusters.local.runs import RunFolder
 from kaiwo.model.program import State
 from tests.crash.audit import Books
 from tests.crash.jobs import DOES_WORK_ONCE, EXPECTED, kind_of
 from tests.crash.people import People
+
+TOLD_TO_GO = (ExitReason.STOPPED, ExitReason.NEVER_STARTED)
 
 
 class Effects:
@@ -38,9 +41,10 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
     for key, times in effects.attempts.items():
         if times > 1:
             yield f"{key} ran {times} times in one attempt"
+    evicted = evictions(home, books)
     for name, life in books.lives.items():
-        yield from _check_end(name, life, people, lost)
-        is_moved = name in people.disturbed or name in lost
+        yield from _check_end(name, life, people, lost, evicted[name])
+        is_moved = name in people.disturbed or name in lost or evicted[name] > 0
         if life.record.state is State.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
             counts = {effects.ended[name, f"main-{index}"] for index in range(life.workload.pods)}
             # Work that was stopped may have come as far as its last line before; all other work did it exactly once.
@@ -48,7 +52,18 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
                 yield f"{name} did its work {sorted(counts)} times"
 
 
-def _check_end(name: str, life: Life, people: People, lost: set[str]) -> Iterator[str]:
+def evictions(home: Path, books: Books) -> Counter[str]:
+    """How often work of a team was told to go, by its runs' own word: their queues are owed nothing, so the default
+    queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here."""
+    stopped = {
+        (run.workload, run.attempt)
+        for run in books.runs.values()
+        if kind_of(run.workload) == "team" and RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
+    }
+    return Counter(workload for workload, _ in stopped)
+
+
+def _check_end(name: str, life: Life, people: People, lost: set[str], evicted: int) -> Iterator[str]:
     record, kind = life.record, kind_of(name)
     allowed = {EXPECTED.get(kind, State.SUCCEEDED)}
     allowed |= {State.CANCELLED} if name in people.cancelled else set()
@@ -57,7 +72,7 @@ def _check_end(name: str, life: Life, people: People, lost: set[str]) -> Iterato
         yield f"{name} is {record.state}: {record.message}"
     if name in people.cancelled or name in people.disturbed or name in lost:
         return
-    attempts = 2 if kind in ("failing", "flaky") else 1
+    attempts = (2 if kind in ("failing", "flaky") else 1) + evicted
     if record.attempt != attempts:
         yield f"{name} had {record.attempt} attempts, not {attempts}"
     if kind == "limited" and "time limit" not in record.message:

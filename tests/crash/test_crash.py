@@ -14,6 +14,7 @@ from kaiwo.clusters.lifecycle import Life, Placement, Run
 from kaiwo.clusters.local.runs import RunFolder, RunSpec
 from kaiwo.clusters.local.store import Store
 from kaiwo.clusters.world import World
+from kaiwo.model.plan import Nomination
 from kaiwo.model.program import Record, State
 from kaiwo.model.workload import Pod
 from tests.clusters.kinds import some_nodes, whole, work
@@ -125,6 +126,7 @@ def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
         for name in ("over", "ghost"):
             pod = Pod(f"default/{name}", "main-0", "node-1", devices=whole(0))
             change.put_pod(Placement(pod, Run(name, pod.workload, "main-0")))
+        change.put_kept("default/over", (Nomination("default/over", "main-0", "node-1"),))
         store.save(change)
     store.close()
     assert sorted(audit(tmp_path)) == [
@@ -132,4 +134,5 @@ def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
         "default/over is over and has pods",
         "default/running is running without pods",
         "device gpu-0 of node node-1 has not enough left",
+        "space is kept for default/over, which wants none",
     ]

@@ -218,7 +218,7 @@ def test_every_example_is_listed_and_the_cluster_file_is_read() -> None:
     text = (folder / "README.md").read_text()
     assert [path.name for path in sorted(folder.glob("*.yaml")) if f"({path.name})" not in text] == []
     nodes = read_cluster_file((folder / "cluster.yaml").read_text())
-    assert sum(len(node.gpus) for node in nodes) == 38
+    assert sum(len(node.gpus) for node in nodes) == 102
 
 
 def test_every_sentence_of_the_troubleshooting_page_is_in_the_code() -> None:

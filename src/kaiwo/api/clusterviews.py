@@ -1,12 +1,10 @@
-"""The cluster as a whole, its queues and its cycles, as people see them."""
+"""The cluster as a whole and its cycles, as people see them."""
 
 from kaiwo import __version__
-from kaiwo.api.views import AmountView, ClusterView, CycleView, Page, QueueView, StatusView, Usage
+from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
 from kaiwo.history import CycleHead
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Note
-from kaiwo.model.queue import Amounts
-from kaiwo.runtime.board import Board, Live, QueueSums
+from kaiwo.runtime.board import Board, Live
 from kaiwo.runtime.scheduler import CycleSummary
 
 
@@ -18,7 +16,7 @@ def status_view(board: Board) -> StatusView:
         nodes=Usage(sums.nodes, sums.nodes_used),
         nodes_out=sums.nodes_out,
         gpus=Usage(sums.gpus, sums.gpus_used),
-        gpu_milli=Usage(sums.gpus * WHOLE_MILLI, sums.gpu_used_milli),
+        gpu_milli=Usage(sums.gpu_milli, sums.gpu_used_milli),
         cpu_milli=Usage(sums.cpu_milli, sums.cpu_used_milli),
         memory_mib=Usage(sums.memory_mib, sums.memory_used_mib),
         workloads=board.count_states(),
@@ -57,31 +55,3 @@ def cycle_view(cycle: CycleSummary | CycleHead) -> CycleView:
 def note_words(note: Note) -> str:
     """`budget-spent: 20000 steps`."""
     return ": ".join(part for part in (note.code, note.subject, note.detail) if part)
-
-
-def queue_page(board: Board) -> Page[QueueView]:
-    """Every queue; read after `fresh`."""
-    items = [queue_view(sums) for sums in board.sum_queues()]
-    return Page(items, len(items))
-
-
-def queue_view(sums: QueueSums) -> QueueView:
-    """One queue with its arithmetic."""
-    queue = sums.queue
-    return QueueView(
-        name=queue.name,
-        parent=queue.parent,
-        display_name=queue.display_name,
-        priority=queue.priority,
-        depth=sums.depth,
-        is_leaf=sums.is_leaf,
-        gpu_milli=_amount(queue.gpu, sums, 0),
-        cpu_milli=_amount(queue.cpu, sums, 1),
-        memory_mib=_amount(queue.memory, sums, 2),
-        running=sums.running,
-        waiting=sums.waiting,
-    )
-
-
-def _amount(amounts: Amounts, sums: QueueSums, at: int) -> AmountView:
-    return AmountView(amounts.quota, amounts.limit, amounts.weight, sums.used[at], sums.wanted[at])

@@ -13,6 +13,7 @@ from kaiwo.api.settings import Settings
 from kaiwo.runtime.board import Board, Live
 from kaiwo.runtime.cycles import CycleTimes
 from kaiwo.runtime.lag import LoopLag
+from kaiwo.runtime.leading import ALONE, Leadership
 
 
 class Context:
@@ -28,6 +29,7 @@ class Context:
         self.lag = LoopLag()
         self.cycles = CycleTimes()
         self.closing = asyncio.Event()  # open streams end when this is set
+        self.leadership: Leadership = ALONE
         self.open_streams = 0
         self.bugs = 0
 

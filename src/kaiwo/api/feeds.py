@@ -161,7 +161,7 @@ class Feeds:
     async def _refresh(self, feed: Feed) -> float:
         """Returns how long the event loop was busy with it."""
         async with self._lock:
-            await self._board.fresh()
+            await (self._board.fresh_queues() if feed.listing.needs_queues else self._board.fresh())
             began = time.thread_time()
             feed.show(feed.listing.page(self._board, feed.pick))
             return time.thread_time() - began

@@ -20,11 +20,13 @@ async def alive(call: Call) -> Response:
 
 
 async def ready(call: Call) -> Response:
-    """The state has arrived and cycles come to their end."""
+    """The state has arrived and cycles come to their end. A standby is ready too, and says that it is one."""
     trouble = why_not_ready(call.context.live)
     if trouble:
         raise not_ready(trouble)
-    return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+    leadership = call.context.leadership
+    words = "ok" if leadership.is_held else f"ok, standby; the leader is {leadership.holder or 'not known'}"
+    return PlainTextResponse(f"{words}\n", headers={"Cache-Control": "no-store"})
 
 
 async def metrics(call: Call) -> Response:
@@ -33,7 +35,7 @@ async def metrics(call: Call) -> Response:
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.metrics")
     from kaiwo.api.metrics import write_metrics
 
-    await call.context.board.fresh()
+    await call.context.board.fresh_queues()
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
 

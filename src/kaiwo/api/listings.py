@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.clusterviews import queue_page, status_view
+from kaiwo.api.clusterviews import status_view
 from kaiwo.api.cursor import read_cursor, stale_cursor
 from kaiwo.api.nodeviews import GpuPick, NodePick, gpu_page, node_page
 from kaiwo.api.params import LABEL_PATTERN, Param, labels
+from kaiwo.api.queueviews import queue_page
 from kaiwo.api.views import Page
 from kaiwo.api.workloadviews import workload_page
 from kaiwo.model.program import State
@@ -59,6 +60,7 @@ class Listing(msgspec.Struct, frozen=True):
     pick: Callable[[dict[str, Any]], Any]
     page: Callable[[Board, Any], Page[Any]]
     key_of: Callable[[Any], str]
+    needs_queues: bool = False  # read after `board.fresh_queues`
 
 
 def _workload_pick(query: dict[str, Any]) -> Pick:
@@ -99,7 +101,7 @@ LISTINGS: dict[str, Listing] = {
         ),
         Listing("nodes", "name", NODE_PARAMS, _node_pick, node_page, _name),
         Listing("gpus", "node/id", GPU_PARAMS, _gpu_pick, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
-        Listing("queues", "name", (), lambda _: None, lambda board, _: queue_page(board), _name),
+        Listing("queues", "name", (), lambda _: None, lambda board, _: queue_page(board), _name, True),
         Listing("workloads", "name", WORKLOAD_PARAMS, _workload_pick, workload_page, _name),
     )
 }

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kaiwo.api.context import Context
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.api.queueviews import queue_page
+from kaiwo.model.queue import UNLIMITED
 
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
 
@@ -50,7 +51,7 @@ def _cluster(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily("kaiwo_nodes_out", "Nodes that take no work.", sums.nodes_out)
     yield GaugeMetricFamily("kaiwo_gpus", "Schedulable GPU devices.", sums.gpus)
     yield GaugeMetricFamily("kaiwo_gpus_used", "Devices with a tenant.", sums.gpus_used)
-    yield GaugeMetricFamily("kaiwo_gpu_capacity_milli", "GPU capacity in milli-GPU.", sums.gpus * WHOLE_MILLI)
+    yield GaugeMetricFamily("kaiwo_gpu_capacity_milli", "GPU capacity in milli-GPU.", sums.gpu_milli)
     yield GaugeMetricFamily("kaiwo_gpu_allocated_milli", "Allocated milli-GPU.", sums.gpu_used_milli)
     workloads = GaugeMetricFamily("kaiwo_workloads", "Workloads by state.", labels=["state"])
     for state, count in context.board.count_states().items():
@@ -59,13 +60,47 @@ def _cluster(context: Context) -> Iterator[Metric]:
 
 
 def _queues(context: Context) -> Iterator[Metric]:
-    used = GaugeMetricFamily("kaiwo_queue_used_milli", "Milli-GPU used, with the queues below.", labels=["queue"])
-    waiting = GaugeMetricFamily("kaiwo_queue_waiting", "Waiting workloads, with the queues below.", labels=["queue"])
-    for sums in context.board.sum_queues():
-        used.add_metric([sums.queue.name], sums.used[0])
-        waiting.add_metric([sums.queue.name], sums.waiting)
-    yield used
-    yield waiting
+    """In GPUs, CPUs and bytes, a queue with all below it."""
+    below = "a queue and those below it"
+    amounts = {
+        "quota": _by_queue("kaiwo_queue_quota", "What nobody takes away from a queue; +Inf: unlimited."),
+        "limit": _by_queue("kaiwo_queue_limit", "The most that a queue may use; +Inf: no limit."),
+        "used": _by_queue("kaiwo_queue_used", f"What {below} use, with the space that is kept for its waiting work."),
+        "fixed": _by_queue("kaiwo_queue_fixed", f"The part of what {below} use that may not be preempted."),
+        "share": _by_queue("kaiwo_queue_fair_share", "The fair share of a queue as of now."),
+        "waiting": _by_queue("kaiwo_queue_asked", f"What waiting work of {below} asks for."),
+    }
+    running = GaugeMetricFamily("kaiwo_queue_running", f"Running workloads of {below}.", labels=["queue"])
+    waiting = GaugeMetricFamily("kaiwo_queue_waiting", f"Waiting workloads of {below}.", labels=["queue"])
+    for queue in queue_page(context.board).items:
+        running.add_metric([queue.name], queue.running)
+        waiting.add_metric([queue.name], queue.waiting)
+        for resource, view, unit in (
+            ("gpu", queue.gpu_milli, 1 / 1000),
+            ("cpu", queue.cpu_milli, 1 / 1000),
+            ("memory", queue.memory_mib, 1024 * 1024),
+        ):
+            for name, family in amounts.items():
+                amount = getattr(view, name)
+                family.add_metric([queue.name, resource], float("inf") if amount == UNLIMITED else amount * unit)
+    yield from amounts.values()
+    yield from (running, waiting)
+    yield _evictions(context)
+
+
+def _by_queue(name: str, help_text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help_text, labels=["queue", "resource"])
+
+
+def _evictions(context: Context) -> Metric:
+    evictions = CounterMetricFamily(
+        "kaiwo_queue_evictions_total",
+        "Pods of a queue that were told to go since the start, by cause.",
+        labels=["queue", "cause"],
+    )
+    for (queue, cause), pods in sorted(context.live.evicted.items()):
+        evictions.add_metric([queue, cause], pods)
+    return evictions
 
 
 def _process(context: Context) -> Iterator[Metric]:
@@ -78,5 +113,10 @@ def _process(context: Context) -> Iterator[Metric]:
     for quantile, seconds in context.lag.quantiles().items():
         lag.add_metric([quantile], seconds)
     yield lag
+    leadership = context.leadership
+    yield GaugeMetricFamily("kaiwo_leader", "1: this replica decides; 0: it is a standby.", int(leadership.is_held))
+    yield CounterMetricFamily(
+        "kaiwo_leader_transitions_total", "Changes of the leader, as the Lease counts them.", leadership.transitions
+    )
     yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.open_streams)
     yield GaugeMetricFamily("kaiwo_bugs", "Requests that broke something since the start.", context.bugs)

@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.api.cursor import read_cursor, write_cursor
 from kaiwo.api.problems import did_you_mean, not_found, quote
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
 from kaiwo.runtime.board import Board
@@ -95,6 +95,7 @@ def node_view(picture: Picture, node: Node) -> NodeView:
     held = picture.held_on.get(node.name, {}).values()
     holders = _by_device(held)
     gpus = [_gpu_view(node, column, holders) for column in range(len(node.gpus))]
+    whole_milli = sum(gpu.milli for gpu in node.gpus)
     return NodeView(
         name=node.name,
         state="not-ready" if not node.ready else "cordoned" if node.cordoned else "ready",
@@ -104,7 +105,7 @@ def node_view(picture: Picture, node: Node) -> NodeView:
         cpu_milli=Usage(node.cpu_milli, sum(each.cpu_milli for each in held)),
         memory_mib=Usage(node.memory_mib, sum(each.memory_mib for each in held)),
         pods=Usage(node.pods, len(held)),
-        gpu_milli=Usage(len(gpus) * WHOLE_MILLI, sum(WHOLE_MILLI - gpu.free_milli for gpu in gpus)),
+        gpu_milli=Usage(whole_milli, whole_milli - sum(gpu.free_milli for gpu in gpus)),
         gpus=gpus,
     )
 
@@ -116,7 +117,7 @@ def taint_words(taint: Taint) -> str:
 
 def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, int]]]) -> GpuView:
     gpu: Gpu = node.gpus[column]
-    free_milli, free_mib = WHOLE_MILLI, gpu.memory_mib
+    free_milli, free_mib = gpu.milli, gpu.memory_mib
     tenants = []
     for held, milli, mib in holders.get(gpu.id, ()):
         free_milli -= milli

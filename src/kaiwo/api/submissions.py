@@ -6,7 +6,7 @@ Never: parses on the event loop; a large YAML text takes seconds.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kaiwo.api.body import Body, read_object
@@ -15,10 +15,12 @@ from kaiwo.api.problems import JSON
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.settling import settle
 from kaiwo.api.views import Outcome
+from kaiwo.clusters.admission import is_same
 from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.program import State
 from kaiwo.model.queue import Queue
+from kaiwo.model.queue_check import check_tree
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
@@ -73,8 +75,11 @@ async def _put(call: Call, parsed: Parsed) -> Outcome:
     names = [workload.name for workload, _ in items]
     done += [f"workload {name} submitted{suffix}" for name in names]
     if not dry_run:
-        await settle(live, lambda: all(live.picture.queue_objects.get(queue.name) == queue for queue in queues))
-    return Outcome(done, list(parsed.warnings), [] if dry_run else names)
+        known = live.picture.queue_objects
+        await settle(live, lambda: all(is_same(queue, known.get(queue.name)) for queue in queues))
+    promises = await asyncio.to_thread(_promises, dict(live.picture.queue_objects), queues) if queues else []
+    warnings = [*parsed.warnings, *promises]
+    return Outcome(done, warnings, [] if dry_run else names)
 
 
 async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
@@ -90,6 +95,14 @@ async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str
     if over:
         await cluster.forget_ended(over, who=call.person)
     return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
+
+
+def _promises(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[str]:
+    """What works but not as it reads: of these queues, and of the queues right above them."""
+    fresh = {queue.name: queue for queue in queues}
+    concerned = {name for queue in queues for name in (queue.name, queue.parent)}
+    findings = check_tree([*(queue for name, queue in known.items() if name not in fresh), *queues])
+    return [finding.sentence for finding in findings if not finding.is_error and finding.queue in concerned]
 
 
 def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
@@ -110,7 +123,7 @@ def _state(cluster: Any, name: str) -> State | None:
 
 
 def _verb(before: Queue | None, after: Queue) -> str:
-    return "created" if before is None else "unchanged" if before == after else "changed"
+    return "created" if before is None else "unchanged" if is_same(after, before) else "changed"
 
 
 FORM = Body((JSON,), Submission)

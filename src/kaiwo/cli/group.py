@@ -15,6 +15,8 @@ from kaiwo.cli.verb import place_options
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "up": ("up", "Start Kaiwo on this machine, with its web page."),
+        "scheduler": ("scheduler", "Schedule a Kubernetes cluster."),
+        "install": ("install", "Print what puts Kaiwo on a Kubernetes cluster."),
         "demo": ("demo", "Remove the sample work of `kaiwo up --demo`."),
         "login": ("login", "Print an address that logs one browser in."),
         "doctor": ("doctor", "Check this installation and say what to mend."),
@@ -34,6 +36,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("status", "The cluster on one screen."),
         "why": ("why", "Why a workload waits, and what would start it now."),
         "queue": ("queue", "The queues and their numbers, or one of them."),
+        "share": ("share", "How the fair shares come about, number by number."),
         "gpus": ("gpus", "The GPUs and who is on them."),
         "get": ("get", "List workloads, nodes, queues, GPUs or cycles."),
         "describe": ("describe", "All there is to say of one object."),
@@ -43,6 +46,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "apply": ("manifests", "Create or change what YAML files describe."),
         "delete": ("manifests", "Delete what YAML files name."),
         "replay": ("replay", "Decide a past cycle again and compare."),
+        "agent": ("agent", "Report this machine's GPUs, and hand them out."),
     },
     "Learn": {
         "version": ("version", "The version of this command and of the server."),

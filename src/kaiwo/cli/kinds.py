@@ -62,7 +62,8 @@ QUEUES = Kind(
     filters=frozenset({"queue"}),
     sorts={
         "name": lambda q: q.name,
-        "gpus": lambda q: q.gpu_milli.used,
+        "used": lambda q: q.gpu_milli.used,
+        "share": lambda q: q.gpu_milli.share,
         "quota": lambda q: q.gpu_milli.quota,
         "asked": lambda q: q.gpu_milli.waiting,
         "running": lambda q: q.running,

@@ -27,6 +27,7 @@ FLAGS = {
     "gpuMemory": "--gpu-memory",
     "gpuDevices": "--devices",
     "gpuModels": "--model",
+    "gpuPartition": "--partition",
     "minPods": "--min-pods",
     "nodeSelector": "--node-selector",
 }
@@ -78,6 +79,7 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option("--fraction", metavar="PART", help="A part of a GPU, such as 0.5."),
     _option("--gpu-memory", metavar="SIZE", help="GPU memory in MiB, or such as 24Gi."),
     _option("--devices", type=int, metavar="N", help="On how many GPUs it wants that part or memory."),
+    _option("--partition", metavar="MODE", help="Partitions, not whole GPUs: CPX, CPX+NPS4, any; --gpus counts them."),
     _option("--model", "models", multiple=True, metavar="MODEL", help="Only this GPU model; may be repeated."),
     _option("--cpu", metavar="AMOUNT", help="CPUs for each pod, such as 4 or 500m."),
     _option("--memory", metavar="SIZE", help="Memory for each pod, such as 16Gi."),
@@ -131,6 +133,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "gpuMemory": _mib(options["gpu_memory"]),
         "gpuDevices": options["devices"],
         "gpuModels": list(options["models"]),
+        "gpuPartition": options["partition"],
         "cpu": options["cpu"],
         "memory": options["memory"],
         "pods": options["pods"],

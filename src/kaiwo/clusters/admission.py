@@ -15,6 +15,7 @@ from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
 from kaiwo.model.program import Program, State
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+from kaiwo.model.queue_check import check_tree
 from kaiwo.model.workload import Workload
 
 Item = tuple[Workload, Program]
@@ -35,21 +36,47 @@ def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
             )
     for queue in {workload.queue for workload in batch.values()}:
         _check_queue_takes_work(world, queue)
+    for workload in batch.values():
+        check_welcome(world, workload)
     _check_cycles(batch)
     return [_begin(world, batch, workload, now_s) for workload in batch.values()]
 
 
-def check_queues(world: World, queues: Sequence[Queue]) -> None:
-    """The tree is whole with these queues in it."""
-    names = [queue.name for queue in queues]
+def admit_queues(world: World, queues: Sequence[Queue], now_s: int) -> list[Queue]:
+    """The queues as they are kept: a new one is as old as now, a changed one as old as it was."""
+    names = {queue.name for queue in queues}
     for queue in queues:
         if not queue.name:
             raise ConfigError("a queue needs a name", "name")
-        if names.count(queue.name) > 1:
-            raise ConfigError(f"queue {queue.name} is there twice; keep one of them", "name")
         if queue.parent:
-            _check_path(world, queue)
             _check_takes_children(world, queue.parent)
+    others = [queue for name, queue in world.queues.items() if name not in names]
+    _check_tree(world, [*others, *queues])
+    return [replace(queue, created_s=_created_s(world, queue.name, now_s)) for queue in queues]
+
+
+def is_same(queue: Queue, before: Queue | None) -> bool:
+    """They say the same; how old a queue is, is not for people to say."""
+    return before is not None and replace(queue, created_s=before.created_s) == before
+
+
+def check_welcome(world: World, workload: Workload) -> None:
+    """Its queue, and every queue above that, takes work of this namespace and this user."""
+    namespace = workload.name.partition("/")[0]
+    at = workload.queue
+    while (queue := world.queues.get(at)) is not None:
+        if queue.namespaces and namespace not in queue.namespaces:
+            raise RefusedError(
+                f"queue {at} takes work of the namespaces {_some(queue.namespaces)} only, and workload {workload.name} "
+                f"is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of {at}"
+            )
+        if queue.users and workload.user not in queue.users:
+            whose = f"is {workload.user}'s" if workload.user else "has no user"
+            raise RefusedError(
+                f"queue {at} takes work of the users {_some(queue.users)} only, and workload {workload.name} {whose}; "
+                f"choose another queue, or add the user to spec.users of {at}"
+            )
+        at = queue.parent
 
 
 def check_queues_removal(world: World, names: Sequence[str], leaving: Iterable[Life] = ()) -> None:
@@ -64,9 +91,9 @@ def check_queues_removal(world: World, names: Sequence[str], leaving: Iterable[L
         if name == DEFAULT_QUEUE:
             raise RefusedError(f"queue {name} always exists; other queues can be removed")
         if children := [child for child in world.children.get(name, ()) if child not in names]:
-            raise RefusedError(f"queue {name} has child queues ({_some(children)}); remove those first")
+            raise RefusedError(f"queue {name} has child queues ({_some(children)}); remove those first, or with it")
         if living := world.living_in.get(name, 0) - left.get(name, 0):
-            raise RefusedError(f"queue {name} has {_living(living)}; end or move {_them(living)} first")
+            raise RefusedError(f"queue {name} has {_living(living)}; end {_them(living)} first")
 
 
 def check_node(world: World, node: Node) -> None:
@@ -105,22 +132,21 @@ def _check_shape(workload: Workload) -> None:
         raise ConfigError(f"workload {workload.name} has two roles with the same name", "roles")
 
 
-def _check_path(world: World, queue: Queue) -> None:
-    """The way up ends."""
-    path, at = [queue.name], queue.parent
-    while at:
-        if at not in world.queues:
-            raise ConfigError(
-                f"queue {path[-1]} names the parent {at}, which does not exist; create that first", "parentQueue"
-            )
-        if at in path:
-            loop = [*path[path.index(at) :], at]
-            raise ConfigError(
-                f"queue {at} would be its own ancestor ({' > '.join(loop)}); clear parentQueue on one of them",
-                "parentQueue",
-            )
-        path.append(at)
-        at = world.queues[at].parent
+def _check_tree(world: World, queues: Sequence[Queue]) -> None:
+    """No mistake that was not there before: one of long ago must not keep everybody from mending another."""
+    errors = [finding for finding in check_tree(queues) if finding.is_error]
+    if not errors:
+        return
+    known = {finding.sentence for finding in check_tree(world.queues.values())}
+    found = [finding for finding in errors if finding.sentence not in known]
+    if found:
+        more = f" ({len(found) - 1} more like this)" if len(found) > 1 else ""
+        raise ConfigError(found[0].sentence + more, f"spec.{found[0].field}")
+
+
+def _created_s(world: World, name: str, now_s: int) -> int:
+    before = world.queues.get(name)
+    return now_s if before is None else before.created_s
 
 
 def _check_takes_children(world: World, name: str) -> None:

@@ -7,7 +7,7 @@ Never: looks at the parts in an order: the whole is judged as it will be.
 from collections.abc import Sequence
 
 from kaiwo.clusters import happenings
-from kaiwo.clusters.admission import Item, admit, check_queues, check_queues_removal, find_life
+from kaiwo.clusters.admission import Item, admit, admit_queues, check_queues_removal, find_life
 from kaiwo.clusters.lifecycle import Ending, new_life
 from kaiwo.clusters.world import Change
 from kaiwo.model.program import Record
@@ -17,10 +17,9 @@ from kaiwo.model.workload import Workload
 
 def put(change: Change, queues: Sequence[Queue], items: Sequence[Item]) -> list[Workload]:
     """Put the queues in, and look at the work. Returns it as it would begin its life."""
-    for queue in queues:
+    for queue in admit_queues(change.world, queues, change.now_s):
         if change.world.queues.get(queue.name) != queue:
             change.put_queue(queue)
-    check_queues(change.world, queues)
     return admit(change.world, items, change.now_s)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from kaiwo.clusters import batch, happenings, lifecycle
-from kaiwo.clusters.admission import Item, check_node, find_life, find_node
+from kaiwo.clusters.admission import Item, check_node, check_welcome, find_life, find_node, is_same
 from kaiwo.clusters.lifecycle import Ending, Life
 from kaiwo.clusters.protocol import News
 from kaiwo.clusters.world import Change, World
@@ -70,11 +70,12 @@ class EmbeddedCluster:
         """Take the plan to the cluster. Returns the ids of what was begun (`workload/pod`) at once."""
         evictions = _by_workload(plan.evictions)
         starts = _by_workload(plan.starts)
-        if not evictions and not starts:
+        if plan.is_empty:
             return ()
 
         def act(change: Change) -> tuple[str, ...]:
             begun: list[str] = []
+            happenings.keep_space(change, plan)
             for name, leaving in evictions.items():
                 pods = happenings.evict(change, name, [each.pod for each in leaving], _eviction_sentence(leaving[0]))
                 begun += [f"{name}/{pod}" for pod in pods]
@@ -110,7 +111,7 @@ class EmbeddedCluster:
             before = await self._make(act)
         except _DryRunError as done:
             return done.before
-        changed = [queue.name for queue, old in zip(queues, before, strict=True) if queue != old]
+        changed = [queue.name for queue, old in zip(queues, before, strict=True) if not is_same(queue, old)]
         self._audit(who, "put-queue", changed)
         self._audit(who, "submit", [workload.name for workload, _ in items])
         return before
@@ -292,6 +293,7 @@ class EmbeddedCluster:
         queue = life.workload.queue
         if queue not in change.world.queues or change.world.children.get(queue):
             raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
+        check_welcome(change.world, life.workload)
 
 
 class _DryRunError(Exception):

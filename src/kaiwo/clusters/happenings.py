@@ -14,7 +14,7 @@ from kaiwo.clusters.ledger import mismatch
 from kaiwo.clusters.lifecycle import Ending, Exit, Life, Placement, Run
 from kaiwo.clusters.world import Change
 from kaiwo.model.event import PodChanged, PodGone, WorkloadGone
-from kaiwo.model.plan import Start
+from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.program import State
 from kaiwo.model.workload import Phase, Pod, Role, Workload, pod_name
 
@@ -67,6 +67,21 @@ def evict(change: Change, name: str, pods: Iterable[str], message: str) -> list[
     _stop(change, leaving)
     _settle(change, life)
     return [placement.pod.name for placement in leaving]
+
+
+def keep_space(change: Change, plan: Plan) -> None:
+    """Remember the space that the plan keeps for waiting pods. It ends when its pod starts or the plan gives it up."""
+    kept = change.world.kept
+    fresh: dict[str, list[Nomination]] = {}
+    for nomination in plan.nominations:
+        fresh.setdefault(nomination.workload, []).append(nomination)
+    over = {(start.workload, start.pod) for start in plan.starts} | set(plan.given_up)
+    over |= {(nomination.workload, nomination.pod) for nomination in plan.nominations}
+    for name in sorted({name for name, _ in over if name in kept} | set(fresh)):
+        life = change.world.lives.get(name)
+        if life is not None and life.wants_pods:
+            before = [each for each in kept.get(name, ()) if (name, each.pod) not in over]
+            change.put_kept(name, (*before, *fresh.get(name, ())))
 
 
 def stop_workload(change: Change, life: Life, ending: Ending, message: str = "") -> None:

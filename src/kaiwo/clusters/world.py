@@ -19,6 +19,7 @@ from kaiwo.model.event import (
     Event,
     NodeChanged,
     NodeGone,
+    NominationChanged,
     PodChanged,
     PodGone,
     QueueChanged,
@@ -27,11 +28,12 @@ from kaiwo.model.event import (
     WorkloadGone,
 )
 from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination
 from kaiwo.model.program import Record
 from kaiwo.model.queue import Queue
 
 PodKey = tuple[str, str]  # workload, pod
-TABLES = ("nodes", "queues", "lives", "pods", "runs")
+TABLES = ("nodes", "queues", "lives", "pods", "runs", "kept")
 
 
 class World:
@@ -47,6 +49,7 @@ class World:
         self.lives: dict[str, Life] = {}
         self.pods: dict[PodKey, Placement] = {}
         self.runs: dict[str, Run] = {}  # those that left a folder behind
+        self.kept: dict[str, tuple[Nomination, ...]] = {}  # by workload: the space kept for its pods
         # Indexes, kept along with the above.
         self.records: dict[str, Record] = {}
         self.ledger = Ledger()
@@ -104,6 +107,7 @@ class World:
         events += [QueueChanged(queue) for queue in self.queues.values()]
         events += [WorkloadChanged(life.workload) for life in self.lives.values() if life.wants_pods]
         events += [PodChanged(placement.pod) for placement in self.pods.values()]
+        events += [NominationChanged(nomination) for kept in self.kept.values() for nomination in kept]
         return tuple(events)
 
     def put(self, table: str, key: Any, value: Any) -> Any:
@@ -197,10 +201,12 @@ class Change:
                 self.events.append(WorkloadChanged(life.workload))
         elif did_want:
             self.events.append(WorkloadGone(name))
+            self.put_kept(name, ())
 
     def drop_life(self, name: str) -> None:
         """Forget a workload."""
         self._put("lives", name, None)
+        self.put_kept(name, ())
         self.events.append(WorkloadGone(name))
 
     def put_pod(self, placement: Placement) -> None:
@@ -233,6 +239,11 @@ class Change:
         """A queue was removed."""
         self._put("queues", name, None)
         self.events.append(QueueGone(name))
+
+    def put_kept(self, name: str, kept: tuple[Nomination, ...]) -> None:
+        """The space that is kept for a workload. Whoever decided so knows it already: only a new reader is told."""
+        if kept != self.world.kept.get(name, ()):
+            self._put("kept", name, kept or None)
 
     def put_run(self, run: Run) -> None:
         """A run that leaves a folder behind."""

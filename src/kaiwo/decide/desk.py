@@ -52,7 +52,6 @@ class Desk:
         self.steps = 0
         self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
         self._looked_at: set[int] = set()
-        self._least: dict[Needs, Charge] = {}
         sizes = self.working.gpus[:, SIZE][self.working.gpus[:, USABLE] > 0]
         self.largest_mib = int(sizes.max(initial=0))
         self._equal_mib = self.largest_mib if (sizes == self.largest_mib).all() else 0
@@ -79,21 +78,20 @@ class Desk:
 
     def may_start(self, found: WaitingClass) -> bool:
         """Its queue takes work, and its limits leave room for the least that it would pay."""
-        if not self.takes_work(found.queue):
+        queues = self.working.queues
+        row = queues.row.get(found.queue)
+        if row is None or not queues.is_leaf[row]:
             return False
-        if found.signature[2]:
-            return True  # the space that is kept for it is paid for
-        queue, is_fixed, _ = self.payer(found)
-        if not is_fixed and not self.working.queues.is_bounded[queue]:
-            return True
-        return within_limits(self.working, queue, self.least(found), is_fixed)
+        _, is_preemptible, kept_for = found.signature
+        if kept_for or (is_preemptible and not queues.is_bounded[row]):
+            return True  # the space that is kept for it is paid for; and without limits all is allowed
+        return within_limits(self.working, row, self.least(found), not is_preemptible)
 
     def least(self, found: WaitingClass) -> Charge:
         """The least that its queue pays before a workload of this class has started."""
-        charge = self._least.get(found.needs)
-        if charge is None:
-            charge = self._least[found.needs] = least_charge(self.picture, found.needs, self.largest_mib)
-        return charge
+        if found.least is None or found.least[0] != self.largest_mib:
+            found.least = (self.largest_mib, least_charge(self.picture, found.needs, self.largest_mib))
+        return found.least[1]
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""

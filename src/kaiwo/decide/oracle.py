@@ -12,7 +12,7 @@ import numpy as np
 
 from kaiwo.decide.desk import Desk
 from kaiwo.queues.reclaim_rules import Claim, Standing, entitled
-from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
 from kaiwo.snapshot.nodes import GPU_LEFT
 from kaiwo.snapshot.queues import GPU
 
@@ -35,18 +35,19 @@ def most_for(desk: Desk, now: Standing, claim: Claim, queues: list[str]) -> Most
     """Nothing that the rules allow gives more than this."""
     free = int(np.maximum(desk.working.free[:, GPU_LEFT], 0).sum())
     ours, theirs = now.queues.tree.parting(claim.queue)
-    by_side: dict[int, list[str]] = defaultdict(list)
-    for name in queues:
-        by_side[int(theirs[now.queues.row[name]])].append(name)
+    leaves = [now.queues.row[name] for name in queues]
+    excess = _excess_where_paths_part(now, claim, ours[leaves], theirs[leaves]).tolist()
+    by_side: dict[int, list[int]] = defaultdict(list)
+    for at, side in enumerate(theirs[leaves].tolist()):
+        by_side[side].append(at)
     taken: dict[str, int] = {}
-    for side, names in by_side.items():
-        amounts = {name: desk.roster.amounts(name) for name in names}
-        together = (0, min(each[1] for each in amounts.values()), max(each[2] for each in amounts.values()))
-        protected = _protected(now, claim, int(ours[now.queues.row[names[0]]]), side)
-        left = _rounded_up(_excess(now, claim, side, protected), together)
-        for name in names:
-            taken[name] = min(_from_queue(now, claim, side, now.queues.row[name], amounts[name]), left)
-            left -= taken[name]
+    for side, places in by_side.items():
+        amounts = [desk.roster.amounts(queues[at]) for at in places]
+        together = (0, min(each[1] for each in amounts), max(each[2] for each in amounts))
+        left = _rounded_up(excess[places[0]], together)
+        for at, each in zip(places, amounts, strict=True):
+            amount = taken[queues[at]] = min(_from_queue(now, claim, side, leaves[at], each), left)
+            left -= amount
     return Most(free, {name: amount for name, amount in taken.items() if amount})
 
 
@@ -56,25 +57,24 @@ def _from_queue(now: Standing, claim: Claim, theirs: int, row: int, amounts: Amo
     for above in now.queues.path[row]:
         if above == theirs:
             break
-        most = min(most, _rounded_up(_excess(now, claim, above, now.quota[above]), amounts))
+        excess = _excess(claim, now.used[[above]], now.quota[[above]])
+        most = min(most, _rounded_up(int(excess[0]), amounts))
     return most
 
 
-def _protected(now: Standing, claim: Claim, ours: int, theirs: int) -> IntArray:
-    """What the other side keeps where the paths part: its quota; its share, too, from one that is over its own."""
-    if (now.used[ours] + claim.need <= now.quota[ours]).all():
-        quota: IntArray = now.quota[theirs]
-        return quota
-    share: IntArray = np.maximum(now.quota[theirs], entitled(now, theirs))
-    return share
+def _excess_where_paths_part(now: Standing, claim: Claim, ours: Rows, theirs: Rows) -> IntArray:
+    """A side keeps its quota; its share, too, from a claimant whose own side is over its quota."""
+    is_owed = (now.used[ours] + claim.need <= now.quota[ours]).all(axis=1)
+    share = np.maximum(now.quota[theirs], entitled(now, theirs))
+    return _excess(claim, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
 
 
-def _excess(now: Standing, claim: Claim, row: int, protected: IntArray) -> int:
+def _excess(claim: Claim, used: IntArray, protected: IntArray) -> IntArray:
     """The milli-GPU above what is protected. Too much of anything else that the claim needs opens all of it."""
-    over = np.where(claim.need > 0, now.used[row] - protected, 0)
-    if (np.delete(over, GPU) > 0).any():
-        return int(now.used[row, GPU])
-    return int(over[GPU])
+    is_over: BoolArray = np.logical_and(used > protected, claim.need > 0)
+    is_over[:, GPU] = False
+    excess: IntArray = np.where(is_over.any(axis=1), used[:, GPU], used[:, GPU] - protected[:, GPU])
+    return excess
 
 
 def _rounded_up(excess: int, amounts: Amounts) -> int:

@@ -86,7 +86,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     @property
     def is_empty(self) -> bool:
         """Nothing for the cluster to do."""
-        return not (self.starts or self.evictions or self.nominations)
+        return not (self.starts or self.evictions or self.nominations or self.given_up)
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -35,9 +35,15 @@ class Loop:
     """One cluster's scheduler."""
 
     def __init__(
-        self, cluster: Any, journal: Journal, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
+        self,
+        cluster: Any,
+        journal: Journal,
+        policy: Policy = DEFAULT_POLICY,
+        plugins: Registry = BUILTIN,
+        may_decide: Callable[[], bool] = lambda: True,  # a standby only looks; `wake` when it may
     ) -> None:
         self.cluster, self.journal, self.policy = cluster, journal, policy
+        self._may_decide = may_decide
         self._scheduler = Scheduler(journal, policy, plugins)
         self.picture = self._scheduler.picture
         self.last_cycle: CycleSummary | None = None
@@ -59,13 +65,19 @@ class Loop:
         try:
             while not (reader.done() and not self._inbox):
                 await self._wait_for_news()
+                may_decide = self._may_decide()  # asked first: all that was known by then is taken in before a cycle
                 await self._take_in()
-                await self._cycle_at_the_edge()
+                if may_decide:
+                    await self._cycle_at_the_edge()
             reader.result()
         finally:
             reader.cancel()
             self._thread.shutdown(wait=True)
             self.journal.close()
+
+    def wake(self) -> None:
+        """Look whether there is something to decide."""
+        self._wake.set()
 
     async def changed(self, after: int) -> int:
         """Wait until the revision is above `after`."""
@@ -91,7 +103,8 @@ class Loop:
     async def _wait_for_news(self) -> None:
         """Until events came, a back-off may be over, or a search is unfinished."""
         backlog = self.picture.backlog
-        if not (backlog.open or backlog.unclaimed or backlog.all_open) or not self.ready:
+        has_open = backlog.open or backlog.unclaimed or backlog.all_open
+        if not (has_open and self.ready and self._may_decide()):
             is_time_due = backlog.next_due_s is not None or self.picture.look_again_s > 0
             timeout = LOOK_AGAIN_S if is_time_due else None
             with contextlib.suppress(TimeoutError):

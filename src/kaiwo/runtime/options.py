@@ -35,6 +35,9 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     kubeconfig: str = ""  # empty: KUBECONFIG, the pod's own files, or ~/.kube/config
     context: str = ""  # empty: the current one
     scheduler: str = "kaiwo-scheduler"  # the name that pods ask for
+    leader_elect: bool = True  # False: nobody else schedules here, which is for the caller to know
+    lease_name: str = ""  # empty: the scheduler's name
+    lease_namespace: str = ""  # empty: that of the pod, or of the context
 
 
 def find_home(environ: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from kaiwo.model.digest import digest as digest_of
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.line import Line, Place
+from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.shapes import Shapes
 
 Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without which it does not start
@@ -29,7 +30,7 @@ Amount: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and 
 class WaitingClass:
     """Workloads of one queue that ask for exactly the same: one of them cannot start, none behind it can."""
 
-    __slots__ = ("asks", "digest", "key", "line", "obstacles", "queue", "signature")
+    __slots__ = ("asks", "digest", "key", "least", "line", "obstacles", "queue", "signature")
 
     def __init__(self, queue: str, signature: Signature, digest: str, asks: Amount) -> None:
         self.queue = queue
@@ -37,6 +38,7 @@ class WaitingClass:
         self.digest, self.asks = digest, asks
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.line = Line()
+        self.least: tuple[int, Charge] | None = None  # see decide.desk: what its queue pays at least, by largest device
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
 
     @property
@@ -47,7 +49,7 @@ class WaitingClass:
     def copy(self) -> "WaitingClass":
         """An independent class."""
         other = WaitingClass(self.queue, self.signature, self.digest, self.asks)
-        other.line, other.obstacles = self.line.copy(), self.obstacles
+        other.line, other.obstacles, other.least = self.line.copy(), self.obstacles, self.least
         return other
 
 

@@ -43,6 +43,14 @@ def test_a_cluster_file_gives_every_detail() -> None:
     assert (plain.gpus, plain.cpu_milli, "kaiwo.ai/gpu-model" in plain.labels) == ((), 2500, False)
 
 
+def test_gpus_can_be_cut_from_the_start() -> None:
+    (node,) = read_cluster_file("nodes: [{name: cut, gpus: 2, partition: cpx+nps4}]")
+    assert [gpu.id for gpu in node.gpus[:2]] == ["gpu-0-p0", "gpu-0-p1"]
+    assert len(node.gpus) == 16
+    assert {(gpu.profile, gpu.milli, gpu.memory_mib) for gpu in node.gpus} == {("CPX+NPS4", 125, 24 * 1024)}
+    assert node.gpus[8].parent == "gpu-1"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -66,6 +74,8 @@ def test_a_cluster_file_gives_every_detail() -> None:
         ("nodes: [{cpu: .inf}]", "nodes[0].cpu is inf"),
         ("nodes: [{taints: [{key: a, effect: Never}]}]", "the effect 'Never' is none of NoSchedule"),
         ("nodes: [{labels: {a: 1}}]", "Expected `str`"),
+        ("nodes: [{partition: TPX}]", "nodes[0].partition: MI300X cannot be 'TPX'; it can be SPX+NPS1, DPX+NPS1"),
+        ("nodes: [{model: H100, partition: CPX}]", "H100 cannot be 'CPX'; it can be none"),
     ],
 )
 def test_a_bad_cluster_file_gets_one_clear_sentence(text: str, words: str) -> None:

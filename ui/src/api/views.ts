@@ -96,7 +96,11 @@ export interface AmountView {
   weight: number
   used: number
   waiting: number
+  fixed: number
+  share: number
 }
+
+export type SharePolicy = 'DRF' | 'WeightedFair' | 'StrictPriority' | 'FIFO'
 
 export interface QueueView {
   name: string
@@ -108,8 +112,61 @@ export interface QueueView {
   gpu_milli: AmountView
   cpu_milli: AmountView
   memory_mib: AmountView
+  gpu_models: Record<string, { quota: number; limit: number }>
   running: number
   waiting: number
+  policy: SharePolicy
+  reclaim_strategy: 'aggressive' | 'conservative' | 'none'
+  min_runtime_s: number
+  namespaces: string[]
+  users: string[]
+  created_s: number
+}
+
+export interface TermsView {
+  resource: string
+  total: number
+  used: number
+  fixed: number
+  waiting: number
+  wants: number
+  quota: number
+  limit: number
+  deserved: number
+  offered: number
+  weight: number
+  weights: number
+  part: number
+  remainder: number
+  share: number
+  arithmetic: string[]
+}
+
+export interface TurnView {
+  place: number
+  of: number
+  workload: string
+  policy_key: number
+  is_over_share: boolean
+  is_over_quota: boolean
+  priority: number
+  has_no_share: boolean
+  dominant_with_it_ppm: number
+  dominant_ppm: number
+  gpu_milli: number
+  age: number
+}
+
+export interface ShareView {
+  queue: string
+  parent: string
+  depth: number
+  policy: SharePolicy
+  reclaim: string
+  resources: TermsView[]
+  turn: TurnView | null
+  orders: string[]
+  line: { workload: string; priority: number; submitted_s: number; keys: number[][] }[]
 }
 
 export interface ObstacleView {

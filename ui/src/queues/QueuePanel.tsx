@@ -4,6 +4,7 @@ import { useState } from 'react'
 import type { QueueView } from '../api/views'
 import { Panel, Skeleton } from '../page/Panel'
 import { counted } from '../words/amounts'
+import { ShareArithmetic } from './ShareArithmetic'
 import { amountWords, bar, type Branch, buildTree, workWords } from './tree'
 
 interface Props {
@@ -20,11 +21,26 @@ export function QueuePanel({ queues, clusterMilli, chosen, problem, onChoose }: 
       {!queues ? (
         <Skeleton rows={4} />
       ) : queues.length ? (
-        <Branches branches={buildTree(queues)} {...{ clusterMilli, chosen, onChoose }} />
+        <>
+          <Legend />
+          <Branches branches={buildTree(queues)} {...{ clusterMilli, chosen, onChoose }} />
+        </>
       ) : (
         <p className="teach">There is no queue. Work that names one waits until it is made with kaiwo apply -f.</p>
       )}
     </Panel>
+  )
+}
+
+function Legend() {
+  return (
+    <p className="queue-legend" aria-hidden="true">
+      <span className="sample within" /> used
+      <span className="sample over" /> over quota
+      <span className="sample quota" /> quota
+      <span className="sample share" /> fair share
+      <span className="muted">full length: the limit, or the cluster</span>
+    </p>
   )
 }
 
@@ -42,6 +58,7 @@ function Branches({ branches, ...shared }: Shared & { branches: Branch[] }) {
 
 function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
   const [isOpen, setOpen] = useState(true)
+  const [isTold, setTold] = useState(false)
   const { queue, below } = branch
   const isChosen = shared.chosen === queue.name
   return (
@@ -66,7 +83,19 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
         </div>
         <QueueBar queue={queue} clusterMilli={shared.clusterMilli} />
         <p className="queue-words">{amountWords(queue.gpu_milli)}</p>
-        <p className="queue-words">{workWords(queue)}</p>
+        <p className="queue-words">
+          {workWords(queue)}{' '}
+          <button
+            type="button"
+            className="link why-share"
+            aria-expanded={isTold}
+            aria-label={`How the fair share of ${queue.name} comes about`}
+            onClick={() => setTold(!isTold)}
+          >
+            {isTold ? 'hide the arithmetic' : 'why this share?'}
+          </button>
+        </p>
+        {isTold && <ShareArithmetic queue={queue.name} />}
       </div>
       {below.length > 0 && isOpen && <Branches branches={below} {...shared} />}
     </li>
@@ -92,13 +121,14 @@ function QueueName({ queue, isChosen, onChoose }: { queue: QueueView; isChosen: 
 }
 
 function QueueBar({ queue, clusterMilli }: { queue: QueueView; clusterMilli: number }) {
-  const { within, over, quota } = bar(queue.gpu_milli, clusterMilli)
+  const { within, over, quota, share } = bar(queue.gpu_milli, clusterMilli)
   const wide = (part: number) => ({ width: `${100 * part}%` })
   return (
     <div className="queue-bar" aria-hidden="true">
       <span className="within" style={wide(within)} />
       <span className="over" style={wide(over)} />
       {quota !== null && <span className="quota" style={{ left: `${100 * quota}%` }} />}
+      {share !== null && <span className="share" style={{ left: `${100 * share}%` }} />}
     </div>
   )
 }

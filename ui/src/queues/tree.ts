@@ -26,22 +26,25 @@ export interface Bar {
   within: number // each 0..1 of the bar's length
   over: number
   quota: number | null // where the mark stands; null: no mark
+  share: number | null
 }
 
 /** The bar is as long as the queue may grow: its limit, else the whole cluster. */
 export function bar(amount: AmountView, clusterTotal: number): Bar {
   const whole = Math.max(amount.limit >= 0 ? amount.limit : clusterTotal, amount.used, 1)
   const within = amount.quota < 0 ? amount.used : Math.min(amount.used, amount.quota)
-  const hasMark = amount.quota > 0 && amount.quota < whole
-  return { within: within / whole, over: (amount.used - within) / whole, quota: hasMark ? amount.quota / whole : null }
+  const mark = (at: number) => (at > 0 && at < whole ? at / whole : null)
+  const share = amount.share > 0 ? Math.min(amount.share / whole, 1) : null
+  return { within: within / whole, over: (amount.used - within) / whole, quota: mark(amount.quota), share }
 }
 
-/** "20 of 16 GPU quota (4 over), limit 32 GPU". */
+/** "20 of 16 GPU quota (4 over), fair share 18 GPU, limit 32 GPU". */
 export function amountWords(amount: AmountView): string {
   const words: string[] = []
   if (amount.quota < 0) words.push(`${gpus(amount.used)} used, unlimited quota`)
   else if (amount.quota === 0) words.push(`${gpus(amount.used)} used, no quota`)
   else words.push(`${gpuNumber(amount.used)} of ${gpus(amount.quota)} quota${overWords(amount)}`)
+  words.push(`fair share ${gpus(amount.share)}`)
   if (amount.limit >= 0) words.push(`limit ${gpus(amount.limit)}`)
   return words.join(', ')
 }

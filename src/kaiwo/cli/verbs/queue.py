@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from kaiwo.api.views import AmountView, QueueView, WorkloadView
+from kaiwo.api.views import AmountView, ModelAmountView, QueueView, WorkloadView
 from kaiwo.cli import printing
 from kaiwo.cli.kinds import QUEUES, WORKLOADS
 from kaiwo.cli.listing import fetch, lines_of, show
@@ -14,10 +14,10 @@ from kaiwo.cli.server import Server, object_path
 from kaiwo.cli.table import Column, lay_out
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.wish import listing_options, make_wish
-from kaiwo.cli.words import LIVING, limit, memory, milli
+from kaiwo.cli.words import LIVING, limit, memory, milli, span
 from kaiwo.model.errors import ConfigError
 
-RESOURCES = ("RESOURCE", "USED", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")
+RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")
 
 
 @click.command(cls=Verb)
@@ -25,6 +25,9 @@ RESOURCES = ("RESOURCE", "USED", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")
 @listing_options(QUEUES)
 def queue(name: str | None, **options: Any) -> None:
     """Show the queues as a tree with their numbers, or one queue with its work.
+
+    USED is what runs now, SHARE what is fair as of now, QUOTA what nobody takes away, LIMIT the most it may have, ASKED
+    what waiting work wants: all in GPUs, a queue with all below it.
 
     \b
     Examples:
@@ -59,6 +62,12 @@ def print_queue(view: QueueView) -> None:
             ("parent", view.parent or "none"),
             ("priority", str(view.priority)),
             ("takes work", "yes" if view.is_leaf else "no, only the queues below it do"),
+            ("divides by", "" if view.is_leaf else view.policy.value),
+            ("reclaim", view.reclaim_strategy.value),
+            ("min run time", span(view.min_runtime_s) if view.min_runtime_s else ""),
+            ("namespaces", ", ".join(view.namespaces)),
+            ("users", ", ".join(view.users)),
+            ("GPU models", "; ".join(_model(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),
             ("workloads", f"{view.running} running, {view.waiting} waiting"),
         )
     )
@@ -71,11 +80,18 @@ def print_queue(view: QueueView) -> None:
     click.echo()
     for line in lay_out(columns, rows, printing.terminal_width()):
         click.echo(line)
+    click.echo(f"\nhow its share comes about: kaiwo share {view.name}")
+
+
+def _model(name: str, amounts: ModelAmountView) -> str:
+    quota = "" if amounts.quota < 0 else f" quota {milli(amounts.quota)}"
+    return name + quota + ("" if amounts.limit < 0 else f" limit {milli(amounts.limit)}")
 
 
 def _row(name: str, amounts: AmountView, write: Any) -> list[str]:
     quota, most = limit(amounts.quota, write), limit(amounts.limit, write)
-    return [name, write(amounts.used), quota, most, str(amounts.weight), write(amounts.waiting)]
+    used, fixed, share = write(amounts.used), write(amounts.fixed), write(amounts.share)
+    return [name, used, fixed, share, quota, most, str(amounts.weight), write(amounts.waiting)]
 
 
 def _print_work(server: Server, view: QueueView, options: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@
         count: 4
         gpus: 8
         model: MI300X
+        partition: CPX+NPS4  # how its GPUs are cut; left out: not at all
         cpu: 192             # "500m" is half of one
         memory: 2Ti
         labels: {topology.kaiwo.ai/leaf: leaf-1}
@@ -23,6 +24,7 @@ import yaml
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import MOST_NODES, Node, Taint
+from kaiwo.model.partitions import Mode, cut, legal_modes
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
 SPINE_LABEL = "topology.kaiwo.ai/spine"
@@ -63,6 +65,7 @@ class NodeGroup(msgspec.Struct, forbid_unknown_fields=True):
     memory: str | int = "2Ti"
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
+    partition: str = ""
 
 
 class ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -120,9 +123,15 @@ def nodes_of(file: ClusterFile, where: str = "the cluster file") -> tuple[Node, 
     return tuple(nodes.values())
 
 
-def gpus_of(model: str, count: int, memory_mib: int) -> tuple[Gpu, ...]:
-    """Equal devices, `gpu-0` and on."""
-    return tuple(Gpu(f"gpu-{index}", model, memory_mib) for index in range(count))
+def gpus_of(model: str, count: int, memory_mib: int, partition: str = "") -> tuple[Gpu, ...]:
+    """Equal devices, `gpu-0` and on, or the partitions `gpu-0-p0` and on."""
+    whole = (Gpu(f"gpu-{index}", model, memory_mib) for index in range(count))
+    return tuple(part for gpu in whole for part in (cut(gpu, _mode(partition)) if partition else (gpu,)))
+
+
+def _mode(partition: str) -> Mode:
+    compute, _, memory = partition.upper().partition("+")
+    return Mode(compute, memory or "NPS1")
 
 
 def _numbered(group: NodeGroup, number: int) -> str:
@@ -147,7 +156,7 @@ def _node(name: str, group: NodeGroup, position: int, where: str, at: str) -> No
         name=name,
         cpu_milli=_cpu_milli(group.cpu, where, f"{at}.cpu"),
         memory_mib=_mib(group.memory, where, f"{at}.memory"),
-        gpus=gpus_of(group.model, group.gpus, memory_mib),
+        gpus=gpus_of(group.model, group.gpus, memory_mib, group.partition),
         labels=labels,
         taints=group.taints,
     )
@@ -166,6 +175,12 @@ def _check_group(group: NodeGroup, where: str, at: str) -> None:
         raise ConfigError(f"{where}: {at}.gpus is {group.gpus}; it must be between 0 and {MOST_GPUS:,}", f"{at}.gpus")
     if group.gpus and group.gpu_memory is None:
         _check_model(group.model, f"{at}.model", where)
+    if group.partition and _mode(group.partition) not in legal_modes(group.model):
+        modes = ", ".join("+".join(mode) for mode in legal_modes(group.model)) or "none"
+        raise ConfigError(
+            f"{where}: {at}.partition: {group.model} cannot be {group.partition!r}; it can be {modes}",
+            f"{at}.partition",
+        )
     for taint in group.taints:
         if taint.effect not in EFFECTS:
             raise ConfigError(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from kaiwo.clusters.admission import is_same
 from kaiwo.clusters.protocol import Cluster, Work
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.program import Program, Record
@@ -68,7 +69,7 @@ async def clear_demo(work: Work, who: str = "") -> Cleared:
     stopping = await work.remove((), names, who=who)
     removed = []
     for queue in reversed(QUEUES):
-        if await _there(work, queue) == queue:
+        if is_same(queue, await _there(work, queue)):
             with contextlib.suppress(RefusedError):  # it has other work, or other queues below it
                 await work.remove_queue(queue.name, who=who)
                 removed.append(queue.name)

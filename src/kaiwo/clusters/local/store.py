@@ -16,6 +16,7 @@ from kaiwo.clusters.lifecycle import Life, Placement, Run
 from kaiwo.clusters.world import TABLES, Change
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination
 from kaiwo.model.queue import Queue
 
 SCHEMA = 1
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS pods (
     data BLOB NOT NULL, PRIMARY KEY (workload, name)
 );
 CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, workload TEXT NOT NULL, pod TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS kept (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
 CHECKPOINT_BYTES = 8 << 20
 
@@ -42,6 +44,7 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "lives": msgspec.msgpack.Decoder(Life),
     "pods": msgspec.msgpack.Decoder(Placement),
     "runs": msgspec.msgpack.Decoder(Run),
+    "kept": msgspec.msgpack.Decoder(tuple[Nomination, ...]),
 }
 
 
@@ -82,6 +85,8 @@ class Store:
             rows["runs"] = {
                 key: decode(data) for key, data in self._db.execute("SELECT id, data FROM runs ORDER BY rowid")
             }
+            decode = _decoders["kept"].decode
+            rows["kept"] = {name: decode(data) for name, data in self._db.execute("SELECT workload, data FROM kept")}
             return rows
 
     def save(self, change: Change) -> None:
@@ -181,6 +186,7 @@ _UPSERT = {
     "pods": "INSERT INTO pods VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
     " node = excluded.node, phase = excluded.phase, run = excluded.run, data = excluded.data",
     "runs": "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
+    "kept": "INSERT INTO kept VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
 }
 _DELETE = {
     "nodes": "DELETE FROM nodes WHERE name = ?",
@@ -188,4 +194,5 @@ _DELETE = {
     "lives": "DELETE FROM workloads WHERE name = ?",
     "pods": "DELETE FROM pods WHERE workload = ? AND name = ?",
     "runs": "DELETE FROM runs WHERE id = ?",
+    "kept": "DELETE FROM kept WHERE workload = ?",
 }

@@ -1,0 +1,131 @@
+"""How the queues stand, as people are told it: once a revision, and as the scheduler itself would have it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kaiwo.decide.allocate import line_up
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.desk import Desk
+from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.queues.share import shares_of
+from kaiwo.runtime import standings as module
+from kaiwo.runtime.standings import QueueStanding, Standings
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.working import Working
+from tests.api.fake import FakeLoop, record
+from tests.api.world import run
+from tests.worlds import World
+
+
+class Live:
+    """A picture and a number."""
+
+    def __init__(self, picture: Picture, revision: int = 1) -> None:
+        self.picture, self.revision = picture, revision
+
+
+def stand(picture: Picture) -> dict[str, QueueStanding]:
+    async def work() -> dict[str, QueueStanding]:
+        standings = Standings(Live(picture))
+        await standings.fresh()
+        return {each.queue.name: each for each in standings.queues}
+
+    return run(work())
+
+
+def test_they_are_worked_out_once_a_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: list[int] = []
+    work_out = module._work_out
+    monkeypatch.setattr(module, "_work_out", lambda *given: worked.append(1) or work_out(*given))  # type: ignore[func-returns-value]
+
+    async def work() -> None:
+        live = FakeLoop(nodes=1)
+        standings = Standings(live)
+        for _ in range(3):
+            await standings.fresh()
+        assert len(worked) == 1
+        live.put(record("a"))
+        await standings.fresh()
+        await standings.fresh()
+        assert len(worked) == 2
+        assert standings.queues[0].terms[0].wants == 1000
+
+    run(work())
+
+
+def test_a_queue_that_no_cycle_has_seen_yet_is_there() -> None:
+    world = World().queue("lab").queue("team", "lab", quota_milli=4000)
+    world.picture.tidy()
+    world.tell(QueueChanged(Queue("new", "lab", gpu=Amounts(2000))))
+    found = stand(world.picture)
+    assert list(found) == ["default", "lab", "new", "team"]
+    assert (found["new"].depth, found["new"].is_leaf, found["lab"].is_leaf) == (1, True, False)
+
+
+def test_what_a_queue_does_not_say_comes_from_above() -> None:
+    rules = Fairness(SharePolicy.FIFO, ReclaimStrategy.CONSERVATIVE, 60)
+    found = stand(World().queue("lab", fairness=rules).queue("team", "lab").picture)
+    team = found["team"]
+    assert Fairness(team.policy, team.reclaim_strategy, team.min_runtime_s) == rules
+
+
+def test_work_that_may_not_be_preempted_is_told_apart() -> None:
+    world = World().queue("lab", quota_milli=8000)
+    world.submit("fixed", gpus_each=3, queue="lab", preemptible=False).submit("free", gpus_each=2, queue="lab")
+    world.settle()
+    lab = stand(world.picture)["lab"]
+    assert (lab.used[0], lab.fixed[0]) == (5000, 3000)
+    assert lab.turn is None
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Two levels of queues with work that waits: nothing of it has been placed."""
+    world = World(nodes=draw(st.integers(1, 3)))
+    leaves = ["default"]
+    for top in "abc"[: draw(st.integers(1, 3))]:
+        policy = draw(st.sampled_from([None, *SharePolicy]))
+        priority = draw(st.sampled_from([50, 100, 200]))
+        quota = draw(st.integers(0, 12)) * 1000
+        world.queue(top, quota_milli=quota, priority=priority, fairness=Fairness(policy))
+        below = [f"{top}{number}" for number in range(draw(st.integers(0, 3)))]
+        for leaf in below:
+            world.queue(leaf, top, quota_milli=draw(st.integers(0, 6)) * 1000, created_s=draw(st.integers(0, 2)))
+        leaves += below or [top]
+    for number in range(draw(st.integers(0, 8))):
+        queue, gpus = draw(st.sampled_from(leaves)), draw(st.integers(1, 4))
+        priority, at_s = draw(st.integers(0, 2)), draw(st.integers(0, 9))
+        world.submit(f"w{number}", gpus_each=gpus, queue=queue, priority=priority, submitted_s=at_s)
+        if draw(st.booleans()):
+            world.settle()
+    return world
+
+
+@given(worlds())
+def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: World) -> None:
+    snapshot = world.snapshot()
+    found = stand(world.picture)
+    desk = Desk(snapshot, DEFAULT_POLICY, BUILTIN.active(DEFAULT_POLICY))
+    turns, _ = line_up(desk, desk.picture.backlog.candidates(everybody=True), whatever_limits=True)
+    if not turns:
+        assert all(each.turn is None for each in found.values())
+        return
+    row = world.picture.queues.row[turns.queue]
+    on_the_way = [world.picture.queues.names[above] for above in world.picture.queues.path[row]]
+    assert all(found[name].turn is not None and found[name].turn.place == 1 for name in on_the_way)
+    assert {found[name].turn.head.workload for name in on_the_way} == {turns.lane.first[0]}
+    shares = shares_of(Working(snapshot))
+    for name, each in found.items():
+        assert [terms.share for terms in each.terms] == shares.share[world.picture.queues.row[name]].tolist()
+
+
+def test_held_work_asks_for_nothing() -> None:
+    world = World()
+    world.submit("held", gpus_each=2, held=True)
+    assert stand(world.picture)["default"].terms[0].wants == 0
+    world.tell(WorkloadChanged(replace(world.picture.workloads["default/held"], held=False)))
+    assert stand(world.picture)["default"].terms[0].wants == 2000
