@@ -71,8 +71,9 @@ def _excess_where_paths_part(now: Standing, claim: Claim, ours: Rows, theirs: Ro
 
 def _excess(claim: Claim, used: IntArray, protected: IntArray) -> IntArray:
     """The milli-GPU above what is protected. Too much of anything else that the claim needs opens all of it."""
-    is_over: BoolArray = np.logical_and(used > protected, claim.need > 0)
-    is_over[:, GPU] = False
+    matters: BoolArray = np.greater(claim.need, 0)
+    matters[GPU] = False
+    is_over: BoolArray = (used > protected) & matters
     excess: IntArray = np.where(is_over.any(axis=1), used[:, GPU], used[:, GPU] - protected[:, GPU])
     return excess
 
