@@ -64,7 +64,7 @@ def _from_queue(now: Standing, claim: Claim, theirs: int, row: int, amounts: Amo
 
 def _excess_where_paths_part(now: Standing, claim: Claim, ours: Rows, theirs: Rows) -> IntArray:
     """A side keeps its quota; its share, too, from a claimant whose own side is over its quota."""
-    is_owed = (now.used[ours] + claim.need <= now.quota[ours]).all(axis=1)
+    is_owed: BoolArray = np.all(now.used[ours] + claim.need <= now.quota[ours], axis=1)
     share = np.maximum(now.quota[theirs], entitled(now, theirs))
     return _excess(claim, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
 
