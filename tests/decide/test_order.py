@@ -10,7 +10,7 @@ from kaiwo.model.event import NominationChanged, PodChanged, PodGone, QueueChang
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
 from kaiwo.model.reason import Reason
 from kaiwo.model.workload import Phase, Pod
 from tests.worlds import World
@@ -188,3 +188,35 @@ def test_a_fork_works_things_out_for_itself() -> None:
     assert [start.workload for start in decide(fork.snapshot(0)).starts] == ["default/new"]
     world.tell(PodChanged(Pod("f/x", "p", "node-0")), PodGone("f/x", "p"))
     assert world.decide().starts == ()
+
+
+def test_an_hour_of_waiting_may_be_worth_points_of_priority_and_never_the_right_to_preempt() -> None:
+    world = World(gpus_per_node=1, policy=Policy(age_boost_milli=5_000))
+    world.submit("old", gpus_each=1, submitted_s=0)
+    world.now_s = 7_200
+    world.submit("important", gpus_each=1, priority=9).submit("most", gpus_each=1, priority=11)
+    order = []
+    for _ in range(3):
+        (start,) = world.decide().starts
+        order.append(start.workload.removeprefix("default/"))
+        world.finish(order[-1])
+    assert order == ["most", "old", "important"]  # two hours are ten points: more than nine, less than eleven
+    world = World(gpus_per_node=1, policy=Policy(age_boost_milli=5_000)).running("young", gpus=1, submitted_s=7_000)
+    world.now_s = 7_200
+    assert world.submit("old", gpus_each=1, submitted_s=0).decide().evictions == ()
+
+
+def test_large_or_small_work_may_go_first() -> None:
+    for boost, first in ((0, "a-small"), (100, "b-large"), (-100, "a-small")):
+        world = World(gpus_per_node=4, policy=Policy(size_boost_milli=boost))
+        world.submit("a-small", gpus_each=1).submit("b-large", gpus_each=4).decide()
+        assert world.is_running(first), boost
+
+
+def test_under_fifo_the_share_goes_to_the_queue_whose_work_waits_longest() -> None:
+    world = World(gpus_per_node=4).queue("top", fairness=Fairness(policy=SharePolicy.FIFO))
+    world.queue("new", parent="top", created_s=1).queue("old", parent="top", created_s=2)
+    world.submit("late", pods=4, gpus_each=1, queue="new", submitted_s=50)
+    world.submit("early", pods=4, gpus_each=1, queue="old", submitted_s=10).decide()
+    assert world.is_running("early")
+    assert not world.is_running("late")

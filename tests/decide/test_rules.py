@@ -33,7 +33,7 @@ class OldestFirst:
 
     name, version = "oldest-first", "1"
 
-    def workload_order(self, workload):  # type: ignore[no-untyped-def]
+    def workload_order(self, workload, policy):  # type: ignore[no-untyped-def]
         return (workload.submitted_s,)
 
 
@@ -84,7 +84,7 @@ class RaisesOrder:
 
     name, version = "raises-order", "1"
 
-    def workload_order(self, workload):  # type: ignore[no-untyped-def]
+    def workload_order(self, workload, policy):  # type: ignore[no-untyped-def]
         raise RuntimeError("boom")
 
 

@@ -95,7 +95,7 @@ class RaisesOnBob:
 
     name, version = "raises-on-bob", "1.0"
 
-    def workload_order(self, workload):  # type: ignore[no-untyped-def]
+    def workload_order(self, workload, policy):  # type: ignore[no-untyped-def]
         if workload.name.endswith("bob"):
             raise KeyError("bob")
         return (-len(workload.name),)

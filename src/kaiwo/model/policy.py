@@ -18,6 +18,8 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     disabled_plugins: tuple[str, ...] = ()
     actions: tuple[str, ...] = ("allocate", "reclaim", "preempt", "stale-gangs")  # see ACTIONS
     victim_order: str = "lost-work"  # among equal priorities: lost-work | youngest
+    age_boost_milli: int = 0  # priority points, in thousandths, that an hour of waiting is worth; only for the order
+    size_boost_milli: int = 0  # and that each GPU of a workload is worth; below 0: small ones first
     stale_gang_grace_s: int = 60  # so long may a gang run below its minimum
 
     def __post_init__(self) -> None:

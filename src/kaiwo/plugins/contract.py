@@ -6,6 +6,7 @@ A plugin is any object with a `name`, a `version` and at least one of the method
 
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from kaiwo.model.policy import Policy
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
@@ -69,7 +70,7 @@ class QueueOrder(Plugin, Protocol):
 class WorkloadOrder(Plugin, Protocol):
     """Says where a workload stands in its queue. Asked once, when the workload arrives or changes."""
 
-    def workload_order(self, workload: Workload) -> tuple[int, ...]:
+    def workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
         """The lowest first; equal keys fall to names."""
 
 

@@ -5,6 +5,7 @@ In:    a workload.   Out: its keys, and what an order did wrong on the way.
 
 from dataclasses import dataclass
 
+from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import WorkloadOrder
 from kaiwo.snapshot.backlog import Fault, Keys
@@ -17,6 +18,7 @@ class Ordering:
     """Asked once for each workload, when it arrives or changes."""
 
     plugins: tuple[WorkloadOrder, ...]
+    policy: Policy
 
     def __call__(self, workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
         """A plugin that raises or returns nonsense puts this workload last by its own word, and is reported."""
@@ -24,7 +26,7 @@ class Ordering:
         faults: list[Fault] = []
         for plugin in self.plugins:
             try:
-                key = plugin.workload_order(workload)
+                key = plugin.workload_order(workload, self.policy)
                 detail = "" if _is_key(key) else f"returned {key!r} where a tuple of integers was due"
             except Exception as error:  # a stranger's code may raise anything; the next plan's notes say so
                 key, detail = (), f"raised {type(error).__name__}: {error}"

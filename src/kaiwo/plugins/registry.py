@@ -103,7 +103,8 @@ class Registry:
 
     def ordering(self, policy: Policy) -> Ordering:
         """Where workloads stand in their queues, by the orders that a policy lets work."""
-        return Ordering(tuple(p for p in self._on(policy) if isinstance(p, WorkloadOrder)))
+        plain = msgspec.structs.replace(policy, steps=1)  # the budget changes no order
+        return Ordering(tuple(p for p in self._on(policy) if isinstance(p, WorkloadOrder)), plain)
 
     def _chosen(self, policy: Policy) -> Active:
         unknown = (set(policy.disabled_plugins) | set(policy.score_weights)) - set(self._plugins)

@@ -5,6 +5,7 @@ What a queue wants is what it uses and what waits in it: placing work changes ne
 """
 
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.queue import SharePolicy
 from kaiwo.queues.fair import FairShares, Wants, fair_shares
 from kaiwo.queues.reclaim_rules import Standing, stand
 from kaiwo.snapshot.nodes import SIZE, USABLE
@@ -19,7 +20,8 @@ def wants_of(view: Working) -> Wants:
         gpu_mib = _usual_gpu_mib(view)
         asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.waiting.items()}
         request = view.queues.used + view.queues.summed(asked)
-        found = view.derived["wants"] = Wants(view.nodes.totals(), request)
+        is_fifo = SharePolicy.FIFO in view.queues.tree.policy
+        found = view.derived["wants"] = Wants(view.nodes.totals(), request, view.oldest_s() if is_fifo else None)
     return found
 
 

@@ -34,6 +34,7 @@ class Working:
         self.queue_used: IntArray = queues.used.copy()
         self.queue_fixed: IntArray = queues.fixed.copy()  # the part that may not be preempted
         self.waiting = picture.backlog.waiting  # by leaf: what its waiting work asks for
+        self._picture = picture
         self.derived: dict[str, Any] = {}  # what is worked out once a cycle
         self.clock = picture.version
         self._leaving = [picture.pods[workload][pod] for workload, pod in sorted(picture.leaving)]
@@ -41,6 +42,18 @@ class Working:
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
         self._charged: list[tuple[int, Charge, bool]] = []
+
+    def oldest_s(self) -> IntArray:
+        """By queue: since when the oldest of those who stand first in a line there or below waits; far off if none."""
+        oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
+        for name, classes in self._picture.backlog.by_queue.items():
+            row = self.queues.row.get(name)
+            if row is None or not classes:
+                continue
+            first_s = min(self._picture.workloads[found.line.at(0)[1]].submitted_s for found in classes.values())
+            for above in self.queues.path[row]:
+                oldest[above] = min(oldest[above], first_s)
+        return oldest
 
     def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
         """`free` and `gpus` of these nodes. Everybody who is asked about the same nodes shares one gathering."""

@@ -2,11 +2,14 @@
 
 import numpy as np
 
+from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import View
 from kaiwo.queues.order import PlainOrder, entitlement, queue_keys
 from kaiwo.queues.share import standing, wants_of
 from kaiwo.snapshot.arrays import IntArray, Rows
+
+HOUR_S = 3600
 
 
 class FairShare:
@@ -29,10 +32,18 @@ class FairShare:
 
 
 class PriorityThenAge:
-    """Inside a queue: higher priority first, then who came first."""
+    """Inside a queue: higher priority first, then who came first.
 
-    name, version = "priority-then-age", "1"
+    With the policy's boosts the priority counts as priority + age_boost x hours waited + size_boost x GPUs. All who
+    wait grow old at the same rate, so the order between two of them never changes, and it is worked out once.
+    """
 
-    def workload_order(self, workload: Workload) -> tuple[int, ...]:
-        """Does not depend on the time, so it is worked out once."""
-        return (-workload.priority, workload.submitted_s)
+    name, version = "priority-then-age", "2"
+
+    def workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
+        """In thousandths of a point and seconds, so that it stays an integer."""
+        points = 1000 * workload.priority * HOUR_S - policy.age_boost_milli * workload.submitted_s
+        if policy.size_boost_milli:
+            gpus_milli = sum(role.request.charge_milli * role.count for role in workload.roles)
+            points += policy.size_boost_milli * gpus_milli * HOUR_S // 1000
+        return (-points, workload.submitted_s)
