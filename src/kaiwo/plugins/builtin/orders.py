@@ -41,9 +41,10 @@ class PriorityThenAge:
     name, version = "priority-then-age", "2"
 
     def workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
-        """In thousandths of a point and seconds, so that it stays an integer."""
+        """With boosts in thousandths of a point and seconds, so that it stays an integer."""
+        if not policy.age_boost_milli and not policy.size_boost_milli:
+            return (-workload.priority, workload.submitted_s)
         points = 1000 * workload.priority * HOUR_S - policy.age_boost_milli * workload.submitted_s
-        if policy.size_boost_milli:
-            gpus_milli = sum(role.request.charge_milli * role.count for role in workload.roles)
-            points += policy.size_boost_milli * gpus_milli * HOUR_S // 1000
+        gpus_milli = sum(role.request.charge_milli * role.count for role in workload.roles)
+        points += policy.size_boost_milli * gpus_milli * HOUR_S // 1000
         return (-points, workload.submitted_s)
