@@ -64,6 +64,7 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
     if action != "reclaim":
         return list(due.values())
     now = standing(desk.working)
+    _tell_who_is_at_the_share(desk, now)
     left = (now.fair - now.used).tolist()
     found = []
     for queue, classes in sorted(backlog.by_queue.items()):
@@ -71,6 +72,21 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
         if row is not None and any(amount > 0 for amount in left[row]):
             found += [each for each in classes.values() if _is_within(desk.least(each), left[row])]
     return [each for each in found if each.key in due] if backlog.unclaimed else found
+
+
+def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
+    """Where somebody has more than their share, those who may not take it are told what keeps them from it."""
+    over = (now.used > now.fair)[:, GPU] & np.array(now.queues.is_leaf, np.bool_)
+    if not over.any():
+        return
+    for key, found in desk.stuck.items():
+        row = now.queues.row.get(found.queue)
+        milli = desk.least(found)[GPU]
+        if row is None or not milli or found.signature[2] or (over.sum() == 1 and over[row]):
+            continue
+        used, fair = int(now.used[row, GPU]) + milli, int(now.fair[row, GPU])
+        if used > fair:
+            desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
 
 
 def _is_within(need: Charge, left: list[int]) -> bool:

@@ -1,0 +1,25 @@
+{{- define "kaiwo.name" -}}
+{{- if contains "kaiwo" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-kaiwo" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- /* Roles of a cluster have no namespace, so two releases of one name need different ones. */ -}}
+{{- define "kaiwo.clusterName" -}}
+{{ .Release.Namespace }}:{{ include "kaiwo.name" . }}
+{{- end }}
+
+{{- define "kaiwo.image" -}}
+{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Takes (list . "scheduler") or (list . "agent"). */ -}}
+{{- define "kaiwo.selector" -}}
+app.kubernetes.io/name: kaiwo
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "kaiwo.labels" -}}
+{{ include "kaiwo.selector" . }}
+app.kubernetes.io/part-of: kaiwo
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+{{- end }}

@@ -1,0 +1,45 @@
+"""Our chart, handled with the real Helm."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.conftest import ROOT
+from tests.controlplane.plane import Plane, find_programs
+
+CHART = ROOT / "deploy" / "chart"
+Json = dict[str, Any]
+# Every option that adds an object, except the ServiceMonitor, whose kind the server does not have.
+ALL_ON = ("--set=agent.enabled=true", "--set=api.tokenSecret=kaiwo-token")
+
+
+def helm(*words: str, plane: Plane | None = None) -> str:
+    """What it printed; RuntimeError with its own words when it refused."""
+    where = [f"--kubeconfig={plane.kubeconfig}"] if plane else []
+    done = subprocess.run([find_programs("helm") / "helm", *words, *where], capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
+    return done.stdout
+
+
+def rendered(*options: str) -> list[Json]:
+    """The objects that the chart makes."""
+    text = helm("template", "kaiwo", str(CHART), "--namespace=kaiwo-system", *options)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def one(documents: list[Json], kind: str, name: str = "kaiwo") -> Json:
+    (found,) = (each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def names(documents: list[Json]) -> set[tuple[str, str]]:
+    return {(each["kind"], each["metadata"]["name"]) for each in documents}
+
+
+def account_kubeconfig(plane: Plane, namespace: str, account: str) -> Path:
+    """Whoever uses it is this service account: the token is one that the API server gave out for it."""
+    token = plane.kubectl("create", "token", account, f"--namespace={namespace}", "--duration=1h").strip()
+    return plane.write_kubeconfig(f"{namespace}-{account}", f"token: {token}")

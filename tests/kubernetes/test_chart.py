@@ -1,0 +1,250 @@
+"""The chart with the real Helm and the real API server: linted, rendered, installed, changed and taken away again."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from kaiwo import __version__
+from kaiwo.cli.group import kaiwo as program
+from kaiwo.clusters.kubernetes.following import OWNERS
+from tests.conftest import ROOT
+from tests.controlplane.plane import MissingError, Plane, find_programs
+from tests.docs.markdown import code_words, table
+from tests.kubernetes.chart import ALL_ON, CHART, Json, helm, names, one, rendered
+
+MANIFESTS = ROOT / "deploy" / "manifests"
+FRESH = "deploy/manifests does not say what the chart says; run deploy/render.sh"
+
+
+@pytest.fixture
+def helmed() -> None:
+    """Helm is enough for these."""
+    try:
+        find_programs("helm")
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("helmed")
+@pytest.mark.parametrize("options", [(), (*ALL_ON, "--set=serviceMonitor.enabled=true")], ids=["default", "all"])
+def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), *options)
+
+
+@pytest.mark.usefixtures("helmed")
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("replicas=-1", "/replicas"),
+        ("replica=1", "replica"),
+        ("api.port=80", "/api/port"),
+        ("image.repository=", "/image/repository"),
+        ("agent.kubeletDir=kubelet", "/agent/kubeletDir"),
+        ("journal.sizeLimit=much", "/journal/sizeLimit"),
+        ("serviceMonitor.enabled=true", "needs api.tokenSecret"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(option: str, words: str) -> None:
+    with pytest.raises(RuntimeError, match=words):
+        rendered(f"--set={option}")
+
+
+@pytest.mark.usefixtures("helmed")
+def test_the_plain_manifests_are_those_of_the_chart(tmp_path: Path) -> None:
+    subprocess.run([ROOT / "deploy" / "render.sh", tmp_path], check=True, capture_output=True)
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_text() for path in MANIFESTS.iterdir()}, FRESH
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+@pytest.mark.parametrize(("file", "kind"), [("scheduler.yaml", "Deployment"), ("agent.yaml", "DaemonSet")])
+def test_what_the_containers_run_can_be_typed(file: str, kind: str) -> None:
+    (container,) = _pod_spec(_plain(file), kind)["containers"]
+    command, verb = container["command"]
+    assert command == "kaiwo"
+    with click.Context(program, info_name="kaiwo") as parent:
+        found = program.get_command(parent, verb)
+        assert found is not None
+        found.make_context(verb, list(container["args"]), parent=parent)
+
+
+def test_names_and_ports_agree_with_each_other() -> None:
+    documents = _plain("scheduler.yaml")
+    labels = one(documents, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    (container,) = _pod_spec(documents, "Deployment")["containers"]
+    (port,) = container["ports"]
+    selectors = [
+        one(documents, "Service")["spec"]["selector"],
+        one(documents, "Deployment")["spec"]["selector"]["matchLabels"],
+        one(documents, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        one(documents, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ]
+    assert all(selector.items() <= labels.items() for selector in selectors)
+    assert one(documents, "Service")["spec"]["ports"][0]["targetPort"] == port["name"]
+    allowed = one(documents, "NetworkPolicy")["spec"]["ingress"][0]["ports"]
+    assert [each["port"] for each in allowed] == [port["containerPort"]]
+    assert f"--port={port['containerPort']}" in container["args"]
+    mounted = {each["name"] for each in container["volumeMounts"]}
+    assert mounted == {each["name"] for each in _pod_spec(documents, "Deployment")["volumes"]}
+
+
+def test_the_page_says_which_rights_the_scheduler_has() -> None:
+    said = {
+        (resource, verb)
+        for row in table(ROOT / "docs" / "install.md", "object")
+        for resource in code_words(row[0])
+        for verb in code_words(row[1])
+    }
+    above = {kind.lower() + "s" for _, kind in OWNERS}
+    documents = _plain("scheduler.yaml")
+    rules = one(documents, "ClusterRole", "kaiwo-system:kaiwo")["rules"] + one(documents, "Role")["rules"]
+    assert said == {
+        (resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
+        if resource not in above
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("helmed")
+def test_prometheus_gets_the_token_from_the_same_secret() -> None:
+    documents = rendered(*ALL_ON, "--set=serviceMonitor.enabled=true")
+    spec = one(documents, "ServiceMonitor")["spec"]
+    assert spec["endpoints"][0]["authorization"]["credentials"] == {"name": "kaiwo-token", "key": "token"}
+    labels = one(documents, "Service")["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    pod = _pod_spec(documents, "Deployment")
+    assert [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each] == ["kaiwo-token"]
+
+
+def test_helm_installs_changes_and_removes_it(plane: Plane, namespace: str) -> None:
+    where = f"--namespace={namespace}"
+    helm("install", "kaiwo", str(CHART), where, plane=plane)
+    assert _there(plane, namespace) == names(_namespaced(rendered()))
+    helm("upgrade", "kaiwo", str(CHART), where, *ALL_ON, plane=plane)
+    assert _there(plane, namespace) == names(_namespaced(rendered(*ALL_ON)))
+    helm("uninstall", "kaiwo", where, "--cascade=background", plane=plane)
+    assert _there(plane, namespace) == set()
+    assert f"{namespace}:kaiwo" not in plane.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert "kaiwoqueues.kaiwo.ai" in plane.kubectl("get", "crd", "-o", "name")  # queues outlive the scheduler
+
+
+@pytest.mark.usefixtures("helmed")
+def test_the_scheduler_passes_the_strictest_pod_rules_and_the_agent_says_that_it_cannot(
+    plane: Plane, namespace: str
+) -> None:
+    plane.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    documents = rendered(*ALL_ON)
+    assert "created" in _try_pod(plane, namespace, _pod_spec(documents, "Deployment"))
+    refused = _try_pod(plane, namespace, _pod_spec(documents, "DaemonSet", "kaiwo-agent"))
+    assert "violates PodSecurity" in refused
+    assert "privileged" in refused
+
+
+@pytest.fixture
+def installed(plane: Plane) -> Iterator[str]:
+    """What `kaiwo install` prints; taken away again at the end."""
+    text = _kaiwo_install("--dry-run", "--agent", "--image", "somewhere.example/kaiwo@sha256:" + "0" * 64).stdout
+    yield text
+    # The kinds stay: other tests use them. So does the namespace: nobody here would end its deletion.
+    mine = [each for each in yaml.safe_load_all(text) if each and each["kind"] not in KEPT]
+    plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=yaml.safe_dump_all(mine))
+
+
+KEPT = ("CustomResourceDefinition", "Namespace")
+
+
+def test_kubectl_takes_what_install_prints(plane: Plane, installed: str) -> None:
+    plane.kubectl("apply", "-f", "-", text=installed)
+    again = plane.kubectl("apply", "-f", "-", text=installed).splitlines()
+    # kubectl replaces the spec of a budget whole, and calls that a change every time.
+    assert [line for line in again if not line.endswith("unchanged")] == ["poddisruptionbudget.policy/kaiwo configured"]
+    documents = [each for each in yaml.safe_load_all(installed) if each]
+    assert len(again) == len(documents)
+    assert {each["kind"] for each in documents} >= {"CustomResourceDefinition", "Deployment", "DaemonSet"}
+    for kind, name in (("Deployment", "kaiwo"), ("DaemonSet", "kaiwo-agent")):
+        (container,) = _pod_spec(documents, kind, name)["containers"]
+        assert container["image"].startswith("somewhere.example/kaiwo@sha256:")
+
+
+def test_install_prints_every_kind_and_only_the_scheduler_when_not_asked_for_more() -> None:
+    documents = [each for each in yaml.safe_load_all(_kaiwo_install("--dry-run").stdout) if each]
+    kinds = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "deploy" / "crds").iterdir())]
+    assert documents == kinds + _plain("scheduler.yaml")
+
+
+@pytest.mark.slow
+def test_a_package_made_from_the_source_package_carries_what_install_prints(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("src", "deploy"):
+        leave_out = shutil.ignore_patterns("__pycache__", "static")
+        shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=leave_out)
+    for name in ("pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, checkout)
+    _build(checkout, "sdist", tmp_path)
+    (source,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(source, tmp_path / "source", filter="data")
+    (unpacked,) = (tmp_path / "source").iterdir()
+    _build(unpacked, "wheel", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        carried = {Path(name).name for name in file.namelist() if name.startswith("kaiwo/cli/deploy/")}
+    assert carried == {path.name for folder in ("crds", "manifests") for path in (ROOT / "deploy" / folder).iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [((), "kubectl apply -f -"), (("--dry-run", "--image", 'x"\nhostPID: true'), "write it as")],
+)
+def test_install_refuses_what_it_cannot_do(words: tuple[str, ...], answer: str) -> None:
+    done = _kaiwo_install(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert answer in done.stderr
+
+
+def _build(folder: Path, target: str, out: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def _kaiwo_install(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "kaiwo.cli.main", "install", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _plain(file: str) -> list[Json]:
+    return [each for each in yaml.safe_load_all((MANIFESTS / file).read_text()) if each]
+
+
+def _pod_spec(documents: list[Json], kind: str, name: str = "") -> Any:
+    name = name or ("kaiwo-agent" if kind == "DaemonSet" else "kaiwo")
+    return one(documents, kind, name)["spec"]["template"]["spec"]
+
+
+def _namespaced(documents: list[Json]) -> list[Json]:
+    return [each for each in documents if "namespace" in each["metadata"]]
+
+
+def _there(plane: Plane, namespace: str) -> set[tuple[str, str]]:
+    kinds = "deploy,daemonset,serviceaccount,service,networkpolicy,pdb,role,rolebinding"
+    found = plane.kubectl("get", kinds, f"--namespace={namespace}", "-o", "yaml")
+    return {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load(found)["items"]} - ALWAYS
+
+
+ALWAYS = {("ServiceAccount", "default")}
+
+
+def _try_pod(plane: Plane, namespace: str, spec: Json) -> str:
+    """What the server says to this pod; nothing is kept."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried", "namespace": namespace}, "spec": spec}
+    return plane.kubectl("create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(pod), check=False)
