@@ -85,7 +85,7 @@ def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
         if row is None or not milli or found.signature[2] or (over.sum() == 1 and over[row]):
             continue
         used, fair = int(now.used[row, GPU]) + milli, int(now.fair[row, GPU])
-        if used > fair:
+        if used > fair and desk.may_start(found):
             desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
 
 
