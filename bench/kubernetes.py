@@ -162,7 +162,10 @@ class Bench:
         log = (self.plane.folder / "kaiwo.log").open("ab")
         (self.plane.folder / "kaiwo.out").write_bytes(b"")
         return subprocess.Popen(
-            [sys.executable, "-m", "kaiwo.cli.main", "scheduler", "--kubeconfig", self.plane.kubeconfig, "--port", "0"],
+            [
+                *(sys.executable, "-m", "kaiwo.cli.main", "scheduler", "--kubeconfig", self.plane.kubeconfig),
+                *("--port", "0", "--no-leader-elect"),  # as for kube-scheduler: a killed one's Lease is not waited for
+            ],
             env=os.environ | {"KAIWO_HOME": home},
             stdout=(self.plane.folder / "kaiwo.out").open("wb"),
             stderr=log,

@@ -21,6 +21,7 @@ from tests.controlplane.plane import Plane
 from tests.kubernetes.speaking import until
 
 WHOLE_MIB = 192 * 1024
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/kaiwo-scheduler"
 Json = dict[str, Any]
 
 
@@ -96,6 +97,7 @@ class Kubectl:
                 where, what = path.rsplit("/", 1)
                 space = item["metadata"].get("namespace")
                 await self.delete(f"{where}/{f'namespaces/{space}/' if space else ''}{what}/{item['metadata']['name']}")
+        await self.delete(LEASE)  # a killed leader's
 
 
 class Scene:

@@ -189,7 +189,18 @@ def test_watches_that_are_cut_again_and_again_lose_nothing(plane: Plane, tmp_pat
 
 def _start(plane: Plane, home: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, "-m", "kaiwo.cli.main", "scheduler", "--kubeconfig", str(plane.kubeconfig), "--port", "0"],
+        # With an election it would first wait until the killed one's Lease has run out: test_replicas.
+        [
+            sys.executable,
+            "-m",
+            "kaiwo.cli.main",
+            "scheduler",
+            "--kubeconfig",
+            str(plane.kubeconfig),
+            "--port",
+            "0",
+            "--no-leader-elect",
+        ],
         env=os.environ | {"KAIWO_HOME": str(home)},
         stdout=subprocess.DEVNULL,
         stderr=(home / "stderr.log").open("ab"),

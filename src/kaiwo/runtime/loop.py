@@ -107,8 +107,10 @@ class Loop:
         if not (has_open and self.ready and self._may_decide()):
             is_time_due = backlog.next_due_s is not None or self.picture.look_again_s > 0
             timeout = LOOK_AGAIN_S if is_time_due else None
+            # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await self._wake.wait()
         await asyncio.sleep(GATHER_S)
         self._wake.clear()
 
@@ -154,7 +156,7 @@ class Loop:
         await self._patch(decision.assumed)
         self.last_cycle = decision.summary
         self._tell()
-        if not decision.plan.is_empty:
+        if not decision.plan.is_empty or decision.plan.given_up:
             await self.cluster.apply(decision.plan)
 
     def _count(self, plan: Plan) -> None:

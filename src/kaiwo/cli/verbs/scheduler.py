@@ -28,11 +28,32 @@ from kaiwo.runtime.options import DEFAULT_HOST, DEFAULT_PORT, SchedulerOptions
     help="Of the API and the page; 0: any free one.",
 )
 @click.option("--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
-def scheduler(kubeconfig: str | None, context: str | None, scheduler_name: str, port: int, host: str) -> None:
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Of several replicas one decides, and the others stand by. Without it, run only one.",
+)
+@click.option("--lease-name", metavar="NAME", help="Of the Lease that the leader holds, instead of the scheduler name.")
+@click.option(
+    "--lease-namespace", metavar="NAME", help="Where the Lease is, instead of the namespace of the pod or the context."
+)
+def scheduler(
+    kubeconfig: str | None,
+    context: str | None,
+    scheduler_name: str,
+    port: int,
+    host: str,
+    leader_elect: bool,
+    lease_name: str | None,
+    lease_namespace: str | None,
+) -> None:
     """Schedule a Kubernetes cluster, from inside it or from anywhere that reaches its API server.
 
     Pods that say `schedulerName: kaiwo-scheduler` are queued, placed with exact GPUs and bound; all others are counted
     and left alone. Everything is rebuilt from the cluster at the start. Ctrl-C stops it; running work goes on.
+
+    Several may run: the one that holds the Lease decides, and when it dies another does within 15 seconds.
 
     \b
     Examples:
@@ -48,6 +69,9 @@ def scheduler(kubeconfig: str | None, context: str | None, scheduler_name: str, 
         kubeconfig=kubeconfig or "",
         context=context or "",
         scheduler=scheduler_name,
+        leader_elect=leader_elect,
+        lease_name=lease_name or "",
+        lease_namespace=lease_namespace or "",
     )
     try:
         run(options)

@@ -17,13 +17,16 @@ from kaiwo.clusters.kubernetes.names import Names, Unit
 from kaiwo.clusters.kubernetes.nodes import read_node
 from kaiwo.clusters.kubernetes.roll import Roll
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+from kaiwo.clusters.kubernetes.spaces import Spaces
 from kaiwo.clusters.kubernetes.told import Told
 from kaiwo.clusters.kubernetes.underway import Underway
 from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
 from kaiwo.clusters.kubernetes.volumes import Volumes
 from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
+from kaiwo.clusters.lifecycle import breaks_gang
 from kaiwo.model.event import Event, NodeChanged, NodeGone, QueueChanged, QueueGone
 from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
 from kaiwo.model.workload import Phase, Pod, Workload
 
@@ -42,6 +45,7 @@ class Books:
         self.names = Names()
         self.roll = Roll()
         self.underway = Underway(self.roll, self.names, self.told)
+        self.spaces = Spaces()
         self.sentences: dict[Key, str] = {}  # pods that the scheduler is not told of, and why
         self._volumes = Volumes()
         self._grants = Grants(self.told.ledger)
@@ -64,6 +68,7 @@ class Books:
             self.drop_pod(before)  # another pod of the same name: the old one's end was not seen
         self.pods[pod.key] = pod
         self.underway.see(pod)
+        self.spaces.see(pod)
         if pod.scheduler != self.scheduler:
             self.roll.move(pod.key, pod.key if pod.node and not pod.is_over else None)
             return
@@ -80,6 +85,7 @@ class Books:
             return
         del self.pods[pod.key]
         self.underway.forget(pod.uid)
+        self.spaces.forget(pod.uid)
         self._grants.forget(pod.uid)
         self.sentences.pop(pod.key, None)
         self._waiting_for_claims.discard(pod.key)
@@ -124,11 +130,11 @@ class Books:
         """Say it with the next batch, whatever the comparison says."""
         self._events.append(event)
 
-    def settle(self) -> tuple[Event, ...]:
-        """The events since the last time."""
+    def settle(self, now_s: int = 0) -> tuple[Event, ...]:
+        """The events since the last time. `now_s`: since when a gang is broken that was whole the last time."""
         events, self._events = self._events, []
         for unit in self.roll.take_touched():
-            events += self._tell(unit)
+            events += self._tell(unit, now_s)
         return tuple(events)
 
     def take_sentences(self) -> dict[Key, str]:
@@ -161,7 +167,7 @@ class Books:
 
     # How.
 
-    def _tell(self, unit: Unit) -> list[Event]:
+    def _tell(self, unit: Unit, now_s: int) -> list[Event]:
         keys = self.roll.keys_of.get(unit, set())
         pods = [self.pods[key] for key in keys]
         for key in keys:
@@ -182,7 +188,8 @@ class Books:
             for slot, key in view.by_slot.items()
             if self.pods[key].node or self.pods[key].uid in self.underway.starts
         ]
-        return self.told.tell(name, self._with_back_off(view.workload), holding)
+        workload = self._since_broken(self._with_back_off(view.workload), holding, now_s)
+        return self.told.tell(name, workload, holding) + self._tell_kept(name, view, living)
 
     def _forget(self, unit: Unit, has_pods: bool) -> list[Event]:
         name = self.names.find(unit)
@@ -191,9 +198,22 @@ class Books:
         if name is None:
             return []
         self._views.pop(name, None)
+        self.told.kept.pop(name, None)  # the scheduler forgets it with the workload
         self.underway.calm(name)
         self.names.forget(unit)
         return self.told.tell(name, None, ())
+
+    def _tell_kept(self, name: str, view: View, pods: Sequence[SeenPod]) -> list[Event]:
+        """The space of those that wait in a place. When a Binding comes to nothing, it is kept again."""
+        placed = {slot: self.pods[key] for slot, key in view.by_slot.items()}
+        uids = {pod.uid for pod in placed.values()}
+        self.spaces.lapse(pod for pod in pods if pod.uid not in uids)
+        kept: dict[str, Nomination] = {}
+        for slot, pod in placed.items():
+            space = self.spaces.of(name, slot, pod)
+            if space is not None and not pod.node and pod.uid not in self.underway.starts:
+                kept[slot] = space
+        return self.told.tell_kept(name, kept)
 
     def _held(self, workload: str, slot: str, pod: SeenPod) -> Pod:
         """What a pod holds that is bound, or about to be."""
@@ -216,6 +236,14 @@ class Books:
     def _wishes(self, pod: SeenPod) -> Wishes:
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
         return read_wishes(f"Pod '{pod.name}'", said, pod.priority, bool(pod.priority_class))
+
+    def _since_broken(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
+        """A gang of which only a part is up, because a start broke off or pods went: it may not stay so for long."""
+        up = [pod.name for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
+        if workload is None or not up or not breaks_gang(workload, up):
+            return workload
+        before = self.told.workloads.get(workload.name)
+        return replace(workload, broken_since_s=(before.broken_since_s if before else 0) or now_s)
 
     def _with_back_off(self, workload: Workload | None) -> Workload | None:
         refusal = self.underway.refusals.get(workload.name) if workload else None

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
 from kaiwo.clusters.kubernetes.carrying import Carrier
 from kaiwo.clusters.kubernetes.client import Access, Client
+from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.following import Following
+from kaiwo.clusters.kubernetes.keeping import Keeper
 from kaiwo.clusters.kubernetes.records import Records
 from kaiwo.clusters.kubernetes.seen import Distillery
 from kaiwo.clusters.kubernetes.voice import Voice
@@ -26,10 +28,14 @@ class KubernetesCluster(Records):
     kind = "kubernetes"
 
     def __init__(
-        self, access: Access, scheduler: str = SCHEDULER, report: Callable[..., None] = lambda *_, **__: None
+        self,
+        access: Access,
+        scheduler: str = SCHEDULER,
+        report: Callable[..., None] = lambda *_, **__: None,
+        may_write_s: Callable[[], float] = lambda: CALL_S,
     ) -> None:
         self.name = access.name
-        self.client = Client(access)
+        self.client = Client(access, may_write_s=may_write_s)
         self.books = Books(scheduler)
         super().__init__(self.client, self.books)
         distillery = Distillery()
@@ -38,6 +44,7 @@ class KubernetesCluster(Records):
         self._carrier = Carrier(
             self.client, self.books, distillery, self.now_s, self._settle, self.voice.carried, report
         )
+        self._keeper = Keeper(self.client, self.books, self._settle, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
         self._settling: asyncio.TimerHandle | None = None
@@ -66,9 +73,20 @@ class KubernetesCluster(Records):
         self._outbox = outbox
         while (batch := await outbox.get()) is not None:
             yield batch
+            outbox.task_done()
+
+    async def catch_up(self) -> None:
+        """Until the reader has all that another leader did: nothing may be decided on what a watch brings late."""
+        await self.start()
+        await self.following.list_pods_again()
+        self._settle_now()
+        self.voice.begin_again()
+        if self._outbox is not None:
+            await self._outbox.join()
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
+        self._keeper.carry(plan)
         return self._carrier.carry(plan)
 
     async def close(self) -> None:
@@ -78,6 +96,7 @@ class KubernetesCluster(Records):
         if self._outbox is not None:
             self._outbox.put_nowait(None)
         await self._carrier.close()
+        await self._keeper.close()
         await self.voice.close()
         await self.following.close()
         await self.client.close()
@@ -93,8 +112,13 @@ class KubernetesCluster(Records):
             self._settling.cancel()
             self._settling = None
         began = time.perf_counter()
-        events = self.books.settle()
+        events = self.books.settle(self.now_s())
         if events and self._outbox is not None:
             self._outbox.put_nowait(events)
-        self.voice.listen()
+        if self.client.may_write:
+            self.voice.listen()
+            self._keeper.tidy()
+        else:
+            self.books.take_sentences()  # the leader says them
+            self.books.spaces.follow()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

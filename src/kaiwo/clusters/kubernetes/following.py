@@ -21,6 +21,8 @@ from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
 from kaiwo.clusters.kubernetes.wishes import keep_wishes
 from kaiwo.model.queue import Queue
 
+PODS = "/api/v1/pods"
+LOOK_S = 0.01
 TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
 LOOK_AGAIN_S = 30.0  # for kinds that an operator may have brought
 # Objects above pods: those that the gang recogniser reads, and those whose names and annotations lead on to them.
@@ -45,12 +47,12 @@ class Following:
         self._owners_known: set[tuple[str, str]] = set()
         self._is_discovered = False
         self._warm = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Begin to follow."""
         books = self._books
-        self._follow(Pods(Resource("/api/v1/pods", objects.Pod), books, self._distillery))
+        self._follow(Pods(Resource(PODS, objects.Pod), books, self._distillery))
         nodes: Resource[objects.Node] = Resource("/api/v1/nodes", objects.Node)
         self._follow(Kind(nodes, _same, _name, books.put_node, lambda node: books.drop_node(_name(node))))
         claims: Resource[objects.Claim] = Resource("/api/v1/persistentvolumeclaims", objects.Claim)
@@ -84,7 +86,7 @@ class Following:
             ),
             is_optional=True,
         )
-        self._tasks.append(asyncio.create_task(self._look_for_owners(), name="kaiwo-discovery"))
+        self._tasks["owners"] = asyncio.create_task(self._look_for_owners(), name="kaiwo-discovery")
 
     async def warm(self) -> None:
         """Until every kind was listed whole."""
@@ -94,10 +96,21 @@ class Following:
     def is_warm(self) -> bool:
         return self._warm.is_set()
 
+    async def list_pods_again(self) -> None:
+        """Until every pod is known as it is now, or later: a watch may lag behind, and does not say how far."""
+        task = self._tasks.pop(PODS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        mirror = next(each for each in self.mirrors if each.resource.path == PODS)
+        mirror.version, lists = "", mirror.lists
+        self._run(mirror)
+        while mirror.lists == lists:
+            await asyncio.sleep(LOOK_S)
+
     async def close(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _look_for_owners(self) -> None:
         """Jobs are there from the start; other kinds come with their operators."""
@@ -137,6 +150,7 @@ class Following:
         mirror: Mirror[Any] = Mirror(
             self._client,
             reader.resource,
+            begun=reader.begun,
             page=reader.page,
             listed=lambda version: self._listed(reader, version),
             changed=lambda changes: self._changed(reader, changes),
@@ -145,7 +159,11 @@ class Following:
         )
         self._readers.append(reader)
         self.mirrors.append(mirror)
-        self._tasks.append(asyncio.create_task(mirror.run(), name=f"kaiwo-watch {reader.resource.path}"))
+        self._run(mirror)
+
+    def _run(self, mirror: Mirror[Any]) -> None:
+        path = mirror.resource.path
+        self._tasks[path] = asyncio.create_task(mirror.run(), name=f"kaiwo-watch {path}")
 
     def _listed(self, reader: Reader, version: str) -> None:
         reader.listed(version)
@@ -176,6 +194,10 @@ class Pods:
         self._coming: set[Key] = set()
         self._gone = 0
         self.is_listed = False
+
+    def begun(self) -> None:
+        """What a list that broke off had brought does not count."""
+        self._coming = set()
 
     def page(self, items: Sequence[objects.Pod]) -> None:
         """Part of a list."""

@@ -18,6 +18,8 @@ class Reader(Protocol):
     resource: Resource[Any]
     is_listed: bool
 
+    def begun(self) -> None: ...
+
     def page(self, items: Sequence[Any]) -> None: ...
 
     def listed(self, version: str) -> None: ...
@@ -40,6 +42,10 @@ class Kind(Generic[T, V]):
         self._there: dict[Any, V] = {}
         self._coming: dict[Any, V] = {}
         self.is_listed = False
+
+    def begun(self) -> None:
+        """What a list that broke off had brought does not count."""
+        self._coming = {}
 
     def page(self, items: Sequence[T]) -> None:
         """Part of a list."""

@@ -3,13 +3,22 @@
 In:    what is true of one workload.   Out: the events that make the scheduler know it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.recent import Recent
-from kaiwo.model.event import Event, PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.event import (
+    Event,
+    NominationChanged,
+    NominationGone,
+    PodChanged,
+    PodGone,
+    WorkloadChanged,
+    WorkloadGone,
+)
+from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Phase, Pod, Workload
 
 
@@ -19,6 +28,7 @@ class Told:
     def __init__(self) -> None:
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
+        self.kept: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
         self.ledger = Ledger()
         self.version = 0
         self.recent = Recent()  # which workloads changed lately, for those who look again and again
@@ -44,6 +54,25 @@ class Told:
             self._note(name)
         return events
 
+    def tell_kept(self, name: str, kept: Mapping[str, Nomination]) -> list[Event]:
+        """The difference to the space that was told before."""
+        before = self.kept.pop(name, {})
+        if kept:
+            self.kept[name] = dict(kept)
+        events: list[Event] = [NominationGone(name, slot) for slot in before if slot not in kept]
+        return events + [NominationChanged(each) for slot, each in kept.items() if before.get(slot) != each]
+
+    def keep(self, nomination: Nomination) -> None:
+        """The scheduler knows this by itself: it decided it."""
+        self.kept.setdefault(nomination.workload, {})[nomination.pod] = nomination
+
+    def let_go(self, workload: str, slot: str) -> None:
+        """The scheduler knows by itself that the space is kept no longer."""
+        own = self.kept.get(workload, {})
+        own.pop(slot, None)
+        if not own:
+            self.kept.pop(workload, None)
+
     def assume(self, pod: Pod) -> None:
         """The scheduler knows this by itself: it decided it."""
         self._put(pod.workload, pod.name, pod)
@@ -63,6 +92,9 @@ class Told:
         for name in sorted(self.pods):
             for slot in sorted(self.pods[name]):
                 yield PodChanged(self.pods[name][slot])
+        for name in sorted(self.kept):
+            for slot in sorted(self.kept[name]):
+                yield NominationChanged(self.kept[name][slot])
 
     def _note(self, workload: str) -> None:
         self.version += 1

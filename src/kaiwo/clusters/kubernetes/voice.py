@@ -7,7 +7,7 @@ Never: stands in the way of a Binding: it writes with a few hands of its own, sa
 
 import asyncio
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -97,9 +97,17 @@ class Voice:
                 if not pod.node and pod.uid not in self._books.underway.starts:
                     self._want(pod, said)
 
+    def begin_again(self) -> None:
+        """Another leader may have said other things since we spoke last."""
+        self._written = {}
+        self._explain_untold(self._books.sentences)
+
     def listen(self) -> None:
         """Pods that the scheduler was not even told of have their sentence in the books."""
-        for key, sentence in self._books.take_sentences().items():
+        self._explain_untold(self._books.take_sentences())
+
+    def _explain_untold(self, sentences: Mapping[Key, str]) -> None:
+        for key, sentence in sentences.items():
             pod = self._books.pods.get(key)
             if pod is not None:
                 self._want(pod, Said(sentence))

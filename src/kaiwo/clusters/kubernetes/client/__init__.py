@@ -6,7 +6,7 @@ Never: decides anything, or keeps an object's fields that nobody asked for.
 
 from kaiwo.clusters.kubernetes.client.access import Access, Credential
 from kaiwo.clusters.kubernetes.client.connection import Client
-from kaiwo.clusters.kubernetes.client.errors import ApiError, UnreachableError
+from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.client.finding import find_access
 from kaiwo.clusters.kubernetes.client.mirror import Change, Mirror
 from kaiwo.clusters.kubernetes.client.resource import Resource
@@ -19,6 +19,7 @@ __all__ = [
     "Credential",
     "Mirror",
     "Resource",
+    "StandbyError",
     "UnreachableError",
     "find_access",
 ]

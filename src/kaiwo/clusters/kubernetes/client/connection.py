@@ -1,12 +1,13 @@
 """Calls to one API server: credentials, TLS, timeouts, tries, and no more writes at once than it should bear.
 
 In:    a path and bytes.   Out: bytes, or an ApiError or UnreachableError that names the call.
-Never: repeats a write that the server refused for good, or waits without an end.
+Never: repeats a write that the server refused for good, waits without an end, or writes for longer than it may.
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -15,7 +16,7 @@ from yarl import URL
 import kaiwo
 from kaiwo.clusters.kubernetes.client.access import Access, Credential
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.client.errors import ApiError, UnreachableError, read_status
+from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError, read_status
 
 CONNECT_S = 5.0
 CALL_S = 30.0
@@ -32,11 +33,16 @@ Params = Mapping[str, str]
 
 
 class Client:
-    """Speaks to one API server as one user. Close it."""
+    """Speaks to one API server as one user. Close it.
 
-    def __init__(self, access: Access, writes: int = WRITES) -> None:
+    `may_write_s`: for how long from now writes may be under way; zero or less: not at all.
+    """
+
+    def __init__(self, access: Access, writes: int = WRITES, may_write_s: Callable[[], float] = lambda: CALL_S) -> None:
         self.access = access
+        self._may_write_s = may_write_s
         self._writes = asyncio.Semaphore(writes)
+        self._writing = 0  # sent, and not answered
         self._pool: aiohttp.ClientSession | None = None
         self._pool_is_for: tuple[bytes, bytes] = (b"", b"")
 
@@ -81,6 +87,17 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(f"{what}: {_words(error)}") from error
 
+    @property
+    def may_write(self) -> bool:
+        return self._may_write_s() > 0
+
+    async def quiet(self, within_s: float) -> bool:
+        """Whether every write that was sent has been answered, at the latest after so long."""
+        deadline_s = time.monotonic() + within_s
+        while self._writing and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.01)
+        return not self._writing
+
     async def close(self) -> None:
         """End every connection."""
         pool, self._pool = self._pool, None
@@ -93,7 +110,9 @@ class Client:
         backoff = Backoff()
         while True:
             try:
-                return await self._call(method, path, params, body, kind, timeout_s)
+                if method == "GET":
+                    return await self._call(method, path, params, body, kind, timeout_s)
+                return await self._change(method, path, params, body, kind, timeout_s)
             except ApiError as error:
                 if not error.is_passing or backoff.failures + 1 >= tries:
                     raise
@@ -103,6 +122,19 @@ class Client:
                     raise
                 pause_s = backoff.next_s()
             await asyncio.sleep(pause_s)
+
+    async def _change(
+        self, method: str, path: str, params: Params | None, body: bytes | None, kind: str, timeout_s: float
+    ) -> bytes:
+        """One try of a write: asked anew before each, since waiting for a turn may have taken long."""
+        left_s = self._may_write_s()
+        if left_s <= 0:
+            raise StandbyError(f"{method} {path}")
+        self._writing += 1
+        try:
+            return await self._call(method, path, params, body, kind, min(timeout_s, left_s))
+        finally:
+            self._writing -= 1
 
     async def _call(
         self, method: str, path: str, params: Params | None, body: bytes | None, kind: str, timeout_s: float

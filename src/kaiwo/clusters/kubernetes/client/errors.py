@@ -2,6 +2,7 @@
 
 ClusterError
 ├── ApiError           it answered with a status: `code` and the machine's word `reason`
+│   └── StandbyError   we did not even ask: another replica leads
 └── UnreachableError   no answer, or one cut off: whether a write happened is not known
 """
 
@@ -51,6 +52,13 @@ class ApiError(ClusterError):
     def is_passing(self) -> bool:
         """The same call may succeed later: the server is busy, starting or stopping."""
         return self.code in (429, 500, 502, 503, 504)
+
+
+class StandbyError(ApiError):
+    """Only the leader writes. Not a passing trouble: whoever leads by now decides anew."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(0, "Standby", f"{what}: this replica is a standby, which changes nothing; ask the leader")
 
 
 class UnreachableError(ClusterError):

@@ -37,9 +37,10 @@ class _ForgottenError(Exception):
 
 
 class Mirror(Generic[T]):
-    """Follows one kind. `page`, `listed` and `changed` are called on the event loop, one at a time.
+    """Follows one kind. `begun`, `page`, `listed` and `changed` are called on the event loop, one at a time.
 
-    `listed` gets the version that the list shows; it is empty for a kind that the server does not have.
+    `begun` comes before the first page of each list, also of one that begins anew. `listed` gets the version that the
+    list shows; it is empty for a kind that the server does not have.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class Mirror(Generic[T]):
         page: Callable[[Sequence[T]], None],
         listed: Callable[[str], None],
         changed: Callable[[Sequence[Change[T]]], None],
+        begun: Callable[[], None] = lambda: None,
         report: Callable[..., None] = lambda *_, **__: None,
         selector: dict[str, str] | None = None,
         is_optional: bool = False,
     ) -> None:
         self._client, self.resource = client, resource
-        self._page, self._listed, self._changed, self._report = page, listed, changed, report
+        self._begun, self._page, self._listed, self._changed = begun, page, listed, changed
+        self._report = report
         self._selector = selector or {}
         self._is_optional = is_optional  # a kind that the server may not have: then there are none of it
         self.version = ""
@@ -88,6 +91,7 @@ class Mirror(Generic[T]):
 
     async def _list(self) -> None:
         params = {"limit": str(PAGE), **self._selector}
+        self._begun()
         try:
             while True:
                 body = await self._client.read(self.resource.path, params, PAGE_S, tries=1)
