@@ -44,15 +44,19 @@ class Working:
         self._charged: list[tuple[int, Charge, bool]] = []
 
     def oldest_s(self) -> IntArray:
-        """By queue: since when the oldest of those who stand first in a line there or below waits; far off if none."""
+        """By queue: when the oldest work there or below was submitted, running or first in a line; far off if none.
+
+        Running work counts, too: else whoever is stopped would be the oldest to wait, and take its place back.
+        """
         oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
-        for name, classes in self._picture.backlog.by_queue.items():
-            row = self.queues.row.get(name)
-            if row is None or not classes:
+        picture = self._picture
+        first = [found.line.at(0)[1] for found in picture.backlog.by_key.values()]
+        for workload in map(picture.workloads.get, (*first, *picture.pods)):
+            row = self.queues.row.get(workload.queue) if workload is not None else None
+            if workload is None or row is None:
                 continue
-            first_s = min(self._picture.workloads[found.line.at(0)[1]].submitted_s for found in classes.values())
             for above in self.queues.path[row]:
-                oldest[above] = min(oldest[above], first_s)
+                oldest[above] = min(oldest[above], workload.submitted_s)
         return oldest
 
     def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
