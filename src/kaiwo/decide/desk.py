@@ -72,6 +72,9 @@ class Desk:
         """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
         if found.signature[2]:
             return True  # space is kept for it
+        if len(found.needs) == 1:
+            shape, _, needed = found.needs[0]
+            return self.room(shape) >= max(needed, 1)
         if any(needed for _, _, needed in found.needs):
             return all(self.room(shape) >= needed for shape, _, needed in found.needs)
         return any(self.room(shape) for shape, _, _ in found.needs)

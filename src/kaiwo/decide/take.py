@@ -159,7 +159,7 @@ def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
 
 def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
     """From less important work of the same queue."""
-    if not _has_waited(desk, workload):
+    if not desk.roster.has_below(found.queue, workload.priority) or not _has_waited(desk, workload):
         return None
     lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
     if not lanes:

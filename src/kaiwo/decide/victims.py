@@ -58,6 +58,7 @@ class Roster:
     def __init__(self, picture: Picture, now_s: int, victim_order: str) -> None:
         self._picture, self._now_s, self._by_lost_work = picture, now_s, victim_order == "lost-work"
         self._units: dict[str, list[Unit]] | None = None
+        self._lowest: dict[str, int] | None = None  # by queue: the lowest priority that runs there
         self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self._amounts: dict[str, tuple[int, int, int]] = {}
         self._gone_seen = 0
@@ -71,6 +72,17 @@ class Roster:
             if chosen:
                 found[queue] = UnitLane(chosen)
         return found
+
+    def has_below(self, queue: str, priority: int) -> bool:
+        """Something less important runs in a queue. Quick to say: most cycles need no more than a no."""
+        if self._lowest is None:
+            self._lowest = {}
+            for name in self._picture.pods:
+                workload = self._picture.workloads.get(name)
+                if workload is not None and workload.preemptible:
+                    lowest = self._lowest.get(workload.queue, workload.priority)
+                    self._lowest[workload.queue] = min(lowest, workload.priority)
+        return self._lowest.get(queue, priority) < priority
 
     def queues(self) -> Iterable[str]:
         """The queues in which something that may be stopped runs."""

@@ -4,6 +4,8 @@ In:    how the queues stand, and what the next workload of each needs.   Out: on
 Never: compares cousins: go down the tree, at each level to the child with the least keys.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kaiwo.queues.reclaim_rules import Standing
@@ -75,28 +77,30 @@ class PlainOrder:
         self._age: list[int] = tree.age.tolist()
 
     def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:
-        """What `queue_keys` says of this queue."""
+        """What `queue_keys` says of this queue. Written out for the three resources: it is asked after every turn."""
         used: list[int] = self._used[row].tolist()
-        quota, entitled, code, priority = self._quota[row], self._entitled[row], self._code[row], self._priority[row]
-        with_next = [have + more for have, more in zip(used, need, strict=True)]
-        is_over_fair = any(have > fair for have, fair in zip(used, self._fair[row], strict=True))
-        is_over_quota = any(have > most for have, most in zip(with_next, quota, strict=True))
-        has_no_share = any(not part and have > 0 for have, part in zip(with_next, entitled, strict=True))
+        gpu, cpu, memory = used
+        next_gpu, next_cpu, next_memory = gpu + need[0], cpu + need[1], memory + need[2]
+        fair, quota, entitled = self._fair[row], self._quota[row], self._entitled[row]
+        code, priority = self._code[row], self._priority[row]
         return (
             since_s if code == _FIFO else priority if code == _STRICT_PRIORITY else 0,
-            int(is_over_fair),
-            int(is_over_quota),
+            1 if gpu > fair[0] or cpu > fair[1] or memory > fair[2] else 0,
+            1 if next_gpu > quota[0] or next_cpu > quota[1] or next_memory > quota[2] else 0,
             0 if code == _WEIGHTED_FAIR else priority,
-            int(has_no_share),
-            _dominant(with_next, entitled),
+            1
+            if (next_gpu and not entitled[0]) or (next_cpu and not entitled[1]) or (next_memory and not entitled[2])
+            else 0,
+            _dominant((next_gpu, next_cpu, next_memory), entitled),
             _dominant(used, entitled),
             need[GPU],
             self._age[row],
         )
 
 
-def _dominant(used: list[int], entitled: list[int]) -> int:
-    return max(
-        PPM * have // part if part else (_NO_SHARE + have if have else 0)
-        for have, part in zip(used, entitled, strict=True)
-    )
+def _dominant(used: Sequence[int], entitled: Sequence[int]) -> int:
+    highest = 0
+    for have, part in zip(used, entitled, strict=True):
+        ratio = PPM * have // part if part else (_NO_SHARE + have if have else 0)
+        highest = max(highest, ratio)
+    return highest
