@@ -103,6 +103,8 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         desk.verdicts[found.key] = _refused(now, refusal)
         return None
     may_lose = victim_queues(now, claim)
+    if not may_lose.any():
+        return None
     queues = sorted(name for name in desk.roster.queues() if may_lose[now.queues.row[name]])
     if not queues:
         return None
