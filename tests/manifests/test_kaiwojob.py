@@ -117,11 +117,10 @@ def test_what_is_not_used_is_said() -> None:
             gpus=16,
             storage={"storageEnabled": True},
             preferredTopologyLabel="rack",
-            monitoring={},
             replicas=2,
         )
     )
-    for part in ("spec.storage is not mounted", "spec.preferredTopologyLabel", "spec.ray", "ignored: spec.monitoring"):
+    for part in ("spec.storage is not mounted", "spec.preferredTopologyLabel", "spec.ray"):
         assert part in said
     assert "without `ray: true`" in warnings_of(kaiwojob(replicas=2))
 
@@ -129,6 +128,8 @@ def test_what_is_not_used_is_said() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "parts"),
     [
+        ({"gpuz": 3}, "spec.gpuz", ["not a known field", "did you mean gpus?"]),
+        ({"monitoring": {}}, "spec.monitoring", ["not a known field", "remove it"]),
         ({"gpus": -1}, "spec.gpus", ["0 to"]),
         ({"gpus": "4"}, "spec.gpus", ["whole number"]),
         ({"gpus": 500}, "spec.gpus", ["500 GPUs", "more pods"]),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests.gpu_models import VENDOR_MODELS
+from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import NodeRule, Toleration
 from tests.manifests.texts import check_refusal, one, pod, request_of, warnings_of
 
@@ -331,12 +332,26 @@ def test_what_cannot_be_kept_is_refused(document: dict[str, Any], field: str, pa
 
 def test_what_is_not_used_is_said() -> None:
     made = [{"name": "a", "ports": [{"containerPort": 80}], "volumeMounts": []}]
-    document = pod({"kaiwo.ai/gpu-fracton": "0.5"}, containers=made, volumes=[{"name": "x"}], podPlan=1)
-    said = warnings_of(document)
+    said = warnings_of(pod({"kaiwo.ai/granted-devices": "x"}, containers=made, volumes=[{"name": "x"}]))
     assert "spec.containers[0].ports" in said
     assert "spec.volumes is not used here" in said
-    assert "unknown and ignored: spec.podPlan" in said
-    assert "did you mean kaiwo.ai/gpu-fraction?" in said
+    assert "annotations not used here: kaiwo.ai/granted-devices" in said
+
+
+@pytest.mark.parametrize(
+    ("document", "parts"),
+    [
+        (pod({"kaiwo.ai/gpu-fracton": "0.5"}), ["kaiwo.ai/gpu-fracton", "did you mean kaiwo.ai/gpu-fraction?"]),
+        (pod(podPlan=1), ["spec.podPlan", "not a known field"]),
+        (pod(containers=[{"name": "a", "comand": ["x"]}]), ["comand", "did you mean command?"]),
+        (pod(containers=[{"name": "a", "resources": {"limts": {}}}]), ["limts", "did you mean limits?"]),
+    ],
+)
+def test_a_slip_is_an_error_and_never_work_without_its_gpus(document: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        one(document)
+    for part in parts:
+        assert part in str(caught.value)
 
 
 def test_isolation_is_a_wish_that_is_said_and_names_the_vendor() -> None:

@@ -1,12 +1,13 @@
 """What went wrong for the users of other schedulers when work was stopped for others: each failure as a story."""
 
-from kaiwo.model.event import NodeChanged, PodGone
+from kaiwo.model.event import NodeChanged, PodGone, WorkloadChanged
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness, ReclaimStrategy
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
 
 
@@ -175,3 +176,34 @@ def test_a_victim_that_comes_back_does_not_push_its_beneficiary_out() -> None:
 
 def _other(node: str) -> str:
     return "node-1" if node == "node-0" else "node-0"
+
+
+def test_a_queue_that_is_owed_is_served_although_its_rival_began_in_the_same_cycle() -> None:
+    world = World().queue("a", quota_milli=1_000).queue("b", quota_milli=4_000)
+    world.submit("pa", pods=8, minimum=1, gpus_each=1, queue="a", priority=100)
+    world.submit("pb", gpus_each=2, queue="b").settle()
+    world.now_s += 1
+    world.settle()
+    assert world.is_running("pb")
+
+
+def test_what_a_gang_can_spare_does_not_run_on_without_what_it_needs() -> None:
+    lead = Role(Request(1000, 0, 1), name="lead", count=1)
+    spare = Role(Request(1000, 0, 0), name="work", count=4, minimum=1)
+    world = World(gpus_per_node=1).tell(WorkloadChanged(Workload("default/gang", (lead, spare))))
+    world.settle()
+    world.submit("vip", gpus_each=1, priority=100).settle()
+    assert world.is_running("vip")
+    assert not world.is_running("gang")
+
+
+def test_a_gang_that_is_moved_is_moved_whole() -> None:
+    world = World(nodes=0).node("n0", gpus=2).node("n1", gpus=2)
+    world.queue("red", quota_milli=4_000).queue("blue", quota_milli=4_000)
+    world.submit("gang", pods=4, gpus_each=1, queue="red").settle()
+    world.node("n2", gpus=2, cordoned=True)
+    world.node("n2", gpus=2).submit("filler", gpus_each=1, queue="red").settle()
+    world.submit("two", request=Request(gpus=2, node_rules=(NodeRule("a", "DoesNotExist"),)), queue="blue")
+    for plan in world.settle():
+        stopped = {each.pod for each in plan.evictions if each.workload == "default/gang"}
+        assert len(stopped) in (0, 4)

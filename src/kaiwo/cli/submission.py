@@ -43,7 +43,16 @@ class CommandVerb(Verb):
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
-        elif not ctx.resilient_parsing:
+            rest = super().parse_args(ctx, args)
+            if extra := ctx.params.get("extra"):
+                line = " ".join([*extra, *ctx.meta[COMMAND]])
+                raise click.UsageError(
+                    f"'{extra[0]}' is one word too many before the two dashes; the whole command comes after them, "
+                    f"like: {ctx.command_path} {ctx.params['name']} -- {line}",
+                    ctx,
+                )
+            return rest
+        if not ctx.resilient_parsing:
             return self._parse_without_dashes(ctx, args)
         return super().parse_args(ctx, args)
 

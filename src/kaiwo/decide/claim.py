@@ -46,7 +46,7 @@ class Room:
 
     placement: Placement
     stopped: list[Unit] = field(default_factory=list)
-    moved: list[tuple[Pod, Placed]] = field(default_factory=list)
+    moved: list[tuple[Unit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
 
 
 class Claim:
@@ -135,17 +135,34 @@ class Claim:
         return sum(shapes[shape].charge_milli * needed for shape, _, needed in self._needs)
 
     def _give_back(self, placement: Placement) -> Room:
-        """Everybody whose place was not needed keeps it; the others are offered another one."""
+        """Everybody whose place was not needed keeps it; the others are offered another one.
+
+        What a workload can spare is looked at last: it does not run on without what it needs.
+        """
         room = Room(placement)
-        homeless = [unit for unit in reversed(self._taken) if not self._takes_back(unit)]
-        for unit in homeless:
-            moved = self._place_again(unit)
-            if moved is None:
+        homeless = {unit.workload.name: unit for unit in reversed(self._taken) if not self._stays(unit)}
+        spare = [unit for unit in reversed(self._taken) if unit.is_surplus]
+        lost = {name for name, unit in homeless.items() if not self._move(unit, room)}
+        for unit in spare:
+            if unit.workload.name in lost:
                 room.stopped.append(unit)
-            else:
-                room.moved += moved
+            elif not self._takes_back(unit):
+                self._move(unit, room)
         room.stopped.reverse()
         return room
+
+    def _stays(self, unit: Unit) -> bool:
+        """What a workload needs has its places again; what it can spare is looked at later."""
+        return unit.is_surplus or self._takes_back(unit)
+
+    def _move(self, unit: Unit, room: Room) -> bool:
+        """Another place for the unit; else it is stopped."""
+        moved = self._place_again(unit)
+        if moved is None:
+            room.stopped.append(unit)
+            return False
+        room.moved.append((unit, moved))
+        return True
 
     def _takes_back(self, unit: Unit) -> bool:
         """All pods of a unit have their places again."""
@@ -159,13 +176,14 @@ class Claim:
         return True
 
     def _place_again(self, unit: Unit) -> list[tuple[Pod, Placed]] | None:
-        """Other places for those pods of a unit that lost theirs."""
+        """Other places for those pods of a unit that lost theirs. The rest of a gang begins anew where it was."""
         desk, working, queue = self._desk, self._desk.working, self._queue_of(unit)
         if not self._is_within_limits(unit, queue) or not self._could_move(unit):
             return None
         moved: list[tuple[Pod, Placed]] = []
         with working.trial() as attempt:
             lost = [pod for pod in unit.pods if not working.take_back(pod, queue)]
+            moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
                 want = role_of(unit.workload, pod.name).request
                 placed = desk.placer.place(-1, want, 1)
@@ -203,11 +221,13 @@ def carry_out(desk: Desk, workload: Workload, room: Room, cause: Cause) -> None:
         for pod in unit.pods:
             desk.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
             lost = 0  # told once a unit
-    for pod, placed in room.moved:
-        desk.evict(Eviction(pod.workload, pod.name, cause, workload.name))
-        desk.nominations.append(
-            Nomination(pod.workload, pod.name, placed.node, placed.devices, pod.cpu_milli, pod.memory_mib, pod.extended)
-        )
+    for unit, moves in room.moved:
+        lost = unit.lost_gpu_s
+        for pod, placed in moves:
+            desk.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
+            lost = 0
+            amounts = (pod.cpu_milli, pod.memory_mib, pod.extended)
+            desk.nominations.append(Nomination(pod.workload, pod.name, placed.node, placed.devices, *amounts))
 
 
 def _nothing_next(_: UnitLane) -> tuple[Charge, int]:

@@ -53,6 +53,8 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
             lane.advance(1)
         else:
             lane.set_aside()
+            if desk.starts:  # who just began cannot be stopped yet, and may have what this one is owed
+                desk.look_again(desk.working.now_s + 1)
         turns.again()
     return [found for lane in turns.lanes.values() for found in lane.rest()]
 
@@ -125,6 +127,8 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         if room is not None:
             return room
         looked_at = max(looked_at, attempt.looked_at)
+    if not looked_at:
+        return None  # no node could serve, whatever went: its other obstacles say so
     searched = f"undecided: {looked_at} pieces of running work were tried in their order"
     need, have = int(claim.need[GPU]), most.milli
     desk.verdicts[found.key] = Obstacle(

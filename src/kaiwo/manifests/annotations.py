@@ -37,6 +37,10 @@ KNOWN = (
     "simulate",
     "run-locally",
 )
+# Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
+WRITTEN = (
+    "granted-devices", "devices", "kept-space", "gpu-grade", "gpu-note", "gpu-isolation-grade", "last-checkpoint",
+)  # fmt: skip
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 KUEUE_GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
@@ -59,10 +63,12 @@ class Annotations:
             self._found.setdefault(_short(key), (value, Place(place.owner, key)))
         self.labels = metadata.text_map("labels") | self.labels
         unknown = [key for key in notes if key.startswith((OURS, UPSTREAMS)) and _short(key) not in KNOWN]
+        slips = [key for key in unknown if key.startswith(OURS) and _short(key) not in WRITTEN]
+        if slips:
+            hint = suggest(slips[0], [OURS + name for name in KNOWN]) or "; remove it"
+            raise Place(place.owner, slips[0]).error(f"is not a known annotation{hint}")
         if unknown:
-            slips = [key for key in unknown if key.startswith(OURS)]
-            hint = suggest(slips[0], [OURS + name for name in KNOWN]) if slips else ""
-            metadata.warnings.append(f"{self.owner}: annotations not used here: {join(unknown)}{hint}")
+            metadata.warnings.append(f"{self.owner}: annotations not used here: {join(unknown)}")
 
     def read(self, name: str, reader: Callable[[object, Place], T], default: T) -> T:
         """One annotation through a reader."""

@@ -14,6 +14,9 @@ from kaiwo.model.errors import ConfigError
 T = TypeVar("T")
 
 
+MOST_LISTED = 20  # field names in one sentence
+
+
 class Fields:
     """One mapping of one object."""
 
@@ -117,8 +120,8 @@ class Fields:
         """Known fields that need no word."""
         self._read.update(names)
 
-    def finish(self, strict: bool = False, known: Iterable[str] = ()) -> None:
-        """Say what was ignored and what is unknown; in the strict forms an unknown field is an error."""
+    def finish(self, strict: bool = True, known: Iterable[str] = ()) -> None:
+        """Say what was ignored. A field that nobody knows is an error: a slip must not become work without its GPUs."""
         for why, fields in self._ignored.items():
             if fields:
                 self.warnings.append(f"{self.owner}: {join(fields)} {'is' if len(fields) == 1 else 'are'} {why}")
@@ -151,5 +154,6 @@ def check_integer(value: object, place: Place, least: int, most: int) -> int:
 def unknown_field(name: str, known: Iterable[str], place: Place) -> ConfigError:
     """A field that nobody knows, with the one that was probably meant."""
     names = sorted(known)
-    hint = suggest(name, names) or f"; remove it, or use one of: {', '.join(names)}"
+    listed = f"; remove it, or use one of: {', '.join(names)}" if len(names) <= MOST_LISTED else "; remove it"
+    hint = suggest(name, names) or listed
     return place.error(f"is not a known field{hint}")

@@ -62,7 +62,7 @@ class Object:
         self.spec = self.fields.inner("spec")
         self.warnings = warnings
 
-    def finish(self, strict: bool = False) -> None:
+    def finish(self, strict: bool = True) -> None:
         """Say what was not understood."""
         self.metadata.skip("name", "namespace", "labels", "annotations", *_SERVER_FILLED)
         self.metadata.finish(strict)

@@ -77,7 +77,7 @@ def read_plan(item: Object) -> PartitioningPlan:
         spec.flag("paused"),
     )
     for fields in (rollout, spec, item):
-        fields.finish()
+        fields.finish(strict=False)
     return plan
 
 
@@ -123,13 +123,13 @@ def _read_rule(rule: Fields) -> PlanRule:
     profile.ignore("not checked: the node's own count of devices is", "expectedResources", "targetSelector")
     profile.skip("description", "displayName")
     for fields in (selector, profile, reference, rule):
-        fields.finish()
+        fields.finish(strict=False)
     return read
 
 
 def _read_expression(item: Fields) -> NodeRule:
     rule = NodeRule(item.text("key"), item.choice("operator", OPERATORS, "In"), item.texts("values"))
-    item.finish()
+    item.finish(strict=False)
     if not rule.key:
         raise item.place("key").error("is missing; name a label")
     if rule.operator in ("In", "NotIn") and not rule.values:

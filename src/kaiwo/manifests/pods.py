@@ -27,12 +27,13 @@ _POD_IGNORED = (
     "volumes", "imagePullSecrets", "securityContext", "serviceAccountName", "serviceAccount",
     "automountServiceAccountToken", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostname", "subdomain",
     "hostAliases", "dnsConfig", "runtimeClassName", "readinessGates", "setHostnameAsFQDN", "shareProcessNamespace",
-    "os", "preemptionPolicy", "ephemeralContainers",
+    "os", "preemptionPolicy", "ephemeralContainers", "hostnameOverride", "workloadRef", "schedulingGroup", "nodeName",
+    "overhead",
 )  # fmt: skip
 _CONTAINER_IGNORED = (
     "imagePullPolicy", "volumeMounts", "volumeDevices", "ports", "securityContext", "livenessProbe", "readinessProbe",
     "startupProbe", "lifecycle", "terminationMessagePath", "terminationMessagePolicy", "stdin", "stdinOnce", "tty",
-    "envFrom", "resizePolicy",
+    "envFrom", "resizePolicy", "restartPolicyRules",
 )  # fmt: skip
 
 
