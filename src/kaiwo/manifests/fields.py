@@ -14,7 +14,7 @@ from kaiwo.model.errors import ConfigError
 T = TypeVar("T")
 
 
-MOST_LISTED = 20  # field names in one sentence
+MOST_LISTED = 350  # letters of field names in one sentence
 
 
 class Fields:
@@ -154,6 +154,6 @@ def check_integer(value: object, place: Place, least: int, most: int) -> int:
 def unknown_field(name: str, known: Iterable[str], place: Place) -> ConfigError:
     """A field that nobody knows, with the one that was probably meant."""
     names = sorted(known)
-    listed = f"; remove it, or use one of: {', '.join(names)}" if len(names) <= MOST_LISTED else "; remove it"
-    hint = suggest(name, names) or listed
+    listed = f"; remove it, or use one of: {', '.join(names)}"
+    hint = suggest(name, names) or (listed if len(listed) <= MOST_LISTED else "; remove it")
     return place.error(f"is not a known field{hint}")
