@@ -70,7 +70,7 @@ def test_the_deployments_own_command_schedules_with_the_rights_of_its_account(
             assert len(msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])) == 2
             await _until_event(kubectl, "fits", "Scheduled")
             await _until_event(kubectl, "waits", "FailedScheduling")
-            assert (await kubectl.condition("waits"))["status"] == "False"
+            assert (await _until_condition(kubectl, "waits"))["status"] == "False"
             await _look_at_metrics(first, (tmp_path / "first" / "token").read_text().strip())
             # A standby is ready too: the next version of the Deployment must be before an old leader goes.
             async with _replica(accounts.scheduler, tmp_path / "second"):
@@ -220,6 +220,15 @@ async def _until_bound(kubectl: Kubectl, name: str) -> Json:
         while not (pod := await kubectl.read_pod(name))["spec"].get("nodeName"):
             await asyncio.sleep(0.05)
     return pod
+
+
+async def _until_condition(kubectl: Kubectl, name: str) -> Json:
+    """It is written beside the Event, and either may come first."""
+    for _ in range(400):
+        if condition := await kubectl.condition(name):
+            return condition
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{name} has no condition after 20 s")
 
 
 async def _until_event(kubectl: Kubectl, name: str, reason: str) -> None:
