@@ -11,7 +11,8 @@ from tests.crash.audit import Books
 from tests.crash.jobs import DOES_WORK_ONCE, EXPECTED, kind_of
 from tests.crash.people import People
 
-TOLD_TO_GO = (ExitReason.STOPPED, ExitReason.NEVER_STARTED)
+# A run that is told to go may just have ended by itself: then its own record says so, and it begins anew all the same.
+TOLD_TO_GO = (ExitReason.STOPPED, ExitReason.NEVER_STARTED, ExitReason.EXITED)
 
 
 class Effects:
@@ -53,12 +54,17 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
 
 
 def evictions(home: Path, books: Books) -> Counter[str]:
-    """How often work of a team was told to go, by its runs' own word: their queues are owed nothing, so the default
-    queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here."""
-    stopped = {
-        (run.workload, run.attempt)
+    """How often work of a team was told to go, by its earlier runs' own word: their queues are owed nothing, so the
+    default queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here."""
+    earlier = [
+        run
         for run in books.runs.values()
-        if kind_of(run.workload) == "team" and RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
+        if kind_of(run.workload) == "team"
+        and run.workload in books.lives
+        and run.attempt < books.lives[run.workload].record.attempt
+    ]
+    stopped = {
+        (run.workload, run.attempt) for run in earlier if RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
     }
     return Counter(workload for workload, _ in stopped)
 
