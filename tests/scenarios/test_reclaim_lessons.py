@@ -77,11 +77,15 @@ def test_a_victim_is_chosen_so_that_the_preemptor_obeys_every_rule() -> None:
 
 def test_nothing_is_moved_about_unless_somebody_asked_for_it() -> None:
     """KAI#2073: consolidation was on by default and surprised its users."""
-    world = World(nodes=2, gpus_per_node=2)
-    for name in ("a", "b"):
-        world.submit(name, gpus_each=1, request=Request(gpus=1, node_rules=()))
-    world.settle()
-    assert "consolidate" not in Policy().actions
+    for actions, is_moved in ((Policy().actions, False), ((*Policy().actions, "consolidate"), True)):
+        world = World(nodes=2, gpus_per_node=2, policy=Policy(actions=actions))
+        for number in range(3):
+            world.submit(f"small{number}", gpus_each=1).settle()
+        world.finish("small0").settle()  # one GPU is free on each node, and nobody has a whole one
+        assert world.nodes_of("small1") != world.nodes_of("small2")
+        causes = {each.cause for plan in world.submit("pair", gpus_each=2).settle() for each in plan.evictions}
+        assert causes == ({Cause.CONSOLIDATE} if is_moved else set())
+        assert world.is_running("pair") is is_moved
 
 
 def test_a_gang_is_stopped_whole_and_only_when_it_must_be() -> None:
@@ -154,10 +158,12 @@ def test_space_that_is_kept_on_a_lost_node_is_given_up() -> None:
 
 def test_the_reason_says_that_the_fair_share_is_used_up() -> None:
     """kueue#4857, KAI#586: nobody could see why a queue got no more."""
-    world = World().queue("red", quota_milli=4_000).queue("blue", quota_milli=4_000)
-    world.running("red", gpus=4, queue="red").running("blue", gpus=4, queue="blue")
-    world.submit("more", gpus_each=1, queue="blue").settle()
-    assert Reason.NOT_ENOUGH_FREE_GPUS in world.why("more")
+    world = World().queue("red", quota_milli=4_000).queue("blue", quota_milli=2_000).queue("guest")
+    world.running("red", gpus=2, queue="red").running("blue", gpus=2, queue="blue").running(
+        "guest", gpus=4, queue="guest"
+    )
+    world.submit("owed", gpus_each=2, queue="red", held=True).submit("more", gpus_each=4, queue="blue").settle()
+    assert world.why("more") == [Reason.NOT_ENOUGH_FREE_GPUS, Reason.OVER_FAIR_SHARE]
 
 
 def test_a_victim_that_comes_back_does_not_push_its_beneficiary_out() -> None:
@@ -198,12 +204,12 @@ def test_what_a_gang_can_spare_does_not_run_on_without_what_it_needs() -> None:
 
 
 def test_a_gang_that_is_moved_is_moved_whole() -> None:
-    world = World(nodes=0).node("n0", gpus=2).node("n1", gpus=2)
-    world.queue("red", quota_milli=4_000).queue("blue", quota_milli=4_000)
+    world = World(nodes=0).node("n0", gpus=2, labels={"fast": "yes"}).node("n1", gpus=2)
+    world.queue("red", quota_milli=4_000).queue("blue", quota_milli=2_000)
     world.submit("gang", pods=4, gpus_each=1, queue="red").settle()
-    world.node("n2", gpus=2, cordoned=True)
-    world.node("n2", gpus=2).submit("filler", gpus_each=1, queue="red").settle()
-    world.submit("two", request=Request(gpus=2, node_rules=(NodeRule("a", "DoesNotExist"),)), queue="blue")
-    for plan in world.settle():
-        stopped = {each.pod for each in plan.evictions if each.workload == "default/gang"}
-        assert len(stopped) in (0, 4)
+    world.node("n2", gpus=2)
+    fast = Request(gpus=2, node_rules=(NodeRule("fast", "Exists"),))
+    plans = world.submit("two", request=fast, queue="blue").settle()
+    assert [len(plan.evictions) for plan in plans if plan.evictions] == [4]
+    assert world.nodes_of("two") == ["n0"]
+    assert world.nodes_of("gang") == ["n1", "n1", "n2", "n2"]

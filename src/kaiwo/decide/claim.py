@@ -31,8 +31,6 @@ UNITS_A_STEP = 4
 class Rule(Protocol):
     """What protects running work from one claim."""
 
-    cause: Cause
-
     def may_go(self, unit: Unit) -> bool:
         """This unit may be taken next, after all that were."""
 

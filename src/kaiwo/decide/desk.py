@@ -5,7 +5,7 @@ The budget counts steps that depend on the snapshot alone, never on what was rem
 starts without that memory and must spend the same.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kaiwo.decide.gang import Payer, Placement
 from kaiwo.decide.limits import charge_of, least_charge, within_limits
@@ -27,6 +27,9 @@ from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working import Working
 
+if TYPE_CHECKING:
+    from kaiwo.decide.sieve import Sieve
+
 NODES_A_STEP = 256  # looking at so many nodes for a new shape costs about as much as placing a pod
 
 
@@ -46,7 +49,7 @@ class Desk:
         self.verdicts: dict[ClassKey, Obstacle] = {}  # why room could not be made
         self.placed: set[str] = set()  # workloads for which room was made
         self.look_again_s = 0
-        self.sieve: Any = None  # see decide.sieve; made when first asked for
+        self.sieve: Sieve | None = None  # made when first asked for
         self.roster = Roster(self.picture, snapshot.now_s, policy.victim_order)
         self.stuck: dict[ClassKey, WaitingClass] = {}  # tried in this cycle, or barred from a try
         self.steps = 0
@@ -93,7 +96,7 @@ class Desk:
     def least(self, found: WaitingClass) -> Charge:
         """The least that its queue pays before a workload of this class has started."""
         if found.least is None or found.least[0] != self.largest_mib:
-            found.least = (self.largest_mib, least_charge(self.picture, found.needs, self.largest_mib))
+            found.least = (self.largest_mib, least_charge(self.picture, found.needs, lambda _: self.largest_mib))
         return found.least[1]
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:

@@ -3,6 +3,8 @@
 In:    the working copy, a queue, a charge.   Out: whether it fits, or how often.
 """
 
+from collections.abc import Callable
+
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.snapshot.backlog import Needs
@@ -19,14 +21,15 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> Charge:
     return milli * pods, want.cpu_milli * pods, want.memory_mib * pods
 
 
-def least_charge(picture: Picture, needs: Needs, largest_mib: int = 0) -> Charge:
+def least_charge(picture: Picture, needs: Needs, largest_mib: Callable[[int], int]) -> Charge:
     """The least a queue pays before such work has started: for what it needs, or for any one pod.
 
-    The larger a device, the fewer milli of it the same memory is.
+    The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
     """
     must_start = any(needed for _, _, needed in needs)
     each = [
-        charge_of(picture.backlog.shapes[shape], needed if must_start else 1, largest_mib) for shape, _, needed in needs
+        charge_of(picture.backlog.shapes[shape], needed if must_start else 1, largest_mib(shape))
+        for shape, _, needed in needs
     ]
     if len(each) == 1:
         return each[0]

@@ -9,11 +9,11 @@ import numpy as np
 
 from kaiwo.decide.ask import ask
 from kaiwo.decide.fit import pods_that_fit
+from kaiwo.decide.limits import least_charge
 from kaiwo.decide.offers import OfferBook
 from kaiwo.decide.score import ShapeBook
 from kaiwo.decide.shortage import fits_when_empty, no_such_device, short_of
 from kaiwo.gpus.fit import times_per_device
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Nomination
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
@@ -22,30 +22,10 @@ from kaiwo.snapshot.arrays import BoolArray, Rows
 from kaiwo.snapshot.backlog import Needs, WaitingClass
 from kaiwo.snapshot.nodes import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.queues import ENDLESS, RESOURCES, Charge
+from kaiwo.snapshot.queues import ENDLESS, RESOURCES
 from kaiwo.snapshot.working import Working
 
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
-
-
-def lowest_charge(picture: Picture, needs: Needs, largest_mib: Callable[[int], int]) -> Charge:
-    """The least that a queue pays before such work has started: for what it needs, or for any one pod.
-
-    The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
-    """
-    must_start = any(needed for _, _, needed in needs)
-    pay = sum if must_start else min
-    each: list[Charge] = []
-    for shape, _, needed in needs:
-        want, pods = picture.backlog.shapes[shape], needed if must_start else 1
-        milli = want.charge_milli if not want.is_memory else memory_milli(want, largest_mib(shape))
-        each.append((pods * milli, pods * want.cpu_milli, pods * want.memory_mib))
-    return pay([one[0] for one in each]), pay([one[1] for one in each]), pay([one[2] for one in each])
-
-
-def memory_milli(want: Request, device_mib: int) -> int:
-    """What a queue pays for one pod's memory on devices of this size."""
-    return want.gpus * (want.gpu_mib * WHOLE_MILLI // device_mib) if device_mib else 0
 
 
 class Inquiry:
@@ -85,7 +65,7 @@ class Inquiry:
         is_fixed = not found.signature[1]
         if found.signature[2] or not (is_fixed or queues.is_bounded[row]):
             return []  # the space that is kept for it is paid for
-        charge = lowest_charge(self._picture, found.needs, largest_mib)
+        charge = least_charge(self._picture, found.needs, largest_mib)
         bounds = [(Reason.QUEUE_LIMIT, queues.limit, self._view.queue_used, "limit")]
         if is_fixed:
             bounds.append((Reason.QUEUE_QUOTA, queues.quota, self._view.queue_fixed, "quota"))

@@ -17,7 +17,6 @@ class TakenPlaces:
     def __init__(self, nodes: NodeTable, taken: list[Unit]) -> None:
         self._nodes = nodes
         self._units: dict[int, list[list[int]]] = {}  # by node: the devices of each unit there, in the order of taking
-        self._shares: dict[int, list[set[int]]] = {}
         self._prices: dict[Request, IntArray] = {}
         for unit in taken:
             self._note(unit)

@@ -170,7 +170,7 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
     if not lanes:
         return None
-    return Claim(desk, workload, one_more(found.needs), _AnyRule(Cause.PREEMPT), lanes).meet()
+    return Claim(desk, workload, one_more(found.needs), _AnyRule(), lanes).meet()
 
 
 def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
@@ -183,8 +183,6 @@ def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | 
 
 class _ReclaimRule:
     """Fair shares: see `queues.reclaim_rules`."""
-
-    cause = Cause.RECLAIM
 
     def __init__(self, now: Standing, claim: QueueClaim) -> None:
         self._now, self._claim = now, claim
@@ -219,9 +217,6 @@ class _MoveRule(_ReclaimRule):
 class _AnyRule:
     """Whoever is offered may go."""
 
-    def __init__(self, cause: Cause) -> None:
-        self.cause = cause
-
     def may_go(self, unit: Unit) -> bool:
         return True
 
@@ -231,9 +226,6 @@ class _AnyRule:
 
 class _NobodyLoses(_AnyRule):
     """Everybody finds another place."""
-
-    def __init__(self) -> None:
-        super().__init__(Cause.CONSOLIDATE)
 
     def may_stand(self, stopped: list[Unit]) -> bool:
         return not stopped
@@ -257,10 +249,9 @@ def _ran_enough(desk: Desk, may_lose: BoolArray) -> BoolArray:
 
 
 def _sieve(desk: Desk) -> Sieve:
-    sieve: Sieve | None = desk.sieve
-    if sieve is None:
-        sieve = desk.sieve = Sieve(desk)
-    return sieve
+    if desk.sieve is None:
+        desk.sieve = Sieve(desk)
+    return desk.sieve
 
 
 _ATTEMPTS: dict[str, tuple[Attempt, Cause]] = {

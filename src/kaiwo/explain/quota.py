@@ -6,7 +6,7 @@ In:    a Question.   Out: raises worth a try, the least first.
 from collections.abc import Iterator
 
 from kaiwo.decide.cycle import Fate
-from kaiwo.decide.obstacles import lowest_charge
+from kaiwo.decide.limits import least_charge
 from kaiwo.explain.change import RESOURCES, Change, Kind
 from kaiwo.explain.room import Room
 from kaiwo.explain.trial import Question
@@ -70,7 +70,7 @@ def _charges(question: Question, room: Room) -> list[Charge]:
     needs = picture.needs_of(question.workload)
     shapes = {shape: picture.backlog.shapes[shape] for shape, _, _ in needs}
     sizes = sorted({size for want in shapes.values() if want.is_memory for size in room.sizes_with_room(want)})
-    return [lowest_charge(picture, needs, lambda _, size=size: size) for size in reversed(sizes or [0])]  # type: ignore[misc]
+    return [least_charge(picture, needs, lambda _, size=size: size) for size in reversed(sizes or [0])]  # type: ignore[misc]
 
 
 def _raise(queue: str, resource: str, raise_by: int) -> Change:

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.gang import place_workload
-from kaiwo.decide.obstacles import lowest_charge
+from kaiwo.decide.limits import least_charge
 from kaiwo.decide.place import Placer
 from kaiwo.decide.score import ShapeBook
 from kaiwo.decide.shortage import largest_device_mib
@@ -102,7 +102,7 @@ class Room:
         if not self._has_room(needs):
             return False
         left = self.left(row, is_fixed=not workload.preemptible)
-        return not limits or is_within(lowest_charge(self._picture, needs, self.largest_mib), left)
+        return not limits or is_within(least_charge(self._picture, needs, self.largest_mib), left)
 
     def _has_kept_space(self, workload: Workload) -> bool:
         return workload.name in self._picture.nominations

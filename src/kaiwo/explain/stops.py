@@ -12,7 +12,7 @@ from operator import itemgetter
 import numpy as np
 
 from kaiwo.decide.fit import pods_that_fit
-from kaiwo.decide.obstacles import lowest_charge
+from kaiwo.decide.limits import least_charge
 from kaiwo.decide.score import allowed
 from kaiwo.decide.shortage import largest_device_mib
 from kaiwo.explain.change import HELD, Change, Kind
@@ -47,7 +47,7 @@ class Stops:
         self._dues = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
             (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
         ]
-        each = lowest_charge(
+        each = least_charge(
             question.picture, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape])
         )
         self._charge: Charge = (turns * each[0], turns * each[1], turns * each[2])

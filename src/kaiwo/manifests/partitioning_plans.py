@@ -140,16 +140,4 @@ def _read_expression(item: Fields) -> NodeRule:
 def _rule(plan: PartitioningPlan, labels: Mapping[str, str]) -> PlanRule | None:
     if plan.is_paused or (plan.rollout.excludes_control_plane and any(label in labels for label in CONTROL_PLANE)):
         return None
-    return next((rule for rule in plan.rules if all(_matches(each, labels) for each in rule.nodes)), None)
-
-
-def _matches(rule: NodeRule, labels: Mapping[str, str]) -> bool:
-    value = labels.get(rule.key)
-    match rule.operator:
-        case "In":
-            return value in rule.values
-        case "NotIn":
-            return value not in rule.values
-        case "Exists":
-            return value is not None
-    return value is None
+    return next((rule for rule in plan.rules if all(each.holds(labels) for each in rule.nodes)), None)

@@ -3,6 +3,8 @@
 Equal requests share one shape: feasibility and scores are worked out once per request, not once per pod.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -25,6 +27,29 @@ class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     key: str
     operator: str = "In"  # In | NotIn | Exists | DoesNotExist | Gt | Lt
     values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """A node with these labels obeys it."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+        return False
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            have, bound = int(value or ""), int(self.values[0])
+        except (ValueError, IndexError):
+            return False
+        return have > bound if self.operator == "Gt" else have < bound
 
 
 class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

@@ -114,7 +114,7 @@ def _heads(picture: Picture, view: Working) -> dict[int, Head]:
             continue
         first = min(classes.values(), key=lambda each: each.line.at(0))
         name = first.line.at(0)[1]
-        need = least_charge(picture, first.needs, largest_mib)
+        need = least_charge(picture, first.needs, lambda _: largest_mib)
         heads[row] = Head(name, need, picture.workloads[name].submitted_s)
     return heads
 

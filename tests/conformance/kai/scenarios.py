@@ -7,6 +7,8 @@ In:    a case.   Out: what differs from what it expects, empty when it passes.
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.event import Event, NominationGone, PodChanged, PodGone
@@ -168,6 +170,4 @@ def _too_many(case: Case, table: Table) -> list[str]:
 
 
 def _running(pod: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(pod, phase=Phase.RUNNING)
+    return replace(pod, phase=Phase.RUNNING)

@@ -4,7 +4,7 @@ import numpy as np
 
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.reason import Reason
-from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.request import Request, Toleration
 from kaiwo.plugins.contract import View
 from kaiwo.snapshot.arrays import BoolArray, Rows
 
@@ -47,7 +47,7 @@ class NodeRules:
         """Every rule must hold."""
         if not want.node_rules:
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: all(_holds(rule, node.labels) for rule in want.node_rules))
+        return _each(view, nodes, lambda node: all(rule.holds(node.labels) for rule in want.node_rules))
 
 
 class NodeTaints:
@@ -78,30 +78,6 @@ def _each(view: View, nodes: Rows, test) -> BoolArray:  # type: ignore[no-untype
     """Definitions are objects, so this is a Python loop; it runs once per shape and then per redefined node."""
     all_nodes = view.nodes.nodes
     return np.fromiter((test(all_nodes[row]) for row in nodes), np.bool_, len(nodes))
-
-
-def _holds(rule: NodeRule, labels: dict[str, str]) -> bool:
-    value = labels.get(rule.key)
-    match rule.operator:
-        case "In":
-            return value in rule.values
-        case "NotIn":
-            return value not in rule.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(value, rule)
-    return False
-
-
-def _compares(value: str | None, rule: NodeRule) -> bool:
-    try:
-        have, bound = int(value or ""), int(rule.values[0])
-    except (ValueError, IndexError):
-        return False
-    return have > bound if rule.operator == "Gt" else have < bound
 
 
 def _tolerates_all(want: Request, node: Node) -> bool:
