@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from kaiwo.clusters.happenings import RUNS_KEPT
 from kaiwo.clusters.lifecycle import ExitReason, Life
 from kaiwo.clusters.local.runs import RunFolder
 from kaiwo.model.program import State
@@ -55,7 +56,8 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
 
 def evictions(home: Path, books: Books) -> Counter[str]:
     """How often work of a team was told to go, by its earlier runs' own word: their queues are owed nothing, so the
-    default queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here."""
+    default queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here. Of runs
+    so old that their folders are gone nobody can say more than that they were."""
     earlier = [
         run
         for run in books.runs.values()
@@ -66,7 +68,8 @@ def evictions(home: Path, books: Books) -> Counter[str]:
     stopped = {
         (run.workload, run.attempt) for run in earlier if RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
     }
-    return Counter(workload for workload, _ in stopped)
+    forgotten = Counter({run.workload: books.lives[run.workload].record.attempt - RUNS_KEPT for run in earlier})
+    return Counter(workload for workload, _ in stopped) + forgotten  # the sum drops what is not above nought
 
 
 def _check_end(name: str, life: Life, people: People, lost: set[str], evicted: int) -> Iterator[str]:
