@@ -13,6 +13,7 @@ from kaiwo.model.program import Record, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
+from kaiwo.runtime.allocations import Allocations
 from kaiwo.snapshot.picture import Picture
 from tests.api.world import node
 
@@ -58,6 +59,7 @@ class FakeLoop:
         self.journal = None
         self.last_cycle = None
         self.evicted: Counter[tuple[str, str]] = Counter()
+        self.allocations = Allocations()
         self.ready = True
         self.revision = 1
         self.busy_since: float | None = None

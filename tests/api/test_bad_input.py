@@ -84,6 +84,10 @@ BODIES: list[tuple[str, dict[str, Any], int]] = [
     ("/workloads", {"content": b'{"name": "x", "gpuFraction": "1.5"}', "type": "application/json"}, 400),
     ("/workloads", {"content": b'{"name": "x", "memory": "-1Gi"}', "type": "application/json"}, 400),
     ("/workloads", {"content": b'{"name": "x", "pods": 0}', "type": "application/json"}, 400),
+    ("/workloads", {"content": b'{"name": "x", "gpus": 1, "gpus": 8}', "type": "application/json"}, 400),
+    ("/workloads", {"content": b'{"name": "x", "env": {"A": "1", "A": "2"}}', "type": "application/json"}, 400),
+    ("/manifests", {"content": b"name: x\ngpus: 1\ngpus: 8", "type": "application/yaml"}, 400),
+    ("/nodes/node-0/cordon", {"content": b'{"reason": "x", "reason": "y"}', "type": "application/json"}, 400),
     ("/workloads", {"content": b'{"name": "x", "gpus": 1e400}', "type": "application/json"}, 400),
     ("/workloads", {"content": b'{"name": "x", "queue": "nowhere"}', "type": "application/json"}, 409),
     ("/workloads", {"content": b'{"name": "x", "after": ["ghost"]}', "type": "application/json"}, 400),
@@ -130,6 +134,18 @@ def test_wrong_bodies_change_nothing(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path, nodes=1) as kaiwo:
+            body, kind = b'{"name": "x", "gpus": 1, "gpus": 8}', {"Content-Type": "application/json"}
+            answer = await kaiwo.client.post("/api/v1/workloads", content=body, headers={**kaiwo.bearer, **kind})
+            problem = decode(answer, Problem)
+            assert (answer.status_code, problem.field) == (400, "gpus")
+            assert problem.message == "gpus stands twice in one mapping; keep one of the two"
+
+    run(work())
+
+
 def test_wrong_methods_and_addresses_are_told_what_there_is(tmp_path: Path) -> None:
     async def work() -> None:
         async with world(tmp_path, nodes=1) as kaiwo:
@@ -160,6 +176,7 @@ def test_before_the_first_state_it_says_so(tmp_path: Path) -> None:
                 ("/api/v1/version", 200),
                 ("/readyz", 503),
                 ("/healthz", 200),
+                ("/livez", 200),
             ):
                 answer = await kaiwo.client.get(path)
                 assert answer.status_code == status, path

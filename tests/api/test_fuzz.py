@@ -58,6 +58,7 @@ class Running:
             await self.kaiwo.submit("held", hold=True)
             await self.kaiwo.submit("ended", simulate="1s")
             await self.kaiwo.submit("runs", gpus=1, simulate="10h")
+            await self.kaiwo.post("/reservations", {"name": "night", "gpus": 1})
             await self.kaiwo.until_state("ended", "succeeded")
             self._up.set()
             await self._down.wait()
@@ -102,6 +103,7 @@ def test_no_stream_breaks_anything(case: Any, running: Running) -> None:
 @fuzzed
 def test_nothing_breaks_on_things_that_exist(case: Any, running: Running) -> None:
     names = {"/workloads/": "held", "/nodes/": "node-0", "/queues/": "default", "/shares/": "default"}
+    names["/reservations/"] = "night"
     name = next(name for part, name in names.items() if part in case.path)
     case.path_parameters = {"name": name} | ({"namespace": "default"} if "{namespace}" in case.path else {})
     query = case.query if isinstance(case.query, dict) else {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from kaiwo.api import views
 from kaiwo.api.app import BASE, INSIDE, document, make_app
@@ -28,11 +29,12 @@ def references(part: Any) -> list[str]:
     return [each for value in part for each in references(value)] if isinstance(part, list) else []
 
 
-def test_it_is_served_as_it_is_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["/api/v1/openapi.json", "/openapi.json"])
+def test_it_is_served_as_it_is_made(tmp_path: Path, path: str) -> None:
     async def work() -> Any:
         app = make_app(FakeLoop(), Settings(home=str(tmp_path)))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            return (await client.get("/api/v1/openapi.json")).json()
+            return (await client.get(path)).json()
 
     assert run(work()) == DOCUMENT
 

@@ -107,7 +107,10 @@ def test_the_page_is_served_carefully(tmp_path: Path) -> None:
     async def work() -> None:
         app = make_app(FakeLoop(), Settings(home=str(tmp_path / "home"), static=str(static)))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            for path in ("/", "/workloads/default/x", "/index.html"):
+            for path in ("/nothing", "/version", "/workloads/default/x", "/favicon.ico"):
+                lost = await client.get(path)
+                assert (lost.status_code, lost.json()["kind"]) == (404, "not-found"), path
+            for path in ("/", "/index.html"):
                 page = await client.get(path)
                 assert page.text.startswith("<!doctype html>the page"), path
                 assert page.headers["cache-control"] == "no-cache"

@@ -71,7 +71,7 @@ def test_every_share_is_the_sum_of_its_terms_in_numbers_and_in_words(tmp_path: P
             page = decode(await kaiwo.get("/shares"), Page[ShareView])
             assert [each.queue for each in page.items] == ["default", "lab", "speech", "vision"]
             for view in page.items:
-                assert [terms.resource for terms in view.resources] == ["gpu", "cpu", "memory"]
+                assert [terms.resource for terms in view.resources] == ["gpu", "cpu", "memory", "MI300X"]
                 for terms in view.resources:
                     check_terms(terms)
                 assert view == decode(await kaiwo.get(f"/shares/{view.queue}"), ShareView)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from kaiwo.api.routes import owner
-from kaiwo.api.views import Outcome, Page, QueueView, WhyView, WorkloadDetail, WorkloadView
+from kaiwo.api.views import Outcome, Page, Problem, QueueView, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.clusters.local.demo import submit_demo
 from tests.api.world import decode, run, until, world
 
@@ -217,6 +217,45 @@ def test_why_has_an_answer_in_every_state(tmp_path: Path) -> None:
                 each for each in (await kaiwo.get("/workloads")).json()["items"] if each["name"] == "default/large"
             )
             assert row["reason"] == large.obstacles[0].sentence
+
+    run(work())
+
+
+def test_work_may_wait_for_all_tasks_of_an_array(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.submit("sweep", array="0-2", hold=True, simulate="1s")
+            await kaiwo.submit("by-form", after=["sweep"], command=["true"])
+            answer = await kaiwo.post("/manifests", "name: by-yaml\nafter: [default/sweep]\ncommand: ['true']")
+            assert answer.status_code == 200, answer.text
+            detail = decode(await kaiwo.get("/workloads/default/by-yaml"), WorkloadDetail)
+            assert detail.after == ["default/sweep-*"]
+            await until(lambda: "default/by-form" in kaiwo.loop.picture.backlog.gate, "it to be looked at")
+            why = decode(await kaiwo.get("/workloads/default/by-form/why"), WhyView)
+            assert why.obstacles[0].sentence == "it waits until default/sweep-* has succeeded"
+            lost = decode(await kaiwo.get("/workloads/default/sweep"), Problem)
+            assert "it is an array, name one of its tasks" in lost.message
+            for index in range(3):
+                assert not kaiwo.cluster.record("default/by-form").state.is_over
+                await kaiwo.post(f"/workloads/default/sweep-{index}/release")
+            await kaiwo.until_state("by-form", "succeeded")
+            await kaiwo.until_state("by-yaml", "succeeded")
+
+    run(work())
+
+
+def test_work_past_its_time_limit_is_said_to_be_stopping(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path, nodes=1) as kaiwo:
+            stubborn = ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]
+            kaiwo.cluster.grace_s = 3.0
+            await kaiwo.submit("late", command=stubborn, time="1s")
+            await kaiwo.until_state("late", "stopping")
+            why = decode(await kaiwo.get("/workloads/default/late/why"), WhyView)
+            assert why.answer == "It does not wait: it is stopping (stopped at its time limit of 1 s)."
+            row = (await kaiwo.get("/workloads")).json()["items"][0]
+            assert (row["state"], row["reason"]) == ("stopping", "stopped at its time limit of 1 s")
+            await kaiwo.until_state("late", "failed")
 
     run(work())
 

@@ -100,7 +100,7 @@ def test_other_shells_are_refused(kaiwo: Type) -> None:
         ("kaiwo why ", ["train", "eval"]),
         ("kaiwo why ev", ["eval"]),
         ("kaiwo cancel train ", ["eval"]),
-        ("kaiwo get ", ["workloads", "nodes", "queues", "gpus", "cycles"]),
+        ("kaiwo get ", ["workloads", "nodes", "queues", "gpus", "cycles", "reservations"]),
         ("kaiwo get nodes ", ["node-1", "node-2"]),
         ("kaiwo describe node ", ["node-1", "node-2"]),
         ("kaiwo nodes drain ", ["node-1", "node-2"]),

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kaiwo.api.views import Usage
 from kaiwo.model.program import State
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub, detail, problem_body, workload
@@ -117,6 +118,15 @@ def test_run_says_why_it_waits_and_goes_on_when_it_runs(stub: Stub, kaiwo: Type)
     done = kaiwo("run", "x", "--gpus", "8", "--", "true")
     assert done.code == 0
     assert done.err.count("x waits: needs 4 free GPUs on one node, the best has 2") == 1
+
+
+def test_run_with_several_pods_says_whose_output_it_shows(stub: Stub, kaiwo: Type) -> None:
+    ends(stub, "x", "succeeded")
+    view = msgspec.structs.replace(stub.workloads["default/x"], pods=Usage(3, 0))
+    stub.workloads["default/x"], stub.details["default/x"] = view, detail(view, exit_code=0)
+    done = kaiwo("run", "x", "--pods", "3", "--", "true")
+    said = "this is the output of main-0, the first of 3 pods; of another: kaiwo logs x --pod main-1\n"
+    assert done == (0, "step 1\nstep 2\n", said)
 
 
 def test_run_passes_on_a_refusal(stub: Stub, kaiwo: Type) -> None:

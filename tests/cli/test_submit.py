@@ -88,7 +88,7 @@ def test_the_name_alone_can_be_printed(stub: Stub, kaiwo: Type) -> None:
         (["submit", "--gpus", "1", "python", "t.py"], "after two dashes, like: kaiwo submit ... -- python t.py"),
         (["submit", "python", "t.py", "--lr", "1"], "there is no option '--lr'"),
         (["submit", "--gps", "1", "--", "true"], "there is no option '--gps' (did you mean"),
-        (["submit", "--gpus", "many", "--", "true"], "'many' is not a valid integer"),
+        (["submit", "--gpus", "many", "--", "true"], "'many' is not a whole number"),
         (["submit", "--type", "fun", "--", "true"], "'fun' is not one of"),
         (["submit", "a", "--name", "b", "--", "true"], "give one name"),
         (["submit", "--gpu-memory", "lots", "--", "true"], "--gpu-memory 'lots' is not an amount"),
@@ -136,6 +136,25 @@ def test_a_plain_field_is_named_by_its_flag_too(stub: Stub, kaiwo: Type) -> None
 
 
 @pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_part_of_a_gpu_is_shown_its_flag(kaiwo: Type, verb: str) -> None:
+    done = kaiwo(verb, "x", "--gpus", "0.5", "--", "true")
+    assert done.code == 2
+    assert "'0.5' is not a whole number; for a part of one GPU write --fraction 0.5" in done.err
+
+
+def test_a_warning_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> None:
+    outcome = views.Outcome(["workload default/x submitted"], ["workload 'x': gpuModels names \"MI9\""], ["default/x"])
+    stub.answers["POST /workloads"] = (201, msgspec.json.encode(outcome))
+    err = kaiwo("submit", "x", "--model", "MI9", "--", "true").err
+    assert err == "warning: workload 'x': --model names \"MI9\"\n"
+
+
+def test_waiting_for_nobody_is_a_slip(stub: Stub, kaiwo: Type) -> None:
+    done = kaiwo("submit", "x", "--after", "", "--", "true")
+    assert (done.code, done.err) == (2, "kaiwo: '' is not a workload's name; write it like train or team/train\n")
+
+
+@pytest.mark.parametrize("verb", ["submit", "run"])
 def test_an_impossible_size_is_said_before_the_missing_command(stub: Stub, kaiwo: Type, verb: str) -> None:
     stub.answers["POST /workloads"] = (400, problem_body("invalid", 'gpuFraction is "1.5"; write at most 1'))
     done = kaiwo(verb, "x", "--fraction", "1.5")
@@ -160,7 +179,8 @@ def test_a_queue_that_says_no_is_told_with_the_way_to_see_the_queues(stub: Stub,
 @pytest.mark.parametrize("verb", ["apply", "delete"])
 def test_the_help_names_the_kinds_that_are_taken_and_no_others(kaiwo: Type, verb: str) -> None:
     text = " ".join(kaiwo(verb, "--help").out.split())
-    assert "queues (KaiwoQueue) and workloads: the short form" in text
+    kinds = "queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and workloads:"
+    assert f"{kinds} the short form" in text
     assert "KaiwoJob, Job or Pod" in text
     assert "node" not in text.lower()
 
@@ -245,13 +265,16 @@ def member(name: str) -> dict[str, str]:
     return {"kaiwo.ai/array": base, "kaiwo.ai/array-index": index}
 
 
-def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type) -> None:
+@pytest.mark.parametrize("name", ["sweep", "sweep-*"])
+def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type, name: str) -> None:
     states = {"sweep-10": "running", "sweep-2": "waiting", "sweep-1": "succeeded"}
-    stub.workloads = {f"default/{name}": workload(name, state, labels=member(name)) for name, state in states.items()}
+    stub.workloads = {f"default/{task}": workload(task, state, labels=member(task)) for task, state in states.items()}
     stub.workloads["team/sweep-3"] = workload("team/sweep-3", labels=member("sweep-3"))
     stub.workloads["default/sweep-x"] = workload("sweep-x")
-    assert kaiwo("cancel", "sweep").code == 0
+    assert kaiwo("cancel", name).code == 0
     assert stub.written() == ["DELETE /workloads/default/sweep-2", "DELETE /workloads/default/sweep-10"]
+    said = f"no task of the array {name} is held; nothing was done\n"
+    assert kaiwo("release", name) == (0, "", said)
 
 
 def test_many_are_chosen_by_label_queue_and_state(stub: Stub, kaiwo: Type) -> None:

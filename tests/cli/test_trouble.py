@@ -168,7 +168,7 @@ def test_one_bound_for_the_number_of_nodes(kaiwo: Type) -> None:
     assert f"1<=x<={MOST_NODES}" in kaiwo("up", "--help").out
     done = kaiwo("up", "--nodes", str(MOST_NODES + 1))
     assert done.code == 2
-    assert f"'--nodes': {MOST_NODES + 1} is not in the range 1<=x<={MOST_NODES}; see: kaiwo up --help" in done.err
+    assert f"'--nodes': {MOST_NODES + 1} is not between 1 and {MOST_NODES}; see: kaiwo up --help" in done.err
     with pytest.raises(ConfigError, match=f"between 1 and {MOST_NODES:,}"):
         virtual_nodes(MOST_NODES + 1)
 
@@ -190,3 +190,19 @@ def test_bytes_that_are_no_text_are_invalid_input(stub: Stub, kaiwo: Type) -> No
 def test_a_503_is_passed_on(stub: Stub, kaiwo: Type) -> None:
     stub.answers["GET /status"] = (503, problem_body("broken", "kaiwo is still starting; try again in a second"))
     assert kaiwo("status") == (1, "", "kaiwo: kaiwo is still starting; try again in a second\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["submit", "x", "--pods", "many", "--", "true"], "'--pods': 'many' is not a whole number; see"),
+        (["replay", "x"], "'CYCLE': 'x' is not a whole number; see"),
+        (["up", "--speed", "fast"], "'--speed': 'fast' is not a number; see"),
+        (["up", "--port", "99999"], "'--port': 99999 is not between 0 and 65535; see"),
+        (["logs", "x", "--tail", "-1"], "'--tail': -1 is less than 0; see"),
+    ],
+)
+def test_a_number_that_is_none_is_said_in_plain_words(kaiwo: Type, args: list[str], said: str) -> None:
+    done = kaiwo(*args)
+    assert done.code == 2
+    assert said in done.err

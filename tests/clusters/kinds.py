@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kaiwo.clusters.embedded import EmbeddedCluster
 from kaiwo.clusters.local import LocalCluster
-from kaiwo.clusters.local.cluster_file import ClusterFile, NodeGroup, nodes_of
+from kaiwo.clusters.local.cluster_file import NodeGroup, nodes_of
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.event import Event
 from kaiwo.model.gpu import Share
@@ -148,7 +148,7 @@ async def opened(kind: Kind, nodes: Sequence[Node] | None = None) -> AsyncIterat
 
 def some_nodes(count: int, gpus: int = 8) -> tuple[Node, ...]:
     """node-1 and on."""
-    return nodes_of(ClusterFile((NodeGroup(count=count, gpus=gpus),)))
+    return nodes_of((NodeGroup(count=count, gpus=gpus),))
 
 
 def full(name: str) -> str:

@@ -163,6 +163,62 @@ def test_a_failed_dependency_is_named_until_it_is_tried_again(kind: Kind) -> Non
     run(test())
 
 
+def task(index: int, name: str = "sweep", **fields: Any) -> tuple[Workload, Program]:
+    labels = {"kaiwo.ai/array": name, "kaiwo.ai/array-index": str(index)}
+    return work(f"{name}-{index}", labels=labels, **fields), Program(simulated_s=120)
+
+
+def test_the_name_of_an_array_means_all_its_tasks(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.submit([task(0), task(1)])
+            await scene.submit("sum", after=("sweep",))
+            assert scene.workload("sum").after == ("default/sweep-*",)
+            await finish(scene, "sweep-0")
+            assert scene.workload("sum").after == ("default/sweep-*",)
+            await finish(scene, "sweep-1")
+            assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ())
+            await scene.submit("late", after=("sweep", "sum"))
+            assert scene.workload("late").after == ("default/sum",)
+            await refuses(scene.submit("x", after=("sweep-7",)), ConfigError, "default/sweep-7", "does not exist")
+            await scene.submit("sweep")
+            await scene.submit("of-the-workload", after=("sweep",))
+            assert scene.workload("of-the-workload").after == ("default/sweep",)
+
+    run(test())
+
+
+def test_an_array_has_failed_with_its_first_task_until_all_are_tried_again(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.submit([task(0, time_limit_s=60), task(1, time_limit_s=60), task(2)])
+            await scene.submit("sum", after=("sweep",))
+            for name in ("sweep-0", "sweep-1"):
+                await finish(scene, name, State.FAILED)
+                assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ("default/sweep-*",))
+            await scene.submit("other", after=("sweep",))
+            assert scene.workload("other").after_failed == ("default/sweep-*",)
+            await scene.cluster.requeue("default/sweep-0")
+            assert scene.workload("sum").after_failed == ("default/sweep-*",)
+            await scene.cluster.requeue("default/sweep-1")
+            for name in ("sum", "other"):
+                assert (scene.workload(name).after, scene.workload(name).after_failed) == (("default/sweep-*",), ())
+
+    run(test())
+
+
+def test_an_array_and_its_dependents_may_come_in_one_batch(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.submit([(work("sum", after=("sweep",)), Program()), task(0), task(1)])
+            assert scene.workload("sum").after == ("default/sweep-*",)
+            circle = [(work("a", after=("ring",)), Program()), task(0, "ring", after=("a",)), task(1, "ring")]
+            await refuses(scene.cluster.submit(circle), ConfigError, "default/a > default/ring-* > default/ring-0")
+            assert len(scene.cluster.records()) == 3
+
+    run(test())
+
+
 def test_a_batch_may_depend_on_itself_but_not_in_a_circle(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:

@@ -45,7 +45,7 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
             yield f"{key} ran {times} times in one attempt"
     evicted = evictions(home, books)
     for name, life in books.lives.items():
-        yield from _check_end(name, life, people, lost, evicted[name])
+        yield from (f"{each}{_ends(home, books, name)}" for each in _check_end(name, life, people, lost, evicted[name]))
         is_moved = name in people.disturbed or name in lost or evicted[name] > 0
         if life.record.state is State.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
             counts = {effects.ended[name, f"main-{index}"] for index in range(life.workload.pods)}
@@ -70,6 +70,13 @@ def evictions(home: Path, books: Books) -> Counter[str]:
     }
     forgotten = Counter({run.workload: books.lives[run.workload].record.attempt - RUNS_KEPT for run in earlier})
     return Counter(workload for workload, _ in stopped) + forgotten  # the sum drops what is not above nought
+
+
+def _ends(home: Path, books: Books, name: str) -> str:
+    """How each of its runs that are still known ended, for whoever must find out what went wrong."""
+    runs = [run for run in books.runs.values() if run.workload == name]
+    ends = [(run.attempt, run.pod, RunFolder(home / "runs" / run.id).exit_record()) for run in runs]
+    return "; its runs: " + ", ".join(f"{attempt}/{pod} {end}" for attempt, pod, end in ends)
 
 
 def _check_end(name: str, life: Life, people: People, lost: set[str], evicted: int) -> Iterator[str]:

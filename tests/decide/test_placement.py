@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from kaiwo.explain import obstacles_of, remedy, sentence
 from kaiwo.model.event import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
@@ -165,6 +166,14 @@ def test_extended_resources_count() -> None:
     world.submit("first", request=wants).submit("second", request=wants).settle()
     assert world.is_running("first")
     assert world.why("second") == [Reason.NOT_ENOUGH_EXTENDED]
+
+
+def test_a_resource_that_no_node_offers_is_said_to_be_nowhere() -> None:
+    world = World().submit("typo", request=Request(extended=(("example.com/fpga", 2),)))
+    world.settle()
+    (obstacle,) = obstacles_of(world.picture, "default/typo", world.policy, world.now_s)
+    assert sentence(obstacle) == "it needs 2 of example.com/fpga, and no node of this cluster offers example.com/fpga"
+    assert "waiting does not help" in remedy(obstacle)
 
 
 def test_pods_with_several_roles_start_together() -> None:

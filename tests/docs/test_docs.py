@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.docs.markdown import blocks
 from tests.docs.terminal import Terminal, agrees, script
 
-TYPED = [ROOT / "README.md", ROOT / "docs" / "quick-start.md", ROOT / "docs" / "fairness.md"]
+TYPED = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("quick-start", "fairness", "reservations"))]
 
 
 @pytest.fixture

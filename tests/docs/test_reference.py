@@ -16,9 +16,10 @@ from kaiwo.cli.group import ENTRIES
 from kaiwo.cli.group import kaiwo as program
 from kaiwo.clusters.lifecycle import Placement, Run
 from kaiwo.clusters.local.cluster_file import read_cluster_file
-from kaiwo.clusters.local.environment import ARRAY_INDEX_LABEL, environment
+from kaiwo.clusters.local.environment import environment
 from kaiwo.explain.change import Kind
 from kaiwo.manifests import parse_all
+from kaiwo.manifests.names import INDEX_LABEL
 from kaiwo.model.gpu import Share
 from kaiwo.model.program import Record, State
 from kaiwo.model.reason import Reason
@@ -113,7 +114,7 @@ def test_the_api_page_has_every_route() -> None:
 
 def test_the_api_page_has_every_metric() -> None:
     listed = [word for row in table(DOCS / "api.md", "metric") for word in code_words(row[0])]
-    code = (SOURCE / "api" / "metrics.py").read_text()
+    code = "".join(path.read_text() for path in sorted((SOURCE / "api").glob("*metrics.py")))
     assert sorted(listed) == sorted(set(re.findall(r'"(kaiwo_\w+)"', code)))
 
 
@@ -128,7 +129,7 @@ def test_the_concepts_page_has_every_state() -> None:
 
 
 def test_the_concepts_page_has_every_variable_of_a_process() -> None:
-    workload = Workload("default/a", (Role(Request(gpus=1)),), labels={ARRAY_INDEX_LABEL: "3"})
+    workload = Workload("default/a", (Role(Request(gpus=1)),), labels={INDEX_LABEL: "3"})
     pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),))
     found = environment(Record(workload), Placement(pod, Run("r", workload.name, pod.name)), None, "/run")
     assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
@@ -209,7 +210,7 @@ YAML = [block for page in PAGES for block in blocks(page, "yaml")]
 @pytest.mark.parametrize("block", YAML, ids=lambda block: block.place)
 def test_every_manifest_on_a_page_is_accepted(block: Block) -> None:
     parsed = parse_all(block.text)
-    assert parsed.submissions or parsed.queues
+    assert parsed.submissions or parsed.queues or parsed.reservations or parsed.partitioning
     assert not parsed.warnings
 
 

@@ -66,9 +66,13 @@ def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
     queue = workload.queue
     while queue in picture.queue_objects:
         for resource in RESOURCES:
-            if getattr(picture.queue_objects[queue], resource).limit >= 0:
+            amounts = getattr(picture.queue_objects[queue], resource)
+            for bound in ("limit", "quota"):
+                if getattr(amounts, bound) < 0:
+                    continue
                 for raise_by in range(raise_step, _all_of(picture, resource) + raise_step, raise_step):
-                    yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}", raise_by, raise_by)
+                    if bound == "limit" or amounts.limit < 0 or amounts.quota + raise_by <= amounts.limit:
+                        yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}:{bound}", raise_by, raise_by)
         queue = picture.queue_objects[queue].parent
 
 

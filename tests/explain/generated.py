@@ -69,6 +69,6 @@ def _work(rng: random.Random, name: str, submitted_s: int) -> Workload:
         queue=rng.choice(["default", "lab", "prod"]),
         user=rng.choice(["ann", "bob"]),
         priority=rng.choice([0, 0, 50]),
-        preemptible=rng.random() < 0.85,
+        preemptible=rng.random() < 0.7,
         submitted_s=submitted_s,
     )

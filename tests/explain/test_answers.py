@@ -83,7 +83,7 @@ def test_a_change_that_was_found_after_giving_up_on_cheaper_ones_says_so(monkeyp
 def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
     world.submit("too", gpus_each=2, cpu_milli=9_001, submitted_s=1).settle()
-    none = "no single change of size, model, queue, limit or running workload would start it now"
+    none = "no single change of size, model, queue, limit, quota or running workload would start it now"
     assert ask(world, "new").no_change == none
     monkeypatch.setattr("kaiwo.explain.cheapest.MOST_LOOKS", 60)
     assert ask(world, "new").change is None
@@ -219,7 +219,9 @@ def test_only_work_that_may_not_be_preempted_gives_back_the_quota() -> None:
     world = World().tell(QueueChanged(Queue("default", gpu=Amounts(quota=1_000))))
     world.running("loose", gpus=1).submit("fixed", gpus_each=1, preemptible=False).settle()
     world.submit("new", gpus_each=1, preemptible=False).settle()
-    assert proposed(world, "new") == "stop fixed, which runs now"
+    assert proposed(world, "new") == "raise the gpu quota of queue 'default' by 1 GPU, to 2 GPUs"
+    world.tell(QueueChanged(Queue("default", gpu=Amounts(quota=1_000, limit=2_000)))).settle()
+    assert proposed(world, "new") == "stop fixed, which runs now"  # the quota may not go above what is limited
 
 
 # Space that is kept

@@ -52,14 +52,28 @@ def test_waiting_work_is_told_by_what_it_asks_for() -> None:
         waiting_needs(world.picture, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
     )
     assert needs == [
-        Need("CPX", "", 1, 1),
-        Need("CPX", "", 1, 1),
+        Need("CPX", "", 1, 2),  # who asks for the same, and has waited about as long, is told together
         Need("CPX", "NPS4", 2, 1),
-        Need("SPX", "", 1, 8, 60),
+        Need("SPX", "", 1, 8 + 2 + 1, 60),
         Need("SPX", "", 8, 1, 10),
-        Need("SPX", "", 1, 2),
-        Need("SPX", "", 1, 1),
     ]
+
+
+def test_who_has_waited_much_longer_is_told_apart() -> None:
+    world = World(nodes=0)
+    world.now_s = 5_000
+    for cpu_milli, submitted_s in ((1, 100), (2, 4_990), (3, 4_995)):
+        request = Request(cpu_milli=cpu_milli, gpus=1, partition="CPX")
+        world.submit(f"job-{cpu_milli}", request=request, submitted_s=submitted_s)
+    assert sorted(need.waited_s for need in waiting_needs(world.picture, world.now_s)) == [10, 4_900]
+
+
+def test_where_it_may_go_and_whether_its_queue_lets_it_are_asked() -> None:
+    world = World(nodes=0)
+    world.submit("part", request=PART)
+    (need,) = waiting_needs(world.picture, 0, open_to=lambda want: frozenset({"a"}))
+    assert need.nodes == {"a"}
+    assert waiting_needs(world.picture, 0, may_start=lambda waiting: False) == []
 
 
 def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
@@ -149,3 +163,11 @@ def test_work_that_only_another_mode_serves_says_so() -> None:
     only_cut.settle()
     (told,) = obstacles_of(only_cut.picture, "default/whole", only_cut.policy, 0)
     assert sentence(told) == "no GPU is in SPX mode, and 2 GPUs could be"
+
+
+def test_a_mode_that_somebody_else_changed_is_believed() -> None:
+    world = World(nodes=0).tell(node("n", *cut("gpu-0")))
+    (found,) = fleet_of(world.picture, {("n", "gpu-0"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
+    assert (found.gpus[0].mode.compute, found.gpus[0].since_s < 0) == ("CPX", True)
+    (found,) = fleet_of(world.picture, {("n", "gpu-9"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
+    assert [gpu.id for gpu in found.gpus] == ["gpu-0"]  # the other was taken out of the machine

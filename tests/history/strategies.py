@@ -11,10 +11,16 @@ from kaiwo.model.event import (
     NodeGone,
     NominationChanged,
     NominationGone,
+    PastUseTold,
     PodChanged,
     PodGone,
+    PromiseChanged,
+    PromiseGone,
     QueueChanged,
     QueueGone,
+    ReservationChanged,
+    ReservationGone,
+    StoppedForOthers,
     WorkloadChanged,
     WorkloadGone,
 )
@@ -22,9 +28,11 @@ from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.plan import Cause, Eviction, Nomination, Note, Plan, Start, Wait
 from kaiwo.model.policy import Policy
+from kaiwo.model.promise import Delay, Place, Promise
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.reservation import AtEnd, Device, Owner, Picked, Reservation
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 
 T = TypeVar("T")
@@ -100,6 +108,8 @@ workloads = st.builds(
     time_limit_s=amounts,
     estimate_s=amounts,
     labels=labels,
+    reservation=texts,
+    expires_s=amounts,
 )
 pods = st.builds(
     Pod,
@@ -124,6 +134,34 @@ nominations = st.builds(
     extended=extended,
 )
 
+promises = st.builds(
+    Promise,
+    workload=names,
+    start_s=amounts,
+    places=_few(st.builds(Place, names, names, _few(shares), amounts, amounts, extended)),
+    run_s=amounts,
+    made_s=amounts,
+    after=_few(names),
+    delay=st.none() | st.sampled_from(Delay),
+    delayed_by=texts,
+)
+devices = st.builds(Device, names, names)
+reservations = st.builds(
+    Reservation,
+    name=names,
+    gpus=amounts,
+    gpu_models=_few(names),
+    node_selector=_few(st.tuples(names, texts)),
+    nodes=_few(names),
+    devices=_few(devices),
+    owner=st.builds(Owner, texts, texts, texts),
+    start_s=amounts,
+    end_s=amounts,
+    at_end=st.sampled_from(AtEnd),
+    created_s=amounts,
+    picked=_few(devices),
+)
+
 EVENTS: dict[type, SearchStrategy[Event]] = {
     NodeChanged: st.builds(NodeChanged, nodes),
     NodeGone: st.builds(NodeGone, names),
@@ -135,6 +173,14 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
     PodGone: st.builds(PodGone, names, names),
     NominationChanged: st.builds(NominationChanged, nominations),
     NominationGone: st.builds(NominationGone, names, names),
+    PromiseChanged: st.builds(PromiseChanged, promises),
+    PromiseGone: st.builds(PromiseGone, names),
+    ReservationChanged: st.builds(ReservationChanged, reservations),
+    ReservationGone: st.builds(ReservationGone, names),
+    PastUseTold: st.builds(
+        PastUseTold, st.dictionaries(names, st.tuples(amounts, amounts, amounts), max_size=2), amounts
+    ),
+    StoppedForOthers: st.builds(StoppedForOthers, names, amounts, _few(names), st.booleans()),
 }
 events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
 batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)
@@ -145,11 +191,15 @@ obstacles = st.builds(
 notes = st.builds(Note, names, texts, texts)
 plans = st.builds(
     Plan,
-    starts=_few(st.builds(Start, names, names, names, _few(shares))),
+    starts=_few(st.builds(Start, names, names, names, _few(shares), amounts)),
     evictions=_few(st.builds(Eviction, names, names, st.sampled_from(Cause), texts, amounts)),
     nominations=_few(nominations),
     waits=_few(st.builds(Wait, names, names, _few(obstacles))),
     unfinished=_few(st.tuples(names, names)),
+    promises=_few(promises),
+    unpromised=_few(names),
+    reserved=_few(st.builds(Picked, names, _few(devices))),
+    expired=_few(names),
     notes=_few(notes),
     steps=amounts,
 )

@@ -1,5 +1,6 @@
 """What the scheduler is told follows from what is there. Nothing here needs a server."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -9,8 +10,10 @@ from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.client import Resource
 from kaiwo.clusters.kubernetes.following import Pods
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
-from kaiwo.model.event import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.event import NodeChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
+from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase
 from tests.clusters.picture import Picture
@@ -236,3 +239,23 @@ def test_the_events_always_tell_the_whole_truth(steps: list[tuple[int, str, bool
     assert truth.overcommitted() == []
     slots = {key for name in picture.workloads for key in books.slots(name).values()}
     assert {pod.key for pod in slots} <= set(books.pods)
+
+
+def test_what_is_laid_over_a_node_stays_whatever_kubernetes_says_of_it_until_it_is_taken_off() -> None:
+    books = Books()
+    books.put_node(wire_node("node-1"))
+    plain = books.nodes["node-1"]
+
+    def ill(node: Node) -> Node:
+        return replace(node, gpus=tuple(replace(gpu, healthy=False, reason="hot") for gpu in node.gpus))
+
+    books.settle()
+    books.lay_over("node-1", ill)
+    assert books.settle() == (NodeChanged(ill(plain)),)
+    books.lay_over("node-1", ill)
+    books.put_node(wire_node("node-1"))
+    assert books.settle() == ()
+    books.lay_over("node-1", None)
+    assert books.settle() == (NodeChanged(plain),)
+    with pytest.raises(NotFoundError):
+        books.lay_over("node-9", ill)

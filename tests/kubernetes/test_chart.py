@@ -84,18 +84,22 @@ def test_names_and_ports_agree_with_each_other() -> None:
     documents = _plain("scheduler.yaml")
     labels = one(documents, "Deployment")["spec"]["template"]["metadata"]["labels"]
     (container,) = _pod_spec(documents, "Deployment")["containers"]
-    (port,) = container["ports"]
+    port, webhooks = container["ports"]
     selectors = [
         one(documents, "Service")["spec"]["selector"],
+        one(documents, "Service", "kaiwo-webhooks")["spec"]["selector"],
         one(documents, "Deployment")["spec"]["selector"]["matchLabels"],
         one(documents, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
         one(documents, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ]
     assert all(selector.items() <= labels.items() for selector in selectors)
     assert one(documents, "Service")["spec"]["ports"][0]["targetPort"] == port["name"]
-    allowed = one(documents, "NetworkPolicy")["spec"]["ingress"][0]["ports"]
-    assert [each["port"] for each in allowed] == [port["containerPort"]]
+    assert one(documents, "Service", "kaiwo-webhooks")["spec"]["ports"][0]["targetPort"] == webhooks["name"]
+    allowed = [each["port"] for rule in one(documents, "NetworkPolicy")["spec"]["ingress"] for each in rule["ports"]]
+    assert allowed == [port["containerPort"], webhooks["containerPort"]]
     assert f"--port={port['containerPort']}" in container["args"]
+    assert f"--webhook-port={webhooks['containerPort']}" in container["args"]
+    assert "--host-name=kaiwo.kaiwo-system.svc" in container["args"]
     mounted = {each["name"] for each in container["volumeMounts"]}
     assert mounted == {each["name"] for each in _pod_spec(documents, "Deployment")["volumes"]}
 
@@ -109,7 +113,7 @@ def test_the_page_says_which_rights_the_scheduler_has() -> None:
     }
     above = {kind.lower() + "s" for _, kind in OWNERS}
     documents = _plain("scheduler.yaml")
-    rules = one(documents, "ClusterRole", "kaiwo-system:kaiwo")["rules"] + one(documents, "Role")["rules"]
+    rules = [rule for each in documents if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
     assert said == {
         (resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
         if resource not in above
@@ -236,9 +240,10 @@ def _namespaced(documents: list[Json]) -> list[Json]:
 
 
 def _there(plane: Plane, namespace: str) -> set[tuple[str, str]]:
-    kinds = "deploy,daemonset,serviceaccount,service,networkpolicy,pdb,role,rolebinding"
+    kinds = "deploy,daemonset,serviceaccount,service,secret,networkpolicy,pdb,role,rolebinding"
     found = plane.kubectl("get", kinds, f"--namespace={namespace}", "-o", "yaml")
-    return {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load(found)["items"]} - ALWAYS
+    every = [each for each in yaml.safe_load(found)["items"] if each.get("type") != "helm.sh/release.v1"]
+    return {(each["kind"], each["metadata"]["name"]) for each in every} - ALWAYS
 
 
 ALWAYS = {("ServiceAccount", "default")}

@@ -117,17 +117,15 @@ def test_a_share_of_a_gpu_goes_only_where_an_agent_serves_shares(plane: Plane) -
 def test_a_rule_that_cannot_be_kept_makes_the_pod_wait_with_a_sentence(plane: Plane) -> None:
     async def test() -> None:
         async with opened(plane) as scene:
-            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
-            required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-            await scene.kubectl.pod("apart", affinity={"podAntiAffinity": required})
+            await scene.kubectl.pod("claims", resourceClaims=[{"name": "x", "resourceClaimName": "x"}])
             await scene.kubectl.pod("wrong", annotations={"kaiwo.ai/gpu-fraction": "1.5"})
             await scene.kubectl.pod("fine")
             await scene.until_waiting("fine")
             assert set(scene.picture.workloads) == {"default/fine"}
-            found = await _until_condition(scene.kubectl, "apart", "podAntiAffinity")
+            found = await _until_condition(scene.kubectl, "claims", "device claims")
             assert (found["status"], found["reason"]) == ("False", "KaiwoWaiting")
             await _until_condition(scene.kubectl, "wrong", "kaiwo.ai/gpu-fraction is")
-            assert "podAntiAffinity" in await _until_event(scene.kubectl, "apart", "FailedScheduling")
+            assert "device claims" in await _until_event(scene.kubectl, "claims", "FailedScheduling")
 
     run(test())
 

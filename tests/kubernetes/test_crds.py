@@ -120,6 +120,8 @@ def test_the_examples_of_queues_are_taken(kinds: Plane) -> None:
 GOOD = [
     ("KaiwoReservation", {"gpus": 8, "owner": {"queue": "lab"}, "start": "2026-01-01T00:00:00Z"}),
     ("KaiwoReservation", {"gpus": 8, "gpuModels": ["MI300X"], "nodeSelector": {"rack": "7"}}),
+    ("KaiwoReservation", {"nodes": ["a", "b"], "owner": {"user": "ada"}, "atEnd": "evict"}),
+    ("KaiwoReservation", {"devices": [{"node": "a", "gpu": "gpu-0"}], "owner": {"workload": "default/train"}}),
     ("KaiwoTopology", {"levels": [{"name": "spine", "nodeLabel": "a"}, {"name": "leaf", "nodeLabel": "b"}]}),
     (
         "KaiwoTopology",
@@ -129,7 +131,10 @@ GOOD = [
 ]
 BAD = [
     ("KaiwoReservation", {"gpus": 0}, "greater than or equal to 1"),
-    ("KaiwoReservation", {"owner": {"queue": "lab"}}, "spec.gpus: Required"),
+    ("KaiwoReservation", {"owner": {"queue": "lab"}}, "exactly one of gpus"),
+    ("KaiwoReservation", {"gpus": 1, "nodes": ["a"]}, "exactly one of gpus"),
+    ("KaiwoReservation", {"nodes": ["a"], "gpuModels": ["MI300X"]}, "go with gpus"),
+    ("KaiwoReservation", {"gpus": 1, "atEnd": "stop"}, "Unsupported value"),
     ("KaiwoReservation", {"gpus": 1, "owner": {"queue": "lab", "user": "ada"}}, "exactly one"),
     ("KaiwoReservation", {"gpus": 1, "owner": {}}, "exactly one"),
     (

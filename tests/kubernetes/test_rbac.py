@@ -22,6 +22,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
 from kaiwo.clusters.kubernetes.following import OWNERS
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
 from kaiwo.devices.agent.kubelet.announcer import DEVICES_NOTE, MERGE, Announcer
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
 from kaiwo.devices.agent.kubelet.pods import ApiPods
@@ -29,12 +30,16 @@ from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Cause, Eviction, Plan
 from kaiwo.runtime.options import SchedulerOptions
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
+from tests.kubernetes.asking import point_at_localhost, queue
 from tests.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered
 from tests.kubernetes.scene import Json, Kubectl, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run, until
 
 NAMESPACE = "t-rbac"
+(WEBHOOKS,) = free_ports(1)
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kaiwo-scheduler"
+RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
+RESERVATION: Json = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoReservation"}
 Right = tuple[str, str, str]  # group, resource, verb
 
 
@@ -53,7 +58,9 @@ def accounts(plane: Plane) -> Iterator[Accounts]:
     except MissingError as error:
         pytest.skip(str(error))
     where = f"--namespace={NAMESPACE}"
-    helm("install", "kaiwo", str(CHART), where, "--create-namespace", *ALL_ON, plane=plane)
+    settings = (*ALL_ON, f"--set=webhooks.port={WEBHOOKS}")
+    helm("install", "kaiwo", str(CHART), where, "--create-namespace", *settings, plane=plane)
+    point_at_localhost(plane, NAMESPACE)  # where nobody answers, work passes at once
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
     yield Accounts(*(account_kubeconfig(plane, NAMESPACE, name) for name in ("kaiwo", "kaiwo-agent")))
     helm("uninstall", "kaiwo", where, "--cascade=background", plane=plane)
@@ -86,12 +93,20 @@ def test_the_role_has_exactly_the_rights_that_are_used(
 ) -> None:
     used: set[Right] = set()
     _record(monkeypatch, accounts.scheduler, used)
+    monkeypatch.setattr("kaiwo.api.scheduler.EVERY_S", 0.1)
 
     async def test() -> None:
         async with _cluster(plane) as kubectl:
             await kubectl.delete(LEASE)
+            # As after the installation: certificates are made and published.
+            await kubectl.patch(f"/api/v1/namespaces/{NAMESPACE}/secrets/kaiwo-webhooks", {"data": None})
             options = SchedulerOptions(
-                str(tmp_path), port=0, kubeconfig=str(accounts.scheduler), lease_namespace=NAMESPACE
+                str(tmp_path),
+                port=0,
+                kubeconfig=str(accounts.scheduler),
+                lease_namespace=NAMESPACE,
+                webhooks="kaiwo-webhooks",
+                webhook_port=WEBHOOKS,
             )
             async with scheduling(options) as kaiwo:
                 await kubectl.pod("goes")
@@ -103,20 +118,50 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 gone = Eviction("default/goes", "main-0", Cause.PREEMPT, "default/stays")
                 assert await kaiwo.cluster.apply(Plan(evictions=(gone,))) == ("default/goes/main-0",)
                 await _until_event(kubectl, "goes", "Evicted")
+                await kubectl.create(RESERVATIONS, {**RESERVATION, "metadata": {"name": "rbac"}, "spec": {"gpus": 1}})
+                await _until_status(kubectl, f"{RESERVATIONS}/rbac")
+                await kubectl.delete(f"{RESERVATIONS}/rbac")
+                await _until_taken(kubectl, QUEUES, queue("rbac"))
+                await _until_status(kubectl, f"{QUEUES}/rbac")
+                await kubectl.delete(f"{QUEUES}/rbac")
                 assert all(mirror.watches for mirror in kaiwo.cluster.following.mirrors)
 
     run(test())
-    above = {(group, kind.lower() + "s", verb) for group, kind in OWNERS for verb in ("list", "watch")}
+    kinds = {*OWNERS, ("kueue.x-k8s.io", "Workload")}
+    above = {(group, kind.lower() + "s", verb) for group, kind in kinds for verb in ("list", "watch")}
     granted = _granted("ClusterRole", "kaiwo-system:kaiwo") | _granted("Role", "kaiwo")
+    granted |= _granted("ClusterRole", "kaiwo-system:kaiwo-webhooks") | _granted("Role", "kaiwo-webhooks")
     assert above <= granted
     # A pod is read by its name only after a Binding that broke off, of which there was none here.
     assert granted - above == (used - above) | {("", "pods", "get")}
+
+
+async def _until_taken(kubectl: Kubectl, path: str, document: Json) -> None:
+    """Until the API server has heard whom to ask about it."""
+    for _ in range(100):
+        try:
+            await kubectl.create(path, document)
+            return
+        except ApiError as error:
+            if "failed calling webhook" not in str(error):
+                raise
+            await asyncio.sleep(0.1)
+    raise AssertionError("the webhooks are not trusted after 10 s")
+
+
+async def _until_status(kubectl: Kubectl, path: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while "status" not in await kubectl.get(path):
+            await asyncio.sleep(0.05)
 
 
 FORBIDDEN = [
     ("DELETE", "/api/v1/nodes/node-1"),
     ("GET", "/api/v1/secrets"),
     ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/kaiwo-token"),
+    ("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets"),
+    ("GET", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"),
+    ("PATCH", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/another"),
     ("GET", "/api/v1/configmaps"),
     ("DELETE", pod_path("some")),
     ("PATCH", pod_path("some")),
@@ -241,8 +286,9 @@ async def _until_event(kubectl: Kubectl, name: str, reason: str) -> None:
 @asynccontextmanager
 async def _replica(kubeconfig: Path, home: Path) -> AsyncIterator[int]:
     """The Deployment's own command, on a port that is free here, when its probes say that it is ready."""
-    (port,) = free_ports(1)
-    spec = one(rendered(f"--set=api.port={port}", f"--namespace={NAMESPACE}"), "Deployment")["spec"]["template"]["spec"]
+    port, webhooks = free_ports(2)
+    options = (f"--set=api.port={port},webhooks.port={webhooks}", f"--namespace={NAMESPACE}")
+    spec = one(rendered(*options), "Deployment")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     command = [sys.executable, "-m", "kaiwo.cli.main", *container["command"][1:], *container["args"]]
     home.mkdir()

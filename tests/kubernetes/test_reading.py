@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kaiwo.clusters.kubernetes.asks import NODE_NAME
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, deal, read_grant, write_grant
 from kaiwo.clusters.kubernetes.nodes import find_model, read_node
@@ -84,23 +85,15 @@ def test_selectors_and_one_term_of_affinity_become_rules() -> None:
         NodeRule("a", "In", ("1",)),
         NodeRule("b", "In", ("2",)),
         NodeRule("gen", "Gt", ("3",)),
-        NodeRule("metadata.name", "In", ("node-1",)),
+        NodeRule(NODE_NAME, "In", ("node-1",)),
     )
-    assert read_node(wire_node("node-1")).labels["metadata.name"] == "node-1"
-
-
-TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
-REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
+    assert read_node(wire_node("node-1")).labels[NODE_NAME] == "node-1"
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"affinity": {"podAffinity": REQUIRED}}, "podAffinity"),
-        ({"affinity": {"podAntiAffinity": REQUIRED}}, "podAntiAffinity"),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "even spread"),
         ({"resourceClaims": [{"name": "x"}]}, "device claims"),
-        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}, "hostPort"),
         ({"annotations": {"kaiwo.ai/gpu-fraction": "2"}}, "gpu-fraction"),
         ({"annotations": {"kaiwo.ai/gpu-fraction": "0.5", "kaiwo.ai/gpu-sharing": "false"}}, "gpu-sharing"),
         ({"containers": [_container({"amd.com/gpu": "1", "nvidia.com/gpu": "1"})]}, "one vendor"),
@@ -119,7 +112,8 @@ def test_what_cannot_be_kept_is_refused_and_never_dropped(spec: dict[str, object
     ],
 )
 def test_what_is_only_preferred_is_no_reason_to_refuse(spec: dict[str, object]) -> None:
-    assert seen_pod("a", **spec).ask.refusal == ""
+    ask = seen_pod("a", **spec).ask
+    assert (ask.refusal, ask.acquaintance) == ("", None)
 
 
 def test_only_the_annotations_that_matter_are_kept_of_a_long_list() -> None:

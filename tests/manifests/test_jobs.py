@@ -70,10 +70,30 @@ def test_a_bad_job_gets_one_sentence(document: dict[str, Any], field: str, parts
     check_refusal(document, field, parts)
 
 
-def test_a_job_without_containers_is_taken_with_a_warning() -> None:
-    document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": None}
+@pytest.mark.parametrize("spec", [None, {"template": {"metadata": {"labels": {"a": "b"}}}}])
+def test_a_job_that_leaves_its_pods_out_is_taken_with_a_warning(spec: dict[str, Any] | None) -> None:
+    """As documentation shows one that is about its labels."""
+    document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
     assert one(document)[0].pods == 1
     assert "asks for nothing" in warnings_of(document)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({}, "spec.template"),
+        ({"parallelism": 3}, "spec.template"),
+        ({"template": {}}, "spec.template"),
+        ({"template": {"spec": {}}}, "spec.template.spec.containers"),
+        ({"template": {"spec": {"containers": []}}}, "spec.template.spec.containers"),
+        ({"template": {"spec": {"restartPolicy": "Never"}}}, "spec.template.spec.containers"),
+    ],
+)
+def test_a_job_with_an_empty_template_is_refused(spec: dict[str, Any], field: str) -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    check_refusal(job, field, ["Job 'j'", "container"])
+    wrapped = {"kind": "KaiwoJob", "metadata": {"name": "k"}, "spec": {"gpus": 1, "job": {"spec": spec}}}
+    check_refusal(wrapped, field.replace("spec.", "spec.job.spec.", 1), ["KaiwoJob 'k'", "container"])
 
 
 def member(name: str, gpus: int = 0, **notes: str) -> dict[str, Any]:
@@ -112,6 +132,8 @@ def test_kueues_pod_groups_are_gangs() -> None:
     [
         ([member("a", gang_size="2")], "kaiwo.ai/gang-size", ["is 2", "has 1", "one text"]),
         ([member("a"), member("b", queue="x")], "queue", ["Pod 'b'", "differs", "Pod 'a'"]),
+        ([annotated(pod(), gang="")], "kaiwo.ai/gang", ["a name must"]),
+        ([annotated(pod(), gang_size="2")], "kaiwo.ai/gang-size", ["no gang is named", "kaiwo.ai/gang"]),
         ([member("a", gang_size="0")], "kaiwo.ai/gang-size", ["whole number"]),
         ([member("a"), {"name": "g"}], "name", ["stands twice"]),
     ],

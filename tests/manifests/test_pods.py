@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from kaiwo.manifests import describe_wants
 from kaiwo.manifests.gpu_models import VENDOR_MODELS
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import NodeRule, Toleration
-from tests.manifests.texts import check_refusal, one, pod, request_of, warnings_of
+from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 
 AMD = {"limits": {"amd.com/gpu": 1}}
 
@@ -176,6 +177,49 @@ GPU = "spec.containers[0].resources.limits.amd.com/gpu"
 )
 def test_impossible_amounts_get_one_sentence(resources: Any, field: str, parts: list[str]) -> None:
     check_refusal(pod(resources=resources), field, parts)
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("amd.com/gpus", "amd.com/gpu"),
+        ("amd.com/GPU", "amd.com/gpu"),
+        ("AMD.com/gpu", "amd.com/gpu"),
+        ("amd/gpu", "amd.com/gpu"),
+        ("nvidia.com/gpus", "nvidia.com/gpu"),
+        ("nvidia.com/gp", "nvidia.com/gpu"),
+        ("nvidia/gpu", "nvidia.com/gpu"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_gpu_resource_says_what_was_meant(slip: str, meant: str) -> None:
+    field = f"spec.containers[0].resources.limits.{slip}"
+    check_refusal(pod(resources={"limits": {slip: 8}}), field, ["Pod 'p'", f"write {meant}"])
+    in_job = field.replace("spec.", "spec.template.spec.", 1)
+    check_refusal(job(template={"spec": containers({"limits": {slip: 8}})["spec"]}), in_job, [f"write {meant}"])
+    check_refusal(kaiwojob(resources={"limits": {slip: 8}}), f"spec.resources.limits.{slip}", [f"write {meant}"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["example.com/fpga", "nvidia.com/gpumem", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "amd.com/cpx_nps4",
+     "gpu.intel.com/xe", "arm.com/gpu"],
+)  # fmt: skip
+def test_an_unknown_resource_is_no_slip(name: str) -> None:
+    document = pod(resources={"limits": {name: 2}})
+    assert request_of(document).extended == ((name, 2),)
+    assert describe_wants(one(document)[0]) == f"2 {name}"
+
+
+@pytest.mark.parametrize("spec", [{}, None, {"containers": []}, {"containers": None}, {"restartPolicy": "Never"}])
+def test_a_pod_without_containers_is_refused(spec: dict[str, Any] | None) -> None:
+    document = {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    check_refusal(document, "spec.containers", ["Pod 'p'", "needs a container"])
+
+
+@pytest.mark.parametrize("containers", [[{}], [{"image": "x"}], [{"name": "a"}, {"name": "b"}, {"name": "b"}]])
+def test_every_container_has_a_name_of_its_own(containers: list[dict[str, str]]) -> None:
+    field = f"spec.containers[{len(containers) // 2}].name"
+    check_refusal(pod(containers=containers), field, ["Pod 'p'", "a name of its own"])
 
 
 def test_the_containers_gpus_are_bounded_together() -> None:
@@ -354,10 +398,33 @@ def test_a_slip_is_an_error_and_never_work_without_its_gpus(document: dict[str, 
         assert part in str(caught.value)
 
 
-def test_isolation_is_a_wish_that_is_said_and_names_the_vendor() -> None:
-    document = pod({"kaiwo.ai/gpu-fraction": "0.5", "kaiwo.ai/gpu-isolation": "mps"})
-    assert request_of(document).gpu_models == VENDOR_MODELS["nvidia"]
-    assert "does not enforce" in warnings_of(document)
+def test_isolation_is_part_of_the_request_and_names_the_vendor() -> None:
+    notes = {"gpu-fraction": "0.5", "gpu-isolation": "mps", "gpu-isolation-grade": "mps"}
+    document = pod({f"kaiwo.ai/{key}": value for key, value in notes.items()})
+    request = request_of(document)
+    assert request.gpu_models == VENDOR_MODELS["nvidia"]
+    assert (request.isolation, request.least_grade) == ("mps", "mps")
+    assert warnings_of(document) == ""
+
+
+@pytest.mark.parametrize(
+    ("notes", "says"),
+    [
+        ({"gpu-fraction": "0.5", "gpu-isolation": "magic"}, "write mps, time-slicing, cu-mask or partition"),
+        ({"gpu-fraction": "0.5", "gpu-isolation-grade": "best"}, "write partition, memory-capped, cu-mask, mps or"),
+        ({"gpu-fraction": "0.5", "gpu-isolation": "partition"}, "asks for a share, which is none"),
+        ({"gpu-memory": "4000", "gpu-isolation": "mps", "gpu-models": "MI300X"}, "does not exist on AMD GPUs"),
+    ],
+)
+def test_an_isolation_that_cannot_be_is_refused(notes: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        one(pod({f"kaiwo.ai/{key}": value for key, value in notes.items()}))
+
+
+def test_isolation_of_a_whole_gpu_is_not_needed_and_said() -> None:
+    document = pod({"kaiwo.ai/gpu-isolation": "time-slicing"})
+    document["spec"]["containers"][0]["resources"] = {"limits": {"amd.com/gpu": "1"}}
+    assert "nobody shares what it asks for" in warnings_of(document)
 
 
 def test_scheduling_gates_hold_it() -> None:

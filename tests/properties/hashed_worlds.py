@@ -10,6 +10,7 @@ from kaiwo.model.event import Event, PodChanged
 from kaiwo.model.plan import encode_plan
 from tests.explain.generated import waiting_world
 from tests.properties.reclaim_worlds import contended_world
+from tests.properties.reserved_worlds import ReservedWorld
 from tests.worlds import World
 
 
@@ -20,6 +21,11 @@ def main(shuffle_seed: int) -> None:
     for seed in range(20):  # with work that runs, and is stopped for others
         world = contended_world(seed)
         tell(list(world.picture.events()), world.now_s, shuffle_seed)
+    for seed in range(10):  # with reservations that begin, hold and end
+        story = ReservedWorld(seed)
+        for _ in range(30):
+            story.step()
+        tell(list(story.world.picture.events()), story.world.now_s, shuffle_seed)
 
 
 def tell(events: list[Event], now_s: int, shuffle_seed: int) -> None:

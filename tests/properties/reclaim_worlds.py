@@ -22,7 +22,9 @@ KINDS = (
 def contended_world(seed: int, policy: Policy | None = None) -> World:
     """Queues in a tree; work arrives in waves, so that early work has more than its share. The last wave just came."""
     draw = random.Random(seed)
-    world = World(nodes=draw.randint(1, 4), gpus_per_node=4, policy=policy or Policy())
+    world = World(nodes=0, policy=policy or Policy())
+    for number in range(draw.randint(1, 4)):
+        world.node(f"node-{number}", gpus=4, cpu_milli=draw.choice((192_000, 192_000, 9_000, 6_000)))
     leaves = _queues(world, draw)
     for wave in range(4):
         chosen = draw.sample(leaves, min(len(leaves), 1 + wave))
@@ -32,6 +34,31 @@ def contended_world(seed: int, policy: Policy | None = None) -> World:
         if wave < 3:
             world.settle()
     return world
+
+
+def tight_world(seed: int) -> World:
+    """Few nodes where processors, not GPUs, run out, and work of two priorities: whoever goes makes room for somebody
+    else than it went for. The last work just came."""
+    draw = random.Random(seed)
+    world = World(nodes=0)
+    for number in range(draw.randint(1, 2)):
+        world.node(f"node-{number}", gpus=4, cpu_milli=draw.choice((6_000, 8_000, 10_000)))
+    for name in "abc":
+        world.tell(QueueChanged(Queue(name, gpu=Amounts(draw.choice((0, 1_000, 1_000, 2_000))))))
+    for number in range(draw.randint(6, 18)):
+        if draw.random() < 0.4:
+            world.settle()
+        world.now_s = number
+        world.tell(WorkloadChanged(_tight_work(f"default/w{number:02d}", draw, number)))
+    return world
+
+
+def _tight_work(name: str, draw: random.Random, now_s: int) -> Workload:
+    cpu_milli, count = draw.choice((500, 1_000, 2_000, 4_000, 6_000)), draw.choice((1, 1, 1, 2))
+    gpus, gpu_milli = draw.choice(((0, 1_000), (1, 1_000), (1, 500), (1, 100), (2, 1_000)))
+    request = Request(cpu_milli, gpus=gpus, gpu_milli=gpu_milli)
+    role = Role(request, count=count, minimum=draw.choice((-1, 1)) if count > 1 else -1)
+    return Workload(name, (role,), draw.choice("abc"), priority=draw.choice((0, 0, 50)), submitted_s=now_s)
 
 
 def _queues(world: World, draw: random.Random) -> list[str]:

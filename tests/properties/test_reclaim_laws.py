@@ -1,6 +1,7 @@
 """Reclaim and preemption: they stop, they protect what they must, and whoever they make room for starts."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +11,7 @@ from kaiwo.queues.reclaim_rules import Standing
 from kaiwo.queues.share import standing
 from kaiwo.snapshot.working import Working
 from tests.conftest import IS_QUICK, SIZE
-from tests.properties.reclaim_worlds import contended_world
+from tests.properties.reclaim_worlds import contended_world, tight_world
 from tests.worlds import World, audit
 
 STATES = 100 if IS_QUICK else 1_000 * SIZE
@@ -20,8 +21,8 @@ CYCLES = 50
 class Watch:
     """One world after its last arrival, and every law that it breaks."""
 
-    def __init__(self, seed: int) -> None:
-        self.world = contended_world(seed)
+    def __init__(self, world: World) -> None:
+        self.world = world
         self.evictions: list[Eviction] = []
         self._waits_since: dict[
             str, int
@@ -75,11 +76,12 @@ class Watch:
 
 
 @pytest.mark.slow
-def test_reclaim_and_preemption_keep_their_laws() -> None:
+@pytest.mark.parametrize("make", [contended_world, tight_world])
+def test_reclaim_and_preemption_keep_their_laws(make: Callable[[int], World]) -> None:
     causes = Counter[str]()
     for seed in range(STATES):
-        watch = Watch(seed)
         try:
+            watch = Watch(make(seed))
             watch.play()
             watch.check_end()
         except AssertionError as error:

@@ -1,10 +1,10 @@
 """What went wrong for the users of other schedulers when work was stopped for others: each failure as a story."""
 
-from kaiwo.model.event import NodeChanged, PodGone, WorkloadChanged
+from kaiwo.model.event import NodeChanged, PodGone, QueueChanged, WorkloadChanged
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Fairness, ReclaimStrategy
+from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import NodeRule, Request
 from kaiwo.model.workload import Role, Workload
@@ -213,3 +213,20 @@ def test_a_gang_that_is_moved_is_moved_whole() -> None:
     assert [len(plan.evictions) for plan in plans if plan.evictions] == [4]
     assert world.nodes_of("two") == ["n0"]
     assert world.nodes_of("gang") == ["n1", "n1", "n2", "n2"]
+
+
+def test_who_had_to_go_makes_nobody_go_for_a_while_and_starts_where_there_is_room() -> None:
+    """Taking turns comes to an end: see docs/decisions/0013."""
+    world = World().tell(QueueChanged(Queue("a", gpu=Amounts(quota=4_000))), QueueChanged(Queue("b")))
+    world.running("guest", gpus=8, queue="b")
+    world.submit("owner", pods=4, gpus_each=1, queue="a").settle()
+    assert world.is_running("owner")
+    assert not world.is_running("guest")
+    world.tell(QueueChanged(Queue("b", gpu=Amounts(quota=8_000))))  # now it is owed everything, and may not take it yet
+    world.tell(QueueChanged(Queue("a"))).settle()
+    assert world.is_running("owner")
+    assert world.picture.look_again_s == world.now_s + world.policy.hold_off_s
+    world.now_s += world.policy.hold_off_s
+    world.settle()
+    assert world.is_running("guest")
+    assert not world.is_running("owner")

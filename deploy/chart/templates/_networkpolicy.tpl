@@ -1,4 +1,4 @@
-{{- /* Takes (list . COMPONENT NAME PORT): who may ask on that port, and that only the API server is asked. */ -}}
+{{- /* Takes (list . COMPONENT NAME PORT [WEBHOOKS]): who may ask on that port, and that only the API server is asked. */ -}}
 {{- define "kaiwo.networkPolicy" -}}
 {{- $root := index . 0 -}}
 apiVersion: networking.k8s.io/v1
@@ -19,6 +19,11 @@ spec:
         {{- end }}
       ports:
         - {protocol: TCP, port: {{ index . 3 }}}
+    {{- if gt (len .) 4 }}
+    # The API server asks from an address that is not known here.
+    - ports:
+        - {protocol: TCP, port: {{ index . 4 }}}
+    {{- end }}
   egress:
     # The API server, whose address is not known here. Its name is not needed, so there is no DNS.
     - ports:

@@ -6,6 +6,7 @@ Never: believes a browser that another site sent, or tells a right token from a 
 
 import hmac
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -14,9 +15,10 @@ from kaiwo.api.limits import Bucket
 from kaiwo.api.problems import ApiError, forbidden, quote, too_many
 from kaiwo.api.sessions import SESSION_S, Sessions
 from kaiwo.api.settings import LOOPBACK_NAMES, Settings
-from kaiwo.api.token import read_or_make_token
+from kaiwo.api.token import AGENT_FILE, read_given_token, read_or_make_token
 
 COOKIE = "kaiwo_session"
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@/\[\]\s]+))(?::[0-9]{0,5})?")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _NEEDS_TOKEN = (
     "send `Authorization: Bearer TOKEN` with the token in KAIWO_HOME/token, "
@@ -30,6 +32,8 @@ class Access:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.token, self.told = read_or_make_token(settings.home)
+        given = settings.agent_token_file
+        self.agent_token = read_given_token(given) if given else read_or_make_token(settings.home, AGENT_FILE)[0]
         self.sessions = Sessions()
         self._writes = Bucket(settings.writes_per_s, settings.writes_burst)
         self._failures = Bucket(per_s=2, burst=30)
@@ -68,6 +72,15 @@ class Access:
             raise too_many("too many changes at once; try again in a moment", self._writes.wait_s)
         return who
 
+    def check_agent(self, request: Request) -> str:
+        """A node agent, with its own token or the server's. Its token is good for nothing else."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.agent_token.encode()):
+            return "agent"
+        if self._identify(request) == "token":
+            return "token"
+        raise forbidden(403, "a login cannot report for a node; an agent sends the token in KAIWO_HOME/agent-token")
+
     def open_session(self, code: str) -> str:
         """The secret for a browser's cookie."""
         secret = self.sessions.open(code)
@@ -89,6 +102,8 @@ class Access:
             kind, _, token = given.partition(" ")
             if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode()):
                 return "token"
+            if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.agent_token.encode()):
+                raise forbidden(403, f"this is an agent's token, which only reports for nodes; {_NEEDS_TOKEN}")
             raise self._failed(401, f"the token is not this server's; {_NEEDS_TOKEN}")
         if request.cookies.get(COOKIE):
             if name := self.session_of(request):
@@ -112,16 +127,15 @@ class Access:
         raise forbidden(403, "a login can only be used from this server's own page; programs send the token instead")
 
 
-def cookie_header(secret: str) -> str:
-    """For Set-Cookie: no script reads it, no other site sends it."""
-    return f"{COOKIE}={secret}; Path=/; Max-Age={SESSION_S}; HttpOnly; SameSite=Strict"
+def cookie_header(secret: str, is_tls: bool = False) -> str:
+    """For Set-Cookie: no script reads it, no other site sends it, and over TLS it never goes out in the clear."""
+    return f"{COOKIE}={secret}; Path=/; Max-Age={SESSION_S}; HttpOnly; SameSite=Strict{'; Secure' if is_tls else ''}"
 
 
 def host_name(host: str) -> str:
-    """`localhost` of `localhost:7600`, `::1` of `[::1]:7600`."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower().rstrip(".")
+    """`localhost` of `localhost:7600`, `::1` of `[::1]:7600`; all of it when that is not how a host is written."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2].rstrip(".")).lower() if found else host
 
 
 def _is_same(origin: str, host: str) -> bool:

@@ -16,7 +16,19 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.routing import Route as Path
 
-from kaiwo.api import health, login, nodes, overview, queues, stream, submissions, workloads
+from kaiwo.api import (
+    agents,
+    health,
+    login,
+    nodes,
+    overview,
+    partitions,
+    queues,
+    reservations,
+    stream,
+    submissions,
+    workloads,
+)
 from kaiwo.api.context import Context
 from kaiwo.api.guard import Guard
 from kaiwo.api.openapi import make_document
@@ -30,7 +42,10 @@ BASE = "/api/v1"
 INSIDE: tuple[Route, ...] = (
     *overview.ROUTES,
     *nodes.ROUTES,
+    *agents.ROUTES,
+    *partitions.ROUTES,
     *queues.ROUTES,
+    *reservations.ROUTES,
     *workloads.ROUTES,
     *submissions.ROUTES,
     *stream.ROUTES,
@@ -70,7 +85,7 @@ def context_of(app: Starlette) -> Context:
 
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
-    return make_document(BASE, (*INSIDE, OPENAPI), health.ROUTES)
+    return make_document(BASE, (*INSIDE, OPENAPI), (*health.ROUTES, agents.OUTSIDE))
 
 
 @cache
@@ -87,7 +102,7 @@ OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "ob
 
 def _routes(context: Context) -> list[Any]:
     inside = [*_doors(context, (*INSIDE, OPENAPI)), Mount("/", _nothing_there)]
-    outside = _doors(context, (*health.ROUTES, login.OUTSIDE))
+    outside = _doors(context, (*health.ROUTES, login.OUTSIDE, agents.OUTSIDE, OPENAPI))
     return [*outside, Mount(BASE, routes=inside), Mount("/api", _nothing_there), Mount("/", Pages(context))]
 
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from kaiwo.api.problems import ApiError, invalid, quote
 from kaiwo.api.settings import Settings
+from kaiwo.manifests import read_json
 
 DRAIN_FACTOR = 8  # read on this far past the limit, so that the client is there to hear why
 
@@ -39,14 +40,8 @@ async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """A JSON object, or one sentence about what it is instead."""
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise invalid(f"the body is not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise invalid('the body must be a JSON object, such as {"reason": "new fans"}')
-    return found
+    """A JSON object in which no key stands twice, or one sentence about what it is instead."""
+    return read_json(body)
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -2,18 +2,22 @@
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from kaiwo.api.access import Access
 from kaiwo.api.feeds import Feeds
 from kaiwo.api.linelog import LineLog
+from kaiwo.api.reservationviews import ReservationView
 from kaiwo.api.settings import Settings
+from kaiwo.runtime.agents import Agents
 from kaiwo.runtime.board import Board, Live
 from kaiwo.runtime.cycles import CycleTimes
 from kaiwo.runtime.lag import LoopLag
 from kaiwo.runtime.leading import ALONE, Leadership
+from kaiwo.runtime.partitions import Partitions
 
 
 class Context:
@@ -24,19 +28,22 @@ class Context:
         self.settings = settings
         self.access = Access(settings)
         self.board = Board(live)
+        self.agents = Agents(live.cluster)
+        self.partitions = Partitions(live, self.agents, settings.home, settings.partitions)
         self.log = LineLog(Path(settings.home) / "api.log")
         self.feeds = Feeds(self.board, self.report)
         self.lag = LoopLag()
         self.cycles = CycleTimes()
         self.closing = asyncio.Event()  # open streams end when this is set
         self.leadership: Leadership = ALONE
+        self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
         self.open_streams = 0
         self.bugs = 0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """While this is open, streams are fed and times are taken."""
-        tasks = [asyncio.create_task(work) for work in (self.feeds.run(), self.lag.run(), self._watch_cycles())]
+        tasks = [asyncio.create_task(work) for work in self._works()]
         try:
             yield
         finally:
@@ -44,6 +51,9 @@ class Context:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _works(self) -> list[Coroutine[Any, Any, None]]:
+        return [self.feeds.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run()]
 
     async def _watch_cycles(self) -> None:
         seen = -1

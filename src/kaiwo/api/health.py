@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics: what machines ask."""
+"""/healthz, /livez, /readyz and /metrics: what machines ask."""
 
 import asyncio
 import importlib
@@ -7,8 +7,10 @@ import time
 from starlette.responses import PlainTextResponse, Response
 
 from kaiwo.api.problems import not_ready
+from kaiwo.api.reservationwords import reservation_view
 from kaiwo.api.routes import Call, Route
 from kaiwo.runtime.board import Live
+from kaiwo.snapshot.reserved_use import standings
 
 TEXT = "text/plain"
 STUCK_S = 60.0
@@ -36,6 +38,9 @@ async def metrics(call: Call) -> Response:
     from kaiwo.api.metrics import write_metrics
 
     await call.context.board.fresh_queues()
+    now_s = call.context.live.cluster.now_s()
+    stand = await call.context.live.ask(lambda picture: standings(picture, now_s))
+    call.context.reservations = [reservation_view(each) for each in stand]
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
 
@@ -52,6 +57,7 @@ def why_not_ready(live: Live) -> str:
 
 ROUTES = (
     Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
+    Route("GET", "/livez", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
     Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, is_open=True, may=(503,)),
     Route("GET", "/metrics", "Prometheus metrics.", metrics, TEXT, needs_state=False),
 )

@@ -32,7 +32,7 @@ async def log_in(call: Call) -> Response:
         except ApiError as error:
             text = PAGE.format(message=escape(error.problem.message))
             return HTMLResponse(text, error.status, {**headers, **error.headers})
-        headers["Set-Cookie"] = cookie_header(secret)
+        headers["Set-Cookie"] = cookie_header(secret, call.request.url.scheme == "https")
         context.log.emit("login")
     return RedirectResponse("/", 303, headers)
 

@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kaiwo.api.context import Context
 from kaiwo.api.queueviews import queue_page
+from kaiwo.api.reservationmetrics import reservation_metrics
 from kaiwo.model.queue import UNLIMITED
 
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
@@ -42,6 +43,7 @@ class _Collector:
             return
         yield from _cluster(context)
         yield from _queues(context)
+        yield from reservation_metrics(context.reservations, context.live.allocations)
         yield from _process(context)
 
 
@@ -118,5 +120,20 @@ def _process(context: Context) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "kaiwo_leader_transitions_total", "Changes of the leader, as the Lease counts them.", leadership.transitions
     )
+    yield from _devices(context)
     yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.open_streams)
     yield GaugeMetricFamily("kaiwo_bugs", "Requests that broke something since the start.", context.bugs)
+
+
+def _devices(context: Context) -> Iterator[Metric]:
+    agents = GaugeMetricFamily("kaiwo_agents", "Node agents, by whether they are still heard.", labels=["state"])
+    lost = sum(1 for heard in context.agents if heard.is_lost)
+    agents.add_metric(["lost"], lost)
+    agents.add_metric(["live"], sum(1 for _ in context.agents) - lost)
+    yield agents
+    changes = CounterMetricFamily(
+        "kaiwo_partition_changes_total", "GPUs whose partition mode was changed, by outcome.", labels=["status"]
+    )
+    for status, count in sorted(context.partitions.following.changed.items()):
+        changes.add_metric([status], count)
+    yield changes

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from kaiwo.api.body import Body, read_object
 from kaiwo.api.listings import GPU_PARAMS, LISTINGS, NODE_PARAMS
+from kaiwo.api.measured import measured_gpus, measured_node
 from kaiwo.api.nodeviews import find_node
 from kaiwo.api.problems import JSON, did_you_mean, invalid, quote
 from kaiwo.api.routes import Call, Route
@@ -25,12 +28,13 @@ async def list_gpus(call: Call) -> Page[GpuView]:
     """Devices by node."""
     listing = LISTINGS["gpus"]
     await call.context.board.fresh()
-    return listing.page(call.context.board, listing.pick(call.query))
+    page = listing.page(call.context.board, listing.pick(call.query))
+    return msgspec.structs.replace(page, items=measured_gpus(call.context, page.items))
 
 
 async def get_node(call: Call) -> NodeView:
     """One node."""
-    return find_node(call.context.live.picture, call.path["name"])
+    return measured_node(call.context, find_node(call.context.live.picture, call.path["name"]))
 
 
 async def cordon(call: Call) -> Outcome:

@@ -12,6 +12,7 @@ import numpy as np
 from kaiwo.api.cursor import read_cursor, write_cursor
 from kaiwo.api.problems import did_you_mean, not_found, quote
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
+from kaiwo.gpus.course import CLOSED_PREFIX
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
@@ -115,6 +116,18 @@ def taint_words(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
+def ill_devices(picture: Picture, workload: str) -> str:
+    """What is wrong with the devices that a workload runs on; empty when nothing is."""
+    said = []
+    for pod in picture.pods.get(workload, {}).values():
+        node = picture.node_objects.get(pod.node)
+        held = {share.gpu for share in pod.devices}
+        for gpu in node.gpus if node is not None else ():
+            if gpu.id in held and not gpu.healthy and not gpu.reason.startswith(CLOSED_PREFIX):
+                said.append(f"; {gpu.id} of {pod.node}, on which it runs, is not healthy: {gpu.reason}")
+    return "".join(dict.fromkeys(said))
+
+
 def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, int]]]) -> GpuView:
     gpu: Gpu = node.gpus[column]
     free_milli, free_mib = gpu.milli, gpu.memory_mib
@@ -125,7 +138,8 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, 
         if isinstance(held, Pod):  # else space that is kept for somebody: not free, and nobody there yet
             tenants.append(TenantView(held.workload, held.name, milli, mib, held.phase))
     return GpuView(
-        node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants
+        node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants,
+        gpu.profile, gpu.parent,
     )  # fmt: skip
 
 

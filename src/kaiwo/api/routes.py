@@ -51,6 +51,7 @@ class Route(msgspec.Struct, frozen=True):
     body: Body | None = None
     may: tuple[int, ...] = ()  # further status codes of this endpoint, all of them Problems
     needs_state: bool = True  # answers 503 until the first state has arrived
+    is_for_agents: bool = False  # takes a node agent's token
     is_open: bool = False  # for anybody, even from outside: probes and the login itself
 
     @property
@@ -100,7 +101,10 @@ async def guarded(request: Request, context: Context, route: Route) -> Response:
     began = time.perf_counter()
     who = ""
     try:
-        who = context.access.check_write(request) if route.is_write else ""
+        if route.is_for_agents:
+            who = context.access.check_agent(request)
+        elif route.is_write:
+            who = context.access.check_write(request)
         if not route.is_write and not route.is_open:
             context.access.check_read(request)
         response = as_response(await _run(request, context, route, who), route.status)
@@ -115,7 +119,7 @@ async def guarded(request: Request, context: Context, route: Route) -> Response:
         context.report(error, f"{request.method} {route.path}")
         broken = "something in Kaiwo broke over this request; the log in KAIWO_HOME/api.log says what"
         response = respond(ApiError(500, "broken", broken))
-    if route.is_write:
+    if route.is_write and not route.is_for_agents:
         context.board.touch()
         took_ms = round((time.perf_counter() - began) * 1000, 1)
         address = request.url.path[:500]

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kaiwo.api.app import context_of, make_app
 from kaiwo.api.context import Context
@@ -18,12 +18,25 @@ from kaiwo.api.up import calm_the_interpreter, first_of
 from kaiwo.clusters.kubernetes.client import Access, find_access
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.election import Election
+from kaiwo.clusters.kubernetes.extender.binding import Binder
+from kaiwo.clusters.kubernetes.extender.server import Extender
+from kaiwo.clusters.kubernetes.queue_status import QueueStatus
 from kaiwo.history.journal import Journal
+from kaiwo.model.errors import ConfigError
+from kaiwo.runtime.extending import Extension
 from kaiwo.runtime.leading import ALONE, Leadership, Leading
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop import Loop
 from kaiwo.runtime.options import SchedulerOptions
-from kaiwo.runtime.server import serve
+from kaiwo.runtime.past_use import PastUse
+from kaiwo.runtime.policy_file import policy_of
+from kaiwo.runtime.server import Tls, check_tls, serve
+from kaiwo.runtime.showing import EVERY_S, show_queues
+
+if TYPE_CHECKING:
+    from kaiwo.clusters.kubernetes.webhooks.admission import Admission
+
+WEBHOOKS_S = 10.0  # so long the rest waits for them
 
 
 class Scheduling(NamedTuple):
@@ -45,11 +58,23 @@ def run(options: SchedulerOptions) -> None:
 @contextlib.asynccontextmanager
 async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
     """Start everything, and take it down again at the end of the block."""
+    tls = Tls(options.tls_cert, options.tls_key)
+    check_tls(tls)
+    if options.webhooks:
+        _check_webhooks()
+    policy = policy_of(options.policy)
     access = find_access(options.kubeconfig, options.context)
     leading = Leading(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
-    loop = Loop(cluster, Journal(Path(options.home) / "journal"), may_decide=leading.may_decide)
-    app = make_app(loop, Settings(home=options.home, host=options.host))
+    cluster.books.extended = options.extends if options.extender_port else ""
+    past_use = PastUse.of(policy, options.home)
+    journal = Journal(Path(options.home) / "journal")
+    loop = Loop(cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use)
+    settings = Settings(
+        home=options.home, host=options.host, names=options.host_names, agent_token_file=options.agent_token_file,
+        partitions=options.partitions,
+    )  # fmt: skip
+    app = make_app(loop, settings)
     context = context_of(app)
     context.leadership = leading.leadership
     async with contextlib.AsyncExitStack() as stack:
@@ -61,7 +86,14 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         stack.push_async_callback(_cancel, [*tasks, ending])
         await first_of(loop.changed(0), ending)  # every cache is warm
         calm_the_interpreter()
-        server, url = await serve(app, options.host, options.port, options.home, context.closing.set)
+        if options.webhooks:
+            stack.push_async_callback((await _admission(options, access, cluster)).close)
+        if options.extender_port:
+            stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
+        status = QueueStatus(cluster.client, cluster.books.queue_generations, emit)
+        showing = asyncio.create_task(show_queues(context.board, status, leading.may_decide, EVERY_S))
+        stack.push_async_callback(_cancel, [showing])
+        server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
         stack.push_async_callback(server.stop)
         stack.push_async_callback(leading.hand_over, cluster)  # first of all: the next leader need not wait for us
         yield Scheduling(cluster, loop, context, url, ending)
@@ -72,6 +104,37 @@ def _leadership(options: SchedulerOptions, access: Access) -> Leadership:
         return ALONE
     namespace = options.lease_namespace or access.namespace
     return Election(access, namespace, options.lease_name or options.scheduler, report=emit)
+
+
+def _check_webhooks() -> None:
+    """Before anything is read: their certificates need a package that not every installation has."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"webhooks need the package cryptography ({error}); pip install 'kaiwo[webhook]', or leave --webhooks out",
+            "--webhooks",
+        ) from error
+
+
+async def _admission(options: SchedulerOptions, access: Access, cluster: KubernetesCluster) -> "Admission":
+    """Loaded here: a scheduler without webhooks need not pay for their certificates."""
+    from kaiwo.clusters.kubernetes.webhooks.admission import Admission, House, Site
+
+    site = Site(options.webhooks, options.lease_namespace or access.namespace)
+    house = House(options.scheduler, frozenset(options.may_name_users))
+    admission = Admission(access, cluster.books, site, house, emit)
+    await admission.start(options.host, options.webhook_port, WEBHOOKS_S)
+    return admission
+
+
+async def _extender(options: SchedulerOptions, cluster: KubernetesCluster, loop: Loop, leading: Leading) -> Extender:
+    judge = Extension(loop, cluster.books)
+    binder = Binder(cluster.client, cluster.books, judge, cluster.settle, emit)
+    names = cluster.books.names
+    extender = Extender(judge, binder, lambda key: names.find(key) or "", leading.may_decide)
+    await extender.start(options.extender_port)
+    return extender
 
 
 async def _first_to_end(tasks: "Sequence[asyncio.Task[None]]") -> None:

@@ -62,7 +62,8 @@ def _part(terms: ShareTerms, write: Writer) -> str:
     """Why it gets just that much of the rest."""
     if terms.weights:
         rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
-        return f"weight {terms.weight} of {terms.weights}, of {write(terms.offered)} left, {rounded}"
+        bent = "" if terms.past_ppm is None else f" (it used {terms.past_ppm / 10_000:.1f} % of the cluster lately)"
+        return f"weight {terms.weight} of {terms.weights}{bent}, of {write(terms.offered)} left, {rounded}"
     if terms.whole:
         is_limited = terms.limit is not None and terms.limit < terms.wants
         return "all that its limit lets it have" if is_limited else "all it wants"

@@ -6,18 +6,20 @@ Never: parses on the event loop; a large YAML text takes seconds.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kaiwo.api.body import Body, read_object
 from kaiwo.api.params import Param
+from kaiwo.api.partitions import drop_plans, put_plans
 from kaiwo.api.problems import JSON
+from kaiwo.api.reservations import put_words
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.settling import settle
 from kaiwo.api.views import Outcome
 from kaiwo.clusters.admission import is_same
 from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
-from kaiwo.model.errors import NotFoundError
+from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.program import State
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_check import check_tree
@@ -29,12 +31,14 @@ STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 
 async def submit(call: Call) -> Outcome:
     """One workload, or an array of them, from a form."""
-    return await _put(call, await _parse(call, _parse_form))
+    with _counting_refusals(call):
+        return await _put(call, await _parse(call, _parse_form))
 
 
 async def apply(call: Call) -> Outcome:
     """Everything that the documents describe."""
-    return await _put(call, await _parse(call, parse_all))
+    with _counting_refusals(call):
+        return await _put(call, await _parse(call, parse_all))
 
 
 async def delete(call: Call) -> Outcome:
@@ -43,9 +47,13 @@ async def delete(call: Call) -> Outcome:
     live = call.context.live
     names = [workload.name for workload, _ in parsed.submissions]
     queues = [queue.name for queue in parsed.queues]
-    stopping = await live.cluster.remove(queues, names, who=call.person)
+    reservations = [reservation.name for reservation in parsed.reservations]
+    stopping = await live.cluster.remove(queues, names, who=call.person, reservations=reservations)
     done = [*await _see_them_off(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
-    await settle(live, lambda: not any(name in live.picture.queue_objects for name in queues))
+    done += [f"reservation {name} deleted" for name in reservations]
+    done += await drop_plans(call.context.partitions, parsed.partitioning)
+    known, reserved = live.picture.queue_objects, live.picture.reserved.objects
+    await settle(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
     return Outcome(done, list(parsed.warnings), names)
 
 
@@ -61,6 +69,15 @@ async def clear_demo(call: Call) -> Outcome:
     return Outcome(done or ["there is no demo work to remove"], [], list(cleared.names))
 
 
+@contextlib.contextmanager
+def _counting_refusals(call: Call) -> Iterator[None]:
+    try:
+        yield
+    except (ConfigError, RefusedError):
+        call.context.live.allocations.refused()
+        raise
+
+
 async def _parse(call: Call, parse: Any) -> Parsed:
     defaults = Defaults(submitted_s=call.context.live.cluster.now_s(), user=call.person)
     return await asyncio.to_thread(parse, call.body, defaults)
@@ -69,14 +86,25 @@ async def _parse(call: Call, parse: Any) -> Parsed:
 async def _put(call: Call, parsed: Parsed) -> Outcome:
     dry_run, live = call.query["dry_run"], call.context.live
     queues, items = parsed.queues, parsed.submissions
-    before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run)
+    reservations = parsed.reservations
+    there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
+    before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
     done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
+    done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
+    done += await put_plans(call.context.partitions, parsed.partitioning, dry_run)
     names = [workload.name for workload, _ in items]
     done += [f"workload {name} submitted{suffix}" for name in names]
     if not dry_run:
         known = live.picture.queue_objects
-        await settle(live, lambda: all(is_same(queue, known.get(queue.name)) for queue in queues))
+        reserved = live.picture.reserved.objects
+        await settle(
+            live,
+            lambda: (
+                all(is_same(queue, known.get(queue.name)) for queue in queues)
+                and all(each.name in reserved for each in reservations)
+            ),
+        )
     promises = await asyncio.to_thread(_promises, dict(live.picture.queue_objects), queues) if queues else []
     warnings = [*parsed.warnings, *promises]
     return Outcome(done, warnings, [] if dry_run else names)

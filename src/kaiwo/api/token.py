@@ -10,16 +10,16 @@ import secrets
 import stat
 from pathlib import Path
 
-from kaiwo.model.errors import ClusterError
+from kaiwo.model.errors import ClusterError, ConfigError
 
-FILE = "token"
+FILE, AGENT_FILE = "token", "agent-token"
 _GOOD = re.compile(r"[A-Za-z0-9_-]{32,200}")
 
 
-def read_or_make_token(home: str) -> tuple[str, str]:
+def read_or_make_token(home: str, name: str = FILE) -> tuple[str, str]:
     """The token, and one sentence when the one that was there is no longer good."""
     folder = Path(home)
-    path = folder / FILE
+    path = folder / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = _read(path)
@@ -34,6 +34,17 @@ def read_or_make_token(home: str) -> tuple[str, str]:
     except OSError as error:
         way_out = "make the folder writable, or name another one with KAIWO_HOME"
         raise ClusterError(f"the token file {path} cannot be used: {error.strerror}; {way_out}") from error
+
+
+def read_given_token(path: str) -> str:
+    """A token that somebody else made, such as a mounted secret: who may read it is their business."""
+    try:
+        token = Path(path).read_text("ascii", "replace").strip()
+    except OSError as error:
+        raise ConfigError(f"the token file {path} cannot be read: {error.strerror}; name another one") from error
+    if not _GOOD.fullmatch(token):
+        raise ConfigError(f"{path} holds no usable token; write 32 to 200 letters, digits, '-' and '_' into it")
+    return token
 
 
 def _read(path: Path) -> tuple[str, bool] | None:

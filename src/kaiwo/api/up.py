@@ -17,14 +17,20 @@ from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
 from kaiwo.clusters.local import LocalCluster, read_cluster_file, virtual_nodes
 from kaiwo.clusters.local.cluster_file import DEFAULT_MODEL, DEFAULT_NODES
+from kaiwo.devices.discover import discover
 from kaiwo.history.journal import Journal
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop import Loop
 from kaiwo.runtime.machine import real_node
 from kaiwo.runtime.options import UpOptions
-from kaiwo.runtime.server import serve
+from kaiwo.runtime.partition_kept import FILE, as_changed, read_kept
+from kaiwo.runtime.partition_machine import Machine
+from kaiwo.runtime.past_use import PastUse
+from kaiwo.runtime.policy_file import policy_of
+from kaiwo.runtime.server import Tls, check_tls, serve
 from kaiwo.runtime.shares import MachineShares
+from kaiwo.runtime.watching import watching
 
 # Both were measured with bench/loop.py on two busy cores, as the event loop's lag in the 99th percentile.
 # The collector visits every entry of the large tables at each full collection: by default 33 times in half a minute,
@@ -54,25 +60,38 @@ class Running(NamedTuple):
 @contextlib.asynccontextmanager
 async def running(options: UpOptions) -> AsyncIterator[Running]:
     """Start everything, and take it down again at the end of the block."""
+    tls = Tls(options.tls_cert, options.tls_key)
+    check_tls(tls)
+    policy = policy_of(options.policy)
     cluster = LocalCluster(
         options.home,
         _nodes(options),
         speed=options.speed,
-        default_nodes=_default_nodes,
-        shares=MachineShares(Path(options.home) / "sharing"),
+        default_nodes=lambda: _default_nodes(options.root),
+        shares=MachineShares(Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False)),
     )
-    loop = Loop(cluster, Journal(Path(options.home) / "journal"))
-    app = make_app(loop, Settings(home=options.home, host=options.host))
+    past_use = PastUse.of(policy, options.home)
+    loop = Loop(cluster, Journal(Path(options.home) / "journal"), policy, past_use=past_use)
+    settings = Settings(
+        home=options.home,
+        host=options.host,
+        agent_token_file=options.agent_token_file,
+        partitions=options.partitions,
+    )
+    app = make_app(loop, settings)
     context = context_of(app)
     scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
     try:
         await first_of(loop.changed(0), scheduling)  # the state is there: the first page that is served is not empty
         calm_the_interpreter()
-        server, url = await serve(app, options.host, options.port, options.home, context.closing.set)
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if not cluster.is_virtual:
+                for name in cluster.world.nodes:
+                    context.partitions.following.machine = _machine(context, name, options)
+                    await stack.enter_async_context(watching(context.agents, name, options.root))
+            server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
+            stack.push_async_callback(server.stop)
             yield Running(cluster, loop, context, url, scheduling)
-        finally:
-            await server.stop()
     finally:
         scheduling.cancel()
         await asyncio.gather(scheduling, return_exceptions=True)
@@ -112,18 +131,31 @@ async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task
 
 
 def _nodes(options: UpOptions) -> Sequence[Node] | None:
-    """The nodes that were asked for; None: those the cluster had."""
+    """The nodes that were asked for, in the modes that they have by now; None: those the cluster had."""
     if options.cluster_file:
-        return read_cluster_file(Path(options.cluster_file).read_text(), options.cluster_file)
-    if options.nodes or options.gpu_model:
-        return virtual_nodes(options.nodes or DEFAULT_NODES, options.gpu_model or DEFAULT_MODEL)
-    return None
+        nodes = read_cluster_file(Path(options.cluster_file).read_bytes(), options.cluster_file)
+    elif options.nodes or options.gpu_model:
+        nodes = virtual_nodes(options.nodes or DEFAULT_NODES, options.gpu_model or DEFAULT_MODEL)
+    else:
+        return None
+    return as_changed(nodes, read_kept(Path(options.home) / FILE))
 
 
-def _default_nodes() -> Sequence[Node]:
+def _default_nodes(root: str) -> Sequence[Node]:
     """This machine if it has GPUs, else a virtual cluster."""
-    machine = real_node()
+    machine = real_node(root)
     return virtual_nodes() if machine is None else (machine,)
+
+
+def _machine(context: Context, name: str, options: UpOptions) -> Machine:
+    """The one that changes this machine's partition modes; whoever has a process on a GPU is on it."""
+
+    def tenant(gpu: str) -> str:
+        heard = context.agents.of(name)
+        sample = heard.gpu(gpu) if heard is not None else None
+        return f"process {sample.processes[0].pid}" if sample and sample.processes else ""
+
+    return Machine(name, options.root, Path(options.home) / "partitions", tenant)
 
 
 async def _demo(cluster: Any) -> None:

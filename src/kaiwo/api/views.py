@@ -3,7 +3,7 @@
 The CLI's `-o json` and the page show exactly these. Integers only: milli-GPU, milli-CPU, MiB, seconds.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -68,6 +68,17 @@ class StatusView(msgspec.Struct, frozen=True):
     version: str
 
 
+class MeasuredView(msgspec.Struct, frozen=True):
+    """What a device, or a tenant's processes on it, used when its agent looked last. null: not told."""
+
+    busy_percent: int | None = None
+    memory_mib: int | None = None
+    power_w: int | None = None  # of the physical GPU
+    temperature_c: int | None = None
+    processes: int = 0
+    ago_s: int = 0
+
+
 class TenantView(msgspec.Struct, frozen=True):
     """A pod's share of one device."""
 
@@ -76,6 +87,8 @@ class TenantView(msgspec.Struct, frozen=True):
     milli: int
     mib: int
     phase: Phase
+    grade: str = ""  # how well it is kept apart from its neighbours; see docs/gpu-sharing.md
+    measured: MeasuredView | None = None  # null in a stream, and where nobody measures
 
 
 class GpuView(msgspec.Struct, frozen=True):
@@ -91,6 +104,9 @@ class GpuView(msgspec.Struct, frozen=True):
     healthy: bool
     reason: str
     tenants: list[TenantView]
+    profile: str = ""  # of a partition: `CPX+NPS4`
+    parent: str = ""  # the physical GPU of which it is a partition
+    measured: MeasuredView | None = None  # null in a stream, and where nobody measures
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -106,6 +122,78 @@ class NodeView(msgspec.Struct, frozen=True):
     pods: Usage
     gpu_milli: Usage
     gpus: list[GpuView]
+    agent: "AgentView | None" = None  # null in a list or a stream, and where none was heard
+
+
+class AgentView(msgspec.Struct, frozen=True):
+    """A node's agent."""
+
+    node: str
+    state: str  # live | lost: what it said last still counts
+    version: str  # `this process`: no agent of its own, `kaiwo up` looks itself
+    heard_ago_s: int
+    gpus: int
+    notes: list[str]
+
+
+class TakenView(msgspec.Struct, frozen=True):
+    """How many lines of a stream were taken."""
+
+    lines: int
+
+
+class PartitionStepView(msgspec.Struct, frozen=True):
+    """A GPU that changes its partition mode, should, or did."""
+
+    node: str
+    gpu: str
+    before: str  # SPX+NPS1
+    after: str
+    state: str  # planned | draining | due | changing; of the past: done | refused | busy | rolled-back | stuck
+    waits_s: int = 0  # for the work on it, at most
+    takes_s: int = 0  # after that
+    idle_gpu_s: int = 0  # GPU-seconds that serve nobody until it is done
+    evicted_gpu_s: int = 0  # work that is lost
+    at_s: int = 0  # of the past: when
+    reason: str = ""
+
+
+class PlanNodeView(msgspec.Struct, frozen=True):
+    """How a node stands to the plan that names it."""
+
+    node: str
+    profile: str
+    state: str  # done | changing | draining | pending | dry-run | refused
+    reason: str
+
+
+class PlanView(msgspec.Struct, frozen=True):
+    """A PartitioningPlan."""
+
+    name: str
+    state: str  # on | dry-run | paused | off
+    nodes: list[PlanNodeView]
+
+
+class PartitionsView(msgspec.Struct, frozen=True):
+    """The partition modes: what is planned, what is under way, and what was done."""
+
+    policy: str  # off | dry-run | on
+    carried_out_by: str
+    as_of_s: int
+    steps: list[PartitionStepView]  # the first thousand
+    total: int
+    idle_gpu_s: int  # what the plan costs
+    unserved: list[str]  # waiting work that no allowed change would serve
+    plans: list[PlanView]
+    conflicts: list[str]
+    history: list[PartitionStepView]
+
+
+class PolicyForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether partition modes change for waiting work."""
+
+    policy: Literal["off", "dry-run", "on"]
 
 
 class AmountView(msgspec.Struct, frozen=True):
@@ -270,6 +358,9 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     preemptible: bool
     exit_code: int
     message: str
+    reservation: str = ""  # on whose GPUs alone it runs
+    expires_s: int = 0  # its allocation is released then; 0: never
+    planned: str = ""  # when and where it is planned to start, and why then
 
 
 class ChangeView(msgspec.Struct, frozen=True):
@@ -293,6 +384,8 @@ class WhyView(msgspec.Struct, frozen=True):
     change: ChangeView | None
     no_change: str  # why there is no change to propose, when there is none
     as_of_s: int
+    partitions: str = ""  # what the partition planner does for it, when that matters
+    planned: str = ""  # when and where it is planned to start, and why then
 
 
 class Outcome(msgspec.Struct, frozen=True):

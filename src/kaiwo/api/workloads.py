@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 from kaiwo import explain
 from kaiwo.api.listings import LISTINGS, WORKLOAD_PARAMS
+from kaiwo.api.nodeviews import ill_devices
 from kaiwo.api.params import Param
 from kaiwo.api.problems import quote
 from kaiwo.api.routes import Call, Route
@@ -13,10 +14,13 @@ from kaiwo.api.streaming import Streaming, check_room
 from kaiwo.api.tail import follow_file, read_all
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.api.workloadviews import WAITS, obstacle_view, workload_detail
+from kaiwo.manifests.names import ARRAY_LABEL
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.program import Record
+from kaiwo.model.program import Record, State
 from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.reservation import clock_words
 from kaiwo.runtime.board import Live
+from kaiwo.runtime.partition_words import said_for
 from kaiwo.runtime.rows import GPU
 from kaiwo.snapshot.picture import Picture
 
@@ -49,7 +53,7 @@ async def get_workload(call: Call) -> WorkloadDetail:
     obstacles: tuple[Obstacle, ...] = ()
     if record.state in WAITS:
         obstacles = await live.ask(lambda picture: explain.obstacles_of(picture, name, live.policy, now_s))
-    return workload_detail(live.picture, record, gpu_milli, obstacles)
+    return workload_detail(live.picture, record, gpu_milli, obstacles, now_s)
 
 
 async def cancel(call: Call) -> Outcome:
@@ -80,7 +84,8 @@ async def why(call: Call) -> WhyView:
 
     found = await _explain(live, name, now_s) if record.state in WAITS else None
     if found is None:
-        return WhyView(name, record.state, plain_answer(record), [], 0, 0, None, "it does not wait", now_s)
+        answer = plain_answer(record) + ill_devices(live.picture, name)
+        return WhyView(name, record.state, answer, [], 0, 0, None, "it does not wait", now_s)
     change = found.change
     return WhyView(
         workload=name,
@@ -92,6 +97,8 @@ async def why(call: Call) -> WhyView:
         change=None if change is None else ChangeView(change.kind, change.by, change.sentence, change.command),
         no_change=found.no_change,
         as_of_s=now_s,
+        partitions=said_for(call.context.partitions, (role.request for role in record.workload.roles)),
+        planned=found.planned,
     )
 
 
@@ -143,10 +150,19 @@ def find_record(call: Call) -> Record:
     try:
         record: Record = call.context.live.cluster.record(name)
     except NotFoundError:
-        raise NotFoundError(
-            f"there is no workload {quote(name)}; it may have ended and been forgotten, see: kaiwo get workloads"
-        ) from None
+        way_out = _among_tasks(call) or "it may have ended and been forgotten, see: kaiwo get workloads"
+        raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
     return record
+
+
+def _among_tasks(call: Call) -> str:
+    """Where to look when the name is that of an array."""
+    array, namespace = call.path["name"], call.path["namespace"]
+    for record in call.context.live.cluster.records():
+        workload = record.workload
+        if workload.labels.get(ARRAY_LABEL) == array and workload.name.startswith(f"{namespace}/"):
+            return f"it is an array, name one of its tasks, see: kaiwo get workloads -l {ARRAY_LABEL}={array}"
+    return ""
 
 
 def full_name(call: Call) -> str:
@@ -159,7 +175,10 @@ def plain_answer(record: Record) -> str:
     state = record.state.value
     if record.state.is_over:
         return f"It does not wait: it {_ended(state)}" + (f" ({record.message})." if record.message else ".")
-    return f"It does not wait: it is {state}."
+    why = f" ({record.message})" if record.state is State.STOPPING and record.message else ""
+    expires_s = record.workload.expires_s
+    until = f", and its allocation is given until {clock_words(expires_s)}" if expires_s else ""
+    return f"It does not wait: it is {state}{why}{until}."
 
 
 def _ended(state: str) -> str:

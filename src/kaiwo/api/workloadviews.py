@@ -72,7 +72,9 @@ def waiting_obstacles(picture: Picture, name: str) -> tuple[Obstacle, ...]:
     return picture.backlog.stand_of(name)[0].obstacles if picture.backlog.stands(name) else ()
 
 
-def workload_detail(picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[Obstacle]) -> WorkloadDetail:
+def workload_detail(
+    picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[Obstacle], now_s: int
+) -> WorkloadDetail:
     """All there is to say of one workload."""
     workload, program = record.workload, record.program
     pods = picture.pods.get(workload.name, {})
@@ -85,11 +87,14 @@ def workload_detail(picture: Picture, record: Record, gpu_milli: int, obstacles:
         image=program.image,
         after=[*workload.after, *workload.after_failed],
         time_limit_s=workload.time_limit_s,
+        reservation=workload.reservation,
+        expires_s=workload.expires_s,
         estimate_s=workload.estimate_s,
         retries=program.retries,
         preemptible=workload.preemptible,
         exit_code=record.exit_code,
         message=record.message,
+        planned=explain.planned_start(picture, workload.name, now_s),
     )
 
 

@@ -1,9 +1,9 @@
 """What each kind of object shows in a table. The words are the page's words too."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kaiwo.api.views import GpuView, NodeView, TenantView, WorkloadView
+from kaiwo.api.views import GpuView, MeasuredView, NodeView, TenantView, WorkloadView
 from kaiwo.cli.table import Column
 from kaiwo.cli.words import age, limit, memory, milli, short_name
 
@@ -95,7 +95,39 @@ def _tenants(g: GpuView, _: float) -> str:
 
 
 def _share(t: TenantView) -> str:
-    return f" ({milli(t.milli)})" if t.milli < 1000 else ""
+    """Of a whole GPU or partition nothing is to be said: nobody else is there."""
+    if t.milli >= 1000 or t.grade == "partition":
+        return ""
+    return f" ({milli(t.milli)}{f', {t.grade}' if t.grade else ''})"
+
+
+def _use(g: GpuView, _: float) -> str:
+    """What each tenant was granted, and what it was seen to use."""
+    return ", ".join(
+        f"{short_name(t.workload)} {milli(t.milli)}/{memory(t.mib)} uses {_measured(t.measured)}"
+        for t in g.tenants
+        if t.measured is not None
+    )
+
+
+def _measured(m: MeasuredView | None) -> str:
+    return "" if m is None else f"{_percent(m.busy_percent)}/{_memory(m.memory_mib)}"
+
+
+def _percent(value: int | None) -> str:
+    return "-" if value is None else f"{value} %"
+
+
+def _memory(value: int | None) -> str:
+    return "-" if value is None else memory(value)
+
+
+def _of(field: str, unit: str) -> Callable[[Any, float], str]:
+    def text(g: GpuView, _: float) -> str:
+        value = getattr(g.measured, field) if g.measured is not None else None
+        return "" if value is None else f"{value} {unit}"
+
+    return text
 
 
 GPU: Sequence[Column] = (
@@ -106,8 +138,36 @@ GPU: Sequence[Column] = (
     Column("FREE", lambda g, _: milli(g.free_milli), NUMBER),
     Column("FREE MEMORY", lambda g, _: memory(g.free_mib), NUMBER),
     Column("MEMORY", lambda g, _: memory(g.memory_mib), NUMBER, WIDE),
+    Column("PARTITION", lambda g, _: g.profile, False, WIDE),
+    Column("BUSY", _of("busy_percent", "%"), NUMBER, WIDE),
+    Column("USED MEMORY", lambda g, _: _memory(g.measured.memory_mib) if g.measured else "", NUMBER, WIDE),
+    Column("POWER", _of("power_w", "W"), NUMBER, WIDE),
+    Column("HEAT", _of("temperature_c", "C"), NUMBER, WIDE),
     Column("PODS", lambda g, _: ", ".join(t.pod for t in g.tenants), False, WIDE),
+    Column("GRANTED AND MEASURED", _use, False, WIDE),
     Column("WHO", _tenants, is_prose=True),
+)
+
+
+def _moment(at_s: int, now: float) -> str:
+    """How long until then, or since."""
+    if not at_s:
+        return "-"
+    return f"in {age(at_s - now)}" if at_s > now else f"{age(now - at_s)} ago"
+
+
+RESERVATION: Sequence[Column] = (
+    Column("NAME", lambda r, _: r.name),
+    Column("PHASE", lambda r, _: r.phase.value, is_state=True),
+    Column("FOR", lambda r, _: f"{r.owner_kind} {short_name(r.owner)}".strip()),
+    Column("GPUS", lambda r, _: f"{r.gpus}/{r.gpus + r.missing}" if r.missing else str(r.gpus), NUMBER),
+    Column("USED", lambda r, _: milli(r.used_milli), NUMBER),
+    Column("STARTS", lambda r, now: _moment(r.start_s or r.created_s, now), NUMBER),
+    Column("ENDS", lambda r, now: _moment(r.end_s, now), NUMBER),
+    Column("MODELS", lambda r, _: ", ".join(r.gpu_models) or "-", False, WIDE),
+    Column("AT END", lambda r, _: r.at_end.value, False, WIDE),
+    Column("WHERE", lambda r, _: ", ".join(dict.fromkeys(device.node for device in r.devices)) or "-", False, WIDE),
+    Column("NOTE", lambda r, _: r.message, is_prose=True),
 )
 
 CYCLE: Sequence[Column] = (

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kaiwo.cli.server import NoServerError, Server
+from kaiwo.cli.wire import Trust
 from kaiwo.model.errors import ConfigError
 from kaiwo.runtime.options import find_home
 
@@ -21,6 +22,7 @@ class ServerFile(msgspec.Struct, frozen=True):
 
     url: str
     pid: int = 0
+    ca: str = ""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -45,12 +47,13 @@ class Place(msgspec.Struct, frozen=True):
 def connect(place: Place, timeout_s: float = 30) -> Server:
     """The server that --server or KAIWO_SERVER names, else the one that runs in this home."""
     if url := place.server or os.environ.get("KAIWO_SERVER", ""):
-        found_in = "--server" if place.server else "KAIWO_SERVER"
+        found_in, pinned = "--server" if place.server else "KAIWO_SERVER", ""
     else:
-        url, found_in = read_server_file(place).url, place.server_file
+        file = read_server_file(place)
+        url, found_in, pinned = file.url, place.server_file, file.ca
     url = _checked(url, found_in)
     token, token_from = _token(place, url)
-    return Server(url, token, found_in, timeout_s, token_from)
+    return Server(url, token, found_in, timeout_s, token_from, Trust(os.environ.get("KAIWO_CA_FILE", ""), pinned))
 
 
 def read_server_file(place: Place) -> ServerFile:

@@ -43,9 +43,12 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operate": {
         "nodes": ("nodes", "The nodes; cordon, uncordon and drain them."),
+        "reservations": ("reservations", "GPUs kept for somebody: list, describe, create, delete."),
         "apply": ("manifests", "Create or change what YAML files describe."),
         "delete": ("manifests", "Delete what YAML files name."),
         "replay": ("replay", "Decide a past cycle again and compare."),
+        "partitions": ("partitions", "The partition modes: what is planned, what changes, at what cost."),
+        "agents": ("agents", "The node agents, and when each was heard last."),
         "agent": ("agent", "Report this machine's GPUs, and hand them out."),
     },
     "Learn": {

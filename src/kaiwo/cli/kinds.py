@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from kaiwo.api.reservationviews import ReservationView
 from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadView
 from kaiwo.cli import columns
 from kaiwo.cli.table import Column
@@ -93,7 +94,20 @@ CYCLES = Kind(
     },
     is_streamed=False,
 )  # fmt: skip
-KINDS = (WORKLOADS, NODES, QUEUES, GPUS, CYCLES)
+RESERVATIONS = Kind(
+    "reservation", "reservations", ReservationView, columns.RESERVATION, lambda r: r.name, 0,
+    filters=frozenset({"state"}),
+    sorts={
+        "name": lambda r: r.name,
+        "state": lambda r: r.phase,
+        "gpus": lambda r: r.gpus,
+        "used": lambda r: r.used_milli,
+        "start": lambda r: r.start_s or r.created_s,
+        "end": lambda r: r.end_s or 1 << 60,
+    },
+    is_streamed=False,
+)  # fmt: skip
+KINDS = (WORKLOADS, NODES, QUEUES, GPUS, CYCLES, RESERVATIONS)
 _ALSO = {"w": WORKLOADS, "job": WORKLOADS, "jobs": WORKLOADS, "n": NODES, "q": QUEUES, "g": GPUS, "c": CYCLES}
 _BY_NAME = {name: kind for kind in KINDS for name in (kind.singular, kind.plural)} | _ALSO
 

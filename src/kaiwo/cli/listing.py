@@ -12,7 +12,7 @@ import msgspec
 from kaiwo.api.views import Page
 from kaiwo.cli import printing
 from kaiwo.cli.columns import chosen, gpu_state, row
-from kaiwo.cli.kinds import GPUS, NODES, QUEUES, WORKLOADS, Kind
+from kaiwo.cli.kinds import GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, Kind
 from kaiwo.cli.reading import server_time
 from kaiwo.cli.server import Server
 from kaiwo.cli.table import lay_out
@@ -56,6 +56,8 @@ def finish(kind: Kind, wish: Wish, views: Sequence[Any]) -> list[Any]:
         shown = [node for node in shown if node.state in wish.states]
     if kind is GPUS and wish.states:
         shown = [gpu for gpu in shown if gpu_state(gpu) in wish.states]
+    if kind is RESERVATIONS and wish.states:
+        shown = [reservation for reservation in shown if reservation.phase in wish.states]
     if kind is QUEUES:
         shown = _tree(shown, wish.queue)
     if wish.sort_by and kind.sorts:

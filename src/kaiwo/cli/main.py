@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 failed, not found or no server; 2 invalid input; 3 valid b
 
 import gc
 import os
+import re
 import sys
 
 import click
@@ -13,6 +14,13 @@ from kaiwo.cli.group import ReaderLeftError, kaiwo
 from kaiwo.cli.verb import unknown_option
 from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
 
+_PLAIN_WORDS = (
+    (r"is not a valid integer( range)?$", "is not a whole number"),
+    (r"is not a valid float( range)?$", "is not a number"),
+    (r"is not in the range (\S+?)<=?x<=?(\S+)$", r"is not between \1 and \2"),
+    (r"is not in the range x>=?(\S+)$", r"is less than \1"),
+    (r"is not in the range x<=?(\S+)$", r"is more than \1"),
+)
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 # A verb lives for 100 ms and makes little garbage. Collecting while it imports and when it ends took 15 of them.
 RARELY = (100_000, 10, 10)
@@ -67,7 +75,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "kaiwo"
         fact = unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
-        fact = fact[:1].lower() + fact[1:]
+        fact = _plain(fact[:1].lower() + fact[1:])
         return fact if "kaiwo" in fact else f"{fact}; see: {verb} --help"
     if isinstance(error, KaiwoError):
         return str(error)
@@ -78,6 +86,13 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return f"stopped by a mistake of its own ({type(error).__name__}: {error}); KAIWO_DEBUG=1 shows where"
+
+
+def _plain(fact: str) -> str:
+    """Click's own words about numbers, for people."""
+    for pattern, words in _PLAIN_WORDS:
+        fact = re.sub(pattern, words, fact)
+    return fact
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
 MOST_SHOWN = 100
+UNPAGED = ("/queues", "/reservations")
 
 
 def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -29,6 +30,10 @@ def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 def complete_queue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return [name for name in _names(ctx, "/queues", "") if name.startswith(incomplete)]
+
+
+def complete_reservation(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/reservations", "") if name.startswith(incomplete)]
 
 
 def person(name: str) -> str:
@@ -52,11 +57,12 @@ def resolve(server: "Server", name: str, states: Sequence[str] = ()) -> list[str
     from kaiwo.model.errors import NotFoundError
 
     full = full_name(name)
+    array = full.removesuffix("-*")  # so `describe` and `why` write all tasks of an array
     try:
         server.get(workload_path(full))
         return [full]
     except NotFoundError:
-        members = array_members(server, full)
+        members = array_members(server, array)
         if not members:
             raise
         return [member for member, state in members if not states or state in states]
@@ -90,7 +96,7 @@ def _names(ctx: click.Context, path: str, start: str) -> list[str]:
     from kaiwo.model.errors import KaiwoError
 
     place = Place(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
-    query: dict[str, Any] = {"limit": MOST_SHOWN} if path != "/queues" else {}
+    query: dict[str, Any] = {"limit": MOST_SHOWN} if path not in UNPAGED else {}
     if start:
         query["q"] = start.rpartition("/")[2]
     try:

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from kaiwo.api.views import GpuView, Page, StatusView
-from kaiwo.cli.kinds import CYCLES, GPUS, NODES, QUEUES, WORKLOADS, Kind, find_kind
-from kaiwo.cli.names import complete_node, complete_queue, complete_workload
+from kaiwo.cli.kinds import CYCLES, GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, Kind, find_kind
+from kaiwo.cli.names import complete_node, complete_queue, complete_reservation, complete_workload
 from kaiwo.cli.server import Server, object_path, workload_path
 from kaiwo.cli.words import full_name
 from kaiwo.model.errors import ConfigError, NotFoundError
@@ -20,7 +20,7 @@ def read_one(server: Server, kind: Kind, name: str) -> bytes:
     """The API's answer for one object."""
     if kind is WORKLOADS:
         return server.get(workload_path(full_name(name)))
-    if kind in (NODES, QUEUES):
+    if kind in (NODES, QUEUES, RESERVATIONS):
         return server.get(object_path(kind.plural, name))
     if kind is GPUS:
         return _read_gpu(server, name)
@@ -60,5 +60,11 @@ def server_time(server: Server) -> int:
 def complete_object(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of the kind that was typed before."""
     kind = find_kind(ctx.params.get("kind") or "")
-    complete = {WORKLOADS: complete_workload, NODES: complete_node, QUEUES: complete_queue}.get(kind)  # type: ignore[arg-type]
+    by_kind = {
+        WORKLOADS: complete_workload,
+        NODES: complete_node,
+        QUEUES: complete_queue,
+        RESERVATIONS: complete_reservation,
+    }
+    complete = by_kind.get(kind)  # type: ignore[arg-type]
     return complete(ctx, parameter, incomplete) if complete else []

@@ -12,7 +12,7 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api.views import Problem
-from kaiwo.cli.wire import Answer, HttpError, request
+from kaiwo.cli.wire import SYSTEM_TRUST, Answer, HttpError, Trust, request
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 
 T = TypeVar("T")
@@ -32,7 +32,16 @@ class LostServerError(ClusterError):
 class Server:
     """One running Kaiwo. Every request has its own connection, so nothing is ever half-used."""
 
-    def __init__(self, url: str, token: str, found_in: str, timeout_s: float = 30, token_from: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        found_in: str,
+        timeout_s: float = 30,
+        token_from: str = "",
+        trust: Trust = SYSTEM_TRUST,
+    ) -> None:
+        self.trust = trust
         self.url = url
         self.token = token
         self.token_from = token_from  # KAIWO_TOKEN, or the path of a token file
@@ -57,13 +66,14 @@ class Server:
         """The answer with its body still to be read: for streams. `is_patient`: it may be silent for hours."""
         parts = urlsplit(self.url)
         is_tls = parts.scheme == "https"
+        trust = self.trust if is_tls else None
         address = (parts.hostname or "", parts.port or (443 if is_tls else 80))
         target = parts.path + BASE + path + (f"?{urlencode(query, doseq=True)}" if query else "")
         sent = {"User-Agent": f"kaiwo/{__version__}", **(headers or {})}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
         try:
-            answer = request(method, address, target, sent, body, self.timeout_s, is_patient, is_tls)
+            answer = request(method, address, target, sent, body, self.timeout_s, is_patient, trust)
         except (OSError, HttpError) as error:
             raise self.explain(error) from error
         if answer.status >= 300:

@@ -28,12 +28,29 @@ FLAGS = {
     "gpuDevices": "--devices",
     "gpuModels": "--model",
     "gpuPartition": "--partition",
+    "gpuIsolationGrade": "--isolation-grade",
+    "gpuIsolation": "--isolation",
     "minPods": "--min-pods",
     "nodeSelector": "--node-selector",
 }
-_SAME = "array cpu env estimate gpus image memory pods priority queue retries simulate time type user workdir"
+_SAME = (
+    "array cpu env estimate expires gpus image memory pods priority queue reservation retries simulate time type user "
+    "workdir"
+)
 PLAIN_FLAGS = {"labels": "--label"} | {field: f"--{field}" for field in _SAME.split()}
 _FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
+
+
+class WholeGpus(click.ParamType):
+    """A number of GPUs; somebody who wants a part of one is shown the way."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a whole number; for a part of one GPU write --fraction 0.5", param, ctx)
 
 
 class CommandVerb(Verb):
@@ -84,11 +101,13 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     click.argument("name", required=False, default=""),
     click.argument("extra", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED),
     _option("--name", "name_option", default="", metavar="NAME", help="Its name; else made from the command."),
-    _option("-g", "--gpus", type=int, metavar="N", help="Whole GPUs for each pod."),
+    _option("-g", "--gpus", type=WholeGpus(), metavar="N", help="Whole GPUs for each pod."),
     _option("--fraction", metavar="PART", help="A part of a GPU, such as 0.5."),
     _option("--gpu-memory", metavar="SIZE", help="GPU memory in MiB, or such as 24Gi."),
     _option("--devices", type=int, metavar="N", help="On how many GPUs it wants that part or memory."),
     _option("--partition", metavar="MODE", help="Partitions, not whole GPUs: CPX, CPX+NPS4, any; --gpus counts them."),
+    _option("--isolation", metavar="METHOD", help="How a part is kept apart: mps, cu-mask or time-slicing."),
+    _option("--isolation-grade", metavar="GRADE", help="The least that will do: memory-capped, cu-mask, mps, ..."),
     _option("--model", "models", multiple=True, metavar="MODEL", help="Only this GPU model; may be repeated."),
     _option("--cpu", metavar="AMOUNT", help="CPUs for each pod, such as 4 or 500m."),
     _option("--memory", metavar="SIZE", help="Memory for each pod, such as 16Gi."),
@@ -102,13 +121,15 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     ),
     _option("-t", "--time", metavar="LENGTH", help="Stop it after so long, such as 2h30m."),
     _option("--estimate", metavar="LENGTH", help="How long you think it takes."),
+    _option("--reservation", metavar="NAME", help="Only on the GPUs of this pool or reservation."),
+    _option("--expires", metavar="WHEN", help="Release its GPUs then: 2h from now, or 2026-01-31T18:00:00Z."),
     _option("--retries", type=int, metavar="N", help="Start it again so often when it fails."),
     _option(
         "--after",
         multiple=True,
         metavar="WORKLOAD",
         shell_complete=complete_workload,
-        help="Start when this one has succeeded; may be repeated.",
+        help="Start when this one has succeeded, or all tasks of this array; may be repeated.",
     ),
     _option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated."),
     _option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value yours is taken."),
@@ -143,6 +164,8 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "gpuDevices": options["devices"],
         "gpuModels": list(options["models"]),
         "gpuPartition": options["partition"],
+        "gpuIsolation": options["isolation"],
+        "gpuIsolationGrade": options["isolation_grade"],
         "cpu": options["cpu"],
         "memory": options["memory"],
         "pods": options["pods"],
@@ -154,9 +177,11 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "workdir": _workdir(options, command),
         "time": options["time"],
         "estimate": options["estimate"],
+        "reservation": options["reservation"],
+        "expires": options["expires"],
         "retries": options["retries"],
         "array": options.get("array"),
-        "after": [full_name(part) for text in options["after"] for part in text.split(",") if part],
+        "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],
         "hold": options.get("hold") or None,
         "labels": _pairs(options["labels"], "label"),
         "simulate": options.get("simulate"),

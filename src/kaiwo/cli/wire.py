@@ -9,10 +9,21 @@ import contextlib
 import socket
 from collections.abc import Iterator, Mapping
 from types import TracebackType
+from typing import NamedTuple
 
 LONGEST_LINE = 64 * 1024
 MOST_HEADERS = 100
 PART = 64 * 1024
+
+
+class Trust(NamedTuple):
+    """By what a server is known over TLS."""
+
+    ca_file: str = ""  # authorities, instead of the system's
+    pinned: str = ""  # this very certificate, under whatever name; it comes from the server's own home
+
+
+SYSTEM_TRUST = Trust()
 
 
 class HttpError(Exception):
@@ -117,17 +128,15 @@ def request(
     body: bytes = b"",
     timeout_s: float | None = 30,
     is_patient: bool = False,
-    is_tls: bool = False,
+    trust: Trust | None = None,
 ) -> Answer:
-    """Send one request and read the head of its answer. `is_patient`: the body may be silent for hours."""
+    """Send one request and read the head of its answer. `is_patient`: the body may be silent. `trust`: over TLS."""
     # As bytes: for text Python loads the codec of international names, 1 ms that an ASCII name does not need.
     host = address[0].encode() if address[0].isascii() else address[0]
     connection = socket.create_connection((host, address[1]), timeout_s)  # type: ignore[arg-type]
     try:
-        if is_tls:
-            import ssl
-
-            connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address[0])
+        if trust is not None:
+            connection = _encrypted(connection, address[0], trust)
         # A server that wants no more of a large body may have said why: read on.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(_head(method, address, target, headers, body) + body)
@@ -139,6 +148,15 @@ def request(
     except BaseException:
         connection.close()
         raise
+
+
+def _encrypted(connection: socket.socket, host: str, trust: Trust) -> socket.socket:
+    import ssl
+
+    context = ssl.create_default_context(cafile=trust.ca_file or trust.pinned or None)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = not trust.pinned or bool(trust.ca_file)
+    return context.wrap_socket(connection, server_hostname=host)
 
 
 def _head(method: str, address: tuple[str, int], target: str, headers: Mapping[str, str], body: bytes) -> bytes:

@@ -15,12 +15,14 @@ from kaiwo.cli.names import complete_queue
 from kaiwo.cli.words import LIVING, OVER, parse_pair
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.program import State
+from kaiwo.model.reservation import ReservationPhase
 
 DEFAULT_LIMIT = 500
 STATES: dict[str, tuple[str, ...]] = {
     "workload": tuple(state.value for state in State),
     "node": ("ready", "cordoned", "not-ready"),
     "gpu": ("free", "shared", "full", "unhealthy"),
+    "reservation": tuple(phase.value for phase in ReservationPhase),
 }
 
 

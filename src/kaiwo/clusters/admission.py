@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.lifecycle import Life
+from kaiwo.clusters.lifecycle import Life, all_tasks, array_of
 from kaiwo.clusters.world import World
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -19,6 +19,7 @@ from kaiwo.model.queue_check import check_tree
 from kaiwo.model.workload import Workload
 
 Item = tuple[Workload, Program]
+Tasks = Mapping[str, Sequence[str]]  # by array
 
 
 def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
@@ -26,6 +27,7 @@ def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
     batch: dict[str, Workload] = {}
     for workload, _ in items:
         _check_shape(workload)
+        _check_expiry(workload, now_s)
         if workload.name in batch:
             raise ConfigError(f"workload {workload.name} is there twice; give each its own name", "name")
         batch[workload.name] = workload
@@ -37,9 +39,13 @@ def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
     for queue in {workload.queue for workload in batch.values()}:
         _check_queue_takes_work(world, queue)
     for workload in batch.values():
-        check_welcome(world, workload)
-    _check_cycles(batch)
-    return [_begin(world, batch, workload, now_s) for workload in batch.values()]
+        check_welcome(world.queues, workload)
+    tasks = _tasks(batch.values())
+    batch = {name: _name_arrays(world, batch, tasks, workload) for name, workload in batch.items()}
+    _check_cycles(batch, tasks)
+    awaited = {other for workload in batch.values() for other in workload.after}
+    standings = {other: _standing(world, batch, tasks, other) for other in awaited}
+    return [_begin(workload, standings, now_s) for workload in batch.values()]
 
 
 def admit_queues(world: World, queues: Sequence[Queue], now_s: int) -> list[Queue]:
@@ -60,17 +66,18 @@ def is_same(queue: Queue, before: Queue | None) -> bool:
     return before is not None and replace(queue, created_s=before.created_s) == before
 
 
-def check_welcome(world: World, workload: Workload) -> None:
-    """Its queue, and every queue above that, takes work of this namespace and this user."""
+def check_welcome(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
+    """Its queue, and every queue above that, takes work of this namespace and this user, where he is known."""
     namespace = workload.name.partition("/")[0]
-    at = workload.queue
-    while (queue := world.queues.get(at)) is not None:
+    at, seen = workload.queue, set[str]()
+    while (queue := queues.get(at)) is not None and at not in seen:
+        seen.add(at)  # a cluster may hold a circle that nobody refused
         if queue.namespaces and namespace not in queue.namespaces:
             raise RefusedError(
                 f"queue {at} takes work of the namespaces {_some(queue.namespaces)} only, and workload {workload.name} "
                 f"is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of {at}"
             )
-        if queue.users and workload.user not in queue.users:
+        if knows_user and queue.users and workload.user not in queue.users:
             whose = f"is {workload.user}'s" if workload.user else "has no user"
             raise RefusedError(
                 f"queue {at} takes work of the users {_some(queue.users)} only, and workload {workload.name} {whose}; "
@@ -123,6 +130,13 @@ def find_node(world: World, name: str) -> Node:
     return node
 
 
+def _check_expiry(workload: Workload, now_s: int) -> None:
+    if 0 < workload.expires_s <= now_s:
+        raise ConfigError(
+            f"workload {workload.name} would expire before it is submitted; give it a later time, or none", "expires"
+        )
+
+
 def _check_shape(workload: Workload) -> None:
     if not workload.name:
         raise ConfigError("a workload needs a name", "name")
@@ -165,7 +179,27 @@ def _check_queue_takes_work(world: World, name: str) -> None:
         raise RefusedError(f"queue {name} has child queues and takes no work itself; use one of: {_some(children)}")
 
 
-def _check_cycles(batch: Mapping[str, Workload]) -> None:
+def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
+    """The tasks of each array."""
+    found: dict[str, list[str]] = {}
+    for workload in workloads:
+        if array := array_of(workload):
+            found.setdefault(array, []).append(workload.name)
+    return found
+
+
+def _name_arrays(world: World, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload) -> Workload:
+    """A name that no workload has, but an array, means all tasks of that array."""
+
+    def meant(other: str) -> str:
+        array = all_tasks(other)
+        is_array = other not in batch and other not in world.lives and (array in tasks or array in world.tasks_of)
+        return array if is_array else other
+
+    return replace(workload, after=tuple(dict.fromkeys(map(meant, workload.after)))) if workload.after else workload
+
+
+def _check_cycles(batch: Mapping[str, Workload], tasks: Tasks) -> None:
     """Walk the dependencies inside the batch; what lives outside cannot point into it."""
     done: set[str] = set()
     for name in batch:
@@ -177,37 +211,42 @@ def _check_cycles(batch: Mapping[str, Workload]) -> None:
                 path.pop(at)
                 done.add(at)
                 continue
-            if at in done or at not in batch:
+            following = batch[at].after if at in batch else tasks.get(at, ())
+            if at in done:
                 continue
             if at in path:
                 loop = [*list(path)[list(path).index(at) :], at]
                 raise ConfigError(
                     f"the workloads wait for each other ({' > '.join(loop)}); remove one of the dependencies", "after"
                 )
-            if not batch[at].after:
+            if not following:
                 done.add(at)
                 continue
             path[at] = None
             stack.append((at, True))
-            stack += [(other, False) for other in batch[at].after]
+            stack += [(other, False) for other in following]
 
 
-def _begin(world: World, batch: Mapping[str, Workload], workload: Workload, now_s: int) -> Workload:
-    if not workload.after:
-        return replace(workload, submitted_s=now_s, after_failed=())
-    after: list[str] = []
-    failed: list[str] = []
-    for other in dict.fromkeys(workload.after):
-        life = world.lives.get(other)
-        if other in batch or (life is not None and not life.is_over):
-            after.append(other)
-        elif life is None:
+def _standing(world: World, batch: Mapping[str, Workload], tasks: Tasks, other: str) -> State | None:
+    """How far a workload is, or all tasks of an array together; None: there is no such thing."""
+    names = {*tasks.get(other, ()), *world.tasks_of.get(other, ())} or {other}
+    lives = [world.lives[name] for name in names if name not in batch and name in world.lives]
+    if any(life.is_over and life.record.state is not State.SUCCEEDED for life in lives):
+        return State.FAILED
+    if any(name in batch for name in names) or any(not life.is_over for life in lives):
+        return State.WAITING
+    return State.SUCCEEDED if lives else None
+
+
+def _begin(workload: Workload, standings: Mapping[str, State | None], now_s: int) -> Workload:
+    for other in workload.after:
+        if standings[other] is None:
             raise ConfigError(
                 f"workload {workload.name} waits for {other}, which does not exist; submit that first", "after"
             )
-        elif life.record.state is not State.SUCCEEDED:
-            failed.append(other)
-    return replace(workload, submitted_s=now_s, after=tuple(after), after_failed=tuple(failed))
+    after = tuple(other for other in workload.after if standings[other] is State.WAITING)
+    failed = tuple(other for other in workload.after if standings[other] is State.FAILED)
+    return replace(workload, submitted_s=now_s, after=after, after_failed=failed)
 
 
 def _living(count: int) -> str:

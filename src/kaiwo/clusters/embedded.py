@@ -10,17 +10,20 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.clusters import batch, happenings, lifecycle
+from kaiwo.clusters import batch, happenings, lifecycle, reserving
 from kaiwo.clusters.admission import Item, check_node, check_welcome, find_life, find_node, is_same
+from kaiwo.clusters.ledger import in_use, keep_held
 from kaiwo.clusters.lifecycle import Ending, Life
 from kaiwo.clusters.protocol import News
 from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
 from kaiwo.model.event import Event
+from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Plan, Start
 from kaiwo.model.program import Record, State
 from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
 
 T = TypeVar("T")
 ENDED_KEPT = 5000
@@ -70,20 +73,28 @@ class EmbeddedCluster:
         """Take the plan to the cluster. Returns the ids of what was begun (`workload/pod`) at once."""
         evictions = _by_workload(plan.evictions)
         starts = _by_workload(plan.starts)
+        expired: list[str] = []
         if plan.is_empty:
             return ()
 
         def act(change: Change) -> tuple[str, ...]:
             begun: list[str] = []
             happenings.keep_space(change, plan)
+            happenings.keep_promises(change, plan)
+            reserving.keep_picked(change, plan)
+            expired.extend(reserving.expire(change, plan.expired))
             for name, leaving in evictions.items():
+                if name in expired:
+                    continue  # all of it has been told to go, for good
                 pods = happenings.evict(change, name, [each.pod for each in leaving], _eviction_sentence(leaving[0]))
                 begun += [f"{name}/{pod}" for pod in pods]
             for name, coming in starts.items():
                 begun += [f"{name}/{pod}" for pod in happenings.start(change, name, coming)]
             return tuple(begun)
 
-        return await self._make(act)
+        begun = await self._make(act)
+        self._audit("scheduler", "expire", expired)
+        return begun
 
     async def close(self) -> None:
         """Stop watching. Running work goes on."""
@@ -94,14 +105,21 @@ class EmbeddedCluster:
     # What people do.
 
     async def put(
-        self, queues: Sequence[Queue], items: Sequence[Item], who: str = "", dry_run: bool = False
+        self,
+        queues: Sequence[Queue],
+        items: Sequence[Item],
+        who: str = "",
+        dry_run: bool = False,
+        reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
-        """Queues and work together, all or none. Returns the queues as they were before; None: it is new."""
+        """Queues, reservations and work together, all or none. Returns the queues as they were before; None: new."""
         queues, items = list(queues), list(items)
+        there = dict(self.world.reservations)
 
         def act(change: Change) -> tuple[Queue | None, ...]:
             before = tuple(change.world.queues.get(queue.name) for queue in queues)
             workloads = batch.put(change, queues, items)
+            reserving.put(change, reservations)
             if dry_run:
                 raise _DryRunError(before)
             batch.begin(change, workloads, items)
@@ -113,16 +131,30 @@ class EmbeddedCluster:
             return done.before
         changed = [queue.name for queue, old in zip(queues, before, strict=True) if not is_same(queue, old)]
         self._audit(who, "put-queue", changed)
+        new = [each.name for each in reservations if not reserving.is_same(each, there.get(each.name))]
+        self._audit(who, "put-reservation", new)
         self._audit(who, "submit", [workload.name for workload, _ in items])
         return before
 
-    async def remove(self, queues: Sequence[str], workloads: Sequence[str], who: str = "") -> tuple[str, ...]:
-        """Queues and work together, all or none. Returns the workloads that are still stopping."""
+    async def remove(
+        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Queues, reservations and work together, all or none. Returns the workloads that are still stopping."""
         message = _cancelled(who)
-        stopping = await self._make(lambda change: batch.remove(change, queues, workloads, message))
+
+        def act(change: Change) -> tuple[str, ...]:
+            reserving.remove(change, reservations)
+            return batch.remove(change, queues, workloads, message)
+
+        stopping = await self._make(act)
+        self._audit(who, "remove-reservation", reservations)
         self._audit(who, "remove", workloads)
         self._audit(who, "remove-queue", queues)
         return stopping
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every reservation that is kept, by name: also those that are over."""
+        return [found for _, found in sorted(self.world.reservations.items())]
 
     async def submit(self, items: Sequence[Item], who: str = "") -> None:
         """All or none. A name that a living workload has is refused; that of an ended one is taken over."""
@@ -209,6 +241,30 @@ class EmbeddedCluster:
         await self._make(act)
         self._audit(who, "remove-node", [name])
 
+    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+        """Let the node show other devices, or other health of them; those in use stay."""
+
+        def act(change: Change) -> None:
+            node = find_node(change.world, name)
+            after = node if how is None else keep_held(how(node), node, change.world.ledger.use_of(name))
+            if after != node:
+                change.put_node(after)
+
+        await self._make(act)
+
+    def devices_in_use(self, name: str) -> frozenset[str]:
+        """Those that somebody holds."""
+        return in_use(self.world.ledger.use_of(name))
+
+    def run_of(self, workload: str, pod: str) -> tuple[str, str]:
+        """The run's id; the grade is the subclass's business."""
+        placement = self.world.pods.get((workload, pod))
+        return ("" if placement is None else placement.run.id), ""
+
+    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        """Nobody but Kaiwo itself hands out devices here."""
+        raise RefusedError(f"{'/'.join(pod)} is no pod of a kubelet: this cluster hands out its devices itself")
+
     async def cordon(self, name: str, cordoned: bool, reason: str = "", who: str = "") -> None:
         """No new pods on this node, or again."""
         await self._make(lambda change: _cordon(change, name, cordoned, reason))
@@ -293,7 +349,7 @@ class EmbeddedCluster:
         queue = life.workload.queue
         if queue not in change.world.queues or change.world.children.get(queue):
             raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
-        check_welcome(change.world, life.workload)
+        check_welcome(change.world.queues, life.workload)
 
 
 class _DryRunError(Exception):

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from kaiwo.clusters import lifecycle
 from kaiwo.clusters.ledger import mismatch
-from kaiwo.clusters.lifecycle import Ending, Exit, Life, Placement, Run
+from kaiwo.clusters.lifecycle import Ending, Exit, ExitReason, Life, Placement, Run
 from kaiwo.clusters.world import Change
 from kaiwo.model.event import PodChanged, PodGone, WorkloadGone
 from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.program import State
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, pod_name
 
 RUNS_KEPT = 3  # folders of earlier runs of one pod
@@ -84,6 +85,16 @@ def keep_space(change: Change, plan: Plan) -> None:
             change.put_kept(name, (*before, *fresh.get(name, ())))
 
 
+def keep_promises(change: Change, plan: Plan) -> None:
+    """Remember the planned starts, so that the next who decides keeps them too."""
+    for name in plan.unpromised:
+        change.put_promise(name, None)
+    for promise in plan.promises:
+        life = change.world.lives.get(promise.workload)
+        if life is not None and life.wants_pods:
+            change.put_promise(promise.workload, promise)
+
+
 def stop_workload(change: Change, life: Life, ending: Ending, message: str = "") -> None:
     """Stop all its pods because somebody wants so; with none left it ends at once."""
     life = lifecycle.stop_all(life, ending, change.now_s, message)
@@ -111,6 +122,17 @@ def run_refused(change: Change, run_id: str, why: str) -> None:
     stop_workload(change, life, Ending.REFUSE, why)
 
 
+def run_overdue(change: Change, run_id: str) -> None:
+    """The run's time is up and it is being stopped: the attempt has failed, and ends when its pods are gone."""
+    placement = _find(change, run_id)
+    if placement is None or not _is_up(placement):
+        return
+    pod = placement.pod
+    life = lifecycle.fail(change.world.lives[pod.workload], lifecycle.OUT_OF_TIME, pod.name, change.now_s)
+    _stop(change, [other for other in change.world.pods_of[pod.workload].values() if _is_up(other)])
+    _settle(change, life)
+
+
 def run_ended(change: Change, run_id: str, end: Exit) -> None:
     """The run is over: its pod is done, or gone, or takes the whole attempt with it."""
     placement = _find(change, run_id)
@@ -123,6 +145,8 @@ def run_ended(change: Change, run_id: str, end: Exit) -> None:
         change.put_pod(replace(placement, pod=replace(pod, phase=Phase.DONE)))
     elif pod.phase is Phase.RELEASING:
         change.drop_pod(pod.workload, pod.name)
+        if life.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT:
+            life = replace(life, record=replace(life.record, exit_code=end.code))
     else:
         life = lifecycle.fail(life, end, pod.name, change.now_s)
         change.drop_pod(pod.workload, pod.name)
@@ -132,12 +156,16 @@ def run_ended(change: Change, run_id: str, end: Exit) -> None:
 
 def revive(change: Change, name: str) -> None:
     """A workload that had ended lives again: whoever waited for it in vain waits for it once more."""
-    for other in list(change.world.dependents.get(name, ())):
-        life = change.world.lives[other]
-        workload = life.workload
-        if name in workload.after_failed:
-            failed = tuple(each for each in workload.after_failed if each != name)
-            change.put_life(lifecycle.with_workload(life, after=(*workload.after, name), after_failed=failed))
+    world = change.world
+    for awaited in _awaited_as(world.lives[name].workload):
+        if any(_has_failed(world.lives[task]) for task in world.tasks_of.get(awaited, ())):
+            continue  # another task of its array has failed too
+        for other in list(world.dependents.get(awaited, ())):
+            life = world.lives[other]
+            workload = life.workload
+            if awaited in workload.after_failed:
+                failed = tuple(each for each in workload.after_failed if each != awaited)
+                change.put_life(lifecycle.with_workload(life, after=(*workload.after, awaited), after_failed=failed))
 
 
 def trim(change: Change, kept: int) -> None:
@@ -160,6 +188,11 @@ def ordered_pods(workload: Workload) -> list[tuple[str, Role]]:
     return [(pod_name(role, index), role) for role in workload.roles for index in range(role.count)]
 
 
+def request_of(workload: Workload, pod: str) -> Request:
+    """What one of its pods asks for."""
+    return next((role.request for name, role in ordered_pods(workload) if name == pod), Request())
+
+
 def _pods_to_place(workload: Workload, starts: Iterable[Start], now_s: int) -> list[Pod] | str:
     roles = {role.name: role for role in workload.roles}
     pods: list[Pod] = []
@@ -176,11 +209,13 @@ def _pods_to_place(workload: Workload, starts: Iterable[Start], now_s: int) -> l
                 workload=workload.name,
                 name=start.pod,
                 node=start.node,
+                until_s=start.until_s,
                 phase=Phase.ASSUMED,
                 devices=start.devices,
                 cpu_milli=request.cpu_milli,
                 memory_mib=request.memory_mib,
                 extended=request.extended,
+                neighbours=request.neighbours,
                 since_s=now_s,
             )
         )
@@ -249,18 +284,32 @@ def _settle(change: Change, life: Life) -> None:
     if life != change.world.lives[name]:
         change.put_life(life)
     if life.is_over:
-        _tell_dependents(change, name, life.record.state is State.SUCCEEDED)
+        for awaited in _awaited_as(life.workload):
+            _tell_dependents(change, awaited, life.record.state is State.SUCCEEDED)
 
 
-def _tell_dependents(change: Change, name: str, did_succeed: bool) -> None:
-    for other in list(change.world.dependents.get(name, ())):
-        life = change.world.lives[other]
+def _tell_dependents(change: Change, awaited: str, did_succeed: bool) -> None:
+    world = change.world
+    dependents = list(world.dependents.get(awaited, ()))
+    if dependents and did_succeed and any(not world.lives[task].is_over for task in world.tasks_of.get(awaited, ())):
+        return  # an array has succeeded when its last task has; it has failed with its first
+    for other in dependents:
+        life = world.lives[other]
         workload = life.workload
-        if name not in workload.after:
+        if awaited not in workload.after:
             continue
-        after = tuple(each for each in workload.after if each != name)
-        failed = workload.after_failed if did_succeed else (*workload.after_failed, name)
+        after = tuple(each for each in workload.after if each != awaited)
+        failed = workload.after_failed if did_succeed else (*workload.after_failed, awaited)
         change.put_life(lifecycle.with_workload(life, after=after, after_failed=failed))
+
+
+def _awaited_as(workload: Workload) -> list[str]:
+    """The names under which others wait for it: its own, and that of its array."""
+    return [name for name in (workload.name, lifecycle.array_of(workload)) if name]
+
+
+def _has_failed(life: Life) -> bool:
+    return life.is_over and life.record.state is not State.SUCCEEDED
 
 
 def _find(change: Change, run_id: str) -> Placement | None:

@@ -6,10 +6,14 @@ Never: lets a device, a node's CPU, memory, pod slots or extended resources go b
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
+
+GONE = "the machine does not show it any more"
 
 
 class Use:
@@ -110,6 +114,18 @@ def overcommit(node: Node, use: Use) -> str:
         if amount > node.extended.get(name, 0):
             return f"node {node.name} has not enough {name} left"
     return ""
+
+
+def in_use(use: Use) -> frozenset[str]:
+    """The devices of which somebody holds something."""
+    return frozenset(name for name, amounts in use.devices.items() if any(amounts))
+
+
+def keep_held(after: Node, before: Node, use: Use) -> Node:
+    """The node with the devices that somebody still holds, although it does not show them any more."""
+    shown = {gpu.id for gpu in after.gpus}
+    held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in in_use(use)]
+    return replace(after, gpus=(*after.gpus, *(replace(gpu, healthy=False, reason=GONE) for gpu in held)))
 
 
 def mismatch(request: Request, devices: Sequence[Share]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.manifests.names import ARRAY_LABEL
 from kaiwo.model.program import Record, State
 from kaiwo.model.workload import Phase, Pod, Workload
 
@@ -52,6 +53,9 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_success(self) -> bool:
         """The run did what it was for."""
         return self.code == 0 and self.reason is ExitReason.EXITED
+
+
+OUT_OF_TIME = Exit(code=-signal.SIGTERM, reason=ExitReason.TIME_LIMIT)
 
 
 class Run(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -162,7 +166,8 @@ def succeed(life: Life, now_s: int) -> Life:
 
 def wait_again(life: Life, now_s: int) -> Life:
     """Somebody wants an ended workload once more, with fresh retries."""
-    workload = replace(life.workload, submitted_s=now_s, not_before_s=0, not_before_why="")
+    expires_s = life.workload.expires_s if life.workload.expires_s > now_s else 0  # one that has passed is gone
+    workload = replace(life.workload, submitted_s=now_s, not_before_s=0, not_before_why="", expires_s=expires_s)
     record = replace(life.record, workload=workload, state=State.WAITING, ended_s=0, exit_code=0, message="")
     return Life(record)
 
@@ -179,6 +184,17 @@ def with_state(life: Life, pods: Iterable[Pod]) -> Life:
 def with_workload(life: Life, **fields: object) -> Life:
     """Other wishes, the same life."""
     return replace(life, record=replace(life.record, workload=replace(life.workload, **fields)))
+
+
+def array_of(workload: Workload) -> str:
+    """The array it is a task of, as those who wait for all its tasks name it: `default/sweep-*`; empty: of none."""
+    array = workload.labels.get(ARRAY_LABEL)
+    return all_tasks(f"{workload.name.partition('/')[0]}/{array}") if array else ""
+
+
+def all_tasks(array: str) -> str:
+    """All tasks of `default/sweep`. No workload can have such a name."""
+    return f"{array}-*"
 
 
 def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
@@ -200,7 +216,7 @@ def simulated_run(record: Record, run: Run, now_s: int) -> Run:
 
 def simulated_exit(run: Run) -> Exit:
     """The end of a run without a process."""
-    return Exit(code=-signal.SIGTERM, reason=ExitReason.TIME_LIMIT) if run.is_cut_short else Exit()
+    return OUT_OF_TIME if run.is_cut_short else Exit()
 
 
 def back_off_s(times: int) -> int:

@@ -3,14 +3,16 @@
 In:    plans and people's wishes.   Out: events, of which the first batch is the whole state.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from kaiwo.model.event import Event
+from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.program import Program, Record
 from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
 
 
@@ -41,6 +43,22 @@ class Cluster(Protocol):
         back-off (`not_before_s`, `avoid_nodes`) when it was refused. Applying a start twice starts once.
         """
 
+    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+        """Let the node show other devices, or other health of them. NotFoundError when there is none of that name.
+
+        Work keeps the devices that it holds: one that the node does not show any more stays, unhealthy, until nobody
+        is on it. Where the node's own definition lives elsewhere, `how` is laid over it until it is None.
+        """
+
+    def devices_in_use(self, name: str) -> frozenset[str]:
+        """The devices of a node that somebody holds, by the cluster's own books."""
+
+    def run_of(self, workload: str, pod: str) -> tuple[str, str]:
+        """By what its machine knows a pod (a run's id, a pod's UID), and the grade of its grant; empty: not known."""
+
+    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        """A pod runs on other devices than it was given: the books follow."""
+
     async def close(self) -> None:
         """Stop watching. Running work goes on."""
 
@@ -57,17 +75,27 @@ class Work(Protocol):
         items: Sequence[tuple[Workload, Program]],
         who: str = "",
         dry_run: bool = False,
+        reservations: Sequence[Reservation] = (),
     ) -> tuple[Queue | None, ...]:
-        """Create or replace queues and submit work, all or none. Returns the queues as they were; None: it is new.
+        """Create or replace queues and reservations and submit work, all or none.
+
+        Returns the queues as they were; None: it is new.
 
         `dry_run`: the same answer or refusal, and nothing is changed.
         """
 
-    async def remove(self, queues: Sequence[str], workloads: Sequence[str], who: str = "") -> tuple[str, ...]:
-        """Remove queues, cancel and forget work, all or none. Returns the workloads that are still stopping.
+    async def remove(
+        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Remove queues and reservations, cancel and forget work, all or none.
+
+        Returns the workloads that are still stopping.
 
         Those stay, as cancelled ones, until somebody forgets them.
         """
+
+    def reservations(self) -> Sequence[Reservation]:
+        """Every reservation that is kept, by name: pending, active, and over."""
 
     async def submit(self, items: Sequence[tuple[Workload, Program]], who: str = "") -> None:
         """All or none. A name that a living workload has is refused; that of an ended one is taken over."""

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.clusters.ledger import Ledger
-from kaiwo.clusters.lifecycle import Life, Placement, Run
+from kaiwo.clusters.lifecycle import Life, Placement, Run, array_of
 from kaiwo.clusters.protocol import News
 from kaiwo.clusters.recent import Recent
 from kaiwo.model.event import (
@@ -22,8 +22,11 @@ from kaiwo.model.event import (
     NominationChanged,
     PodChanged,
     PodGone,
+    PromiseChanged,
     QueueChanged,
     QueueGone,
+    ReservationChanged,
+    ReservationGone,
     WorkloadChanged,
     WorkloadGone,
 )
@@ -31,9 +34,11 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.program import Record
 from kaiwo.model.queue import Queue
+from kaiwo.model.promise import Promise
+from kaiwo.model.reservation import Reservation
 
 PodKey = tuple[str, str]  # workload, pod
-TABLES = ("nodes", "queues", "lives", "pods", "runs", "kept")
+TABLES = ("nodes", "queues", "lives", "pods", "runs", "kept", "promises", "reservations")
 
 
 class World:
@@ -50,6 +55,8 @@ class World:
         self.pods: dict[PodKey, Placement] = {}
         self.runs: dict[str, Run] = {}  # those that left a folder behind
         self.kept: dict[str, tuple[Nomination, ...]] = {}  # by workload: the space kept for its pods
+        self.promises: dict[str, Promise] = {}  # by workload: its planned start
+        self.reservations: dict[str, Reservation] = {}
         # Indexes, kept along with the above.
         self.records: dict[str, Record] = {}
         self.ledger = Ledger()
@@ -58,6 +65,7 @@ class World:
         self.pod_of_run: dict[str, PodKey] = {}
         self.runs_of: dict[str, dict[str, Run]] = {}  # by workload, oldest first
         self.dependents: dict[str, dict[str, None]] = {}  # by the workload they wait for, or waited for in vain
+        self.tasks_of: dict[str, dict[str, None]] = {}  # by array, as `array_of` names it
         self.living_in: dict[str, int] = {}  # by queue, those that need it
         self.children: dict[str, dict[str, None]] = {}  # by parent queue
         self.ended: dict[str, None] = {}  # oldest first
@@ -105,9 +113,11 @@ class World:
         """The events that make an empty picture equal to this."""
         events: list[Event] = [NodeChanged(node) for node in self.nodes.values()]
         events += [QueueChanged(queue) for queue in self.queues.values()]
+        events += [ReservationChanged(reservation) for reservation in self.reservations.values()]
         events += [WorkloadChanged(life.workload) for life in self.lives.values() if life.wants_pods]
         events += [PodChanged(placement.pod) for placement in self.pods.values()]
         events += [NominationChanged(nomination) for kept in self.kept.values() for nomination in kept]
+        events += [PromiseChanged(promise) for promise in self.promises.values()]
         return tuple(events)
 
     def put(self, table: str, key: Any, value: Any) -> Any:
@@ -138,6 +148,7 @@ class World:
             self.records.pop(name, None)
         else:
             self.records[name] = after.record
+        _move(self.tasks_of, name, _array(before), _array(after))
         old, new = _waits_for(before), _waits_for(after)
         if old != new:
             for other in old:
@@ -202,11 +213,13 @@ class Change:
         elif did_want:
             self.events.append(WorkloadGone(name))
             self.put_kept(name, ())
+            self.put_promise(name, None)
 
     def drop_life(self, name: str) -> None:
         """Forget a workload."""
         self._put("lives", name, None)
         self.put_kept(name, ())
+        self.put_promise(name, None)
         self.events.append(WorkloadGone(name))
 
     def put_pod(self, placement: Placement) -> None:
@@ -240,6 +253,22 @@ class Change:
         self._put("queues", name, None)
         self.events.append(QueueGone(name))
 
+    def put_reservation(self, reservation: Reservation, is_known: bool = False) -> None:
+        """GPUs are reserved, or reserved differently. `is_known`: whoever decided so knows it already."""
+        self._put("reservations", reservation.name, reservation)
+        if not is_known:
+            self.events.append(ReservationChanged(reservation))
+
+    def drop_reservation(self, name: str) -> None:
+        """A reservation was removed."""
+        self._put("reservations", name, None)
+        self.events.append(ReservationGone(name))
+
+    def put_promise(self, name: str, promise: Promise | None) -> None:
+        """The planned start of a workload. Whoever planned it knows it already: only a new reader is told."""
+        if promise != self.world.promises.get(name):
+            self._put("promises", name, promise)
+
     def put_kept(self, name: str, kept: tuple[Nomination, ...]) -> None:
         """The space that is kept for a workload. Whoever decided so knows it already: only a new reader is told."""
         if kept != self.world.kept.get(name, ()):
@@ -257,6 +286,10 @@ class Change:
         before = self.world.put(table, key, value)
         self.before.setdefault((table, key), before)
         return before
+
+
+def _array(life: Life | None) -> str:
+    return "" if life is None else array_of(life.workload)
 
 
 def _waits_for(life: Life | None) -> tuple[str, ...]:

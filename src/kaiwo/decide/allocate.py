@@ -6,7 +6,7 @@ In:    the desk and the classes that deserve a try.   Out: starts on the desk, a
 from collections.abc import Callable
 
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import first_missing_pod, one_more, place_pods, place_workload
+from kaiwo.decide.gang import first_missing_pod, one_more, paid_for, place_pods, place_workload
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.place import Placed
 from kaiwo.decide.window import LARGEST, SMALLEST, Window, is_single
@@ -40,7 +40,8 @@ class Allocate:
     def run(self, is_over: Callable[[], bool]) -> None:
         """Many turns at once while all of them fit, else one by one."""
         while self._turns and not is_over():
-            if self._alone or not self._window():
+            # Beside promises everybody sees the nodes as long as they stay: no two turns are alike.
+            if self._alone or self._desk.shades is not None or not self._window():
                 self._alone = max(0, self._alone - 1)
                 self._turn()
 
@@ -83,18 +84,20 @@ class Allocate:
     def _pays(self, found: WaitingClass, placed: Placed) -> bool:
         """Charge the queue, if its limits allow."""
         working, want = self._desk.working, self._desk.picture.backlog.shapes[found.needs[0][0]]
-        return self._desk.payer(found).pays(working, (placed.milli, want.cpu_milli, want.memory_mib))
+        return self._desk.payer(found).pays(working, paid_for(working, want, [placed]))
 
     def _turn(self) -> None:
         """Try who is first, alone."""
         desk, lane = self._desk, self._turns.lane
         name, position, found = lane.first
         started = 0
-        if found.key not in desk.stuck and desk.could_fit(found):
+        if found.key not in desk.stuck and desk.could_fit(found, name):
             started = self._start_single(found, position) if is_single(found) else self._start_one(name, found)
         desk.steps += max(1, started)
-        if started or self._waits_for_release(name, found):
+        if started or self._waits_for_release(name, found) or desk.seeks_shorter(found, name):
             lane.advance(1)
+            if found.key in desk.passed_over and found not in lane.rest():
+                desk.give_up(found)
         else:
             lane.set_aside()
             desk.give_up(found)
@@ -103,7 +106,7 @@ class Allocate:
     def _waits_for_release(self, name: str, found: WaitingClass) -> bool:
         """Keep space for a workload that fits once those who are leaving are gone."""
         desk = self._desk
-        if not desk.may_wait_for_release(found):
+        if not desk.may_wait_for_release(found) or name in desk.promised:
             return False
         desk.steps += 1
         workload = desk.picture.workloads[name]

@@ -12,12 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import Placement, place_workload
+from kaiwo.decide.gang import Placement, paid_for, place_workload
 from kaiwo.decide.limits import within_limits
+from kaiwo.decide.neighbours import may_stand, still_holds
 from kaiwo.decide.order import Turns
 from kaiwo.decide.place import Placed
 from kaiwo.decide.prices import TakenPlaces
 from kaiwo.decide.victims import Unit, UnitLane
+from kaiwo.model.neighbours import kept
 from kaiwo.model.plan import Cause, Eviction, Nomination
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.backlog import Needs
@@ -87,10 +89,20 @@ class Claim:
             if placement is None:
                 return None
             room = self._give_back(placement)
-            if not self._rule.may_stand(room.stopped):
+            if not self._rule.may_stand(room.stopped) or not self._is_lawful(placement):
+                return None
+            if not self._desk.spared.lets(_workloads(room)):
                 return None
             attempt.keep()
             return room
+
+    def _is_lawful(self, placement: Placement) -> bool:
+        """The rules between pods hold beside all who have their places again, too: else nobody goes for nothing."""
+        working, workload = self._desk.working, self._workload
+        return all(
+            still_holds(working, role_of(workload, start.pod).request, working.nodes.row[start.node])
+            for start in placement.starts
+        )
 
     def _take_next(self) -> bool:
         """Free what the next unit holds. A queue whose next unit is protected gives nothing more."""
@@ -168,10 +180,16 @@ class Claim:
         if not self._is_within_limits(unit, queue):
             return False
         with working.trial() as attempt:
-            if not all(working.take_back(pod, queue) for pod in unit.pods):
+            if not all(self._returns(pod, queue) for pod in unit.pods):
                 return False
             attempt.keep()
         return True
+
+    def _returns(self, pod: Pod, queue: int) -> bool:
+        """A pod has its place again, unless it is taken, or somebody came who must be apart from it."""
+        working = self._desk.working
+        row = working.nodes.row.get(pod.node)
+        return row is not None and may_stand(working, pod.neighbours, row) and working.take_back(pod, queue)
 
     def _place_again(self, unit: Unit) -> list[tuple[Pod, Placed]] | None:
         """Other places for those pods of a unit that lost theirs. The rest of a gang begins anew where it was."""
@@ -180,14 +198,14 @@ class Claim:
             return None
         moved: list[tuple[Pod, Placed]] = []
         with working.trial() as attempt:
-            lost = [pod for pod in unit.pods if not working.take_back(pod, queue)]
+            lost = [pod for pod in unit.pods if not self._returns(pod, queue)]
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
-                want = role_of(unit.workload, pod.name).request
+                want = desk.picture.want_of(unit.workload, role_of(unit.workload, pod.name))
                 placed = desk.placer.place(-1, want, 1)
                 if not placed:
                     return None
-                working.charge(queue, (placed[0].milli, want.cpu_milli, want.memory_mib))
+                working.charge(queue, paid_for(working, want, placed))
                 moved.append((pod, placed[0]))
             attempt.keep()
         return moved
@@ -196,7 +214,8 @@ class Claim:
         """A necessary condition that is kept for equal requests: of a single pod, that there is room for another."""
         if len(unit.pods) > 1:
             return True
-        return self._desk.book.state_of(role_of(unit.workload, unit.pods[0].name).request).room > 0
+        role = role_of(unit.workload, unit.pods[0].name)
+        return self._desk.book.state_of(self._desk.picture.want_of(unit.workload, role)).room > 0
 
     def _is_within_limits(self, unit: Unit, queue: int) -> bool:
         """The claim may have used what the limits of queues above both leave."""
@@ -224,8 +243,12 @@ def carry_out(desk: Desk, workload: Workload, room: Room, cause: Cause) -> None:
         for pod, placed in moves:
             desk.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
             lost = 0
-            amounts = (pod.cpu_milli, pod.memory_mib, pod.extended)
+            amounts = (pod.cpu_milli, pod.memory_mib, pod.extended, kept(pod.neighbours))
             desk.nominations.append(Nomination(pod.workload, pod.name, placed.node, placed.devices, *amounts))
+
+
+def _workloads(room: Room) -> list[Workload]:
+    return [unit.workload for unit in (*room.stopped, *(unit for unit, _ in room.moved))]
 
 
 def _nothing_next(_: UnitLane) -> tuple[Charge, int]:

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from kaiwo.decide.allocate import Allocate, line_up
 from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.desk import Desk
+from kaiwo.decide.neighbours import keeps_its_place
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.order import Lane, Turns
+from kaiwo.decide.promise import keep_promises
+from kaiwo.decide.promise_make import changed_promises, make_promises, mark_fillers
+from kaiwo.decide.reserve import mind_reservations
 from kaiwo.decide.stale import stop_stale_gangs
 from kaiwo.decide.take import make_room
 from kaiwo.model.plan import Note, Plan, Start, Wait
@@ -30,7 +34,7 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
     picture, active = snapshot.read(), plugins.active(policy)
     notes = _order_faults(picture)
     candidates = picture.backlog.candidates(everybody=picture.rules != active.rules)
-    if not candidates and not picture.backlog.unclaimed:
+    if not candidates and not picture.backlog.unclaimed and not picture.wants_cycle:
         return Plan(notes=notes)
     while True:
         try:
@@ -63,6 +67,8 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
     # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
     # however often something is freed.
     desk.given_up += _lost_space(desk)
+    mind_reservations(desk)
+    keep_promises(desk)
     left: list[list[WaitingClass]] = []
     barred: list[list[WaitingClass]] = []
     for group in _split(candidates, desk.picture.backlog.resumed):
@@ -80,10 +86,13 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
                 rest.append(found)
             else:
                 desk.give_up(found)
+    desk.book.shade = None
     unreached = [found for rest in left for found in rest]
     unclaimed = {*desk.stuck, *desk.picture.backlog.unclaimed} if unreached else _make_room(desk)
     if unreached:
         notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
+    mark_fillers(desk)
+    make_promises(desk)
     return Plan(
         starts=tuple(desk.starts),
         evictions=tuple(desk.evictions),
@@ -94,6 +103,10 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
         unclaimed=tuple(sorted(unclaimed)),
         look_again_s=desk.look_again_s,
         given_up=tuple(dict.fromkeys(desk.given_up)),
+        reserved=tuple(desk.reserved),
+        promises=changed_promises(desk),
+        unpromised=tuple(sorted({name for name in desk.unpromised if name not in desk.promised})),
+        expired=tuple(desk.expired),
         notes=notes,
         steps=desk.steps,
         rules=desk.active.rules,
@@ -101,14 +114,15 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
 
 
 def _lost_space(desk: Desk) -> list[tuple[str, str]]:
-    """Space that was kept on nodes or devices that are gone, or no longer work."""
+    """Space that was kept on nodes or devices that are gone or no longer work, or where somebody came too near."""
     nodes, gpus = desk.working.nodes, desk.working.gpus
     lost = []
     for workload, kept in sorted(desk.picture.nominations.items()):
         for pod, nomination in sorted(kept.items()):
             row = nodes.row.get(nomination.node)
             columns = [] if row is None else [nodes.column[row].get(share.gpu) for share in nomination.devices]
-            if row is None or any(column is None or not gpus[row, USABLE, column] for column in columns):
+            is_gone = row is None or any(column is None or not gpus[row, USABLE, column] for column in columns)
+            if is_gone or (row is not None and not keeps_its_place(desk.working, nomination.neighbours, row)):
                 lost.append((workload, pod))
     return lost
 
@@ -130,6 +144,7 @@ def _make_room(desk: Desk) -> set[ClassKey]:
 
 def _fate(desk: Desk, name: str) -> Fate:
     backlog = desk.picture.backlog
+    mind_reservations(desk)
     target, _ = backlog.stand_of(name)
     seen = 0
 
@@ -137,8 +152,9 @@ def _fate(desk: Desk, name: str) -> Fate:
         nonlocal seen
         seen, before = len(desk.starts), seen
         is_started = any(start.workload == name for start in desk.starts[before:])
-        return is_started or target.key in desk.stuck or not desk.could_fit(target)
+        return is_started or target.key in desk.stuck or not desk.could_fit(target, name)
 
+    keep_promises(desk)
     candidates = backlog.candidates(everybody=desk.picture.rules != desk.active.rules)
     for group in _split(candidates, backlog.resumed):
         turns, _ = line_up(desk, group, always=target)
@@ -146,7 +162,7 @@ def _fate(desk: Desk, name: str) -> Fate:
         if is_over():
             break
     is_started = any(start.workload == name for start in desk.starts)
-    return Fate(is_started, is_started or desk.could_fit(target), tuple(desk.starts))
+    return Fate(is_started, is_started or desk.could_fit(target, name), tuple(desk.starts))
 
 
 def _split(candidates: list[WaitingClass], resumed: frozenset[tuple[str, str]]) -> list[list[WaitingClass]]:
@@ -167,7 +183,7 @@ def _waits(desk: Desk) -> tuple[Wait, ...]:
     changed = []
     for key, found in told.items():
         verdict = desk.verdicts.get(key)
-        now = inquiry.obstacles(found) + ((verdict,) if verdict is not None else ())
+        now = inquiry.obstacles(found, desk.dimmed.get(key)) + ((verdict,) if verdict is not None else ())
         if now != found.obstacles:
             changed.append(Wait(found.queue, found.digest, now))
     return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))

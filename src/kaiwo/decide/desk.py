@@ -7,16 +7,24 @@ starts without that memory and must spend the same.
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from kaiwo.decide.backfill import Shades
+from kaiwo.decide.eviction_budget import EvictionBudget
 from kaiwo.decide.gang import Payer, Placement
-from kaiwo.decide.limits import charge_of, least_charge, within_limits
+from kaiwo.decide.limits import charge_of, least_by_model, least_charge, within_limits
 from kaiwo.decide.order import Lane
 from kaiwo.decide.place import Placer
+from kaiwo.decide.promise_dues import Due
 from kaiwo.decide.score import ShapeBook
 from kaiwo.decide.victims import Roster
-from kaiwo.model.plan import Eviction, Nomination, Start
+from kaiwo.model.neighbours import kept
+from kaiwo.model.plan import FOR_OTHERS, Eviction, Nomination, Start
 from kaiwo.model.policy import Policy
+from kaiwo.model.promise import Promise
 from kaiwo.model.reason import Obstacle
 from kaiwo.model.request import Request
+from kaiwo.model.reservation import Picked
 from kaiwo.model.workload import Workload, role_of
 from kaiwo.plugins.registry import Active
 from kaiwo.queues.share import shares_of
@@ -30,6 +38,7 @@ from kaiwo.snapshot.working import Working
 if TYPE_CHECKING:
     from kaiwo.decide.sieve import Sieve
 
+MOST_PASSED = 256  # of one class, to find one that fits into a gap
 NODES_A_STEP = 256  # looking at so many nodes for a new shape costs about as much as placing a pod
 
 
@@ -45,11 +54,19 @@ class Desk:
         self.given_up: list[tuple[str, str]] = []
         self.evictions: list[Eviction] = []
         self.nominations: list[Nomination] = []
+        self.promised: dict[str, Promise] = {}  # who waits for a planned start
+        self.unpromised: list[str] = []  # and who does no longer
+        self.shades: Shades | None = None  # what the others have to mind; None: nothing is promised
+        self.dimmed: dict[ClassKey, Obstacle] = {}  # classes that would fit if they did not stay so long
+        self.passed_over: dict[ClassKey, int] = {}  # how many of a class wait for a planned start, or stay too long
+        self.reserved: list[Picked] = []
+        self.expired: list[str] = []
         self.hopeless: set[Needs] = set()  # do not fit even once everybody who leaves is gone: room only shrinks
         self.verdicts: dict[ClassKey, Obstacle] = {}  # why room could not be made
         self.placed: set[str] = set()  # workloads for which room was made
         self.look_again_s = 0
         self.sieve: Sieve | None = None  # made when first asked for
+        self.spared = EvictionBudget(self.picture, snapshot.now_s)
         self.roster = Roster(self.picture, snapshot.now_s, policy.victim_order)
         self.stuck: dict[ClassKey, WaitingClass] = {}  # tried in this cycle, or barred from a try
         self.steps = 0
@@ -71,10 +88,45 @@ class Desk:
             self.steps += self._look_steps
         return self.book.state(shape).room
 
-    def could_fit(self, found: WaitingClass) -> bool:
-        """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
+    def could_fit(self, found: WaitingClass, name: str = "") -> bool:
+        """A necessary condition, by shape and not by class: room for what it needs, as if it were alone.
+
+        Where starts are promised to others, from here on the nodes look as they do to this workload of the class.
+        """
+        if self.shades is not None:
+            workload = self.picture.workloads[name or found.line.at(0)[1]]
+            if workload.name in self.promised:
+                return False  # it starts when it is planned to
+            self.book.shade = None if found.signature[2] else self.shades.of(workload)
         if found.signature[2]:
             return True  # space is kept for it
+        return self._has_room(found) and self._leaves_dues(found, name)
+
+    def due_of(self, found: WaitingClass) -> Due:
+        """What the queue pays for a workload of this class."""
+        queue, is_fixed, _ = self.payer(found)
+        return Due(queue, tuple(self.claim_of(found).tolist()), is_fixed)
+
+    def _leaves_dues(self, found: WaitingClass, name: str) -> bool:
+        if self.shades is None or self.book.shade is None:
+            return True
+        return self.shades.leave_dues(self.picture.workloads[name or found.line.at(0)[1]], self.due_of(found))
+
+    def seeks_shorter(self, found: WaitingClass, name: str) -> bool:
+        """It did not fit, and only because it stays too long: one behind it in its class may not."""
+        if self.shades is None:
+            return False
+        if name not in self.promised:
+            if self.book.shade is None:
+                return False
+            self.book.shade = None
+            if not self._has_room(found):
+                return False
+            self.dimmed.setdefault(found.key, self.shades.obstacle(self.picture.workloads[name]))
+        passed = self.passed_over[found.key] = self.passed_over.get(found.key, 0) + 1
+        return passed <= MOST_PASSED
+
+    def _has_room(self, found: WaitingClass) -> bool:
         if len(found.needs) == 1:
             shape, _, needed = found.needs[0]
             return self.room(shape) >= max(needed, 1)
@@ -88,7 +140,7 @@ class Desk:
         row = queues.row.get(found.queue)
         if row is None or not queues.is_leaf[row]:
             return False
-        _, is_preemptible, kept_for = found.signature
+        _, is_preemptible, kept_for, _ = found.signature
         if kept_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # the space that is kept for it is paid for; and without limits all is allowed
         return within_limits(self.working, row, self.least(found), not is_preemptible)
@@ -98,6 +150,10 @@ class Desk:
         if found.least is None or found.least[0] != self.largest_mib:
             found.least = (self.largest_mib, least_charge(self.picture, found.needs, lambda _: self.largest_mib))
         return found.least[1]
+
+    def claim_of(self, found: WaitingClass) -> IntArray:
+        """The same as an array, with what it needs of bounded GPU models."""
+        return np.array((*self.least(found), *least_by_model(self.picture, found.needs)), np.int64)
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""
@@ -130,6 +186,8 @@ class Desk:
     def evict(self, eviction: Eviction) -> None:
         """Stop a pod; nobody else stops it again in this cycle."""
         self.evictions.append(eviction)
+        if eviction.cause in FOR_OTHERS:
+            self.spared.count(self.picture.workloads[eviction.workload])
         self.roster.gone.add((eviction.workload, eviction.pod))
 
     def keep(self, workload: Workload, placement: Placement) -> None:
@@ -138,7 +196,7 @@ class Desk:
         self.given_up.extend(placement.given_up)
         for start in placement.starts:
             want = role_of(workload, start.pod).request
-            amounts = (want.cpu_milli, want.memory_mib, want.extended)
+            amounts = (want.cpu_milli, want.memory_mib, want.extended, kept(want.neighbours))
             self.nominations.append(Nomination(workload.name, start.pod, start.node, start.devices, *amounts))
 
     def look_again(self, at_s: int) -> None:

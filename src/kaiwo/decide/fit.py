@@ -5,7 +5,7 @@ In:    the view, a request, rows of nodes.   Out: pods per node; 0 where it does
 
 import numpy as np
 
-from kaiwo.gpus.fit import pods_by_devices, times_per_device
+from kaiwo.gpus.fit import named_devices, pods_by_devices, times_per_device
 from kaiwo.model.request import Request
 from kaiwo.snapshot.arrays import IntArray, Rows
 from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, PODS
@@ -25,6 +25,10 @@ def pods_that_fit(view: Working, want: Request, nodes: Rows) -> IntArray:
     for name, amount in want.extended:
         if amount:
             slots = np.minimum(slots, extended_free(view, name, nodes) // amount)
+    if view.reserved is not None:
+        slots = slots * ~view.reserved.closed_nodes(want.passes, want.holds_s)[nodes]
+    if want.reservation and not want.gpus:
+        slots = slots * named_devices(view, want, nodes).any(axis=1)
     fitting: IntArray = np.maximum(slots, 0)
     return fitting
 

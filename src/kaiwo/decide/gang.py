@@ -3,13 +3,13 @@
 In:    a waiting class and one of its workloads.   Out: its starts, or None with nothing changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.decide.limits import charge_of, headroom, times_within_limits, within_limits
+from kaiwo.decide.limits import charge_of, headroom, models_with_room, times_within_limits, within_limits
 from kaiwo.decide.place import Placed, Placer
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Start
@@ -70,12 +70,13 @@ def place_pods(
     working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
 ) -> list[Placed] | None:
     """So many pods of one shape, paid for by their queue; None with nothing changed when they do not all fit."""
+    if want.gpus and payer.has_limits and working.queues.is_model_bounded[payer.queue]:
+        return _place_by_model(working, placer, payer, shape, want, count)
     with working.trial() as attempt:
         placed = placer.place(shape, want, count)
         if len(placed) < count:
             return None
-        charge = (sum(each.milli for each in placed), want.cpu_milli * count, want.memory_mib * count)
-        if payer.pays(working, charge):
+        if payer.pays(working, paid_for(working, want, placed)):
             attempt.keep()
             return placed
     if not want.is_memory or want.device_mib:
@@ -84,6 +85,47 @@ def place_pods(
     milli = max(0, headroom(working, payer.queue)) // (count * want.gpus)
     larger = msgspec.structs.replace(want, device_mib=want.gpu_mib * WHOLE_MILLI // (milli + 1) + 1)
     return place_pods(working, placer, payer, -1, larger, count)
+
+
+def _place_by_model(
+    working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
+) -> list[Placed] | None:
+    """One pod after the other, each on a GPU model of which its queue may still take as much."""
+    placed: list[Placed] = []
+    with working.trial() as attempt:
+        while len(placed) < count:
+            found = _place_one(working, placer, payer, shape, want)
+            if found is None:
+                return None
+            placed.append(found)
+        attempt.keep()
+    return placed
+
+
+def _place_one(working: Working, placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
+    """Where a model turns out too dear (memory is a larger part of a smaller device), another one is looked for."""
+    asked = set(want.gpu_models or working.nodes.models)
+    left = asked & set(models_with_room(working, payer.queue, payer.is_fixed, max(1, want.charge_milli)))
+    while left:
+        narrowed = want if left == asked else msgspec.structs.replace(want, gpu_models=tuple(sorted(left)))
+        with working.trial() as attempt:
+            found = placer.place(shape if narrowed is want else -1, narrowed, 1)
+            if not found:
+                return None
+            if payer.pays(working, paid_for(working, want, found)):
+                attempt.keep()
+                return found[0]
+        left -= {gpu.model for gpu in working.nodes.nodes[working.nodes.row[found[0].node]].gpus}
+    return None
+
+
+def paid_for(working: Working, want: Request, placed: Sequence[Placed]) -> Charge:
+    """What a queue pays for pods that have their places, by GPU model, too, where some queue bounds one."""
+    charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
+    if not working.queues.models:
+        return charge
+    models = [working.milli_by_model(each.node, each.devices) for each in placed]
+    return (*charge, *(sum(column) for column in zip(*models, strict=True)))
 
 
 def one_more(needs: Needs) -> Needs:
@@ -132,8 +174,11 @@ class _Gang:
         return None
 
     def _orders(self) -> Iterator[list[int]]:
-        """Large pods before small ones could take their room; else those first that have least room to spare."""
-        largest = sorted(range(len(self._needs)), key=self._size)
+        """Large pods before small ones could take their room; else those first that have least room to spare.
+
+        Who must be near others comes after them.
+        """
+        largest = sorted(range(len(self._needs)), key=lambda at: (_follows(self._want(at)), self._size(at)))
         yield largest
         if len(largest) > 1:
             tightest = sorted(largest, key=lambda at: self._placer.room(self._needs[at][0]) - self._needs[at][2])
@@ -159,7 +204,8 @@ class _Gang:
         """Elastic roles take what else there is, within the limits."""
         for at, (shape, _, _) in enumerate(self._needs):
             want = self._want(at)
-            if want.is_memory:  # what the next one pays hangs on the device it gets
+            # What the next one pays hangs on the device it gets.
+            if want.is_memory or self._working.queues.is_model_bounded[self._payer.queue]:
                 while self._missing[at] and (
                     placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)
                 ):
@@ -168,7 +214,7 @@ class _Gang:
             queue, is_fixed, _ = self._payer
             most = times_within_limits(self._working, queue, charge_of(want), len(self._missing[at]), is_fixed)
             placed = self._placer.place(shape, want, most)
-            self._working.charge(queue, charge_of(want, len(placed)), is_fixed)
+            self._working.charge(queue, paid_for(self._working, want, placed), is_fixed)
             self._start(at, placed)
 
     def _use_kept_space(self) -> None:
@@ -183,7 +229,7 @@ class _Gang:
                 placed = self._placer.put_exactly(self._needs[at][0], want, nomination)
                 if placed is None:
                     continue
-                if not self._payer.pays(self._working, (placed.milli, want.cpu_milli, want.memory_mib)):
+                if not self._payer.pays(self._working, paid_for(self._working, want, [placed])):
                     continue
                 attempt.keep()
             self._missing[at].remove(pod)
@@ -210,3 +256,9 @@ def _missing_pods(picture: Picture, workload: Workload) -> list[list[str]]:
 
 def _start(workload: Workload, pod: str, placed: Placed) -> Start:
     return Start(workload.name, pod, placed.node, placed.devices)
+
+
+def _follows(want: Request) -> bool:
+    """It cannot be the first: it must be near pods of another kind."""
+    neighbours = want.neighbours
+    return neighbours is not None and neighbours.near is not None and neighbours.near.mark not in neighbours.marks

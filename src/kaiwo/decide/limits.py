@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
+from kaiwo.queues.division import MOST_AMOUNT
+from kaiwo.snapshot.arrays import IntArray
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.queues import ENDLESS, GPU, Charge
+from kaiwo.snapshot.queues import ENDLESS, GPU, RESOURCES, Bound, Charge
 from kaiwo.snapshot.working import Working
 
 
@@ -31,33 +33,46 @@ def least_charge(picture: Picture, needs: Needs, largest_mib: Callable[[int], in
         charge_of(picture.backlog.shapes[shape], needed if must_start else 1, largest_mib(shape))
         for shape, _, needed in needs
     ]
-    if len(each) == 1:
-        return each[0]
-    milli, cpu, memory = zip(*each, strict=True)
-    return (sum(milli), sum(cpu), sum(memory)) if must_start else (min(milli), min(cpu), min(memory))
+    together = sum if must_start else min
+    milli, cpu, memory = each[0] if len(each) == 1 else (together(column) for column in zip(*each, strict=True))
+    return min(milli, MOST_AMOUNT), min(cpu, MOST_AMOUNT), min(memory, MOST_AMOUNT)
 
 
 def within_limits(working: Working, queue: int, charge: Charge, is_fixed: bool = False) -> bool:
     """The queue and all above it stay within their limits; work that may not be preempted also within their quotas."""
-    if is_fixed and not _within_quotas(working, queue, charge):
+    if is_fixed and _is_over(working.all_fixed, working.queues.quotas[queue], charge):
         return False
-    if not working.queues.is_bounded[queue]:
-        return True
-    limit, used = working.queues.limit, working.queue_used
-    for above in working.queues.path[queue]:
-        for resource in range(3):
-            bound = limit[above, resource]
-            if bound < ENDLESS and charge[resource] and used[above, resource] + charge[resource] > bound:
-                return False
-    return True
+    return not _is_over(working.all_used, working.queues.limits[queue], charge)
 
 
-def _within_quotas(working: Working, queue: int, charge: Charge) -> bool:
-    quota, fixed = working.queues.quota, working.queue_fixed
-    return not any(
-        amount and fixed[above, resource] + amount > quota[above, resource]
-        for above in working.queues.path[queue]
-        for resource, amount in enumerate(charge)
+def _is_over(used: IntArray, bounds: tuple[Bound, ...], charge: Charge) -> bool:
+    for above, column, most in bounds:
+        if column < len(charge) and charge[column] and used[above, column] + charge[column] > most:
+            return True
+    return False
+
+
+def models_with_room(working: Working, queue: int, is_fixed: bool, milli: int) -> list[str]:
+    """The GPU models of which the queue may still take so much."""
+    queues = working.queues
+    kept = [(working.all_used, queues.limits[queue])]
+    if is_fixed:
+        kept.append((working.all_fixed, queues.quotas[queue]))
+    short = {
+        queues.models[column - len(RESOURCES)]
+        for used, bounds in kept
+        for above, column, most in bounds
+        if column >= len(RESOURCES) and used[above, column] + milli > most
+    }
+    return [model for model in sorted(working.nodes.models) if model not in short]
+
+
+def least_by_model(picture: Picture, needs: Needs) -> tuple[int, ...]:
+    """Behind the least charge: what it needs of each bounded GPU model, if it takes no other model."""
+    wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in needs]
+    return tuple(
+        sum(want.charge_milli * needed for want, needed in wants if want.gpu_models == (model,))
+        for model in picture.queues.models
     )
 
 

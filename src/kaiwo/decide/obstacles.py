@@ -9,8 +9,10 @@ import numpy as np
 
 from kaiwo.decide.ask import ask
 from kaiwo.decide.fit import pods_that_fit
-from kaiwo.decide.limits import least_charge
+from kaiwo.decide.limits import least_by_model, least_charge
+from kaiwo.decide.neighbours import verdicts_by_reason
 from kaiwo.decide.offers import OfferBook
+from kaiwo.decide.reserve_reasons import beside_reserved, reserved_obstacles
 from kaiwo.decide.score import ShapeBook
 from kaiwo.decide.shortage import fits_when_empty, no_such_device, short_of
 from kaiwo.gpus.fit import times_per_device
@@ -22,7 +24,7 @@ from kaiwo.snapshot.arrays import BoolArray, Rows
 from kaiwo.snapshot.backlog import Needs, WaitingClass
 from kaiwo.snapshot.nodes import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.queues import ENDLESS, RESOURCES
+from kaiwo.snapshot.queues import RESOURCES
 from kaiwo.snapshot.working import Working
 
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
@@ -38,8 +40,13 @@ class Inquiry:
         self._rows: Rows = np.arange(len(view.nodes.names))
         self._by_needs: dict[Needs, tuple[Obstacle, ...]] = {}
 
-    def obstacles(self, found: WaitingClass) -> tuple[Obstacle, ...]:
-        """What the queue says, then what the nodes say. Whose space is kept waits for those who leave it."""
+    def obstacles(self, found: WaitingClass, dimmed: Obstacle | None = None) -> tuple[Obstacle, ...]:
+        """What the queue says, then what the nodes say. Whose space is kept waits for those who leave it.
+
+        Who would fit and stays too long (`dimmed`) is not kept by nodes.
+        """
+        if dimmed is not None and self._fits(found):
+            return (*self._of_queue(found, self._largest_mib), dimmed)
         needs, kept = found.needs, self._picture.nominations.get(found.signature[2], {})
         leaving = self._still_held(kept)
         if leaving and len(kept) >= sum(needed for _, _, needed in needs):
@@ -49,6 +56,9 @@ class Inquiry:
             by_nodes = self._by_needs[needs] = tuple(self._of_nodes(needs))
         every = (*leaving, *self._of_queue(found, self._largest_mib), *by_nodes)
         return every or tuple(self._of_queue(found, self._largest_free_mib)) or (self._gang(needs),)
+
+    def _fits(self, found: WaitingClass) -> bool:
+        return all(self._book.state(shape).room >= max(1, needed) for shape, _, needed in found.needs)
 
     def _still_held(self, kept: dict[str, Nomination]) -> list[Obstacle]:
         """Pods whose kept space others have not left yet: there the nodes have given out more than they have."""
@@ -65,23 +75,25 @@ class Inquiry:
         is_fixed = not found.signature[1]
         if found.signature[2] or not (is_fixed or queues.is_bounded[row]):
             return []  # the space that is kept for it is paid for
-        charge = least_charge(self._picture, found.needs, largest_mib)
-        bounds = [(Reason.QUEUE_LIMIT, queues.limit, self._view.queue_used, "limit")]
+        charge = least_charge(self._picture, found.needs, largest_mib) + least_by_model(self._picture, found.needs)
+        bounds = [(Reason.QUEUE_LIMIT, "limit", each, self._view.all_used) for each in queues.limits[row]]
         if is_fixed:
-            bounds.append((Reason.QUEUE_QUOTA, queues.quota, self._view.queue_fixed, "quota"))
+            bounds += [(Reason.QUEUE_QUOTA, "quota", each, self._view.all_fixed) for each in queues.quotas[row]]
+        found_short = [
+            (queues.path[row].index(above), column, reason, word, most, int(most - used[above, column]))
+            for reason, word, (above, column, most), used in bounds
+            if 0 < charge[column] > most - used[above, column]
+        ]
         return [
             Obstacle(
                 reason,
-                amount,
-                max(0, int(bound[above, resource] - used[above, resource])),
-                _QUEUE_UNITS[RESOURCES[resource]],
-                queues.names[above],
-                f"{bound[above, resource]} is the {word}",
+                charge[column],
+                max(0, left),
+                _QUEUE_UNITS[RESOURCES[column]] if column < len(RESOURCES) else "milli-gpu",
+                queues.names[queues.path[row][at]],
+                f"{most} is the {word}" + ("" if column < len(RESOURCES) else f" of {queues.models[column - 3]}"),
             )
-            for above in queues.path[row]
-            for resource, amount in enumerate(charge)
-            for reason, bound, used, word in bounds
-            if bound[above, resource] < ENDLESS and 0 < amount > bound[above, resource] - used[above, resource]
+            for at, column, reason, word, most, left in sorted(found_short)
         ]
 
     def _largest_mib(self, shape: int) -> int:
@@ -101,7 +113,7 @@ class Inquiry:
         found: list[Obstacle] = []
         must_start = any(needed for _, _, needed in needs)
         for shape in dict.fromkeys(shape for shape, _, needed in needs if needed or not must_start):
-            for obstacle in self._of_shape(shape):
+            for obstacle in self._with_reserved(shape, max(needed for at, _, needed in needs if at == shape)):
                 if obstacle not in found:
                     found.append(obstacle)
         if sum(needed for _, _, needed in needs) > 1:
@@ -110,16 +122,27 @@ class Inquiry:
                 found.insert(0, gang)
         return found
 
+    def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
+        """Where reservations keep it off free devices, that is told first; else after what is short."""
+        kept_out = []
+        if self._book.state(shape).room < max(needed, 1):
+            kept_out = reserved_obstacles(self._view, self._picture.backlog.shapes[shape])
+        others = self._of_shape(shape)
+        if not kept_out:
+            return others
+        reserved, others = [each.obstacle for each in kept_out], beside_reserved(others)
+        return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
+
     def _of_shape(self, shape: int) -> list[Obstacle]:
         """Filters that stand in the way, then resources that are short on the nodes the filters leave."""
         want, state = self._picture.backlog.shapes[shape], self._book.state(shape)
-        if state.room:
+        if state.slots.any():
             return []  # one pod fits somewhere: what is missing is room for the gang
         offer = self._offers.of(shape)
         if want.gpus and not offer.devices.any():
             return [no_such_device(self._view, want)]
         if (
-            state.allowed.all() and not self._active.free_filters
+            state.allowed.all() and not self._active.free_filters and want.neighbours is None
         ):  # asking each filter about each node costs a millisecond
             return short_of(self._view, want, self._rows, offer)
         verdicts = self._verdicts(want)
@@ -131,10 +154,11 @@ class Inquiry:
 
     def _verdicts(self, want: Request) -> list[tuple[str, BoolArray, Reason]]:
         rows = self._rows
-        return [
+        by_filters = [
             (p.name, ask(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
             for p in self._active.filters
         ]
+        return by_filters + verdicts_by_reason(self._view, want)
 
     def _blocking_filters(
         self, want: Request, verdicts: list[tuple[str, BoolArray, Reason]], could: BoolArray

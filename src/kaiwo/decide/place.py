@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from kaiwo.decide.ask import ask
-from kaiwo.decide.score import ShapeBook
+from kaiwo.decide.neighbours import places_of, sum_up
+from kaiwo.decide.score import NOWHERE, ShapeBook, ShapeState
 from kaiwo.gpus.fit import device_need, need_on, times_per_device
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Nomination
@@ -70,14 +71,26 @@ class Placer:
             if not len(state.score):
                 break
             score = state.score if self.prices is None else state.score - self.prices.of_nodes(want) * COST
+            if count > 1 and not placed:
+                score = self._roomy(want, state, score, count)
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
             # Shares on several devices are looked at anew for each pod: what one takes decides what the next finds.
-            at_once = self._packs and (want.is_whole or want.gpus <= 1)
+            at_once = self._packs and (want.is_whole or want.gpus <= 1) and not _must_be_even(want)
             here = min(count - len(placed), int(state.slots[row])) if at_once else 1
             placed.extend(self.put(row, want, here))
         return placed
+
+    def _roomy(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
+        """Pods that must be near each other begin where there is room for all of them, if there is such a place."""
+        near = want.neighbours.near if want.neighbours is not None else None
+        for level in near.levels if near is not None else ():
+            places = places_of(self._working.nodes, level)
+            has_room = np.append(sum_up(places, state.slots) >= count, False)[places]
+            narrowed = np.where(has_room, score, NOWHERE)
+            score = narrowed if narrowed.max(initial=NOWHERE) > NOWHERE else score
+        return score
 
     def put(self, row: int, want: Request, count: int) -> list[Placed]:
         """Put pods on one node that has room for them."""
@@ -114,7 +127,7 @@ class Placer:
     def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
         """A strategy that stays on a device while it fits is asked once for many pods."""
         columns = self._ranked(row, want)
-        times = times_per_device(self._working, want, np.array([row]))[0][columns]
+        times = self._book.times_on(want, row)[columns]
         before = np.cumsum(times) - times
         here = np.clip(count - before, 0, times)
         columns, here = columns[here > 0], here[here > 0]
@@ -144,9 +157,16 @@ class Placer:
 
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order in which the strategy takes them."""
-        fits = times_per_device(self._working, want, np.array([row]))[0]
-        columns = fits.nonzero()[0]
+        columns = self._book.times_on(want, row).nonzero()[0]
         plugin = self._active.allocation
         rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]
+        if self._working.reserved is not None:
+            turn = self._working.reserved.turns(want.passes)[row, ranked]
+            ranked = ranked[np.argsort(turn, kind="stable")]
         return ranked if self.prices is None else self.prices.cheapest_first(row, ranked, want)
+
+
+def _must_be_even(want: Request) -> bool:
+    """Each pod decides where the next may go."""
+    return want.neighbours is not None and bool(want.neighbours.spread)

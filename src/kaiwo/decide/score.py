@@ -10,7 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kaiwo.decide.ask import ask, ask_one, ask_score
+from kaiwo.decide.backfill import Shade
 from kaiwo.decide.fit import pods_that_fit
+from kaiwo.decide.neighbours import places_of, sum_up, verdicts
+from kaiwo.gpus.fit import times_per_device
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Filter, Score
 from kaiwo.plugins.registry import Active
@@ -32,7 +35,7 @@ class ShapeState:
     slots: IntArray  # how many pods fit
     score: IntArray  # how good; NOWHERE where none fits
     allowed: BoolArray  # by the static filters
-    room: int  # how many pods fit in all
+    room: int  # how many pods fit in all, at most
 
 
 class ShapeBook:
@@ -45,6 +48,9 @@ class ShapeBook:
         self._verdicts: dict[Any, Verdict] = picture.memo.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
         self._loose: dict[Request, ShapeState] = {}
+        self._by_neighbours: dict[Request, ShapeState] = {}
+        self.shade: Shade | None = None  # in which the nodes are looked at; None: as they are
+        self._shaded: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
         self._redefined_at = int(working.nodes.redefined.max(initial=-1))
 
     def state(self, shape: int) -> ShapeState:
@@ -55,14 +61,48 @@ class ShapeBook:
             now = self._repaired(self.start, self._shapes[shape], now)
             if shape in self._kept or len(self._kept) < MOST_KEPT:
                 self._kept[shape] = now
-        now = self._now[shape] = self._repaired(self.view, self._shapes[shape], now)
-        return now
+        want = self._shapes[shape]
+        now = self._now[shape] = self._repaired(self.view, want, now)
+        return self._as_seen(want, now)
 
     def state_of(self, want: Request) -> ShapeState:
         """The state of a request that nobody waits with: kept for this cycle only."""
         now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
         now = self._loose[want] = self._repaired(self.view, want, now)
-        return now
+        return self._as_seen(want, now)
+
+    def times_on(self, want: Request, row: int) -> IntArray:
+        """How often one device's part of a request fits on each device of a node, as it is seen."""
+        nodes = np.array([row])
+        view = self.view if self.shade is None else self.shade.over(self.view, nodes)
+        times: IntArray = times_per_device(view, want, nodes)[0]
+        return times
+
+    def _as_seen(self, want: Request, now: ShapeState) -> ShapeState:
+        if self.shade is not None:
+            now = self._in_shade(want, now, self.shade)
+            return now if want.neighbours is None else among_neighbours(self.view, want, now)
+        return now if want.neighbours is None else self._among_neighbours(want, now)
+
+    def _in_shade(self, want: Request, plain: ShapeState, shade: Shade) -> ShapeState:
+        """The same with what is promised to others taken off some nodes."""
+        known = self._shaded.get((want, shade.key))
+        if known is None or known.version != self.view.clock:
+            slots, score = plain.slots.copy(), plain.score.copy()
+            rows = shade.rows[plain.slots[shade.rows] > 0]
+            if len(rows):
+                view = shade.over(self.view, rows)
+                slots[rows], score[rows] = evaluate(view, want, rows, self._active, plain.allowed[rows])
+            known = ShapeState(self.view.clock, slots, score, plain.allowed, int(slots.sum()))
+            self._shaded[want, shade.key] = known
+        return known
+
+    def _among_neighbours(self, want: Request, plain: ShapeState) -> ShapeState:
+        """The same with the rules between pods: one placement may close or open nodes far from it, so all are asked."""
+        known = self._by_neighbours.get(want)
+        if known is None or known.version != self.view.clock:
+            known = self._by_neighbours[want] = among_neighbours(self.view, want, plain)
+        return known
 
     def _repaired(self, view: Working, want: Request, state: ShapeState) -> ShapeState:
         if state.version >= view.clock:
@@ -114,6 +154,26 @@ def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: Boo
         total += weight * ask_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
     total[slots <= 0] = NOWHERE
     return slots, total
+
+
+def among_neighbours(view: Working, want: Request, plain: ShapeState) -> ShapeState:
+    """Where the rules between pods let one more pod go now; `room` counts what other placements may open, too."""
+    final = now = np.ones(len(plain.slots), np.bool_)
+    for verdict in verdicts(view, want):
+        now = now & verdict.mask
+        final = final & verdict.mask if verdict.is_final else final
+    most, levels = plain.slots * final, want.neighbours.own_levels if want.neighbours is not None else ()
+    for level in levels:
+        most = np.where(places_of(view.nodes, level) >= 0, np.minimum(most, 1), most)
+    room = min([int(most.sum()), *(_one_a_place(view, most, level) for level in levels)])
+    slots = most * now
+    return ShapeState(view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
+
+
+def _one_a_place(view: Working, slots: IntArray, level: str) -> int:
+    """How many pods find a place of their own; nodes without a place are not bound by it."""
+    places = places_of(view.nodes, level)
+    return int((sum_up(places, slots) > 0).sum() + slots[places < 0].sum())
 
 
 def scores_for(want: Request, active: Active) -> list[tuple[Score, int]]:

@@ -19,6 +19,7 @@ from kaiwo.snapshot.working import Working
 
 CLOSED = "a large enough one is closed to it"
 TOO_SMALL = "larger ones that are closed to it would not do either"
+NOWHERE = "no node offers it"
 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
 
@@ -69,7 +70,8 @@ def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look
             found.append((free[:, column], Obstacle(reason, need, max(0, int(free[:, column].max())), unit)))
     for name, need in want.extended:
         has = extended_free(view, name, rows)
-        found.append((has, Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(has.max())), "", name)))
+        offered = "" if name in view.nodes.extended_names else NOWHERE
+        found.append((has, Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(has.max())), "", name, offered)))
     return found
 
 

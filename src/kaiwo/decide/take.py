@@ -19,11 +19,11 @@ from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.workload import Workload
 from kaiwo.queues.exchange import Exchange
 from kaiwo.queues.reclaim_rules import Claim as QueueClaim
-from kaiwo.queues.reclaim_rules import Refusal, Standing, may_claim, victim_queues
+from kaiwo.queues.reclaim_rules import Refusal, Standing, entitled, may_claim, victim_queues
 from kaiwo.queues.share import standing
-from kaiwo.snapshot.arrays import BoolArray
+from kaiwo.snapshot.arrays import BoolArray, IntArray
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.queues import GPU, Charge
+from kaiwo.snapshot.queues import GPU
 
 MOST_MOVED = 64
 QUEUES_A_STEP = 10
@@ -45,11 +45,12 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
         name, _, found = lane.first
         workload = desk.picture.workloads[name]
         desk.steps += 1
-        room = attempt(desk, workload, found) if name not in served else None
+        may_try = name not in served and workload.stops_others and not _is_held_off(desk, name)
+        room = attempt(desk, workload, found) if may_try else None
         if room is not None:
             carry_out(desk, workload, room, cause)
             desk.verdicts.pop(found.key, None)
-        if room is not None or name in served:
+        if room is not None or not may_try:
             lane.advance(1)
         else:
             lane.set_aside()
@@ -57,6 +58,16 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
                 desk.look_again(desk.working.now_s + 1)
         turns.again()
     return [found for lane in turns.lanes.values() for found in lane.rest()]
+
+
+def _is_held_off(desk: Desk, name: str) -> bool:
+    """It had to go for others not long ago. Whoever may make others go only until it has to go itself makes only so
+    many go: that is why taking back comes to an end, whatever is waiting."""
+    stopped = desk.picture.stopped.get(name)
+    if stopped is None or desk.working.now_s >= stopped.at_s + desk.policy.hold_off_s:
+        return False
+    desk.look_again(stopped.at_s + desk.policy.hold_off_s)
+    return True
 
 
 def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
@@ -72,7 +83,7 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
     for queue, classes in sorted(backlog.by_queue.items()):
         row = now.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
-            found += [each for each in classes.values() if _is_within(desk.least(each), left[row])]
+            found += [each for each in classes.values() if _is_within(desk.claim_of(each).tolist(), left[row])]
     return [each for each in found if each.key in due] if backlog.unclaimed else found
 
 
@@ -91,7 +102,7 @@ def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
             desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
 
 
-def _is_within(need: Charge, left: list[int]) -> bool:
+def _is_within(need: list[int], left: list[int]) -> bool:
     return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
 
 
@@ -100,7 +111,7 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     if not _has_waited(desk, workload):
         return None
     now = _before_the_cycle(desk, found.queue)
-    claim = QueueClaim(desk.working.queues.row[found.queue], np.array(desk.least(found)), workload.preemptible)
+    claim = QueueClaim(desk.working.queues.row[found.queue], desk.claim_of(found), workload.preemptible)
     if (refusal := may_claim(now, claim)) is not None:
         desk.verdicts[found.key] = _refused(now, refusal)
         return None
@@ -123,13 +134,16 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
             break
         desk.steps += STEPS_A_CLAIM
         attempt = Claim(desk, workload, needs, rule, lanes)
-        room = attempt.meet()
+        room = desk.spared.watched(attempt.meet)
         if room is not None:
             return room
         looked_at = max(looked_at, attempt.looked_at)
     if not looked_at:
         return None  # no node could serve, whatever went: its other obstacles say so
     searched = f"undecided: {looked_at} pieces of running work were tried in their order"
+    if desk.spared.refused is not None:
+        desk.look_again(desk.spared.again_s)
+        searched += f"; {desk.spared.words}"
     need, have = int(claim.need[GPU]), most.milli
     desk.verdicts[found.key] = Obstacle(
         Reason.NO_WAY_TO_RECLAIM, need, have, "milli-gpu", now.queues.names[claim.queue], searched
@@ -138,7 +152,7 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
 
 
 def _refused(now: Standing, refusal: Refusal) -> Obstacle:
-    unit = ("milli-gpu", "milli-cpu", "mib")[refusal.resource]
+    unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
     return Obstacle(
         Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, now.queues.names[refusal.queue], refusal.rule
     )
@@ -158,7 +172,7 @@ def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
     """
     now = standing(desk.working)
     path = list(now.queues.path[now.queues.row[claimant]])
-    used = np.minimum(now.used, now.queues.used)
+    used = np.minimum(now.used, now.queues.all_used)
     used[path] = now.used[path]
     return now._replace(used=used, fixed=now.fixed.copy())
 
@@ -170,7 +184,12 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
     if not lanes:
         return None
-    return Claim(desk, workload, one_more(found.needs), _AnyRule(), lanes).meet()
+    now = standing(desk.working)
+    rule = _PreemptRule(now, now.queues.row[found.queue], desk.claim_of(found))
+    room = desk.spared.watched(Claim(desk, workload, one_more(found.needs), rule, lanes).meet)
+    if room is None and desk.spared.refused is not None:
+        desk.look_again(desk.spared.again_s)
+    return room
 
 
 def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
@@ -222,6 +241,19 @@ class _AnyRule:
 
     def may_stand(self, stopped: list[Unit]) -> bool:
         return True
+
+
+class _PreemptRule(_AnyRule):
+    """A queue does not grow over its share by this: another queue would take back what it gained, and so on."""
+
+    def __init__(self, now: Standing, queue: int, need: IntArray) -> None:
+        path = np.array(now.queues.path[queue], np.intp)
+        used = now.used[path]
+        self._over = used + need - np.maximum(used, entitled(now, path))
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
+        return bool((self._over <= given).all())
 
 
 class _NobodyLoses(_AnyRule):

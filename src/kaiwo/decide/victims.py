@@ -1,7 +1,8 @@
 """What could be stopped, piece by piece, in the order in which it should go.
 
 In:    the desk.   Out: units of running work, per queue: surplus pods one at a time, then the rest of a workload whole.
-Never: names work that may not be preempted, that is leaving already, or that is not ours.
+Never: names work that may not be preempted, that is leaving already, or that is not ours; or more pods of it than a
+       disruption budget lets go.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from operator import attrgetter
 
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import Phase, Pod, Workload, pod_name
+from kaiwo.snapshot.model_use import milli_by_model
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import Charge
 
@@ -79,7 +81,7 @@ class Roster:
             self._lowest = {}
             for name in self._picture.pods:
                 workload = self._picture.workloads.get(name)
-                if workload is not None and workload.preemptible:
+                if workload is not None and workload.preemptible and workload.may_go:
                     lowest = self._lowest.get(workload.queue, workload.priority)
                     self._lowest[workload.queue] = min(lowest, workload.priority)
         return self._lowest.get(queue, priority) < priority
@@ -118,7 +120,7 @@ class Roster:
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[Unit]:
         running = {name: pod for name, pod in pods.items() if pod.phase is Phase.RUNNING}
-        if not running:
+        if not running or not workload.may_go:
             return []
         if len(workload.roles) == 1 and workload.roles[0].count == 1:
             ((_, pod),) = running.items()
@@ -129,13 +131,14 @@ class Roster:
             names = [name for index in range(role.count) if (name := pod_name(role, index)) in running]
             surplus.extend(running[name] for name in reversed(names[role.needed :]))
         kept = tuple(running[name] for name in sorted(running) if running[name] not in surplus)
-        units = [self._unit(workload, (pod,), True, since_s, at) for at, pod in enumerate(surplus)]
-        if kept:
+        may_go = len(running) if workload.may_go < 0 else workload.may_go
+        units = [self._unit(workload, (pod,), True, since_s, at) for at, pod in enumerate(surplus[:may_go])]
+        if kept and len(running) <= may_go:
             units.append(self._unit(workload, kept, False, since_s, len(surplus)))
         return units
 
     def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:
-        charge = _charge(pods)
+        charge = (*_charge(pods), *milli_by_model(self._picture.node_objects, self._picture.queues.models, pods))
         ran_s = max(0, self._now_s - max(since_s, workload.checkpoint_s))
         lost_gpu_s = 0 if is_surplus else charge[0] * ran_s // WHOLE_MILLI
         worth = lost_gpu_s if self._by_lost_work else 0
@@ -143,7 +146,7 @@ class Roster:
         return Unit(workload, pods, is_surplus, since_s, lost_gpu_s, charge, order)
 
 
-def _charge(pods: tuple[Pod, ...]) -> Charge:
+def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:
     milli = cpu = memory = 0
     for pod in pods:
         cpu += pod.cpu_milli

@@ -13,7 +13,7 @@ from kaiwo.decide.limits import within_limits
 from kaiwo.decide.order import Head, Lane, Mark, Turns
 from kaiwo.snapshot.backlog import WaitingClass
 
-LARGEST, SMALLEST = 512, 8
+LARGEST, SMALLEST = 2_048, 8
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Window:
         """How many of the first class can be picked now."""
         desk = self.desk
         _, _, found = lane.first
-        if not is_single(found):
+        if not is_single(found) or desk.working.queues.is_model_bounded[desk.payer(found).queue]:
             return 0
         shape = found.needs[0][0]
         want = desk.picture.backlog.shapes[shape]

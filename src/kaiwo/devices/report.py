@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kaiwo.devices.inventory import Errors, Health, Inventory, Telemetry
+from kaiwo.devices.sharing.words import Platform
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
@@ -24,6 +25,7 @@ class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_mib: int | None = None
     busy_percent: int | None = None  # of the device's compute units
     queues: int | None = None
+    owner: str = ""  # whose it is, where the process tells: a run's id, or a pod's UID
 
 
 class PartitionUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,6 +58,7 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
     version: str
     boot: str
     inventory: Inventory
+    platform: Platform | None = None  # what else keeps tenants apart there; None: an old agent
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True, tag="sample"):
@@ -104,6 +107,11 @@ class LineReader:
 
     def __init__(self) -> None:
         self._rest = b""
+
+    @property
+    def is_inside(self) -> bool:
+        """The last line has no end yet."""
+        return bool(self._rest.strip())
 
     def feed(self, data: bytes) -> Iterable[Line]:
         """The lines that are complete now."""

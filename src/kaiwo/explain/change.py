@@ -39,8 +39,8 @@ class Change(msgspec.Struct, frozen=True):
 
     kind: Kind
     by: str  # researcher | admin
-    subject: str  # the role and dimension, the model, the queue, or the workload to stop
-    value: int = 0  # the new size, or how much the limit is raised
+    subject: str  # the role and dimension, the model, the queue (with resource and bound), or the workload to stop
+    value: int = 0  # the new size, or how much the bound is raised
     cost: int = 0  # within the kind: parts per million given up, milli raised, GPU-seconds lost
 
     @property
@@ -96,11 +96,19 @@ def with_model(workload: Workload, model: str) -> Workload:
     return replace(workload, roles=roles)
 
 
-def raised(picture: Picture, queue: str, resource: str, raise_by: int) -> Queue:
-    """The queue with a higher limit."""
+def bound_of(picture: Picture, subject: str) -> int:
+    """The limit or quota that a `queue:resource:bound` names, as it is."""
+    queue, resource, bound = subject.split(":")
+    found: int = getattr(getattr(picture.queue_objects[queue], resource), bound)
+    return found
+
+
+def raised(picture: Picture, subject: str, raise_by: int) -> Queue:
+    """The queue with a higher limit or quota."""
+    queue, resource, bound = subject.split(":")
     found = picture.queue_objects[queue]
     amounts: Amounts = getattr(found, resource)
-    return replace(found, **{resource: replace(amounts, limit=amounts.limit + raise_by)})
+    return replace(found, **{resource: replace(amounts, **{bound: bound_of(picture, subject) + raise_by})})
 
 
 def events_of(picture: Picture, workload: Workload, change: Change) -> list[Event]:
@@ -114,8 +122,7 @@ def events_of(picture: Picture, workload: Workload, change: Change) -> list[Even
         case Kind.OTHER_QUEUE:
             return [WorkloadChanged(replace(workload, queue=change.subject))]
         case Kind.QUOTA:
-            queue, resource = change.subject.split(":")
-            return [QueueChanged(raised(picture, queue, resource, change.value))]
+            return [QueueChanged(raised(picture, change.subject, change.value))]
         case Kind.STOP:
             pods = held_by(picture, change.subject)
             return [WorkloadGone(change.subject), *(PodGone(change.subject, pod.name) for pod in pods)]
@@ -133,6 +140,7 @@ def events_to_undo(picture: Picture, workload: Workload, change: Change) -> list
                 WorkloadChanged(picture.workloads[change.subject]),
                 *(PodChanged(pod) for pod in held_by(picture, change.subject)),
                 *(NominationChanged(kept[pod]) for pod in sorted(kept)),
+                *([picture.stopped[change.subject]] if change.subject in picture.stopped else []),
             ]
     return [WorkloadChanged(workload)]
 

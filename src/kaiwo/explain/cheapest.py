@@ -62,7 +62,7 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
             return change, said if search.gave_up else ""
     if search.gave_up:
         return None, f"undecided: {search.tries} changes were tried and do not start it, and others were not tried"
-    return None, "no single change of size, model, queue, limit or running workload would start it now"
+    return None, "no single change of size, model, queue, limit, quota or running workload would start it now"
 
 
 def _kinds(question: Question) -> Iterator[Candidates]:

@@ -47,10 +47,12 @@ class Room:
             return False
         needs = self._picture.needs_of(workload)
         if not self._has_kept_space(workload):
-            is_bounded = self.working.queues.is_bounded[row] or not workload.preemptible
-            if self._is_counted(needs, limits and is_bounded):
+            queues = self.working.queues
+            is_bounded = queues.is_bounded[row] or not workload.preemptible
+            if not queues.is_model_bounded[row] and self._is_counted(needs, limits and is_bounded):
                 return True
-            if not limits and not any(needed for _, _, needed in needs):
+            minds_nobody = all(self._picture.backlog.shapes[shape].neighbours is None for shape, _, _ in needs)
+            if not limits and minds_nobody and not any(needed for _, _, needed in needs):
                 return True  # any one pod is enough
         mark = self.working.mark()
         workload = replace(workload, queue=self.working.queues.names[row])
@@ -122,6 +124,8 @@ class Room:
         if len(needs) != 1 or not needs[0][2] or not self._counts_are_exact:
             return False
         want = self._picture.backlog.shapes[needs[0][0]]
+        if want.neighbours is not None:
+            return False  # each pod may close nodes to the next, or open some
         has_price = not want.gpus or want.charge_milli > 0  # of memory and partitions the device decides
         return (want.is_exclusive or want.gpus <= 1) and (has_price or not is_bounded)
 

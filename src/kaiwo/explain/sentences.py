@@ -5,9 +5,11 @@ In:    one Obstacle.   Out: what is in the way, with numbers, and what would rem
 
 from collections.abc import Callable
 
-from kaiwo.decide.shortage import CLOSED
+from kaiwo.decide.shortage import CLOSED, NOWHERE
 from kaiwo.explain.change import MIN_FRACTION_MILLI
+from kaiwo.explain.planned import gap_words
 from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.reservation import ENDLESS_S, clock_words
 
 
 def amount(value: int, unit: str) -> str:
@@ -41,6 +43,12 @@ def sentence(obstacle: Obstacle) -> str:
 def remedy(obstacle: Obstacle) -> str:
     """What would remove it."""
     return _WORDS[obstacle.reason][1](obstacle)
+
+
+def _model(obstacle: Obstacle) -> str:
+    """The limit or quota of one GPU model."""
+    model = obstacle.detail.partition(" of ")[2]
+    return f" of {model}" if model else ""
 
 
 def _need(o: Obstacle) -> str:
@@ -90,6 +98,26 @@ def _are(o: Obstacle) -> str:
     return "is" if o.need == 1 else "are"
 
 
+def _reserved(o: Obstacle) -> str:
+    """`GPUs that it could use belong to reservation 'night', for queue lab until ...; 8 of them are free`."""
+    return (
+        f"{'nodes' if o.unit == 'nodes' else 'GPUs'} that it could use belong to reservation '{o.subject}', {o.detail}"
+    )
+
+
+def _promised(o: Obstacle) -> str:
+    """It would fit, and would still be there when a planned start needs the place."""
+    is_known = 0 < o.need < ENDLESS_S
+    run = f"it may run for {gap_words(o.need)}" if is_known else "nobody said how long it runs"
+    why = f" ({o.detail})" if o.detail else ""
+    return f"its place is promised to {_short(o.subject)}, in {gap_words(o.have)}, and {run}{why}"
+
+
+def _short(name: str) -> str:
+    """`default/train` is `train` to people."""
+    return name.removeprefix("default/")
+
+
 def _may_use(o: Obstacle) -> str:
     return " that it may use" if o.detail else ""
 
@@ -121,7 +149,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"submit to one of the queues below '{o.subject}'",
     ),
     Reason.QUEUE_LIMIT: (
-        lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit, and this needs {_need(o)}",
+        lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit{_model(o)}, and this needs {_need(o)}",
         lambda o: f"raise its limit by {amount(o.need - o.have, o.unit)}, or wait for work in it to end",
     ),
     Reason.OVER_FAIR_SHARE: (
@@ -146,7 +174,8 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     ),
     Reason.QUEUE_QUOTA: (
         lambda o: (
-            f"queue '{o.subject}' has {_have(o)} left of its quota, and this may not be preempted and needs {_need(o)}"
+            f"queue '{o.subject}' has {_have(o)} left of its quota{_model(o)}, "
+            f"and this may not be preempted and needs {_need(o)}"
         ),
         lambda o: (
             "let it be preempted (submit it without --no-preempt), or raise the quota by "
@@ -168,6 +197,22 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"it failed to start on {o.detail} and avoids them",
         lambda o: "mend the node, then requeue the workload",
     ),
+    Reason.PODS_NOT_NEAR: (
+        lambda o: f"{o.detail} have none of the pods nearby that it must be near ({o.subject})",
+        lambda o: "start those pods first, or prefer to be near them (podAffinity)",
+    ),
+    Reason.PODS_TOO_NEAR: (
+        lambda o: f"{o.detail} are too near to pods that it must be apart from, or they from it ({o.subject})",
+        lambda o: "wait until those pods go, add a node, or prefer to be apart (podAntiAffinity)",
+    ),
+    Reason.PODS_UNEVEN: (
+        lambda o: f"on {o.detail} such pods would be spread too unevenly ({o.subject})",
+        lambda o: "make room in the places that have fewest, raise maxSkew, or say ScheduleAnyway",
+    ),
+    Reason.PORT_TAKEN: (
+        lambda o: f"{o.detail} have the port that it asks for in use ({o.subject})",
+        lambda o: "wait until the pod that has it goes, add a node, or ask for another hostPort",
+    ),
     Reason.GPU_MODEL: (
         lambda o: f"no node has {o.subject}: {o.detail}",
         lambda o: "ask for a model that the cluster has, or for any",
@@ -176,9 +221,13 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "every GPU that it could use is unhealthy",
         lambda o: "look at kaiwo gpus for the reason",
     ),
+    Reason.GPU_ISOLATION: (
+        lambda o: f"{o.detail} cannot keep a share of a GPU apart as it asks",
+        lambda o: "ask for a weaker grade or any method, or for a partition or a whole GPU",
+    ),
     Reason.PARTITION_MODE: (
         lambda o: f"no GPU is in {o.subject} mode, and {amount(o.have, o.unit)} could be",
-        lambda o: "change the mode of idle GPUs, or ask for what there is (kaiwo gpus)",
+        lambda o: "let idle GPUs change (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)",
     ),
     Reason.NOT_ENOUGH_GPUS: (
         lambda o: f"it asks for {_need(o)} on one node, and the largest node{_may_use(o)} has {_have(o)}",
@@ -218,8 +267,16 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "wait for running work to end",
     ),
     Reason.NOT_ENOUGH_EXTENDED: (
-        lambda o: _free(o, f" of {o.subject}"),
-        lambda o: f"ask for less of {o.subject}, or wait for running work to end",
+        lambda o: (
+            f"it needs {o.need} of {o.subject}, and no node of this cluster offers {o.subject}"
+            if o.detail == NOWHERE
+            else _free(o, f" of {o.subject}")
+        ),
+        lambda o: (
+            f"check the name {o.subject}, or add a node that offers it; waiting does not help"
+            if o.detail == NOWHERE
+            else f"ask for less of {o.subject}, or wait for running work to end"
+        ),
     ),
     Reason.GANG: (
         lambda o: (
@@ -233,9 +290,30 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
             else "wait for running work to end"
         ),
     ),
+    Reason.RESERVED: (
+        _reserved,
+        lambda o: "wait until the reservation is over, or ask who has it (kaiwo reservations)",
+    ),
+    Reason.RESERVATION: (
+        lambda o: f"it names reservation '{o.subject}', and {o.detail}",
+        lambda o: "wait for its start, or name another one or none (kaiwo reservations lists them)",
+    ),
+    Reason.EXPIRED: (
+        lambda o: f"its allocation was given until {clock_words(o.need)}",
+        lambda o: "submit it again with a later --expires, or without one",
+    ),
     Reason.NOMINATED: (
         lambda o: f"{_need(o)} are kept for {o.subject}",
         lambda o: "wait; the space is given out again when it is not used",
+    ),
+    Reason.PROMISED: (
+        _promised,
+        lambda o: (
+            f"give {'a --time' if o.detail else 'an --estimate or a --time'} below {gap_words(o.have)} if it takes no"
+            f" longer, or wait until {_short(o.subject)} has started"
+            if o.have
+            else f"wait until {_short(o.subject)} has started"
+        ),
     ),
     Reason.RELEASING: (
         lambda o: (

@@ -13,13 +13,15 @@ from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.score import ShapeBook
-from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind
+from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of
 from kaiwo.explain.cheapest import cheapest_change
+from kaiwo.explain.planned import planned_start
 from kaiwo.explain.sentences import amount, remedy, sentence
 from kaiwo.explain.trial import Question
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.policy import Policy
 from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.reservation import clock_words
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
@@ -54,6 +56,7 @@ class Why(msgspec.Struct, frozen=True):
     change: Proposal | None
     no_change: str
     as_of_s: int
+    planned: str = ""  # when and where it is planned to start, and why then
 
 
 def obstacles_of(
@@ -95,6 +98,8 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     found, _ = backlog.stand_of(name)
     if found.key in backlog.open or backlog.all_open:
         return (Obstacle(Reason.NOT_TRIED),)
+    if any(each.reason is Reason.PROMISED for each in found.obstacles):
+        return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
     view = Working(Snapshot(picture, question.now_s))
     now = Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
@@ -125,6 +130,7 @@ def _answer(question: Question) -> Why:
         change=proposal,
         no_change=said if proposal is None else "",
         as_of_s=now_s,
+        planned=planned_start(picture, name, now_s),
     )
 
 
@@ -159,11 +165,10 @@ def _queue(picture: Picture, name: str, change: Change) -> tuple[str, str]:
 
 
 def _quota(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    queue, resource = change.subject.split(":")
+    queue, resource, bound = change.subject.split(":")
     unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
-    limit = getattr(picture.queue_objects[queue], resource).limit
-    by, to = amount(change.value, unit), amount(limit + change.value, unit)
-    return f"raise the {resource} limit of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
+    by, to = amount(change.value, unit), amount(bound_of(picture, change.subject) + change.value, unit)
+    return f"raise the {resource} {bound} of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
 
 
 def _stop(picture: Picture, name: str, change: Change) -> tuple[str, str]:
@@ -182,7 +187,9 @@ _WORDS = {
 def _placed(picture: Picture, name: str) -> str:
     nodes = sorted({pod.node for pod in picture.pods.get(name, {}).values()})
     where = ", ".join(nodes[:4]) + (" and more" if len(nodes) > 4 else "")
-    return f"{_short(name)} does not wait: it has its pods on {where}"
+    expires_s = picture.workloads[name].expires_s
+    until = f", and its allocation is given until {clock_words(expires_s)}" if expires_s else ""
+    return f"{_short(name)} does not wait: it has its pods on {where}{until}"
 
 
 def _again(name: str, flag: str) -> str:

@@ -4,16 +4,20 @@ In:    the nodes that were planned for, and the plan.   Out: what is under way, 
 Whoever runs this closes the devices, carries out the changes that begin, and says when each is done.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.gpus.demand import Ongoing
+from kaiwo.gpus.demand import Ongoing, mode_of
 from kaiwo.gpus.fleet import UNKNOWN_S, NodeNow, PartitionPlan
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
+from kaiwo.model.partitions import cut
 
 Key = tuple[str, str]  # node, GPU
-CLOSED = "closed to new work until it is idle: it changes to {}"
+CLOSED_PREFIX = "closed to new work until it is idle"
+CLOSED = CLOSED_PREFIX + ": it changes to {}"
 
 
 def follow(nodes: Sequence[NodeNow], plan: PartitionPlan) -> dict[Key, Ongoing]:
@@ -55,10 +59,49 @@ def closed(node: Node, course: Mapping[Key, Ongoing]) -> Node:
     return replace(node, gpus=tuple(devices))
 
 
+def opened(node: Node) -> Node:
+    """The node with nothing closed for a change."""
+    return replace(node, gpus=tuple(_open(gpu) for gpu in node.gpus))
+
+
+def redrawn(node: Node, course: Mapping[Key, Ongoing], sizes: Mapping[Key, int]) -> Node:
+    """The node with every GPU in the mode that the course says, for nodes that have no machine to show it.
+
+    `sizes`: MiB of the whole GPUs, since one that changes shows no devices.
+    """
+    shown: dict[str, list[Gpu]] = {}
+    for gpu in opened(node).gpus:
+        shown.setdefault(gpu.parent or gpu.id, []).append(gpu)
+    for name, gpu_id in course:
+        if name == node.name:
+            shown.setdefault(gpu_id, [])
+    devices: list[Gpu] = []
+    for gpu_id in sorted(shown, key=_numbered):
+        state, parts = course.get((node.name, gpu_id)), shown[gpu_id]
+        if state is not None and (not parts or mode_of(parts[0]) != state.mode):
+            parts = list(cut(Gpu(gpu_id, state.model, sizes[node.name, gpu_id]), state.mode))
+        devices += parts
+    return closed(replace(node, gpus=tuple(devices)), course)
+
+
+def size_of(node: Node, gpu: str) -> int:
+    """MiB of a whole GPU, from its devices."""
+    return sum(device.memory_mib for device in node.gpus if gpu in (device.id, device.parent))
+
+
 def touched(before: Mapping[Key, Ongoing], after: Mapping[Key, Ongoing]) -> list[str]:
     """The nodes that look different now."""
     keys: Iterable[Key] = {*before, *after}
     return sorted({key[0] for key in keys if _look(before.get(key)) != _look(after.get(key))})
+
+
+def _open(gpu: Gpu) -> Gpu:
+    return replace(gpu, healthy=True, reason="") if gpu.reason.startswith(CLOSED_PREFIX) else gpu
+
+
+def _numbered(name: str) -> tuple[tuple[int, str], ...]:
+    """gpu-2 before gpu-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
 
 
 def _is_changing(state: Ongoing | None) -> bool:

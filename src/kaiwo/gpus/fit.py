@@ -23,6 +23,10 @@ def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
     usable: BoolArray = gpus[:, USABLE] > 0
     if want.device_mib:
         usable &= gpus[:, SIZE] >= want.device_mib
+    if view.reserved is not None:
+        usable &= ~view.reserved.closed(want.passes, want.holds_s)[nodes]
+    if want.reservation:
+        usable &= named_devices(view, want, nodes)
     if _is_choosy(view, want):
         usable &= np.isin(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
     if not want.gpu_models:
@@ -56,7 +60,8 @@ def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
 def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
     gpus = view.of(nodes)[1]
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
-    is_chosen = want.gpu_models or want.device_mib or _is_choosy(view, want)
+    is_limited = view.reserved is not None or want.reservation
+    is_chosen = want.gpu_models or want.device_mib or is_limited or _is_choosy(view, want)
     usable = eligible(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:
@@ -74,6 +79,13 @@ def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
         times = np.minimum(milli // want.gpu_milli, mib // need_mib)
     times *= usable
     return np.maximum(times, 0, out=times)
+
+
+def named_devices(view: Working, want: Request, nodes: Rows) -> BoolArray:
+    """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
+    if view.reserved is None or want.reservation not in want.passes:
+        return np.zeros((len(nodes), view.nodes.width), np.bool_)
+    return view.reserved.of(want.reservation)[nodes]
 
 
 def _is_choosy(view: Working, want: Request) -> bool:

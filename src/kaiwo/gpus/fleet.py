@@ -42,6 +42,7 @@ class Need(msgspec.Struct, gc=False, frozen=True):
     count: int = 1
     waited_s: int = 0  # the first of them in line
     models: tuple[str, ...] = ()  # any of these; empty: any model
+    nodes: frozenset[str] | None = None  # only these; None: any node
 
 
 class Terms(msgspec.Struct, gc=False, frozen=True):

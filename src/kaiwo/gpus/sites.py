@@ -41,5 +41,5 @@ def suits(mode: Mode, need: Need) -> bool:
 
 
 def is_for(node: NodeNow, need: Need) -> bool:
-    """The node's GPUs are of a model that the need allows."""
-    return not need.models or node.model in need.models
+    """The need allows this node, and its GPUs are of a model that it allows."""
+    return (not need.models or node.model in need.models) and (need.nodes is None or node.name in need.nodes)

@@ -4,7 +4,7 @@ In:    YAML, JSON or mappings.   Out: Workload, Program and Queue values, with w
 Never: raises anything but ConfigError for what somebody wrote, or shows a secret in a message.
 """
 
-from kaiwo.manifests.documents import read_documents
+from kaiwo.manifests.documents import read_documents, read_json
 from kaiwo.manifests.objects import Defaults, Parsed
 from kaiwo.manifests.parsing import parse, parse_all, parse_documents, parse_submission
 from kaiwo.manifests.submissions import Submission, submission_schema
@@ -22,5 +22,6 @@ __all__ = [
     "parse_documents",
     "parse_submission",
     "read_documents",
+    "read_json",
     "submission_schema",
 ]

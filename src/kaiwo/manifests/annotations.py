@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_isolation, read_partition
+from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_grade, read_isolation, read_partition
 from kaiwo.manifests.places import Place, join, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
 
@@ -22,6 +22,7 @@ KNOWN = (
     "gpu-devices",
     "gpu-sharing",
     "gpu-isolation",
+    "gpu-isolation-grade",
     "gpu-models",
     "gpu-partition",
     "queue",
@@ -34,12 +35,14 @@ KNOWN = (
     "min-pods",
     "time",
     "estimate",
+    "reservation",
+    "expires",
     "simulate",
     "run-locally",
 )
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 WRITTEN = (
-    "granted-devices", "devices", "kept-space", "gpu-grade", "gpu-note", "gpu-isolation-grade", "last-checkpoint",
+    "granted-devices", "devices", "kept-space", "gpu-grade", "gpu-note", "last-checkpoint",
 )  # fmt: skip
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -96,15 +99,16 @@ class Annotations:
             self.read("gpu-sharing", read_flag, None),
             self.read("gpu-isolation", read_isolation, ""),
             self.read("gpu-partition", read_partition, ""),
+            self.read("gpu-isolation-grade", read_grade, ""),
         )
 
     def gpu_words(self, whole: str, models: str) -> GpuWords:
         """What to call them in messages."""
-        names = ("gpu-fraction", "gpu-memory", "gpu-devices")
-        fraction, memory, devices = (self.place(name).field for name in names)
-        names = ("gpu-sharing", "gpu-isolation", "gpu-partition")
-        sharing, isolation, partition = (self.place(name).field for name in names)
-        return GpuWords(self.owner, whole, fraction, memory, devices, models, sharing, isolation, True, partition)
+        fraction, memory, devices = (self.place(f"gpu-{name}").field for name in ("fraction", "memory", "devices"))
+        names = ("gpu-sharing", "gpu-isolation", "gpu-partition", "gpu-isolation-grade")
+        sharing, isolation, partition, grade = (self.place(name).field for name in names)
+        words = (whole, fraction, memory, devices, models, sharing, isolation, True, partition, grade)
+        return GpuWords(self.owner, *words)
 
 
 def read_flag(value: object, place: Place) -> bool:

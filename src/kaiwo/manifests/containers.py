@@ -8,7 +8,7 @@ it asks for more than the rest; one that stays (`restartPolicy: Always`) is summ
 from collections.abc import Iterable
 
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
+from kaiwo.manifests.gpu_models import RESOURCE_VENDORS, meant_resource
 from kaiwo.manifests.places import Place, show
 from kaiwo.manifests.quantities import read_cpu_milli, read_memory_bytes, read_quantity, read_whole_gpus
 from kaiwo.model.errors import ConfigError
@@ -111,6 +111,8 @@ def _read_extended(name: str, value: object, place: Place) -> int:
             f"{place.sentence('is not a known resource')}; write cpu, memory, amd.com/gpu or nvidia.com/gpu",
             place.field,
         )
+    if meant := meant_resource(name):
+        raise place.error(f"is not a resource that a node can have; write {meant}")
     amount = read_quantity(value, place, '"1"')
     most = MAX_EXTENDED << 20 if name.startswith("hugepages-") else MAX_EXTENDED
     if amount != amount.to_integral_value() or not 0 <= amount <= most:

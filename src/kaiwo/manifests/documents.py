@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from kaiwo.manifests.places import Place, name_type, show
+from kaiwo.manifests.places import Place, name_type
 from kaiwo.manifests.trees import MAX_INTEGER, NOT_FINITE, TOO_DEEP, TOO_LARGE, check_tree
 from kaiwo.model.errors import ConfigError
 
@@ -42,7 +42,7 @@ def read_json(text: str | bytes, limit_bytes: int = LIMIT_BYTES) -> dict[str, An
         line = f"line {error.lineno}"
         raise ConfigError(f"{line} is not JSON ({error.msg}); check the quotes, commas and brackets", line) from None
     if not isinstance(document, dict):
-        raise ConfigError(f'the text is {name_type(document)}, not a mapping; write {{"name": "train"}}')
+        raise ConfigError(f'the text is {name_type(document)}, not a mapping; write fields in braces: {{"name": "x"}}')
     return document
 
 
@@ -84,11 +84,11 @@ def _load_json(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1) if len(names) < 1000 else "a key"
-        raise Place("document 1", show(twice)).error("stands twice in one mapping; keep one of the two")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise Place("", name).error("stands twice in one mapping; keep one of the two")
+        found[name] = value
     return found
 
 

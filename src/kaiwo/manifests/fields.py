@@ -14,7 +14,7 @@ from kaiwo.model.errors import ConfigError
 T = TypeVar("T")
 
 
-MOST_LISTED = 350  # letters of field names in one sentence
+MOST_LISTED = 450  # letters of field names in one sentence
 
 
 class Fields:

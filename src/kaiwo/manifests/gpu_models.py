@@ -14,6 +14,7 @@ RESOURCE_VENDORS = dict(zip(GPU_RESOURCES, VENDORS, strict=True))
 VENDOR_MODELS = {
     vendor: tuple(sorted(model.name for model in GPU_MODELS.values() if model.vendor == vendor)) for vendor in VENDORS
 }
+SLIP = 0.75  # gpus and gp are slips of gpu; gpumem is a name of its own
 _BY_PLAIN_NAME = {name.lower(): name for name in GPU_MODELS}
 _BRAND = re.compile(r"amd|nvidia|instinct|tesla|radeon|geforce|[-_ ]")
 
@@ -31,6 +32,18 @@ def read_vendor(value: object, place: Place) -> str:
     if vendor not in VENDORS:
         raise place.error(f"is {show(value)}; write {' or '.join(VENDORS)}")
     return str(vendor)
+
+
+def meant_resource(name: str) -> str:
+    """`amd.com/gpu` for `amd.com/gpus` or `AMD/gpu`; empty for a name that is no slip of one of the known."""
+    import difflib  # only a name that is not known pays for it: 4 ms
+
+    domain, _, kind = name.lower().partition("/")
+    for resource in GPU_RESOURCES:
+        right_domain, _, right_kind = resource.partition("/")
+        if domain in (right_domain, right_domain.removesuffix(".com")):
+            return resource if difflib.SequenceMatcher(None, kind, right_kind).ratio() >= SLIP else ""
+    return ""
 
 
 def vendor_of(models: tuple[str, ...]) -> str:

@@ -11,10 +11,12 @@ from kaiwo.manifests.gpu_models import read_models, vendor_of
 from kaiwo.manifests.places import Place, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.isolation import RANKS
 from kaiwo.model.partitions import CHIPS, WHOLE_MODE, legal_modes
 from kaiwo.model.request import ANY_PARTITION
 
 ISOLATIONS = ("mps", "time-slicing", "cu-mask", "partition")
+GRADES = tuple(grade for grade in RANKS if grade != "none")
 _VENDOR_OF_ISOLATION = {"mps": "nvidia", "cu-mask": "amd"}
 _MODES = {mode for model in CHIPS for mode in legal_modes(model)}
 _OTHERS = {"mps": "time-slicing, cu-mask or partition", "cu-mask": "mps, time-slicing or partition"}
@@ -30,9 +32,10 @@ class GpuWords(NamedTuple):
     devices: str
     models: str
     sharing: str = ""
-    isolation: str = ""
+    isolation: str = "gpuIsolation"
     whole_may_stand_beside: bool = False  # a whole GPU beside a fraction only names the vendor
     partition: str = "gpuPartition"
+    grade: str = "gpuIsolationGrade"
 
 
 class GpuWish(NamedTuple):
@@ -47,6 +50,7 @@ class GpuWish(NamedTuple):
     sharing: bool | None = None
     isolation: str = ""
     partition: str = ""
+    least_grade: str = ""
 
 
 class GpuRequest(NamedTuple):
@@ -57,6 +61,8 @@ class GpuRequest(NamedTuple):
     gpu_mib: int = 0
     gpu_models: tuple[str, ...] = ()
     partition: str = ""
+    isolation: str = ""
+    least_grade: str = ""
 
 
 def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
@@ -72,14 +78,16 @@ def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
                 f"counts the devices of a fraction or a memory request; add {words.fraction} or {words.memory}, "
                 f"or ask for whole GPUs with {words.whole}"
             )
-    vendor = _vendor(wish, words, warnings)
+    vendor = _vendor(wish, words)
     place = Place(words.owner, words.models)
     models = read_models(wish.models, place, vendor, warnings)
     if not gpus:
         if wish.models:
             warnings.append(place.sentence(f"is ignored: no GPU is asked for; add {words.whole}"))
         return GpuRequest()
-    return GpuRequest(gpus, wish.fraction_milli or WHOLE_MILLI, wish.memory_mib or 0, models, wish.partition)
+    milli = wish.fraction_milli or WHOLE_MILLI
+    _check_isolation(wish, words, is_shared, warnings)
+    return GpuRequest(gpus, milli, wish.memory_mib or 0, models, wish.partition, wish.isolation, wish.least_grade)
 
 
 def read_partition(value: object, place: Place) -> str:
@@ -99,6 +107,26 @@ def read_isolation(value: object, place: Place) -> str:
         hint = suggest(value, ISOLATIONS) if isinstance(value, str) else ""
         raise place.error(f"is {show(value)}; write {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}{hint}")
     return str(value)
+
+
+def read_grade(value: object, place: Place) -> str:
+    """One of the grades that a share can have."""
+    if value not in GRADES:
+        hint = suggest(value, GRADES) if isinstance(value, str) else ""
+        raise place.error(f"is {show(value)}; write {', '.join(GRADES[:-1])} or {GRADES[-1]}{hint}")
+    return str(value)
+
+
+def _check_isolation(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: list[str]) -> None:
+    """Whole GPUs and partitions have the best grade there is; only a share can ask for one it cannot have."""
+    if wish.isolation == "partition" and is_shared:
+        asked = words.fraction if wish.memory_mib is None else words.memory
+        raise Place(words.owner, words.isolation).error(
+            f'is "partition", and {asked} asks for a share, which is none; write {words.partition} instead of it'
+        )
+    if wish.isolation not in ("", "partition") and not is_shared:
+        place = Place(words.owner, words.isolation)
+        warnings.append(place.sentence(f"is not needed: nobody shares what it asks for; use {words.fraction} to share"))
 
 
 def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: list[str]) -> None:
@@ -139,7 +167,7 @@ def _count_shared(wish: GpuWish, words: GpuWords) -> int:
     return devices
 
 
-def _vendor(wish: GpuWish, words: GpuWords, warnings: list[str]) -> str:
+def _vendor(wish: GpuWish, words: GpuWords) -> str:
     if not wish.isolation:
         return wish.vendor
     place = Place(words.owner, words.isolation)
@@ -150,9 +178,4 @@ def _vendor(wish: GpuWish, words: GpuWords, warnings: list[str]) -> str:
         raise place.error(
             f'is "{wish.isolation}", which does not exist on {maker} GPUs; write {_OTHERS[wish.isolation]}'
         )
-    warnings.append(
-        place.sentence(
-            f'is "{wish.isolation}", which this version does not enforce: tenants are kept apart only by time slicing'
-        )
-    )
     return asked or needed

@@ -20,7 +20,7 @@ from kaiwo.manifests.gangs import Entry
 from kaiwo.manifests.names import read_name
 from kaiwo.manifests.objects import Object, Wishes, build_workload
 from kaiwo.manifests.places import Place
-from kaiwo.manifests.pods import NOTHING, RESTARTS, Around, PodPlan, read_pod
+from kaiwo.manifests.pods import NOTHING, RESTARTS, Around, PodPlan, need_containers, read_pod
 from kaiwo.manifests.quantities import read_duration_s
 from kaiwo.model.program import Program
 from kaiwo.model.workload import Role
@@ -48,6 +48,7 @@ def read_pod_object(item: Object) -> Entry:
     annotations = Annotations(item.owner)
     annotations.add(item.metadata)
     wishes = read_priority_wishes(item.spec)
+    need_containers(item.spec)
     plan = read_pod(item.spec, annotations)
     wishes = msgspec.structs.replace(wishes, time_limit_s=plan.time_limit_s, held=plan.is_gated)
     workload = build_workload(item, annotations, (Role(plan.request),), wishes)
@@ -59,6 +60,8 @@ def read_pod_object(item: Object) -> Entry:
 def read_job_object(item: Object) -> Entry:
     """A batch Job."""
     annotations = Annotations(item.owner)
+    if item.fields.has("spec"):
+        need_template(item.spec)
     template = item.spec.inner("template")
     annotations.add(template.inner("metadata"))
     annotations.add(item.metadata)
@@ -73,6 +76,8 @@ def read_job_object(item: Object) -> Entry:
 def read_job_spec(spec: Fields, annotations: Annotations, default_retries: int, around: Around = NOTHING) -> JobPlan:
     """The spec of a Job, alone or inside a KaiwoJob."""
     template = spec.inner("template")
+    if template.has("spec"):
+        need_containers(template.inner("spec"))
     pod = read_pod(template.inner("spec"), annotations, around)
     role = Role(pod.request, count=(count := _read_count(spec)), minimum=_read_minimum(spec, annotations, count))
     retries = spec.integer("backoffLimit", default_retries, 0, (1 << 31) - 1)
@@ -91,6 +96,13 @@ def read_job_spec(spec: Fields, annotations: Annotations, default_retries: int, 
     return plan
 
 
+def need_template(spec: Fields) -> None:
+    """A Job's spec has a template. Where documentation leaves its pods out, only `metadata` may stand in it."""
+    if not spec.inner("template").names():
+        fact = "is empty" if spec.has("template") else "is missing"
+        raise spec.place("template").error(f"{fact}; write the pods' spec with their containers below it")
+
+
 def read_priority_wishes(spec: Fields) -> Wishes:
     """A pod's priority, by class or by number."""
     return Wishes(
@@ -101,13 +113,15 @@ def read_priority_wishes(spec: Fields) -> Wishes:
 
 
 def _read_gang(annotations: Annotations) -> tuple[str, int]:
-    name = annotations.text("gang") or annotations.labels.get(KUEUE_GROUP, "")
-    if not name:
-        return "", 0
+    name = annotations.read("gang", read_name, "")
+    if not name and (group := annotations.labels.get(KUEUE_GROUP)):
+        name = read_name(group, Place(annotations.owner, KUEUE_GROUP))
     size = 0
     for field in (KUEUE_GROUP_SIZE, "gang-size"):
         size = annotations.read(field, lambda value, place: read_number(value, place, 1, MAX_PODS), size)
-    return read_name(name, annotations.place("gang")), size
+    if size and not name:
+        raise annotations.place("gang-size").error("counts the pods of a gang, and no gang is named; add kaiwo.ai/gang")
+    return name, size
 
 
 def _read_count(spec: Fields) -> int:

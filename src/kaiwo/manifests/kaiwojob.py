@@ -13,7 +13,7 @@ from kaiwo.manifests.containers import Requirements, read_requirements
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gangs import Entry
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS, VENDOR_MODELS, read_vendor
-from kaiwo.manifests.jobs import MAX_PODS, JobPlan, read_job_spec, read_priority_wishes
+from kaiwo.manifests.jobs import MAX_PODS, JobPlan, need_template, read_job_spec, read_priority_wishes
 from kaiwo.manifests.names import check_labels
 from kaiwo.manifests.objects import Object, Wishes, build_workload
 from kaiwo.manifests.places import show
@@ -64,6 +64,7 @@ def _read_annotations(item: Object, job: Fields) -> Annotations:
 
 
 def _read_template(spec: Fields, job: Fields, annotations: Annotations, around: Around) -> JobPlan:
+    need_template(job.inner("spec"))
     plan = read_job_spec(job.inner("spec"), annotations, RESTARTS, around)
     job.skip("apiVersion", "kind", "metadata", "spec")
     job.finish()

@@ -14,6 +14,8 @@ MAX_INDEX = 9_999_999
 MAX_LABELS = 100
 MAX_WORD_BYTES = 131_000  # of one argument or variable: Linux takes 128 KiB
 DEFAULT_NAMESPACE = "default"
+ARRAY_LABEL = "kaiwo.ai/array"
+INDEX_LABEL = "kaiwo.ai/array-index"
 
 LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 NAME = rf"{LABEL}(?:\.{LABEL})*"

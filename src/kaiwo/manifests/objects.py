@@ -10,12 +10,15 @@ import msgspec
 
 from kaiwo.manifests.annotations import KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
 from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.moments import read_moment_s
 from kaiwo.manifests.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.places import Place, quote_name
 from kaiwo.manifests.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
 from kaiwo.manifests.quantities import read_duration_s
+from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.program import Program
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Role, Workload
 
 MAX_USER = 253
@@ -43,6 +46,8 @@ class Parsed(msgspec.Struct, frozen=True):
     submissions: tuple[tuple[Workload, Program], ...] = ()
     queues: tuple[Queue, ...] = ()
     warnings: tuple[str, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    partitioning: tuple[PartitioningPlan, ...] = ()
 
 
 class Object:
@@ -114,6 +119,8 @@ def build_workload(item: Object, annotations: Annotations, roles: tuple[Role, ..
         time_limit_s=annotations.read("time", read_duration_s, wishes.time_limit_s),
         estimate_s=annotations.read("estimate", read_duration_s, 0),
         labels=wishes.labels | item.read_labels(),
+        reservation=annotations.read("reservation", read_name, ""),
+        expires_s=annotations.read("expires", read_moment_s, 0),
     )
 
 

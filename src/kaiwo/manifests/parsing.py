@@ -6,6 +6,7 @@ In:    text, or documents, and the caller's defaults.   Out: one Parsed, or one 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kaiwo.manifests import partitioning_plans
 from kaiwo.manifests.documents import LIMIT_BYTES, read_documents, read_json
 from kaiwo.manifests.gangs import Entry, join_gangs
 from kaiwo.manifests.jobs import read_job_object, read_pod_object
@@ -13,10 +14,14 @@ from kaiwo.manifests.kaiwojob import read_kaiwojob
 from kaiwo.manifests.objects import NO_DEFAULTS, Defaults, Object, Parsed
 from kaiwo.manifests.places import Place, quote_name, show, suggest
 from kaiwo.manifests.queues import read_queue
+from kaiwo.manifests.reservations import KIND as RESERVATION
+from kaiwo.manifests.reservations import read_reservation
 from kaiwo.manifests.short_form import read_short_form
 from kaiwo.manifests.trees import check_tree
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
 
 MAX_WORKLOADS = 10_000  # in one text
 MAX_PODS_IN_ALL = 100_000  # in one text
@@ -29,7 +34,9 @@ _WORK: dict[tuple[str, str], Callable[[Object], Entry]] = {
 }
 _VERSIONS = {kind: version for version, kind in _WORK} | {
     "KaiwoQueue": "kaiwo.ai/v1alpha2",
+    RESERVATION: "kaiwo.ai/v1alpha2",
     "Workload": "kaiwo.ai/v1alpha2",
+    partitioning_plans.KIND: partitioning_plans.API_VERSION,
 }
 # They bring no work, so a file may carry them along.
 _SKIPPED = frozenset(
@@ -74,6 +81,8 @@ class _Reader:
         self.defaults = defaults
         self.entries: list[Entry] = []
         self.queues: list[Queue] = []
+        self.reservations: list[Reservation] = []
+        self.partitioning: list[PartitioningPlan] = []
         self.warnings: list[str] = []
         self._pods = 0
 
@@ -91,6 +100,11 @@ class _Reader:
             self.warnings.append(f"{where}: a {kind} brings no work and is left out")
         elif kind == "KaiwoQueue":
             self.queues.append(read_queue(Object(document, where, self.defaults, self.warnings)))
+        elif kind == partitioning_plans.KIND:
+            item = Object(document, where, self.defaults, self.warnings)
+            self.partitioning.append(partitioning_plans.read_plan(item))
+        elif kind == RESERVATION:
+            self.reservations.append(read_reservation(Object(document, where, self.defaults, self.warnings)))
         else:
             self._read_work(document, where, kind)
 
@@ -98,10 +112,13 @@ class _Reader:
         submissions = join_gangs(self.entries)
         _check_unique([workload.name for workload, _ in submissions], "workload")
         _check_unique([queue.name for queue in self.queues], "queue")
+        _check_unique([reservation.name for reservation in self.reservations], "reservation")
+        _check_unique([plan.name for plan in self.partitioning], "PartitioningPlan")
         warnings = list(dict.fromkeys(self.warnings))
         more = len(warnings) - MAX_WARNINGS
         said = [*warnings[:MAX_WARNINGS], f"and {more} more warnings"] if more > 0 else warnings
-        return Parsed(tuple(submissions), tuple(self.queues), tuple(said))
+        rest = (tuple(self.reservations), tuple(self.partitioning))
+        return Parsed(tuple(submissions), tuple(self.queues), tuple(said), *rest)
 
     def _read_work(self, document: dict[str, Any], where: str, kind: str) -> None:
         item = Object(document, where, self.defaults, self.warnings)

@@ -13,6 +13,7 @@ import msgspec
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.objects import Object
 from kaiwo.manifests.placement import MAX_RULES, selector_rules
+from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
 from kaiwo.model.partitions import COMPUTE_MODES, MEMORY_MODES, Mode
 from kaiwo.model.request import NodeRule
 
@@ -20,33 +21,6 @@ API_VERSION, KIND = "infrastructure.silogen.ai/v1alpha1", "PartitioningPlan"
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 MAX_NODES = 10_000
-
-
-class Rollout(msgspec.Struct, frozen=True):
-    """How many nodes change at a time."""
-
-    max_parallel: int = 1
-    max_unavailable: int = 1
-    excludes_control_plane: bool = True
-
-
-class PlanRule(msgspec.Struct, frozen=True):
-    """These nodes, this profile."""
-
-    description: str
-    nodes: tuple[NodeRule, ...]
-    profile: str  # a name in the Device Config Manager's configuration, or of a PartitioningProfile
-    is_reference: bool = False  # the latter
-
-
-class PartitioningPlan(msgspec.Struct, frozen=True):
-    """What somebody wants the nodes to be."""
-
-    name: str
-    rules: tuple[PlanRule, ...]
-    rollout: Rollout = Rollout()
-    is_dry: bool = False
-    is_paused: bool = False
 
 
 class Chosen(msgspec.Struct, frozen=True):

@@ -89,6 +89,19 @@ def read_pod(spec: Fields, annotations: Annotations, around: Around = NOTHING) -
     return PodPlan(request, program, limit_s, gated)
 
 
+def need_containers(spec: Fields) -> None:
+    """A pod's spec that somebody wrote has containers."""
+    containers = spec.items("containers")
+    names = [container.text("name") for container in containers]
+    for container, name in zip(containers, names, strict=True):
+        if not name or names.count(name) > 1:
+            fact = "stands twice" if name else "is missing"
+            raise container.place("name").error(f"{fact}; give each container a name of its own, such as main")
+    if not containers:
+        fact = "is empty" if spec.has("containers") else "is missing"
+        raise spec.place("containers").error(f"{fact}; a pod needs a container, such as - {{name: main, image: train}}")
+
+
 def read_env(owner: Fields) -> dict[str, str]:
     """`env` as Kubernetes writes it. What comes from secrets and the like is left out, with a warning."""
     env: dict[str, str] = {}
@@ -135,6 +148,8 @@ def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpu
         gpu_mib=gpu.gpu_mib,
         gpu_models=gpu.gpu_models,
         partition=gpu.partition,
+        isolation=gpu.isolation,
+        least_grade=gpu.least_grade,
         extended=tuple(sorted((name, amount) for name, amount in extended.items() if amount)),
         node_rules=read_node_rules(spec),
         tolerations=read_tolerations(spec),
@@ -154,7 +169,7 @@ def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> Gpus
 def _read_program(spec: Fields, annotations: Annotations, around: Around) -> Program:
     containers = spec.items("containers")
     if not containers:
-        spec.warn("containers", "is empty: it asks for nothing and runs nothing")
+        spec.warn("containers", "is left out: it asks for nothing and runs nothing")
     programs = [_read_container(item) for item in containers]
     for item in spec.items("initContainers"):
         _read_container(item)

@@ -117,8 +117,8 @@ def read_whole_gpus(value: object, place: Place, fraction_field: str) -> int:
     if amount > MAX_GPUS:
         raise place.error(
             f"asks for {show(int(amount) if amount < 10**18 else value)} whole GPUs"
-            f"{_meant_as_milli(amount, fraction_field) or '; spread them over more pods'}; "
-            f"one pod gets at most {MAX_GPUS}"
+            f"{_meant_as_milli(amount, fraction_field)}; one pod gets at most {MAX_GPUS}: for more GPUs in all, "
+            "ask for more pods"
         )
     return int(amount)
 
@@ -170,8 +170,8 @@ def _likely_unit(unit: str, number: str) -> str:
 
 
 def _meant_as_milli(amount: Decimal, fraction_field: str) -> str:
-    """Somebody who writes 500 means half a GPU."""
-    if amount >= WHOLE_MILLI or amount % 25:
+    """Somebody who writes 500 means half a GPU. Whoever writes 100 means a hundred."""
+    if amount not in (250, 500, 750):
         return ""
     part = f"{(amount / WHOLE_MILLI).normalize():f}"
     words = "half" if amount == 500 else part

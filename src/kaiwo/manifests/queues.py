@@ -17,6 +17,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
 
 MAX_WEIGHT = 1_000_000
+MAX_EVICTIONS = 1_000_000
 MAX_QUEUE_GPUS = 1_000_000
 MAX_QUEUE_CPU_MILLI = 2_000_000_000
 MAX_QUEUE_MEMORY_MIB = 1 << 40  # 1 EiB
@@ -119,6 +120,7 @@ def _read_fairness(fairness: Fields) -> Fairness:
         SharePolicy(policy) if policy else None,
         ReclaimStrategy(strategy) if strategy else None,
         fairness.read("minRuntime", read_duration_s, None),
+        fairness.integer("evictionsPerHour", 0, 0, MAX_EVICTIONS) if fairness.has("evictionsPerHour") else None,
     )
     fairness.finish(strict=True)
     return found

@@ -12,8 +12,19 @@ from msgspec import UNSET, UnsetType
 
 from kaiwo.manifests.fields import check_integer
 from kaiwo.manifests.forms import read_form
-from kaiwo.manifests.gpu_requests import GpuRequest, GpuWish, GpuWords, read_partition, settle
+from kaiwo.manifests.gpu_requests import (
+    GpuRequest,
+    GpuWish,
+    GpuWords,
+    read_grade,
+    read_isolation,
+    read_partition,
+    settle,
+)
+from kaiwo.manifests.moments import read_moment_or_duration_s
 from kaiwo.manifests.names import (
+    ARRAY_LABEL,
+    INDEX_LABEL,
     MAX_NAME,
     check_command,
     check_env,
@@ -46,8 +57,6 @@ T = TypeVar("T")
 MAX_AFTER = 1000
 MAX_ARRAY_BYTES = 100_000_000  # of all tasks together, as they are stored
 MAX_IMAGE = 1000
-ARRAY_LABEL = "kaiwo.ai/array"
-INDEX_LABEL = "kaiwo.ai/array-index"
 
 
 def read_short_form(
@@ -121,7 +130,12 @@ class _FormReader:
             time_limit_s=self.optional(form.time, "time", read_duration_s, 0),
             estimate_s=self.optional(form.estimate, "estimate", read_duration_s, 0),
             labels=check_labels(form.labels, self.place("labels")),
+            reservation=self.optional(form.reservation, "reservation", read_name, ""),
+            expires_s=self.optional(form.expires, "expires", self._read_expiry, 0),
         )
+
+    def _read_expiry(self, value: object, place: Place) -> int:
+        return read_moment_or_duration_s(value, place, self.defaults.submitted_s)
 
     def program(self) -> Program:
         form = self.form
@@ -164,6 +178,8 @@ class _FormReader:
             gpu_mib=gpu.gpu_mib,
             gpu_models=gpu.gpu_models,
             partition=gpu.partition,
+            isolation=gpu.isolation,
+            least_grade=gpu.least_grade,
             node_rules=selector_rules(form.node_selector, self.place("nodeSelector")),
             tolerations=self._tolerations(),
         )
@@ -179,6 +195,8 @@ class _FormReader:
             else self._integer(form.gpu_devices, "gpuDevices", 1, 1, MAX_GPUS),
             tuple(form.gpu_models),
             partition=self.optional(form.gpu_partition, "gpuPartition", read_partition, ""),
+            isolation=self.optional(form.gpu_isolation, "gpuIsolation", read_isolation, ""),
+            least_grade=self.optional(form.gpu_isolation_grade, "gpuIsolationGrade", read_grade, ""),
         )
         words = GpuWords(self.owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
         return settle(wish, words, self.warnings)

@@ -74,6 +74,14 @@ class Submission(
     gpu_partition: (
         Annotated[str, Meta(description='`gpus` counts partitions: "CPX", "CPX+NPS4", "any"')] | UnsetType
     ) = UNSET
+    gpu_isolation: (
+        Annotated[str, Meta(description="of a share: mps, cu-mask or time-slicing; the best there is when left out")]
+        | UnsetType
+    ) = UNSET
+    gpu_isolation_grade: (
+        Annotated[str, Meta(description="the least that will do: memory-capped, cu-mask, mps or time-slicing")]
+        | UnsetType
+    ) = UNSET
     cpu: Annotated[str | float, Meta(description='cores of each pod: "4", "500m"')] = DEFAULT_CPU
     memory: Annotated[str | int, Meta(description='memory of each pod: "16Gi"')] = DEFAULT_MEMORY
     pods: Annotated[int, _number("how many equal pods", 1, MAX_PODS)] = 1
@@ -86,12 +94,22 @@ class Submission(
     workdir: Annotated[str, _text("an absolute folder; the run's own when left out", most=4000)] = ""
     time: Annotated[Duration, Meta(description="stopped after this long")] | UnsetType = UNSET
     estimate: Annotated[Duration, Meta(description="how long it will probably take")] | UnsetType = UNSET
+    reservation: Annotated[str, _text("only on the GPUs of this pool or reservation", NAME, MAX_NAME)] | UnsetType = (
+        UNSET
+    )
+    expires: (
+        Annotated[str, Meta(description='released then, running or not: "2h" from now, or "2026-01-31T18:00:00Z"')]
+        | UnsetType
+    ) = UNSET
     retries: Annotated[int, _number("how often it is started again after a failure", 0, MAX_RETRIES)] = 0
     array: (
         Annotated[str, Meta(description=f'one workload for each index: "0-9", "1,3,5"; at most {MAX_TASKS}')]
         | UnsetType
     ) = UNSET
-    after: Annotated[list[str], Meta(description="workloads that must succeed first: `name` or `namespace/name`")] = []
+    after: Annotated[
+        list[str],
+        Meta(description="must succeed first: `name` or `namespace/name` of a workload, or of an array: all its tasks"),
+    ] = []
     hold: Annotated[bool, Meta(description="wait until it is released")] = False
     labels: dict[str, str] = {}
     simulate: Annotated[Duration, Meta(description="how long work without a command takes")] | UnsetType = UNSET

@@ -29,7 +29,9 @@ def describe_request(request: Request) -> str:
         return f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"
     if request.cpu_milli:
         return f"{_decimal(request.cpu_milli)} CPU"
-    return f"{request.memory_mib} MiB" if request.memory_mib else "nothing"
+    if request.memory_mib:
+        return f"{request.memory_mib} MiB"
+    return ", ".join(f"{amount} {name}" for name, amount in request.extended) or "nothing"
 
 
 def describe_role(role: Role) -> str:

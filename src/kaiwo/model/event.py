@@ -4,7 +4,9 @@ import msgspec
 
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
+from kaiwo.model.promise import Promise
 from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Pod, Workload
 
 
@@ -70,6 +72,46 @@ class NominationGone(msgspec.Struct, gc=False, frozen=True, tag="nomination-gone
     pod: str
 
 
+class PromiseChanged(msgspec.Struct, gc=False, frozen=True, tag="promise"):
+    """A waiting workload has a planned start, or another one."""
+
+    promise: Promise
+
+
+class PromiseGone(msgspec.Struct, gc=False, frozen=True, tag="promise-gone"):
+    """It has none any more."""
+
+    workload: str
+
+
+class ReservationChanged(msgspec.Struct, gc=False, frozen=True, tag="reservation"):
+    """GPUs are reserved, or reserved differently, or the scheduler picked them."""
+
+    reservation: Reservation
+
+
+class ReservationGone(msgspec.Struct, gc=False, frozen=True, tag="reservation-gone"):
+    """A reservation was removed."""
+
+    name: str
+
+
+class StoppedForOthers(msgspec.Struct, gc=False, frozen=True, tag="stopped-for-others"):
+    """A workload, or a part of it, was told to go so that others may start."""
+
+    workload: str
+    at_s: int
+    queues: tuple[str, ...] = ()  # those that count it: see Fairness.evictions_per_hour
+    is_moved: bool = False  # the same plan keeps another place for all of it
+
+
+class PastUseTold(msgspec.Struct, gc=False, frozen=True, tag="past-use"):
+    """How much of the cluster the queues used lately, and how much that counts. Whoever keeps the time tells it."""
+
+    parts: dict[str, tuple[int, ...]]  # by queue, one a resource: see queues.usage
+    strength_milli: int
+
+
 Event = (
     NodeChanged
     | NodeGone
@@ -81,4 +123,10 @@ Event = (
     | PodGone
     | NominationChanged
     | NominationGone
+    | PromiseChanged
+    | PromiseGone
+    | ReservationChanged
+    | ReservationGone
+    | PastUseTold
+    | StoppedForOthers
 )

@@ -19,6 +19,7 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     parent: str = ""  # the physical GPU of which it is a partition; empty: it is whole
     profile: str = ""  # of a partition: `CPX+NPS4`, `1g.10gb`
     milli: int = WHOLE_MILLI  # its part of the physical GPU; those of all partitions make 1000
+    share_grade: str = ""  # the best isolation that a share of it can have, where its machine told
 
 
 class Share(msgspec.Struct, gc=False, frozen=True):

@@ -5,7 +5,10 @@ import enum
 import msgspec
 
 from kaiwo.model.gpu import Share
+from kaiwo.model.neighbours import Neighbours
+from kaiwo.model.promise import Promise
 from kaiwo.model.reason import Obstacle
+from kaiwo.model.reservation import Picked
 
 
 class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -15,6 +18,7 @@ class Start(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     pod: str
     node: str
     devices: tuple[Share, ...] = ()
+    until_s: int = 0  # it fills a gap: from then on it goes when a planned start needs the place; 0: it fills none
 
 
 class Cause(enum.StrEnum):
@@ -27,6 +31,11 @@ class Cause(enum.StrEnum):
     DRAIN = "drain"
     DEADLINE = "deadline"
     RECOVERY = "recovery"
+    RESERVATION = "reservation"  # the GPUs are somebody else's from now on, or no longer its owner's
+    EXPIRED = "expired"  # its allocation was given until now
+
+
+FOR_OTHERS = (Cause.RECLAIM, Cause.PREEMPT, Cause.CONSOLIDATE)  # what an eviction budget counts
 
 
 class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -49,6 +58,7 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     cpu_milli: int = 0
     memory_mib: int = 0
     extended: tuple[tuple[str, int], ...] = ()
+    neighbours: Neighbours | None = None  # as `model.neighbours.kept` makes them
 
 
 class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -79,6 +89,10 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     unclaimed: tuple[tuple[str, str], ...] = ()  # classes that were tried, and for which no room was sought yet
     look_again_s: int = 0  # when time alone may change an answer; 0: never
     given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) whose space is kept no longer
+    reserved: tuple[Picked, ...] = ()  # reservations of a number of GPUs for which devices were picked
+    promises: tuple[Promise, ...] = ()  # planned starts that are new or different since the last plan
+    unpromised: tuple[str, ...] = ()  # workloads that have no planned start any more: they start now, or cannot
+    expired: tuple[str, ...] = ()  # workloads whose allocation was given until now: they end
     notes: tuple[Note, ...] = ()
     steps: int = 0
     rules: str = ""  # a digest of the policy and the plugins: under others every class deserves another try
@@ -86,7 +100,8 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     @property
     def is_empty(self) -> bool:
         """Nothing for the cluster to do."""
-        return not (self.starts or self.evictions or self.nominations or self.given_up)
+        decided = self.starts or self.evictions or self.nominations or self.given_up
+        return not (decided or self.reserved or self.expired or self.promises or self.unpromised)
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -43,11 +43,15 @@ class ReclaimStrategy(enum.StrEnum):
 
 
 class Fairness(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """What is not set is as in the queue above; at the top: DRF, aggressive, no minimum run time."""
+    """What is not set is as in the queue above; at the top: DRF, aggressive, no minimum run time.
+
+    `evictions_per_hour` is not handed down: each queue's own number bounds all that is below it.
+    """
 
     policy: SharePolicy | None = None
     reclaim_strategy: ReclaimStrategy | None = None
     min_runtime_s: int | None = None  # work of this queue runs at least so long before another queue may evict it
+    evictions_per_hour: int | None = None  # so many workloads, here and below, are stopped for others; None: any number
 
 
 class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

@@ -22,8 +22,13 @@ class Reason(enum.StrEnum):
     NODE_RULES = "node-rules"
     NODE_TAINTED = "node-tainted"
     NODE_AVOIDED = "node-avoided"
+    PODS_NOT_NEAR = "no-required-pods-near"
+    PODS_TOO_NEAR = "other-pods-too-near"
+    PODS_UNEVEN = "pods-spread-unevenly"
+    PORT_TAKEN = "host-port-taken"
     GPU_MODEL = "no-such-gpu-model"
     GPU_UNHEALTHY = "gpu-unhealthy"
+    GPU_ISOLATION = "gpu-isolation-too-weak"
     PARTITION_MODE = "needs-another-partition-mode"
     NOT_ENOUGH_GPUS = "not-enough-gpus"  # no node has that many, even when empty
     NOT_ENOUGH_GPU_MEMORY = "not-enough-gpu-memory"  # no device is that large
@@ -38,7 +43,11 @@ class Reason(enum.StrEnum):
     OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may take nothing from others
     NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever may be taken from others is too little
     NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # the sums would do; the search found no set of others whose places serve
+    RESERVED = "reserved-for-others"
+    RESERVATION = "reservation-not-usable"  # the one it names is not there, not active, or not for it
+    EXPIRED = "allocation-expired"
     NOMINATED = "space-kept-for-others"
+    PROMISED = "planned-start-of-others"  # it would fit, and would not be gone in time
     RELEASING = "waits-for-release"
     PLUGIN = "refused-by-plugin"
     NOT_TRIED = "not-tried-yet"  # the cycle's step budget ran out first

@@ -3,11 +3,12 @@
 Equal requests share one shape: feasibility and scores are worked out once per request, not once per pod.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.neighbours import Neighbours
+from kaiwo.model.node_rules import Choice, Preference
+from kaiwo.model.node_rules import NodeRule as NodeRule
 
 ANY_PARTITION = "any"
 
@@ -19,37 +20,6 @@ class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     operator: str = "Equal"  # Equal | Exists
     value: str = ""
     effect: str = ""  # empty: every effect
-
-
-class NodeRule(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """One requirement on a node's labels."""
-
-    key: str
-    operator: str = "In"  # In | NotIn | Exists | DoesNotExist | Gt | Lt
-    values: tuple[str, ...] = ()
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """A node with these labels obeys it."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value in self.values
-            case "NotIn":
-                return value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "Gt" | "Lt":
-                return self._compares(value)
-        return False
-
-    def _compares(self, value: str | None) -> bool:
-        try:
-            have, bound = int(value or ""), int(self.values[0])
-        except (ValueError, IndexError):
-            return False
-        return have > bound if self.operator == "Gt" else have < bound
 
 
 class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -67,6 +37,15 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     tolerations: tuple[Toleration, ...] = ()
     avoid_nodes: tuple[str, ...] = ()  # nodes on which this work failed to start
     partition: str = ""  # `CPX`, `CPX+NPS4` for that memory mode alone, or `any`; `gpus` then counts partitions
+    isolation: str = ""  # of a share: partition | cu-mask | mps | time-slicing; empty: the best there is
+    least_grade: str = ""  # what is weaker will not do; empty: any. See `model.isolation`
+    # The next three are filled in from the workload, where reservations exist: see snapshot.reserved.
+    reservation: str = ""  # only on the GPUs of this reservation
+    passes: tuple[str, ...] = ()  # the reservations that it may use
+    holds_s: int = 0  # so long it may hold its devices whatever comes; 0: it goes when it is told to
+    node_choices: tuple[Choice, ...] = ()  # of each, one alternative must hold
+    prefers: tuple[Preference, ...] = ()  # nodes that are better than others
+    neighbours: Neighbours | None = None  # rules between pods; None: nobody knows it, and it minds nobody
 
     @property
     def is_whole(self) -> bool:

@@ -8,6 +8,7 @@ import enum
 import msgspec
 
 from kaiwo.model.gpu import Share
+from kaiwo.model.neighbours import Neighbours
 from kaiwo.model.request import Request
 
 
@@ -48,6 +49,10 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     stale_grace_s: int | None = None  # how long it may run below its minimum; None: as the policy says; -1: for ever
     broken_since_s: int = 0  # since when fewer of its pods run than must; 0: it is whole, or has not started
     labels: dict[str, str] = {}
+    stops_others: bool = True  # others may be stopped for it; else it waits for room
+    may_go: int = -1  # of its running pods, how many disruption budgets let go at once; -1: nobody counts them
+    reservation: str = ""  # the pool or reservation on whose GPUs alone it runs; empty: wherever it may
+    expires_s: int = 0  # its allocation is released then, running or not; 0: never
 
     @property
     def pods(self) -> int:
@@ -85,6 +90,8 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     memory_mib: int = 0
     extended: tuple[tuple[str, int], ...] = ()
     since_s: int = 0
+    neighbours: Neighbours | None = None
+    until_s: int = 0  # it fills a gap before a planned start: see `Start`
 
 
 def pod_name(role: Role, index: int) -> str:

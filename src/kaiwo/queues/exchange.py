@@ -50,7 +50,18 @@ class Exchange:
 
     def verdict(self) -> Refusal | None:
         """May all of it stand?"""
-        return self._would_swap() or fixed_over_quota(self._now, self._claim)
+        return self._takes_what_is_owed() or self._would_swap() or fixed_over_quota(self._now, self._claim)
+
+    def _takes_what_is_owed(self) -> Refusal | None:
+        """Each piece must have been too much even as the last one: a large piece taken after it may leave its queue
+        with less than it is owed, so that its owner takes it back, and so on for ever."""
+        for queue, amount in dict.fromkeys((queue, tuple(amount)) for queue, amount in self._taken):
+            self._add(queue, list(amount), +1)
+            refusal = self._protects(queue)
+            self._add(queue, list(amount), -1)
+            if refusal is not None:
+                return refusal
+        return None
 
     def _protects(self, queue: int) -> Refusal | None:
         """The rules that stand before the victim: quotas on its path, then the shares where the paths part."""

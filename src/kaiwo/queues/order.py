@@ -11,7 +11,7 @@ import numpy as np
 from kaiwo.queues.reclaim_rules import Standing
 from kaiwo.snapshot.arrays import IntArray, Rows
 from kaiwo.snapshot.queue_tree import NOBODY, POLICIES
-from kaiwo.snapshot.queues import ENDLESS, GPU
+from kaiwo.snapshot.queues import ENDLESS, GPU, RESOURCES
 
 PPM = 1_000_000
 _DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
@@ -44,13 +44,13 @@ def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, olde
     code = np.where(parent == NOBODY, _DRF, tree.policy_code[parent])
     priority = -now.queues.priority[rows]
     first = np.where(code == _FIFO, oldest_s, np.where(code == _STRICT_PRIORITY, priority, 0))
-    used, quota = now.used[rows], now.quota[rows]
-    entitled = entitlement(now, totals)[rows]
+    used, quota, fair = (each[rows, : len(RESOURCES)] for each in (now.used, now.quota, now.fair))
+    entitled = entitlement(now, totals)[rows, : len(RESOURCES)]
     with_next = used + need
     return np.column_stack(
         (
             first,
-            (used > now.fair[rows]).any(axis=1),
+            (used > fair).any(axis=1),
             (with_next > quota).any(axis=1),
             np.where(code == _WEIGHTED_FAIR, 0, priority),
             ((entitled == 0) & (with_next > 0)).any(axis=1),
@@ -71,14 +71,14 @@ class PlainOrder:
         self._used = now.used  # live: the view's own array
         self._fair: list[list[int]] = now.fair.tolist()
         self._quota: list[list[int]] = now.quota.tolist()
-        self._entitled: list[list[int]] = entitled.tolist()
+        self._entitled: list[list[int]] = entitled[:, : len(RESOURCES)].tolist()
         self._code = [_DRF if parent == NOBODY else int(tree.policy_code[parent]) for parent in parents]
         self._priority: list[int] = (-now.queues.priority).tolist()
         self._age: list[int] = tree.age.tolist()
 
     def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:
         """What `queue_keys` says of this queue. Written out for the three resources: it is asked after every turn."""
-        used: list[int] = self._used[row].tolist()
+        used: list[int] = self._used[row, : len(RESOURCES)].tolist()
         gpu, cpu, memory = used
         next_gpu, next_cpu, next_memory = gpu + need[0], cpu + need[1], memory + need[2]
         fair, quota, entitled = self._fair[row], self._quota[row], self._entitled[row]
@@ -99,8 +99,5 @@ class PlainOrder:
 
 
 def _dominant(used: Sequence[int], entitled: Sequence[int]) -> int:
-    highest = 0
-    for have, part in zip(used, entitled, strict=True):
-        ratio = PPM * have // part if part else (_NO_SHARE + have if have else 0)
-        highest = max(highest, ratio)
-    return highest
+    pairs = zip(used, entitled, strict=True)
+    return max([PPM * have // part if part else _NO_SHARE + have if have else 0 for have, part in pairs])

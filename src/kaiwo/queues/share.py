@@ -4,10 +4,14 @@ In:    the view with this cycle's placements.   Out: shares, worked out once a c
 What a queue wants is what it uses and what waits in it: placing work changes neither, so shares hold for the cycle.
 """
 
+import numpy as np
+
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import SharePolicy
-from kaiwo.queues.fair import FairShares, Wants, fair_shares
+from kaiwo.queues.division import MOST_AMOUNT
+from kaiwo.queues.fair import FairShares, ShareRules, Wants, fair_shares
 from kaiwo.queues.reclaim_rules import Standing, stand
+from kaiwo.snapshot.arrays import IntArray
 from kaiwo.snapshot.nodes import SIZE, USABLE
 from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.working import Working
@@ -19,9 +23,12 @@ def wants_of(view: Working) -> Wants:
     if found is None:
         gpu_mib = _usual_gpu_mib(view)
         asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.waiting.items()}
-        request = view.queues.used + view.queues.summed(asked)
+        if view.queues.models:
+            asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
+        request = view.queues.all_used + np.minimum(view.queues.summed(asked), MOST_AMOUNT)
         is_fifo = SharePolicy.FIFO in view.queues.tree.policy
-        found = view.derived["wants"] = Wants(view.nodes.totals(), request, view.oldest_s() if is_fifo else None)
+        oldest_s = view.oldest_s() if is_fifo else None
+        found = view.derived["wants"] = Wants(_totals(view), request, oldest_s, _past(view))
     return found
 
 
@@ -29,7 +36,9 @@ def shares_of(view: Working) -> FairShares:
     """The fair shares of all queues, with every term."""
     found = view.derived.get("shares")
     if found is None:
-        found = view.derived["shares"] = fair_shares(view.queues, wants_of(view))
+        strength_milli = view.past_use.strength_milli if view.past_use is not None else 0
+        rules = ShareRules(usage_strength_milli=strength_milli)
+        found = view.derived["shares"] = fair_shares(view.queues, wants_of(view), rules)
     return found
 
 
@@ -37,9 +46,41 @@ def standing(view: Working) -> Standing:
     """How the queues stand now: `used` and `fixed` follow the view's placements."""
     found = view.derived.get("standing")
     if found is None:
-        found = stand(view.queues, shares_of(view).share, view.queue_used, view.queue_fixed)
+        found = stand(view.queues, shares_of(view).share, view.all_used, view.all_fixed)
         view.derived["standing"] = found
     return found
+
+
+def _past(view: Working) -> IntArray | None:
+    """By queue and resource: its part of the cluster lately; a queue that nobody spoke of used nothing."""
+    if view.past_use is None:
+        return None
+    past = np.zeros_like(view.queues.all_used)  # of single models nobody keeps a memory
+    for row, name in enumerate(view.queues.names):
+        parts = view.past_use.parts.get(name, ())
+        past[row, : len(parts)] = parts
+    return past
+
+
+def _totals(view: Working) -> IntArray:
+    """What there is of each resource, and of each GPU model that some queue bounds."""
+    nodes = view.nodes
+    models = [
+        int((nodes.gpu_part * nodes.gpus[:, USABLE])[nodes.gpu_model == nodes.models.index(model)].sum())
+        if model in nodes.models
+        else 0
+        for model in view.queues.models
+    ]
+    return np.append(nodes.totals(), np.array(models, np.int64))
+
+
+def _asked_by_model(view: Working, queue: str) -> list[int]:
+    """What waits in a queue and wants one model and no other."""
+    asked = dict.fromkeys(view.queues.models, 0)
+    for want, pods in view.waiting_in(queue):
+        if len(want.gpu_models) == 1 and want.gpu_models[0] in asked:
+            asked[want.gpu_models[0]] += want.charge_milli * pods
+    return list(asked.values())
 
 
 def _usual_gpu_mib(view: Working) -> int:

@@ -6,6 +6,7 @@ In:    the shares of a cycle.   Out: one value a resource, integers in the resou
 from typing import NamedTuple
 
 from kaiwo.queues.fair import FairShares, Wants
+from kaiwo.queues.usage import ONE
 from kaiwo.snapshot.queues import ENDLESS, RESOURCES, QueueTable
 
 
@@ -24,6 +25,7 @@ class ShareTerms(NamedTuple):
     offered: int
     weight: int
     weights: int
+    past_ppm: int | None = None  # its part of the cluster lately, which bent the weight; None: it does not count
 
 
 def terms_of(queues: QueueTable, wants: Wants, shares: FairShares, row: int) -> tuple[ShareTerms, ...]:
@@ -33,6 +35,7 @@ def terms_of(queues: QueueTable, wants: Wants, shares: FairShares, row: int) -> 
     limits = [*queues.limit[row].tolist(), *queues.model_limit[row].tolist()]
     each = {name: values[row].tolist() for name, values in zip(FairShares._fields, shares, strict=True)}
     asked = wants.request[row].tolist()
+    past = None if wants.past is None else (wants.past[row] * 1_000_000 // ONE).tolist()
     return tuple(
         ShareTerms(
             names[column],
@@ -47,6 +50,7 @@ def terms_of(queues: QueueTable, wants: Wants, shares: FairShares, row: int) -> 
             each["offered"][column],
             each["weight"][column],
             each["weights"][column],
+            None if past is None else past[column],
         )
         for column in range(len(asked))
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from kaiwo.clusters.protocol import News
 from kaiwo.model.policy import Policy
+from kaiwo.runtime.allocations import Allocations
 from kaiwo.runtime.rows import HOLDS, MANY, STATES, WAITS, WorkloadRows
 from kaiwo.runtime.standings import QueueStanding, Standings
 from kaiwo.runtime.tally import NOTHING
@@ -38,6 +39,7 @@ class Live(Protocol):
     journal: Any
     last_cycle: Any
     evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
+    allocations: Allocations
     ready: bool
     revision: int
     busy_since: float | None

@@ -19,7 +19,9 @@ from kaiwo.model.event import Event
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.allocations import Allocations
 from kaiwo.runtime.log import emit
+from kaiwo.runtime.past_use import LOOK_S, PastUse
 from kaiwo.runtime.scheduler import CycleSummary, Scheduler
 from kaiwo.snapshot.picture import Picture
 
@@ -41,13 +43,16 @@ class Loop:
         policy: Policy = DEFAULT_POLICY,
         plugins: Registry = BUILTIN,
         may_decide: Callable[[], bool] = lambda: True,  # a standby only looks; `wake` when it may
+        past_use: PastUse | None = None,  # None: it does not count
     ) -> None:
-        self.cluster, self.journal, self.policy = cluster, journal, policy
+        self._past_use = past_use
+        self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
         self._scheduler = Scheduler(journal, policy, plugins)
         self.picture = self._scheduler.picture
         self.last_cycle: CycleSummary | None = None
         self.evicted: Counter[tuple[str, str]] = Counter()  # pods by queue and cause
+        self.allocations = Allocations()
         self.ready = False
         self.revision = 0
         self.failures = 0  # cycles that raised; the log has each
@@ -106,7 +111,7 @@ class Loop:
         has_open = backlog.open or backlog.unclaimed or backlog.all_open
         if not (has_open and self.ready and self._may_decide()):
             is_time_due = backlog.next_due_s is not None or self.picture.look_again_s > 0
-            timeout = LOOK_AGAIN_S if is_time_due else None
+            timeout = LOOK_AGAIN_S if is_time_due else LOOK_S if self._past_use is not None else None
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -117,6 +122,8 @@ class Loop:
     async def _take_in(self) -> None:
         batches, self._inbox = self._inbox, []
         for batch in batches:
+            if self.ready:  # the first batch is what was there before
+                self.allocations.hear(self.picture, batch)
             await self._patch(batch)
             await self._on_thread(self._scheduler.note, batch)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
@@ -141,6 +148,8 @@ class Loop:
     async def _cycle(self) -> None:
         if not self.ready:
             return
+        if self._past_use is not None:
+            await self._look_at_past_use(self._past_use)
         async with self._still:
             snapshot = self.picture.snapshot(self.cluster.now_s())
         if self._scheduler.is_idle:
@@ -159,7 +168,16 @@ class Loop:
         if not decision.plan.is_empty or decision.plan.given_up:
             await self.cluster.apply(decision.plan)
 
+    async def _look_at_past_use(self, past_use: PastUse) -> None:
+        async with self._still:
+            self.picture.tidy()
+            told = await self._on_thread(past_use.look, self.picture, self.cluster.now_s())
+        if told is not None:
+            await self._patch([told])
+            await self._on_thread(self._scheduler.note, [told])
+
     def _count(self, plan: Plan) -> None:
+        self.allocations.decided(plan)
         for eviction in plan.evictions:
             workload = self.picture.workloads.get(eviction.workload)
             if workload is not None:

@@ -8,9 +8,15 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from kaiwo.clusters.local.cluster_file import HOST_LABEL, MODEL_LABEL
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu
+from kaiwo.devices.sharing.choose import share_grade
+from kaiwo.devices.sharing.sharing import this_platform
+from kaiwo.devices.sharing.words import Platform
+from kaiwo.devices.sharing.words import devices_of as sharing_devices
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.partitions import part_milli, partition_count
@@ -21,14 +27,14 @@ WITHIN_MB_S = 10**6  # between partitions of one GPU
 UNTOLD_MB_S = {"nvlink": 25_000, "xgmi": 50_000, "pcie": 16_000}  # of one link
 
 
-def real_node() -> Node | None:
+def real_node(root: str = "/") -> Node | None:
     """A node for this machine; None when it has no GPU that we can use."""
-    return node_of(discover(has_telemetry=False))
+    return node_of(discover(root, has_telemetry=False))
 
 
-def node_of(inventory: Inventory) -> Node | None:
+def node_of(inventory: Inventory, platform: Platform | None = None) -> Node | None:
     """Every GPU, or each of its partitions, is one device."""
-    gpus = devices_of(inventory)
+    gpus = devices_of(inventory, platform or this_platform())
     if not gpus:
         return None
     return Node(
@@ -41,8 +47,11 @@ def node_of(inventory: Inventory) -> Node | None:
     )
 
 
-def devices_of(inventory: Inventory) -> tuple[Gpu, ...]:
-    """By vendor, then as the vendor's runtime counts; those it does not count come last."""
+def devices_of(inventory: Inventory, platform: Platform | None = None) -> tuple[Gpu, ...]:
+    """By vendor, then as the vendor's runtime counts; those it does not count come last.
+
+    `platform`: what else the machine has to keep tenants apart; without it nothing is said of shares.
+    """
     has_mig = any(gpu.compute_mode == "MIG" for gpu in inventory.gpus)
     vendors = list(dict.fromkeys(gpu.vendor for gpu in inventory.gpus))
     found: list[tuple[tuple[int, int], Gpu]] = []
@@ -50,7 +59,15 @@ def devices_of(inventory: Inventory) -> tuple[Gpu, ...]:
         for part in gpu.partitions or (gpu,):
             rank = len(found) + 1_000_000 if part.order is None else part.order
             found.append(((vendors.index(gpu.vendor), rank), _device(gpu, part, has_mig)))
-    return tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
+    devices = tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
+    return devices if platform is None else _with_grades(devices, inventory, platform)
+
+
+def _with_grades(devices: tuple[Gpu, ...], inventory: Inventory, platform: Platform) -> tuple[Gpu, ...]:
+    known = sharing_devices(inventory)
+    return tuple(
+        replace(gpu, share_grade=share_grade(known[gpu.id], platform)) if gpu.id in known else gpu for gpu in devices
+    )
 
 
 def memory_mib() -> int:

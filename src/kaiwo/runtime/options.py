@@ -24,6 +24,12 @@ class UpOptions(msgspec.Struct, frozen=True):
     nodes: int = 0  # virtual nodes; 0: not said
     gpu_model: str = ""  # empty: not said
     cluster_file: str = ""  # empty: none
+    root: str = "/"  # where /sys and /dev of this machine are
+    tls_cert: str = ""  # empty: plain HTTP
+    tls_key: str = ""  # empty: in the certificate's file
+    agent_token_file: str = ""  # empty: KAIWO_HOME/agent-token
+    policy: str = ""  # a file; empty: the default policy
+    partitions: str = ""  # off | dry-run | on; empty: as it was
 
 
 class SchedulerOptions(msgspec.Struct, frozen=True):
@@ -38,6 +44,17 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     leader_elect: bool = True  # False: nobody else schedules here, which is for the caller to know
     lease_name: str = ""  # empty: the scheduler's name
     lease_namespace: str = ""  # empty: that of the pod, or of the context
+    tls_cert: str = ""  # empty: plain HTTP
+    tls_key: str = ""  # empty: in the certificate's file
+    agent_token_file: str = ""  # empty: KAIWO_HOME/agent-token
+    policy: str = ""  # a file; empty: the default policy
+    partitions: str = ""  # off | dry-run; empty: as it was
+    host_names: tuple[str, ...] = ()  # of a Service: names under which people reach it, beside addresses
+    webhooks: str = ""  # name of the Service, the Secret and the configurations; empty: no webhooks
+    webhook_port: int = 9443
+    may_name_users: tuple[str, ...] = ()  # users and groups who bring work for others
+    extender_port: int = 0  # for kube-scheduler; 0: none
+    extends: str = "default-scheduler"  # whose pods the extender places
 
 
 def find_home(environ: Mapping[str, str]) -> str:

@@ -60,7 +60,8 @@ class Scheduler:
         """No class of waiting work deserves a try."""
         backlog = self.picture.backlog
         is_all = backlog.all_open or self.picture.rules != self.plugins.active(self.policy).rules
-        return not (backlog.open or backlog.unclaimed or (is_all and backlog.by_key))
+        is_tried = backlog.open or backlog.unclaimed or (is_all and backlog.by_key)
+        return not (is_tried or self.picture.wants_cycle)
 
     def note(self, events: Sequence[Event]) -> None:
         """Keep in the journal what the picture was patched with."""

@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,26 @@ import uvicorn
 from kaiwo.model.errors import ClusterError, ConfigError
 
 SERVER_FILE = "server.json"
+MOST_CONNECTIONS = 4000  # each node's agent keeps one open
 GOODBYE_S = 1  # uvicorn counts whole seconds; streams end by themselves before
 
 
-class ServerFile(msgspec.Struct, frozen=True):
+class ServerFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the CLI reads to find us."""
 
     url: str
     pid: int
+    ca: str = ""  # with https: the certificate by which to know it
+
+
+class Tls(msgspec.Struct, frozen=True):
+    """Files in PEM; the key may stand in the certificate's."""
+
+    certificate: str = ""  # empty: no TLS
+    key: str = ""
+
+
+NO_TLS = Tls()
 
 
 class _Quiet(uvicorn.Server):
@@ -46,12 +60,12 @@ class Server:
         self._on_stop = on_stop
         self._file: Path | None = None
 
-    def announce(self, home: str, url: str) -> None:
+    def announce(self, home: str, url: str, ca: str = "") -> None:
         """Write server.json, whole or not at all."""
         path = Path(home) / SERVER_FILE
         temporary = path.with_name(f".{SERVER_FILE}.{os.getpid()}")
         try:
-            temporary.write_bytes(msgspec.json.encode(ServerFile(url, os.getpid())))
+            temporary.write_bytes(msgspec.json.encode(ServerFile(url, os.getpid(), ca)))
             os.replace(temporary, path)
         except OSError as error:
             raise ClusterError(
@@ -81,11 +95,19 @@ class Server:
 
 
 async def serve(
-    app: Any, host: str, port: int, home: str = "", on_stop: Callable[[], None] = lambda: None
+    app: Any,
+    host: str,
+    port: int,
+    home: str = "",
+    on_stop: Callable[[], None] = lambda: None,
+    tls: Tls = NO_TLS,
 ) -> tuple[Server, str]:
     """Begin to answer. `on_stop` is called first when it ends: let streams go there."""
+    check_tls(tls)
+    if not (host in ("localhost", "::1") or host.startswith("127.")):
+        allow_files()  # agents of other machines come; jobs of a Kaiwo for itself keep the system's limit
     listener = _listen(host, port)
-    url = f"http://{_shown(host)}:{listener.getsockname()[1]}"
+    url = f"{'https' if tls.certificate else 'http'}://{_shown(host)}:{listener.getsockname()[1]}"
     config = uvicorn.Config(
         app,
         http="h11",
@@ -99,7 +121,9 @@ async def serve(
         proxy_headers=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GOODBYE_S,
-        limit_concurrency=1000,
+        limit_concurrency=MOST_CONNECTIONS,
+        ssl_certfile=tls.certificate or None,
+        ssl_keyfile=tls.key or None,
         h11_max_incomplete_event_size=64 * 1024,
     )
     inner = _Quiet(config)
@@ -113,11 +137,35 @@ async def serve(
     server = Server(inner, task, on_stop)
     try:
         if home:
-            server.announce(home, url)
+            server.announce(home, url, os.path.abspath(tls.certificate) if tls.certificate else "")
     except BaseException:
         await server.stop()
         raise
     return server, url
+
+
+def check_tls(tls: Tls) -> None:
+    """ConfigError, with the way out, for files that do not make a server."""
+    if tls.key and not tls.certificate:
+        raise ConfigError("--tls-key is of no use alone; give --tls-cert too", "--tls-cert")
+    if not tls.certificate:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key or None, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        fact = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"{tls.certificate} and its key cannot be used for TLS ({fact}); give both as PEM, the key unencrypted",
+            "--tls-cert",
+        ) from None
+
+
+def allow_files() -> None:
+    """As many open files as the system lets us have: a thousand agents are a thousand connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * MOST_CONNECTIONS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -23,10 +23,10 @@ class MachineShares:
         self._folder, self._look = folder, look
         self._sharing: Sharing | None = None
 
-    def prepare(self, run_id: str, devices: Sequence[Share]) -> Kept:
-        """The best way of keeping apart that the devices have."""
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
+        """The best way of keeping apart that the devices have, or the one that was asked for."""
         try:
-            grant = self._open().prepare(Ask(run_id, tuple(devices)))
+            grant = self._open().prepare(Ask(run_id, tuple(devices), isolation, least_grade))
         except ClusterError as error:
             raise OSError(str(error)) from error
         if isinstance(grant, Refusal):
@@ -37,6 +37,11 @@ class MachineShares:
     def release(self, run_id: str) -> None:
         """The last one to leave a device ends what served it."""
         self._open().release(run_id)
+
+    def grade_of(self, run_id: str) -> str:
+        """As the grant says."""
+        grants = self._sharing.grants if self._sharing is not None else ()
+        return next((grant.grade for grant in grants if grant.owner == run_id), "")
 
     def keep_only(self, run_ids: Collection[str]) -> None:
         """Release what a former Kaiwo left behind."""

@@ -16,6 +16,7 @@ from kaiwo.model.queue import Queue, ReclaimStrategy, SharePolicy
 from kaiwo.queues.order import queue_keys
 from kaiwo.queues.share import shares_of, standing, wants_of
 from kaiwo.queues.terms import ShareTerms, terms_of
+from kaiwo.snapshot.model_use import all_by_model
 from kaiwo.snapshot.nodes import SIZE, USABLE
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queue_tree import NOBODY
@@ -89,7 +90,7 @@ class Standings:
         """Copies of what moves, and what hangs on nodes and lines."""
         view = Working(Snapshot(picture, 0))
         view.queues = self._table(picture)
-        view.queue_used, view.queue_fixed = view.queues.used, view.queues.fixed
+        view.all_used, view.all_fixed = view.queues.all_used, view.queues.all_fixed
         wants_of(view)
         return view, _heads(picture, view)
 
@@ -100,7 +101,8 @@ class Standings:
             self._objects, self._empty = objects, QueueTable(picture.queue_objects)
             _ = self._empty.tree  # worked out once for all copies
         table = self._empty.copy()
-        table.used, table.fixed = table.summed(picture.used), table.summed(picture.fixed)
+        table.all_used, table.all_fixed = table.summed(picture.used), table.summed(picture.fixed)
+        table.count_models(all_by_model(picture))
         return table
 
 
@@ -122,7 +124,7 @@ def _heads(picture: Picture, view: Working) -> dict[int, Head]:
 def _work_out(view: Working, heads: dict[int, Head]) -> list[QueueStanding]:
     table, tree = view.queues, view.queues.tree
     shares, wants, turns = shares_of(view), wants_of(view), _turns(view, heads)
-    used, fixed = table.used.tolist(), table.fixed.tolist()
+    used, fixed = table.all_used.tolist(), table.all_fixed.tolist()
     min_runtime_s = tree.min_runtime_s.tolist()
     return [
         QueueStanding(

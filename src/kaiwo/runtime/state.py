@@ -24,6 +24,7 @@ class Learned(msgspec.Struct, frozen=True):
     rules: str
     policy: Policy  # by which everybody stands where they stand
     now_s: int  # of the snapshot it goes with: who stood at the gate then
+    expired: tuple[str, ...] = ()  # workloads whose allocation was over, and that a plan ended
 
 
 def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
@@ -40,6 +41,7 @@ def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
         picture.rules,
         policy,
         now_s,
+        tuple(sorted(picture.told_expired)),
     )
     return msgspec.msgpack.encode(learned)
 
@@ -51,6 +53,7 @@ def unpack_state(events: Iterable[Event], state: bytes, plugins: Registry) -> Pi
     picture.patch(events)
     if learned is None:
         return picture
+    picture.told_expired = set(learned.expired)
     picture.snapshot(learned.now_s)
     backlog = picture.backlog
     for key, obstacles in learned.obstacles:

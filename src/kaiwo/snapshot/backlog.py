@@ -4,6 +4,7 @@ In:    workloads that want pods.   Out: classes of equal work per queue, each a 
 Workloads that may not be tried at all (held, waiting for another, backing off) stand at the gate with their reason.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -17,7 +18,8 @@ from kaiwo.snapshot.shapes import Shapes
 
 Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without which it does not start
 Needs: TypeAlias = tuple[Need, ...]
-Signature: TypeAlias = tuple[Needs, bool, str]  # what it needs, whether it may be preempted, whose kept space it has
+# What it needs, whether it may be preempted, whose kept space it has, whether others may be stopped for it.
+Signature: TypeAlias = tuple[Needs, bool, str, bool]
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
 Keys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order
 Fault: TypeAlias = tuple[str, str]  # an order that misbehaved, and what it did
@@ -63,6 +65,7 @@ class Backlog:
         self.by_key: dict[ClassKey, WaitingClass] = {}
         self._place: dict[str, tuple[ClassKey, Place]] = {}
         self.waiting: dict[str, Amount] = {}  # by queue: what all who stand in its lines ask for
+        self.awaited: Counter[str] = Counter()  # marks that give somebody more places when such a pod starts
         self.gate: dict[str, tuple[Obstacle, ...]] = {}
         self.faults: dict[str, tuple[Fault, ...]] = {}  # by workload: what the orders did wrong about it
         self._due: list[tuple[int, str]] = []  # a heap of (not before, name); stale entries are harmless
@@ -76,7 +79,7 @@ class Backlog:
 
     def join(self, workload: Workload, needs: Needs, has_kept_space: bool) -> None:
         """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own."""
-        signature = (needs, workload.preemptible, workload.name if has_kept_space else "")
+        signature = (needs, workload.preemptible, workload.name if has_kept_space else "", workload.stops_others)
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
@@ -86,13 +89,21 @@ class Backlog:
             self.by_key[found.key] = self.open[found.key] = found
             for shape, _, _ in needs:
                 self.shapes.use(shape)
+            self._await(found, +1)
         keys, faults = self.order(workload)
         if faults:
             self.faults[workload.name] = faults
         place = (keys, workload.name)
         found.line.join(place)
+        if found.line.at(0) is place:
+            self.open[found.key] = found  # what the others may not take, who is more important perhaps may
         self._ask(found, +1)
         self._place[workload.name] = (found.key, place)
+
+    def reopen(self, name: str) -> None:
+        """The class in whose line a workload stands deserves a try."""
+        key, _ = self._place[name]
+        self.open[key] = self.by_key[key]
 
     def wait_at_gate(self, workload: Workload, obstacles: tuple[Obstacle, ...]) -> None:
         """Wait without being tried."""
@@ -114,6 +125,7 @@ class Backlog:
             del self.by_queue[found.queue][found.signature]
             del self.by_key[found.key]
             self.open.pop(found.key, None)
+            self._await(found, -1)
             for shape, _, _ in found.needs:
                 self.shapes.let_go(shape)
 
@@ -176,11 +188,19 @@ class Backlog:
         for found in copies.values():
             other.by_queue.setdefault(found.queue, {})[found.signature] = found
         other._place = dict(self._place)
-        other.waiting = dict(self.waiting)
+        other.waiting, other.awaited = dict(self.waiting), self.awaited.copy()
         other.gate, other._due, other.faults = dict(self.gate), list(self._due), dict(self.faults)
         other.open, other.all_open = {key: copies[key] for key in self.open}, self.all_open
         other.resumed, other.unclaimed = self.resumed, self.unclaimed
         return other
+
+    def _await(self, found: WaitingClass, sign: int) -> None:
+        for shape, _, _ in found.needs:
+            neighbours = self.shapes[shape].neighbours
+            for mark in neighbours.waits_for if neighbours is not None else ():
+                self.awaited[mark] += sign
+                if not self.awaited[mark]:
+                    del self.awaited[mark]
 
     def _ask(self, found: WaitingClass, sign: int) -> None:
         before = self.waiting.get(found.queue, _NOTHING)

@@ -5,6 +5,7 @@ Never: keeps a row that the events do not explain; free = capacity - held, alway
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class NodeTable:
         self.open: BoolArray = np.zeros(rows, np.bool_)
         self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
         self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
+        self.derived: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
 
     @property
     def width(self) -> int:
@@ -60,6 +62,7 @@ class NodeTable:
         """Write the node's row from its definition and what is held on it."""
         row = self.row[node.name]
         self.nodes[row] = node
+        self.derived.clear()
         self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
         self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
         self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
@@ -127,7 +130,7 @@ class NodeTable:
             "redefined",
         ):
             setattr(other, name, getattr(self, name).copy())
-        other.nodes, other.column = list(self.nodes), list(self.column)
+        other.nodes, other.column, other.derived = list(self.nodes), list(self.column), {}
         return other
 
 

@@ -4,7 +4,7 @@ In:    queues, and what their workloads hold.
 Out:   one row a queue, sorted by name, and each one's path to the root.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -17,17 +17,19 @@ GPU, CPU, MEMORY = 0, 1, 2  # columns
 RESOURCES = ("gpu", "cpu", "memory")
 ENDLESS = np.iinfo(np.int64).max // 4
 
-Charge = tuple[int, int, int]  # milli-GPU, milli-CPU, MiB
+Charge = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; where it is known, then milli-GPU of each model that is bounded
+Bound = tuple[int, int, int]  # row, column, the most
 
 
 class QueueTable:
-    """One row a queue, one column a resource."""
+    """One row a queue, one column a resource; behind those, in `all_used` and `all_fixed`, one a bounded GPU model."""
 
     def __init__(
         self,
         queues: Mapping[str, Queue] = {},
         used: Mapping[str, Charge] = {},
         fixed: Mapping[str, Charge] = {},
+        by_model: Iterable[tuple[str, str, int, bool]] = (),  # queue, model, milli, whether it may not be preempted
     ) -> None:
         self.names: list[str] = sorted(queues)
         self.queues: list[Queue] = [queues[name] for name in self.names]
@@ -42,8 +44,6 @@ class QueueTable:
         self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
         self.quota[self.quota == UNLIMITED] = ENDLESS
         self.limit[self.limit == UNLIMITED] = ENDLESS
-        bounded: list[bool] = np.any(self.limit < ENDLESS, axis=1).tolist()
-        self.is_bounded: list[bool] = [any(bounded[above] for above in path) for path in self.path]
         # GPU models that some queue bounds; one column each. Where a queue does not list one it is ENDLESS.
         self.models: list[str] = sorted({model for queue in self.queues for model in queue.gpu_models})
         listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
@@ -51,26 +51,51 @@ class QueueTable:
         self.model_limit: IntArray = _column([[a.limit for a in each] for each in listed], len(self.models))
         self.model_quota[self.model_quota == UNLIMITED] = ENDLESS
         self.model_limit[self.model_limit == UNLIMITED] = ENDLESS
-        self.used: IntArray = np.zeros((len(self.names), len(RESOURCES)), np.int64)
-        self.fixed: IntArray = np.zeros_like(self.used)  # the part of `used` that may not be preempted
-        for amount, charges in ((self.used, used), (self.fixed, fixed)):
+        # By queue: every bound that it must keep, its own and those above it.
+        self.limits = self._bounds(np.hstack((self.limit, self.model_limit)))
+        self.quotas = self._bounds(np.hstack((self.quota, self.model_quota)))
+        self.is_bounded: list[bool] = [bool(each) for each in self.limits]
+        self.is_model_bounded: list[bool] = [
+            any(column >= len(RESOURCES) for _, column, _ in (*limits, *quotas))
+            for limits, quotas in zip(self.limits, self.quotas, strict=True)
+        ]
+        self.all_used: IntArray = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
+        self.all_fixed: IntArray = np.zeros_like(self.all_used)  # the part of it that may not be preempted
+        for amount, charges in ((self.all_used, used), (self.all_fixed, fixed)):
             for name, charge in charges.items():
                 self._add(amount, name, charge, +1)
+        self.count_models(by_model)
+
+    @property
+    def used(self) -> IntArray:
+        """Of the three resources alone."""
+        return self.all_used[:, : len(RESOURCES)]
+
+    @property
+    def fixed(self) -> IntArray:
+        """The part of `used` that may not be preempted."""
+        return self.all_fixed[:, : len(RESOURCES)]
 
     @cached_property
     def tree(self) -> QueueTree:
         """Who stands above whom; worked out when it is first asked for."""
         return QueueTree(self.queues, self.path)
 
+    def count_models(self, by_model: Iterable[tuple[str, str, int, bool]]) -> None:
+        """Add what is used of single models: queue, model, milli, and whether it may not be preempted."""
+        for name, model, milli, is_fixed in by_model:
+            charge = (0,) * len(RESOURCES) + tuple(milli if model == each else 0 for each in self.models)
+            self.add(name, charge, +1, is_fixed)
+
     def add(self, name: str, charge: Charge, sign: int, is_fixed: bool = False) -> None:
         """Charge a leaf and every queue above it; `is_fixed` for work that may not be preempted."""
-        self._add(self.used, name, charge, sign)
+        self._add(self.all_used, name, charge, sign)
         if is_fixed:
-            self._add(self.fixed, name, charge, sign)
+            self._add(self.all_fixed, name, charge, sign)
 
     def summed(self, charges: Mapping[str, Charge]) -> IntArray:
         """Amounts of leaves, in each queue with all below it."""
-        total = np.zeros_like(self.used)
+        total = np.zeros_like(self.all_used)
         for name, charge in charges.items():
             self._add(total, name, charge, +1)
         return total
@@ -79,7 +104,7 @@ class QueueTable:
         """An independent table; only what is used can differ."""
         other = object.__new__(QueueTable)
         other.__dict__.update(self.__dict__)
-        other.used, other.fixed = self.used.copy(), self.fixed.copy()
+        other.all_used, other.all_fixed = self.all_used.copy(), self.all_fixed.copy()
         return other
 
     def _add(self, amount: IntArray, name: str, charge: Charge, sign: int) -> None:
@@ -87,9 +112,15 @@ class QueueTable:
         if row is None:
             return
         for above in self.path[row]:
-            amount[above, GPU] += sign * charge[0]
-            amount[above, CPU] += sign * charge[1]
-            amount[above, MEMORY] += sign * charge[2]
+            for column, each in enumerate(charge):
+                amount[above, column] += sign * each
+
+    def _bounds(self, most: IntArray) -> list[tuple[Bound, ...]]:
+        own = [
+            [(row, column, bound) for column, bound in enumerate(each) if bound < ENDLESS]
+            for row, each in enumerate(most.tolist())
+        ]
+        return [tuple(each for above in path for each in own[above]) for path in self.path]
 
     def _path(self, name: str) -> tuple[int, ...]:
         """From the queue itself up to its root. A cycle (refused at the door) ends where it closes."""

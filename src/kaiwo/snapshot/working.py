@@ -4,16 +4,19 @@ In:    one Snapshot.   Out: the same arrays with this cycle's placements taken o
 Never: changes the snapshot. Leaving a trial without keep() puts every amount back exactly.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.snapshot.marks import WorkingMarks
 from kaiwo.snapshot.nodes import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS, USABLE
-from kaiwo.snapshot.queues import Charge
+from kaiwo.snapshot.queues import RESOURCES, Charge
 from kaiwo.snapshot.snapshot import Snapshot
 
 # node row, pods, request, device columns, milli and MiB taken of each
@@ -31,9 +34,12 @@ class Working:
         self.free: IntArray = nodes.free.copy()  # by node: columns CPU, MEMORY, PODS, GPU_LEFT, then extended ones
         self.gpus: IntArray = nodes.gpus.copy()  # by node, column (MILLI, MIB, SIZE, USABLE) and device
         self.changed: IntArray = nodes.changed.copy()
-        self.queue_used: IntArray = queues.used.copy()
-        self.queue_fixed: IntArray = queues.fixed.copy()  # the part that may not be preempted
+        self.marks = WorkingMarks(picture.marks, nodes)  # for rules between pods
+        self.all_used: IntArray = queues.all_used.copy()
+        self.all_fixed: IntArray = queues.all_fixed.copy()  # the part that may not be preempted
+        self.reserved = picture.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
         self.waiting = picture.backlog.waiting  # by leaf: what its waiting work asks for
+        self.past_use = picture.past_use
         self._picture = picture
         self.derived: dict[str, Any] = {}  # what is worked out once a cycle
         self.clock = picture.version
@@ -42,6 +48,39 @@ class Working:
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
         self._charged: list[tuple[int, Charge, bool]] = []
+
+    @property
+    def queue_used(self) -> IntArray:
+        """By queue: GPU, CPU and memory; in `all_used` bounded GPU models, too."""
+        return self.all_used[:, : len(RESOURCES)]
+
+    @property
+    def queue_fixed(self) -> IntArray:
+        """The part of it that may not be preempted."""
+        return self.all_fixed[:, : len(RESOURCES)]
+
+    def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:
+        """What devices of a node are of each GPU model that some queue bounds; nothing where none is bounded."""
+        models = self.queues.models
+        row = self.nodes.row.get(node) if models else None
+        if row is None:
+            return ()
+        column, known = self.nodes.column[row], self.nodes.models
+        found = dict.fromkeys(models, 0)
+        for share in devices:
+            at = column.get(share.gpu)
+            model = known[self.nodes.gpu_model[row, at]] if at is not None else ""
+            if model in found:
+                found[model] += share.milli
+        return tuple(found.values())
+
+    def waiting_in(self, queue: str) -> Iterator[tuple[Request, int]]:
+        """What the work that stands in a queue's lines asks for: a request, and how many pods of it."""
+        backlog = self._picture.backlog
+        for found in backlog.by_queue.get(queue, {}).values():
+            if not found.signature[2]:  # space that is kept for it is paid for already
+                for shape, missing, _ in found.needs:
+                    yield backlog.shapes[shape], missing * len(found.line)
 
     def oldest_s(self) -> IntArray:
         """By queue: when the oldest work there or below was submitted, running or first in a line; far off if none.
@@ -59,6 +98,11 @@ class Working:
                 oldest[above] = min(oldest[above], workload.submitted_s)
         return oldest
 
+    def touch(self, rows: Rows) -> None:
+        """What these nodes offer is another thing now, though nothing was placed on them."""
+        self.clock += 1
+        self.changed[rows] = self.clock
+
     def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
         """`free` and `gpus` of these nodes. Everybody who is asked about the same nodes shares one gathering."""
         last = self._gathered
@@ -73,6 +117,16 @@ class Working:
         other.last_times, other._gathered = None, (nodes, self.clock, free, gpus)
         return other
 
+    def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "Working":
+        """A copy of its own in which it is another time, all nodes look like that, and nothing is reserved."""
+        other = object.__new__(Working)
+        other.__dict__.update(self.__dict__)
+        other.now_s, other.free, other.gpus, other.reserved = at_s, free, gpus, None
+        other.all_used, other.all_fixed = self.all_used.copy(), self.all_fixed.copy()
+        other.last_times, other._gathered, other.derived = None, None, {}
+        other.changed, other._leaving, other._taken, other._charged = self.changed.copy(), [], [], []
+        return other
+
     def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
         """Put `pods` equal pods on a node; the columns are those of all of them together, each at most once."""
         self._apply((row, pods, ask, columns, milli, mib), -1)
@@ -81,7 +135,8 @@ class Working:
     def give_back(self, kept: Pod | Nomination, queue: int, is_fixed: bool) -> None:
         """Free, inside a trial, what a pod holds or what is kept for one; its queue pays for it no longer."""
         milli = sum(share.milli for share in kept.devices)
-        self.charge(queue, (-milli, -kept.cpu_milli, -kept.memory_mib), is_fixed)
+        models = self.milli_by_model(kept.node, kept.devices)
+        self.charge(queue, (-milli, -kept.cpu_milli, -kept.memory_mib, *(-each for each in models)), is_fixed)
         self.free_up(kept)
 
     def free_up(self, kept: Pod | Nomination) -> None:
@@ -96,7 +151,7 @@ class Working:
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
         mib = np.array([-share.mib for share in shares], np.int64)
-        amounts = Request(kept.cpu_milli, kept.memory_mib, extended=kept.extended)
+        amounts = Request(kept.cpu_milli, kept.memory_mib, extended=kept.extended, neighbours=kept.neighbours)
         self.take(row, -1, amounts, columns, milli, mib)
 
     @property
@@ -114,6 +169,10 @@ class Working:
         self.free[rows] += sign * free
         self.gpus[rows, : MIB + 1] += sign * gpus
         self.changed[rows] = self.clock
+        for pod in self._leaving:
+            row = self.nodes.row.get(pod.node)
+            if pod.neighbours is not None and row is not None:
+                self.marks.change(row, pod.neighbours, -sign)
 
     def _leaving_amounts(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
@@ -142,9 +201,10 @@ class Working:
         has_room = free[PODS] >= 1 and free[CPU] >= pod.cpu_milli and free[MEMORY] >= pod.memory_mib
         if not has_room or (gpus[MILLI, columns] < milli).any() or (gpus[MIB, columns] < mib).any():
             return False
-        amounts = Request(pod.cpu_milli, pod.memory_mib, extended=pod.extended)
+        amounts = Request(pod.cpu_milli, pod.memory_mib, extended=pod.extended, neighbours=pod.neighbours)
         self.take(row, 1, amounts, columns, milli, mib)
-        self.charge(queue, (int(milli.sum()), pod.cpu_milli, pod.memory_mib))
+        models = self.milli_by_model(pod.node, pod.devices)
+        self.charge(queue, (int(milli.sum()), pod.cpu_milli, pod.memory_mib, *models))
         return True
 
     def charge(self, queue: int, charge: Charge, is_fixed: bool = False) -> None:
@@ -175,6 +235,8 @@ class Working:
         self.changed[row] = self.clock
         free, gpus = self.free[row], self.gpus[row]
         free[PODS] += sign * pods
+        if ask.neighbours is not None:
+            self.marks.change(row, ask.neighbours, -sign * pods)
         if ask.cpu_milli:
             free[CPU] += sign * pods * ask.cpu_milli
         if ask.memory_mib:
@@ -193,12 +255,14 @@ class Working:
             free[GPU_LEFT] += sign * milli.sum()
 
     def _charge(self, queue: int, charge: Charge, is_fixed: bool, sign: int) -> None:
-        for amounts in (self.queue_used, self.queue_fixed) if is_fixed else (self.queue_used,):
+        for amounts in (self.all_used, self.all_fixed) if is_fixed else (self.all_used,):
             for above in self.queues.path[queue]:
                 used = amounts[above]
                 used[0] += sign * charge[0]
                 used[1] += sign * charge[1]
                 used[2] += sign * charge[2]
+                if len(charge) > len(RESOURCES):
+                    used[len(RESOURCES) :] += sign * np.array(charge[len(RESOURCES) :], np.int64)
 
 
 class Trial:

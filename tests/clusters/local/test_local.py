@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import stat
 from pathlib import Path
@@ -57,6 +58,47 @@ def test_simulated_work_goes_on_where_it_stood(tmp_path: Path) -> None:
         record = second.record("default/a")
         assert record.ended_s - record.started_s >= 100
         await second.close()
+
+    run(test())
+
+
+STUBBORN = Program(command=("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_process_past_its_time_limit_is_stopping_until_it_is_killed(tmp_path: Path, is_restarted: bool) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1), grace_s=2.0)
+        await cluster.submit([(work("a", time_limit_s=1), STUBBORN)])
+        await cluster.apply(Plan(starts=(start_of("a"),)))
+        await until(lambda: cluster.record("default/a").state is State.RUNNING)
+        if is_restarted:
+            await cluster.close()
+            cluster = LocalCluster(tmp_path)
+            await cluster.start()
+        await until(lambda: cluster.record("default/a").state is not State.RUNNING)
+        record = cluster.record("default/a")
+        assert (record.state, record.message) == (State.STOPPING, "stopped at its time limit of 1 s")
+        await until(lambda: cluster.record("default/a").state.is_over)
+        record = cluster.record("default/a")
+        assert (record.state, record.exit_code) == (State.FAILED, -signal.SIGKILL)
+        assert record.message == "stopped at its time limit of 1 s"
+        await cluster.close()
+
+    run(test())
+
+
+def test_a_command_that_ends_by_itself_at_its_time_limit_is_counted_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1))
+        await cluster.submit([(work("a", time_limit_s=1), Program(command=("sleep", "60"), retries=1))])
+        await cluster.apply(Plan(starts=(start_of("a"),)))
+        await until(lambda: cluster.record("default/a").state is State.WAITING)
+        await until(lambda: cluster.now_s() >= cluster.record("default/a").workload.not_before_s)
+        await cluster.apply(Plan(starts=(start_of("a"),)))
+        await until(lambda: cluster.record("default/a").state.is_over)
+        assert (cluster.record("default/a").state, cluster.record("default/a").attempt) == (State.FAILED, 2)
+        await cluster.close()
 
     run(test())
 

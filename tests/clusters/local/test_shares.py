@@ -5,12 +5,17 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kaiwo.clusters.lifecycle import Exit
-from kaiwo.clusters.local.processes import Processes
+from kaiwo.clusters.local.processes import Processes, Tell
 from kaiwo.clusters.local.runs import RunSpec
 from kaiwo.clusters.local.shares import Kept
 from kaiwo.model.gpu import Share
 
+
 HALF = (Share("gpu-0", 500, 1000),)
+
+
+def ignore(_: str) -> None:
+    """Nobody asks."""
 
 
 class Noted:
@@ -19,11 +24,14 @@ class Noted:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
 
-    def prepare(self, run_id: str, devices: Sequence[Share]) -> Kept:
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
         self.calls.append(("prepare", run_id))
         if "refused" in run_id:
             raise OSError("gpu-0 has not enough compute units free")
         return Kept({"PART": str(devices[0].milli)})
+
+    def grade_of(self, run_id: str) -> str:
+        return "cu-mask"
 
     def release(self, run_id: str) -> None:
         self.calls.append(("release", run_id))
@@ -51,7 +59,7 @@ async def play(folder: Path, run_id: str, devices: tuple[Share, ...]) -> tuple[N
         ends.append(why)
         over.set()
 
-    processes = Processes(folder / "runs", lambda _: None, ended, refused, shares)
+    processes = Processes(folder / "runs", Tell(started=ignore, overdue=ignore, ended=ended, refused=refused), shares)
     processes.tend(run_id, spec(folder, run_id, devices))
     await asyncio.wait_for(over.wait(), 20)
     await asyncio.sleep(0)

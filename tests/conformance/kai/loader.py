@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from kaiwo.clusters.kubernetes.quantities import MOST_GPUS
 from kaiwo.model.event import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share
 from kaiwo.model.node import Node
@@ -247,7 +248,7 @@ def _claims_as_gpus(case: Case, loaded: Loaded) -> Case:
     dra = case.get("dra")
     if not dra:
         return case
-    counts = {claim["Name"]: claim["Count"] for claim in dra["ResourceClaims"]}
+    counts = {claim["Name"]: min(claim["Count"], MOST_GPUS) for claim in dra["ResourceClaims"]}  # as at our door
     nodes = {name: dict(node) for name, node in case["nodes"].items()}
     for each in dra["ResourceSlices"]:
         nodes[each["NodeName"]]["gpus"] += each["Count"]

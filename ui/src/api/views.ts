@@ -56,12 +56,24 @@ export interface StatusView {
   version: string
 }
 
+/** When the node's agent looked last; null: not told. */
+export interface MeasuredView {
+  busy_percent: number | null
+  memory_mib: number | null
+  power_w: number | null
+  temperature_c: number | null
+  processes: number
+  ago_s: number
+}
+
 export interface TenantView {
   workload: string
   pod: string
   milli: number
   mib: number
   phase: Phase
+  grade?: string // how well it is kept apart; empty in a stream
+  measured?: MeasuredView | null // null in a stream
 }
 
 export interface GpuView {
@@ -75,6 +87,9 @@ export interface GpuView {
   healthy: boolean
   reason: string
   tenants: TenantView[]
+  profile?: string // of a partition
+  parent?: string
+  measured?: MeasuredView | null // null in a stream
 }
 
 export interface NodeView {
@@ -238,6 +253,7 @@ export interface WhyView {
   ahead: number
   change: ChangeView | null
   no_change: string
+  partitions?: string // what the partition planner does for it
   as_of_s: number
 }
 

@@ -6,6 +6,7 @@ import { cpus, gpuNumber, gpus, memory, ofMemory } from '../words/amounts'
 import { PHASES, shortName } from '../words/work'
 import type { Box } from './layout'
 import { type Found, gpuState } from './spots'
+import { measuredWords, useMeasured } from './useMeasured'
 
 const WIDTH = 272
 
@@ -19,6 +20,7 @@ interface Props {
 
 export function DeviceCard({ found, isPinned, place, onPick, onClose }: Props) {
   const { node, gpu } = found
+  const measured = useMeasured(node.name, gpu?.id ?? '', isPinned)
   return (
     <div className={isPinned ? 'device-card pinned' : 'device-card'} style={beside(found.box, place)}>
       <div className="device-card-head">
@@ -29,7 +31,7 @@ export function DeviceCard({ found, isPinned, place, onPick, onClose }: Props) {
           </button>
         )}
       </div>
-      {gpu && <DeviceFacts gpu={gpu} isPinned={isPinned} onPick={onPick} />}
+      {gpu && <DeviceFacts gpu={measured ?? gpu} isPinned={isPinned} onPick={onPick} />}
       <NodeFacts node={node} />
     </div>
   )
@@ -37,12 +39,15 @@ export function DeviceCard({ found, isPinned, place, onPick, onClose }: Props) {
 
 function DeviceFacts({ gpu, isPinned, onPick }: { gpu: GpuView; isPinned: boolean; onPick: (name: string) => void }) {
   const state = gpuState(gpu)
+  const use = measuredWords(gpu.measured)
   return (
     <>
       <p>
-        {gpu.model}, {memory(gpu.memory_mib)}: {state}
+        {gpu.model}, {gpu.profile && `${gpu.profile}, `}
+        {memory(gpu.memory_mib)}: {state}
         {state === 'shared' && `, ${gpus(gpu.free_milli)} and ${memory(gpu.free_mib)} free`}
         {state === 'unhealthy' && gpu.reason && `, ${gpu.reason}`}
+        {use && `; measured: ${use}`}
       </p>
       {gpu.tenants.length > 0 && (
         <ul>
@@ -76,8 +81,12 @@ function NodeFacts({ node }: { node: NodeView }) {
   )
 }
 
-const tenantWords = (tenant: TenantView) =>
-  `${tenant.pod}, ${gpus(tenant.milli)}, ${memory(tenant.mib)}, ${PHASES[tenant.phase]}`
+function tenantWords(tenant: TenantView): string {
+  const use = measuredWords(tenant.measured)
+  const apart = tenant.grade && tenant.grade !== 'partition' ? `, kept apart by ${tenant.grade}` : ''
+  const granted = `${tenant.pod}, ${gpus(tenant.milli)}, ${memory(tenant.mib)}, ${PHASES[tenant.phase]}`
+  return granted + apart + (use && `; measured: ${use}`)
+}
 
 /** The card in one sentence, for those who hear the map. */
 export function deviceSentence({ node, gpu }: Found): string {

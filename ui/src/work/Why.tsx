@@ -23,6 +23,7 @@ export function Why({ why, problem, obstacles }: Props) {
           {why.ahead > 0 ? `${counted(why.ahead, 'workload')} tried before it` : 'nothing is tried before it'}.
         </p>
       )}
+      {why?.partitions && <p className="muted">Partitions: {why.partitions}.</p>}
       {why && <Change change={why.change} noChange={why.no_change} />}
       {shown.length > 0 && (
         <>

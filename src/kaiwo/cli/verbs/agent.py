@@ -81,9 +81,11 @@ def agent(
 
 
 def _devices_of() -> "DevicesOf":
+    from kaiwo.devices.sharing.sharing import this_platform
     from kaiwo.runtime.machine import devices_of
 
-    return devices_of
+    platform = this_platform()
+    return lambda inventory: devices_of(inventory, platform)
 
 
 def _look(root: str) -> None:

@@ -4,9 +4,10 @@ import re
 
 import click
 
+from kaiwo.api.reservationviews import ReservationView
 from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadDetail
 from kaiwo.cli import printing
-from kaiwo.cli.kinds import GPUS, KINDS, NODES, QUEUES, WORKLOADS, find_kind, need_kind
+from kaiwo.cli.kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, need_kind
 from kaiwo.cli.names import complete_workload
 from kaiwo.cli.reading import complete_object, read_one, server_time
 from kaiwo.cli.table import Column, lay_out
@@ -24,7 +25,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_object)
 @printing.output_option("table", "json", "yaml")
 def describe(kind: str, name: str | None, output: str) -> None:
-    """Say all there is to say of one workload, node, queue, gpu or cycle.
+    """Say all there is to say of one workload, node, queue, gpu, cycle or reservation.
 
     \b
     Examples:
@@ -47,10 +48,20 @@ def describe(kind: str, name: str | None, output: str) -> None:
         from kaiwo.cli.verbs.queue import print_queue  # a whole verb more, for one kind of five
 
         print_queue(server.decode(body, QueueView))
+    elif chosen is RESERVATIONS:
+        from kaiwo.cli.verbs.reservations import print_reservation
+
+        print_reservation(server.decode(body, ReservationView), server_time(server))
     elif chosen is GPUS:
         _print_gpu(server.decode(body, GpuView))
     else:
         _print_cycle(server.decode(body, CycleView), server_time(server))
+
+
+def _expiry(at_s: int, now: int) -> str:
+    if not at_s:
+        return ""
+    return f"in {span(at_s - now)}: then its GPUs are released" if at_s > now else f"{age(now - at_s)} ago"
 
 
 def _print_workload(detail: WorkloadDetail, now: int) -> None:
@@ -69,7 +80,10 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("started", f"{age(now - w.started_s)} ago, start number {w.attempt}" if w.started_s else ""),
             ("ended", f"{age(now - w.ended_s)} ago, exit code {detail.exit_code}" if w.ended_s else ""),
             ("time limit", span(detail.time_limit_s) if detail.time_limit_s else ""),
+            ("reservation", detail.reservation),
+            ("expires", _expiry(detail.expires_s, now)),
             ("estimate", span(detail.estimate_s) if detail.estimate_s else ""),
+            ("planned", detail.planned.removeprefix("planned ")),
             ("retries", str(detail.retries) if detail.retries else ""),
             ("after", ", ".join(short_name(name) for name in detail.after)),
             ("command", _shell(detail.command)),
@@ -95,6 +109,7 @@ def _print_node(node: NodeView) -> None:
             ("CPUs", f"{milli(node.cpu_milli.used)} of {milli(node.cpu_milli.total)} in use"),
             ("memory", f"{memory(node.memory_mib.used)} of {memory(node.memory_mib.total)} in use"),
             ("pods", f"{node.pods.used} of {node.pods.total}"),
+            ("agent", f"{node.agent.state}, heard {node.agent.heard_ago_s} s ago" if node.agent else ""),
             ("labels", _pairs(node.labels)),
             ("taints", ", ".join(node.taints)),
         )

@@ -27,7 +27,7 @@ def _complete_kind(_: click.Context, __: click.Parameter, incomplete: str) -> li
 @click.option("-u", "--user", metavar="NAME", default="", help="Only this person's workloads; me: yours.")
 @listing_options()
 def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
-    """List workloads, nodes, queues, gpus or cycles, or the named ones.
+    """List workloads, nodes, queues, gpus, cycles or reservations, or the named ones.
 
     \b
     Examples:

@@ -17,7 +17,8 @@ YAML = "application/yaml"
 def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
     """Create or change what YAML files describe. All documents are taken, or none.
 
-    They hold queues (KaiwoQueue) and workloads: the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
+    They hold queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and workloads:
+    the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
 
     \b
     Examples:
@@ -35,7 +36,8 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
 def delete(files: tuple[str, ...], output: str) -> None:
     """Delete what YAML files name: queues are removed, workloads cancelled and forgotten.
 
-    They hold queues (KaiwoQueue) and workloads: the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
+    They hold queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and workloads:
+    the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
 
     \b
     Example:

@@ -9,7 +9,7 @@ import click
 from kaiwo.api.views import Outcome, WorkloadDetail
 from kaiwo.cli import printing
 from kaiwo.cli.discovery import connect
-from kaiwo.cli.submission import COMMAND, CommandVerb, make_form, work_options
+from kaiwo.cli.submission import COMMAND, CommandVerb, in_flags, make_form, work_options
 from kaiwo.cli.verb import this_place, this_server
 from kaiwo.cli.verbs.logs import copy_log
 from kaiwo.cli.verbs.submit import post_form, refuse_nothing
@@ -53,7 +53,7 @@ def run(ctx: click.Context, **options: Any) -> int:
     try:
         outcome = server.decode(post_form(server, make_form(ctx, options), {}), Outcome)
         for warning in outcome.warnings:
-            printing.hint(f"warning: {warning}")
+            printing.hint(f"warning: {in_flags(warning)}")
         name = outcome.names[0]
         return _attend(name)
     except Stopped as stopped:
@@ -76,6 +76,9 @@ def _attend(name: str) -> int:
             told = detail.summary.reason
             printing.hint(f"{short_name(name)} waits: {told}")
         time.sleep(PAUSE_S)
+    if (pods := detail.summary.pods.total) > 1:
+        other = f"kaiwo logs {short_name(name)} --pod main-1"
+        printing.hint(f"this is the output of main-0, the first of {pods} pods; of another: {other}")
     copy_log(connect(place), name, {"follow": "true"})
     while not (detail and detail.summary.state.is_over):
         time.sleep(PAUSE_S)

@@ -1,9 +1,12 @@
 """`kaiwo scheduler`: schedule a Kubernetes cluster."""
 
 import errno
+from typing import Any
 
 import click
 
+from kaiwo.cli.cluster_options import cluster_options
+from kaiwo.cli.serving import server_options
 from kaiwo.cli.verb import LocalVerb, this_place
 from kaiwo.model.errors import ClusterError
 from kaiwo.runtime.options import DEFAULT_HOST, DEFAULT_PORT, SchedulerOptions
@@ -38,6 +41,8 @@ from kaiwo.runtime.options import DEFAULT_HOST, DEFAULT_PORT, SchedulerOptions
 @click.option(
     "--lease-namespace", metavar="NAME", help="Where the Lease is, instead of the namespace of the pod or the context."
 )
+@server_options
+@cluster_options
 def scheduler(
     kubeconfig: str | None,
     context: str | None,
@@ -47,6 +52,7 @@ def scheduler(
     leader_elect: bool,
     lease_name: str | None,
     lease_namespace: str | None,
+    **served: Any,
 ) -> None:
     """Schedule a Kubernetes cluster, from inside it or from anywhere that reaches its API server.
 
@@ -72,6 +78,7 @@ def scheduler(
         leader_elect=leader_elect,
         lease_name=lease_name or "",
         lease_namespace=lease_namespace or "",
+        **served,
     )
     try:
         run(options)

@@ -13,7 +13,7 @@ from kaiwo.cli.names import complete_queue, complete_workload, resolve
 from kaiwo.cli.server import Server, workload_path
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.wish import make_wish
-from kaiwo.cli.words import LIVING, full_name
+from kaiwo.cli.words import LIVING
 from kaiwo.model.errors import ConfigError, KaiwoError
 
 
@@ -127,7 +127,10 @@ def _each(
     code = 0
     for name in names:
         try:
-            for target in resolve(server, name, default_states) or [full_name(name)]:
+            targets = resolve(server, name, default_states)
+            if not targets:
+                printing.hint(f"no task of the array {name} is {' or '.join(default_states)}; nothing was done")
+            for target in targets:
                 body = act(server, target)
                 printing.print_outcome(body, server.decode(body, Outcome))
         except KaiwoError as error:

@@ -49,6 +49,8 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
     else:
         body = post_form(server, make_form(ctx, options), query)
     outcome = server.decode(body, Outcome)
+    if not files:
+        outcome = msgspec.structs.replace(outcome, warnings=[in_flags(warning) for warning in outcome.warnings])
     printing.print_outcome(body, outcome, output)
     if wait and not dry_run and outcome.names:
         from kaiwo.cli.verbs.wait import wait_until

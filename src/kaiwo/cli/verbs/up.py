@@ -4,6 +4,7 @@ import errno
 
 import click
 
+from kaiwo.cli.serving import server_options
 from kaiwo.cli.verb import LocalVerb, this_place
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import GPU_MODELS
@@ -38,9 +39,18 @@ from kaiwo.runtime.options import DEFAULT_HOST, DEFAULT_PORT, UpOptions
     type=click.Path(exists=True, dir_okay=False, readable=True),
     help="A YAML file that describes the nodes.",
 )
+@click.option(
+    "--root",
+    metavar="DIR",
+    default="/",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where /sys and /dev of this machine are.",
+)
+@server_options
 def up(
-    port: int, host: str, demo: bool, speed: float, nodes: int | None, gpu_model: str | None, cluster_file: str | None
-) -> None:
+    port: int, host: str, demo: bool, speed: float, nodes: int | None, gpu_model: str | None, cluster_file: str | None,
+    root: str, **served: str,
+) -> None:  # fmt: skip
     """Start Kaiwo on this machine: the scheduler, its API and its web page.
 
     It uses the GPUs it finds; where there are none it makes 8 virtual nodes with 8 MI300X each. The state is kept, and
@@ -65,6 +75,8 @@ def up(
         nodes=nodes or 0,
         gpu_model=gpu_model or "",
         cluster_file=cluster_file or "",
+        root=root,
+        **served,
     )
     try:
         run(options)

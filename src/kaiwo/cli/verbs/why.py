@@ -33,8 +33,12 @@ def why(name: str, output: str) -> None:
         return
     if view.position:
         click.echo(printing.wrap(_place(view)))
+    if view.planned:
+        click.echo(printing.wrap(f"P{view.planned[1:]}."))
     click.echo("\nIn its way:")
     printing.print_obstacles(view.obstacles)
+    if view.partitions:
+        click.echo("\n" + printing.wrap(f"{view.partitions[0].upper()}{view.partitions[1:]}."))
     if view.change:
         _print_change(view.change)
     elif view.no_change:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.objects import Amounts, Container, NodeSelector, PodSpec, Resources, Term
+from kaiwo.clusters.kubernetes.acquaintance import Acquaintance, read_acquaintance
+from kaiwo.clusters.kubernetes.objects import Amounts, NodeSelector, PodSpec, Resources, Term
 from kaiwo.clusters.kubernetes.quantities import asked
 from kaiwo.manifests.annotations import OURS, Annotations
 from kaiwo.manifests.containers import largest, total
@@ -18,11 +19,13 @@ from kaiwo.manifests.gpu_requests import settle
 from kaiwo.manifests.placement import HOSTNAME
 from kaiwo.manifests.quantities import MIB
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.node_rules import Choice, NodeRule, Preference, Rules
+from kaiwo.model.request import Request, Toleration
 
 SHARING_LABEL = OURS + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
 VENDOR_LABEL = OURS + "gpu-vendor."  # put on nodes in our picture only: a GPU of this vendor is there
-NODE_NAME = "metadata.name"  # a field in Kubernetes; a label in our picture only
+FIELD = "field:"  # begins the fields of a node in Kubernetes that are labels in our picture only
+NODE_NAME = FIELD + "metadata.name"
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -31,6 +34,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     request: Request
     gpus_by_resource: int = 0  # whole GPUs that the kubelet will hand out
     claims: tuple[str, ...] = ()
+    acquaintance: Acquaintance | None = None  # what it says about other pods
     refusal: str = ""  # why it cannot be scheduled by us as it is
 
 
@@ -44,20 +48,23 @@ def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: tuple[
         extended=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
     )
     count = sum(whole.values())
+    rules, choices = read_rules(spec)
+    acquaintance = read_acquaintance(spec, rules, choices)
     try:
         request = _with_gpus(plain, whole, notes, owner)
-        rules, choices = read_rules(spec)
         request = msgspec.structs.replace(
             request,
             node_rules=request.node_rules + rules,
+            node_choices=choices,
+            prefers=_preferences(spec),
             tolerations=tuple(
                 Toleration(item.key, item.operator, item.value, item.effect) for item in spec.tolerations or ()
             ),
         )
-        refusal = _refusal(spec, choices)
+        refusal = _refusal(spec)
     except ConfigError as error:
         request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
-    return Ask(request, count, claims, refusal)
+    return Ask(request, count, claims, acquaintance, refusal)
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
@@ -77,20 +84,29 @@ def pod_amounts(spec: PodSpec) -> dict[str, int]:
     return total([together, _read(spec.overhead)])
 
 
-def read_rules(spec: PodSpec) -> tuple[tuple[NodeRule, ...], int]:
-    """The node selector and the required node affinity, and how many alternatives the affinity has."""
+def read_rules(spec: PodSpec) -> tuple[Rules, tuple[Choice, ...]]:
+    """The node selector and the required node affinity."""
     rules = [NodeRule(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items())]
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = selector_terms(affinity.required) if affinity else ()
-    if len(terms) == 1:
-        rules += terms[0]
-    return tuple(rules), len(terms)
+    if affinity is None or affinity.required is None:
+        return tuple(rules), ()
+    more, choices = one_of(selector_terms(affinity.required))
+    return (*rules, *more), choices
 
 
-def selector_terms(selector: NodeSelector | None) -> tuple[tuple[NodeRule, ...], ...]:
+def _preferences(spec: PodSpec) -> tuple[Preference, ...]:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    found = ((each.weight, tuple(_term_rules(each.preference))) for each in (affinity and affinity.preferred) or ())
+    return tuple(Preference(weight, rules) for weight, rules in found if weight > 0 and rules)
+
+
+def one_of(terms: Choice) -> tuple[Rules, tuple[Choice, ...]]:
+    """One alternative alone is a rule like any other."""
+    return (terms[0], ()) if len(terms) == 1 else ((), (terms,))
+
+
+def selector_terms(selector: NodeSelector) -> Choice:
     """Alternatives, each a conjunction. A term without a requirement matches nothing in Kubernetes: it is left out."""
-    if selector is None:
-        return ()
     return tuple(rules for term in selector.node_selector_terms or () if (rules := tuple(_term_rules(term))))
 
 
@@ -98,7 +114,7 @@ def _term_rules(term: Term) -> Iterable[NodeRule]:
     for item in term.match_expressions or ():
         yield NodeRule(item.key, item.operator, item.values or ())
     for item in term.match_fields or ():
-        yield NodeRule(item.key, item.operator, item.values or ())
+        yield NodeRule(FIELD + item.key, item.operator, item.values or ())
 
 
 def _effective(resources: Resources | None) -> dict[str, int]:
@@ -129,34 +145,27 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     rules: list[NodeRule] = []
     if whole:
         rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
-    request = msgspec.structs.replace(
-        plain, gpus=gpu.gpus, gpu_milli=gpu.gpu_milli, gpu_mib=gpu.gpu_mib, gpu_models=gpu.gpu_models
-    )
+    request = msgspec.structs.replace(plain, **gpu._asdict())
     if request.is_fraction or request.is_memory:
         rules.append(NodeRule(SHARING_LABEL, "In", ("true",)))
     return msgspec.structs.replace(request, node_rules=tuple(rules))
 
 
-def _refusal(spec: PodSpec, choices: int) -> str:
+def _refusal(spec: PodSpec) -> str:
     """The first rule that this version cannot keep. Such a pod must not be placed as if it had not said it."""
-    affinity = spec.affinity
     if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
         return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
-    if choices > 1:
-        return f"its required node affinity has {choices} alternatives; write one term, with several values in it"
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        return "it requires to be near other pods (podAffinity), which Kaiwo does not keep yet; prefer it instead"
-    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
-        return "it requires to be away from other pods (podAntiAffinity), which Kaiwo does not keep yet; prefer it"
-    if any(item.when_unsatisfiable == "DoNotSchedule" for item in spec.topology_spread_constraints or ()):
-        return "it requires an even spread (topologySpreadConstraints), which Kaiwo does not keep yet; ScheduleAnyway"
-    if any(port.host_port for item in _every(spec) for port in item.ports or ()):
-        return "it asks for a port of its node (hostPort), which Kaiwo does not count yet"
     return ""
 
 
-def _every(spec: PodSpec) -> Iterable[Container]:
-    return (*spec.containers, *(spec.init_containers or ()))
-
-
-__all__ = ["HOSTNAME", "NODE_NAME", "SHARING_LABEL", "VENDOR_LABEL", "Ask", "read_ask", "read_rules", "selector_terms"]
+__all__ = [
+    "HOSTNAME",
+    "NODE_NAME",
+    "SHARING_LABEL",
+    "VENDOR_LABEL",
+    "Ask",
+    "one_of",
+    "read_ask",
+    "read_rules",
+    "selector_terms",
+]

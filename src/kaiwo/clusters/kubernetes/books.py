@@ -6,13 +6,17 @@ compared with what was told before, so a decision that could not be carried out 
 Never: speaks to the API server, or reads a clock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.budgets import Budgets
 from kaiwo.clusters.kubernetes.gangs import Place
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.grants import Grants, Shares
+from kaiwo.clusters.kubernetes.kueue.book import KueueBook, unassigned_topology
+from kaiwo.clusters.kubernetes.marks import MarkBook
 from kaiwo.clusters.kubernetes.names import Names, Unit
 from kaiwo.clusters.kubernetes.nodes import read_node
 from kaiwo.clusters.kubernetes.roll import Roll
@@ -24,10 +28,21 @@ from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
 from kaiwo.clusters.kubernetes.volumes import Volumes
 from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
 from kaiwo.clusters.lifecycle import breaks_gang
-from kaiwo.model.event import Event, NodeChanged, NodeGone, QueueChanged, QueueGone
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.event import (
+    Event,
+    NodeChanged,
+    NodeGone,
+    QueueChanged,
+    QueueGone,
+    ReservationChanged,
+    ReservationGone,
+)
+from kaiwo.model.neighbours import kept as kept_neighbours
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Nomination
+from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Phase, Pod, Workload
 
 SCHEDULER = "kaiwo-scheduler"
@@ -38,22 +53,36 @@ class Books:
 
     def __init__(self, scheduler: str = SCHEDULER) -> None:
         self.scheduler = scheduler
+        self.extended = ""  # the scheduler whose pods get their devices from us when they are bound
         self.pods: dict[Key, SeenPod] = {}
         self.nodes: dict[str, Node] = {}
+        self._plain: dict[str, Node] = {}  # as Kubernetes tells them
+        self._over: dict[str, Callable[[Node], Node]] = {}  # what is laid over them
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE: THE_DEFAULT}
+        self.queue_generations: dict[str, int] = {}  # of those that are objects of the cluster
+        self.reservations: dict[str, Reservation] = {}
         self.told = Told()
         self.names = Names()
         self.roll = Roll()
         self.underway = Underway(self.roll, self.names, self.told)
         self.spaces = Spaces()
         self.sentences: dict[Key, str] = {}  # pods that the scheduler is not told of, and why
+        self.marks = MarkBook()
+        self.kueue = KueueBook()
+        self.budgets = Budgets()
         self._volumes = Volumes()
         self._grants = Grants(self.told.ledger)
         self._views: dict[str, View] = {}
         self._waiting_for_claims: set[Key] = set()
         self._events: list[Event] = []
         self._fresh_sentences: dict[Key, str] = {}
-        self._ask = Inquiry(self._wishes, self._volumes.rules, self.underway.starts.__contains__)
+        self._ask = Inquiry(
+            self._wishes,
+            self._volumes.rules,
+            self.marks.neighbours,
+            self.underway.starts.__contains__,
+            self._held_back,
+        )
 
     # What comes from the API server.
 
@@ -69,9 +98,18 @@ class Books:
         self.pods[pod.key] = pod
         self.underway.see(pod)
         self.spaces.see(pod)
-        if pod.scheduler != self.scheduler:
-            self.roll.move(pod.key, pod.key if pod.node and not pod.is_over else None)
+        is_ours = pod.scheduler == self.scheduler
+        # A foreign pod counts where it is, or where its own scheduler keeps space for it.
+        is_somewhere = bool(pod.node or pod.nominated or pod.uid in self.underway.starts)
+        counts = not pod.is_over and (is_ours or is_somewhere)
+        if counts:
+            self.marks.put(pod)
+        else:
+            self.marks.drop(pod.uid)
+        if not is_ours:
+            self.roll.move(pod.key, pod.key if counts else None)
             return
+        self.kueue.see(pod)
         if pod.ask.claims and not pod.node:
             self._waiting_for_claims.add(pod.key)
         else:
@@ -87,36 +125,65 @@ class Books:
         self.underway.forget(pod.uid)
         self.spaces.forget(pod.uid)
         self._grants.forget(pod.uid)
+        self.marks.drop(pod.uid)
+        self.kueue.forget(pod.key)
         self.sentences.pop(pod.key, None)
         self._waiting_for_claims.discard(pod.key)
         self.roll.drop(pod.key)
 
     def put_node(self, wire: objects.Node) -> None:
         """A node is there, or different."""
-        node = read_node(wire)
-        if self.nodes.get(node.name) != node:
-            self.nodes[node.name] = node
-            self._events.append(NodeChanged(node))
-            for key in self._grants.waited_for(node.name):
-                self.roll.touch(key)
+        node = self._plain[wire.metadata.name] = read_node(wire)
+        self._show(self._over[node.name](node) if node.name in self._over else node)
+
+    def lay_over(self, name: str, how: Callable[[Node], Node] | None) -> None:
+        """What somebody else knows of a node's devices, until it is None."""
+        if name not in self._plain:
+            raise NotFoundError(f"node {name} does not exist")
+        if how is None:
+            self._over.pop(name, None)
+        else:
+            self._over[name] = how
+        self._show(how(self._plain[name]) if how else self._plain[name])
 
     def drop_node(self, name: str) -> None:
         """A node is gone. Its pods stay on the books until Kubernetes takes them away."""
+        self._plain.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             self._events.append(NodeGone(name))
 
     def put_queue(self, queue: Queue) -> None:
         """A queue is there, or different."""
         if self.queues.get(queue.name) != queue:
+            if queue.name not in self.queues:
+                self.roll.touch_all()  # a label of Kueue's may have meant it
             self.queues[queue.name] = queue
             self._events.append(QueueChanged(queue))
 
     def drop_queue(self, name: str) -> None:
         """A queue is gone; `default` always exists."""
+        self.queue_generations.pop(name, None)
         if name == DEFAULT_QUEUE:
             self.put_queue(THE_DEFAULT)
         elif self.queues.pop(name, None) is not None:
+            self.roll.touch_all()
             self._events.append(QueueGone(name))
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """GPUs are reserved, or reserved differently."""
+        if self.reservations.get(reservation.name) != reservation:
+            self.reservations[reservation.name] = reservation
+            self._events.append(ReservationChanged(reservation))
+
+    def drop_reservation(self, name: str) -> None:
+        """A reservation is gone."""
+        if self.reservations.pop(name, None) is not None:
+            self._events.append(ReservationGone(name))
+
+    def touch(self, keys: Iterable[Key]) -> None:
+        """Somebody else says something new of these pods."""
+        for key in keys:
+            self.roll.touch(key)
 
     def change_volumes(self, change: Callable[[Volumes], bool]) -> None:
         """Claims or volumes changed: pods that wait for one are looked at again."""
@@ -133,6 +200,8 @@ class Books:
     def settle(self, now_s: int = 0) -> tuple[Event, ...]:
         """The events since the last time. `now_s`: since when a gang is broken that was whole the last time."""
         events, self._events = self._events, []
+        for key in self.marks.take_touched(self.pods.values()):
+            self.roll.touch(key)
         for unit in self.roll.take_touched():
             events += self._tell(unit, now_s)
         return tuple(events)
@@ -147,6 +216,7 @@ class Books:
         return (
             *(QueueChanged(self.queues[name]) for name in sorted(self.queues)),
             *(NodeChanged(self.nodes[name]) for name in sorted(self.nodes)),
+            *(ReservationChanged(found) for _, found in sorted(self.reservations.items())),
             *self.told.whole_state(),
         )
 
@@ -160,12 +230,36 @@ class Books:
         view = self._views.get(workload)
         return {} if view is None else {slot: self.pods[key] for slot, key in view.by_slot.items() if key in self.pods}
 
+    def begin_foreign(self, pod: SeenPod, node: str, devices: Shares) -> Pod | str:
+        """A Binding of a pod that another scheduler placed is under way; a sentence: it cannot be there."""
+        name = self.names.find(pod.key) or "{}/{}".format(*pod.key)
+        held = self.hold(name, "main-0", pod, Phase.ASSUMED, node, devices)
+        if devices and (why := self.told.why_not(held, self.nodes)):
+            return why
+        held = replace(held, workload=self.names.name(pod.key))
+        self.roll.move(pod.key, pod.key)
+        self.underway.begin_start(Start(held.workload, held.name, node, devices), pod, held)
+        return held
+
+    def end_foreign(self, pod: SeenPod) -> None:
+        """It came to nothing."""
+        self.underway.end_start(pod)
+        if not pod.node:
+            self.roll.move(pod.key, pod.key if pod.nominated else None)
+
     def workload_of(self, key: Key) -> str | None:
         """The workload of a pod."""
         unit = self.roll.unit_of.get(key)
         return None if unit is None else self.names.find(unit)
 
     # How.
+
+    def _show(self, node: Node) -> None:
+        if self.nodes.get(node.name) != node:
+            self.nodes[node.name] = node
+            self._events.append(NodeChanged(node))
+            for key in self._grants.waited_for(node.name):
+                self.roll.touch(key)
 
     def _tell(self, unit: Unit, now_s: int) -> list[Event]:
         keys = self.roll.keys_of.get(unit, set())
@@ -189,6 +283,8 @@ class Books:
             if self.pods[key].node or self.pods[key].uid in self.underway.starts
         ]
         workload = self._since_broken(self._with_back_off(view.workload), holding, now_s)
+        if workload is not None and holding:
+            workload = replace(workload, may_go=self.budgets.allowed(pod for pod in living if pod.node))
         return self.told.tell(name, workload, holding) + self._tell_kept(name, view, living)
 
     def _forget(self, unit: Unit, has_pods: bool) -> list[Event]:
@@ -212,7 +308,7 @@ class Books:
         for slot, pod in placed.items():
             space = self.spaces.of(name, slot, pod)
             if space is not None and not pod.node and pod.uid not in self.underway.starts:
-                kept[slot] = space
+                kept[slot] = replace(space, neighbours=kept_neighbours(self.marks.neighbours(pod)))
         return self.told.tell_kept(name, kept)
 
     def _held(self, workload: str, slot: str, pod: SeenPod) -> Pod:
@@ -220,22 +316,41 @@ class Books:
         start = self.underway.starts.get(pod.uid)
         if not pod.node and start is not None:
             return self.hold(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
+        if not pod.node:  # a foreign one: nobody is near it yet
+            there = replace(pod, node=pod.nominated)
+            held = self._held(workload, slot, there)
+            return replace(held, neighbours=kept_neighbours(held.neighbours))
         is_ours = pod.scheduler == self.scheduler
         is_leaving = pod.is_going or pod.uid in self.underway.evictions
         phase = Phase.RELEASING if is_ours and is_leaving else Phase.RUNNING
-        return self.hold(workload, slot, pod, phase, pod.node, self._grants.of(pod, self.nodes, is_ours))
+        is_granted = is_ours or pod.scheduler == self.extended
+        return self.hold(workload, slot, pod, phase, pod.node, self._grants.of(pod, self.nodes, is_granted))
 
     def hold(self, workload: str, slot: str, pod: SeenPod, phase: Phase, node: str, devices: Sequence | Shares) -> Pod:
         """A pod in its place."""
         ask = pod.ask.request
         since_s = pod.started_s or pod.created_s
         return Pod(
-            workload, slot, node, phase, tuple(devices), ask.cpu_milli, ask.memory_mib, ask.extended, since_s
+            workload, slot, node, phase, tuple(devices), ask.cpu_milli, ask.memory_mib, ask.extended, since_s,
+            self.marks.neighbours(pod),
         )  # fmt: skip
 
     def _wishes(self, pod: SeenPod) -> Wishes:
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
-        return read_wishes(f"Pod '{pod.name}'", said, pod.priority, bool(pod.priority_class))
+        has_class = bool(pod.priority_class)
+        return read_wishes(f"Pod '{pod.name}'", said, pod.priority, has_class, self.queues.__contains__)
+
+    def _held_back(self, pod: SeenPod) -> str:
+        """Why Kueue keeps a pod from starting."""
+        if pod.is_gated:
+            return self.kueue.sentence(pod)
+        level = unassigned_topology(pod) if isinstance(self.roll.unit_of.get(pod.key), Place) else ""
+        if not level:
+            return ""
+        return (
+            f"its pods must share one {level} ({KUEUE_REQUIRED}), and nobody has chosen which; let Kueue admit it, "
+            "or remove the annotation"
+        )
 
     def _since_broken(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
         """A gang of which only a part is up, because a start broke off or pods went: it may not stay so for long."""

@@ -6,17 +6,27 @@ In:    an API server, plans.   Out: events, of which the first batch is the whol
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from urllib.parse import quote
+
+import msgspec
 
 from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
 from kaiwo.clusters.kubernetes.carrying import Carrier
-from kaiwo.clusters.kubernetes.client import Access, Client
+from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.following import Following
+from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.keeping import Keeper
 from kaiwo.clusters.kubernetes.records import Records
+from kaiwo.clusters.kubernetes.reservations import Reserver
 from kaiwo.clusters.kubernetes.seen import Distillery
 from kaiwo.clusters.kubernetes.voice import Voice
+from kaiwo.clusters.ledger import in_use
+from kaiwo.manifests.annotations import OURS
+from kaiwo.model.errors import NotFoundError
 from kaiwo.model.event import Event
+from kaiwo.model.gpu import Share
+from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
@@ -40,11 +50,12 @@ class KubernetesCluster(Records):
         super().__init__(self.client, self.books)
         distillery = Distillery()
         self.voice = Voice(self.client, self.books, self.now_s, report)
-        self.following = Following(self.client, self.books, distillery, self._settle, report)
+        self.reserver = Reserver(self.client, self.books, self.now_s, report)
+        self.following = Following(self.client, self.books, distillery, self.reserver, self.settle, report)
         self._carrier = Carrier(
-            self.client, self.books, distillery, self.now_s, self._settle, self.voice.carried, report
+            self.client, self.books, distillery, self.now_s, self.settle, self.voice.carried, report
         )
-        self._keeper = Keeper(self.client, self.books, self._settle, report)
+        self._keeper = Keeper(self.client, self.books, self.settle, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
         self._settling: asyncio.TimerHandle | None = None
@@ -60,6 +71,7 @@ class KubernetesCluster(Records):
             self._is_started = True
             self.following.start()
             self.voice.start()
+            self.reserver.start()
         await self.following.warm()
 
     async def events(self) -> AsyncIterator[tuple[Event, ...]]:
@@ -87,7 +99,33 @@ class KubernetesCluster(Records):
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
         self._keeper.carry(plan)
+        self.reserver.carry(plan)
         return self._carrier.carry(plan)
+
+    async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
+        """Lay it over what Kubernetes says of the node."""
+        self.books.lay_over(name, how)
+        self.settle()
+
+    def devices_in_use(self, name: str) -> frozenset[str]:
+        """Those that somebody holds."""
+        return in_use(self.books.told.ledger.use_of(name))
+
+    def run_of(self, workload: str, pod: str) -> tuple[str, str]:
+        """The pod's UID, and what the agent wrote on it."""
+        seen = self.books.find(workload, pod)
+        return ("", "") if seen is None else (seen.uid, seen.notes.get(OURS + "gpu-grade", ""))
+
+    async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
+        """Write on the pod what it really has. Through the status, which takes annotations too."""
+        body = {"metadata": {"uid": uid, "annotations": {GRANT_NOTE: write_grant(devices)}}}
+        path = f"/api/v1/namespaces/{quote(pod[0])}/pods/{quote(pod[1])}/status"
+        try:
+            await self.client.patch(path, msgspec.json.encode(body))
+        except ApiError as error:
+            if error.code in (404, 409, 422):  # it is gone, or another of that name
+                raise NotFoundError(f"pod {'/'.join(pod)} is gone") from error
+            raise
 
     async def close(self) -> None:
         """Stop watching. Running work goes on."""
@@ -97,11 +135,12 @@ class KubernetesCluster(Records):
             self._outbox.put_nowait(None)
         await self._carrier.close()
         await self._keeper.close()
+        await self.reserver.close()
         await self.voice.close()
         await self.following.close()
         await self.client.close()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Tell what changed, in a moment: the pods of a gang come one by one, and it is worked out once for many."""
         if self._settling is None and self.following.is_warm:
             self._settling = asyncio.get_running_loop().call_later(self._pause_s, self._settle_now)
@@ -121,4 +160,5 @@ class KubernetesCluster(Records):
         else:
             self.books.take_sentences()  # the leader says them
             self.books.spaces.follow()
+            self.reserver.follow()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

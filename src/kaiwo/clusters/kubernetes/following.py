@@ -10,12 +10,17 @@ from typing import Any
 
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.budgets import PATH as BUDGETS
+from kaiwo.clusters.kubernetes.budgets import BudgetObject, read_budget
 from kaiwo.clusters.kubernetes.client import ApiError, Change, Client, Mirror, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.discovery import Found, discover
 from kaiwo.clusters.kubernetes.gangs.registry import READ, read_owner
 from kaiwo.clusters.kubernetes.kinds import Kind, Reader
+from kaiwo.clusters.kubernetes.kueue import workloads as kueue
 from kaiwo.clusters.kubernetes.queues import read_queue
+from kaiwo.clusters.kubernetes.reservations import PATH as RESERVATIONS
+from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver
 from kaiwo.clusters.kubernetes.roll import Above
 from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
 from kaiwo.clusters.kubernetes.wishes import keep_wishes
@@ -37,11 +42,12 @@ class Following:
         client: Client,
         books: Books,
         distillery: Distillery,
+        reserver: Reserver,
         settle: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._client, self._books, self._distillery = client, books, distillery
-        self._settle, self._report = settle, report
+        self._settle, self._report, self._reserver = settle, report, reserver
         self.mirrors: list[Mirror[Any]] = []
         self._readers: list[Reader] = []
         self._owners_known: set[tuple[str, str]] = set()
@@ -55,6 +61,16 @@ class Following:
         self._follow(Pods(Resource(PODS, objects.Pod), books, self._distillery))
         nodes: Resource[objects.Node] = Resource("/api/v1/nodes", objects.Node)
         self._follow(Kind(nodes, _same, _name, books.put_node, lambda node: books.drop_node(_name(node))))
+        spaces: Resource[objects.Namespace] = Resource("/api/v1/namespaces", objects.Namespace)
+        self._follow(
+            Kind(
+                spaces,
+                _same,
+                _name,
+                lambda space: books.marks.put_namespace(_name(space), space.metadata.labels or {}),
+                lambda space: books.marks.put_namespace(_name(space), None),
+            )
+        )
         claims: Resource[objects.Claim] = Resource("/api/v1/persistentvolumeclaims", objects.Claim)
         self._follow(
             Kind(
@@ -84,6 +100,22 @@ class Following:
                 books.put_queue,
                 lambda queue: books.drop_queue(queue.name),
             ),
+            is_optional=True,
+        )
+        budgets: Resource[BudgetObject] = Resource(BUDGETS, BudgetObject)
+        self._follow(
+            Kind(
+                budgets,
+                read_budget,
+                lambda budget: (budget.namespace, budget.name),
+                lambda budget: books.touch(books.budgets.put(budget, books.pods.values())),
+                lambda budget: books.touch(books.budgets.drop(budget, books.pods.values())),
+            )
+        )
+        reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
+        reserver = self._reserver
+        self._follow(
+            Kind(reservations, reserver.read, lambda found: found.name, books.put_reservation, reserver.drop),
             is_optional=True,
         )
         self._tasks["owners"] = asyncio.create_task(self._look_for_owners(), name="kaiwo-discovery")
@@ -117,7 +149,7 @@ class Following:
         backoff = Backoff(most_s=5)
         while True:
             try:
-                found = await discover(self._client, OWNERS)
+                found = await discover(self._client, OWNERS | {(kueue.GROUP, kueue.KIND)})
             except (ApiError, UnreachableError) as error:
                 self._report("kubernetes-discovery-failed", level="warning", error=str(error)[:300])
                 await asyncio.sleep(backoff.next_s())
@@ -126,7 +158,10 @@ class Following:
             for kind in found:
                 if (kind.group, kind.kind) not in self._owners_known:
                     self._owners_known.add((kind.group, kind.kind))
-                    self._follow_owners(kind)
+                    if kind.group == kueue.GROUP:
+                        self._follow_kueue(kind)
+                    else:
+                        self._follow_owners(kind)
             self._is_discovered = True
             self._warm_up()
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -144,6 +179,17 @@ class Following:
         resource: Resource[dict[str, Any]] = Resource(found.path, dict[str, Any])
         put, drop = self._books.roll.put_owner, self._books.roll.drop_owner
         kind = Kind(resource, read, lambda above: (above.owner.namespace, above.owner.name), put, drop)
+        self._follow(kind, is_optional=True)
+
+    def _follow_kueue(self, found: Found) -> None:
+        books, resource = self._books, Resource[kueue.WorkloadObject](found.path, kueue.WorkloadObject)
+        kind = Kind(
+            resource,
+            kueue.read_standing,
+            lambda standing: (standing.namespace, standing.name),
+            lambda standing: books.touch(books.kueue.put(standing)),
+            lambda standing: books.touch(books.kueue.drop(standing)),
+        )
         self._follow(kind, is_optional=True)
 
     def _follow(self, reader: Reader, is_optional: bool = False) -> None:
@@ -183,6 +229,7 @@ class Following:
         if isinstance(queue, str):
             self._report("queue-unreadable", level="warning", queue=_name(item), error=queue)
             return None
+        self._books.queue_generations[queue.name] = item.metadata.generation
         return queue
 
 

@@ -25,7 +25,7 @@ class Grants:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._dealt: dict[str, Shares] = {}  # by UID
+        self._dealt: dict[str, tuple[str, Shares]] = {}  # by UID: its node, and what it was dealt there
         self._early: dict[str, set[Key]] = {}  # by node: pods that were seen before it
 
     def of(self, pod: SeenPod, nodes: Mapping[str, Node], is_ours: bool) -> Shares:
@@ -39,9 +39,11 @@ class Grants:
         if node is None:
             self._early.setdefault(pod.node, set()).add(pod.key)
             return ()
-        if pod.uid not in self._dealt:
-            self._dealt[pod.uid] = deal(count, node.gpus, self._ledger.use_of(pod.node))
-        return self._dealt[pod.uid]
+        dealt = self._dealt.get(pod.uid)
+        if dealt is None or dealt[0] != pod.node:
+            shares = deal(count, node.gpus, self._ledger.use_of(pod.node))
+            dealt = self._dealt[pod.uid] = (pod.node, shares)
+        return dealt[1]
 
     def waited_for(self, node: str) -> set[Key]:
         """The node is there now: whose devices can be dealt at last."""

@@ -43,6 +43,8 @@ class Port(Wire):
     """Only a port of the node matters to a scheduler."""
 
     host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
 
 
 class Container(Wire):
@@ -74,16 +76,44 @@ class NodeSelector(Wire):
     node_selector_terms: tuple[Term, ...] | None = None
 
 
-class NodeAffinity(Wire):
-    """What is only preferred is not read."""
+class PreferredTerm(Wire):
+    """Nodes that are better than others."""
 
+    weight: int = 1
+    preference: Term = msgspec.field(default_factory=Term)
+
+
+class NodeAffinity(Wire):
+    """On which nodes a pod must be, and on which it would rather be."""
+
+    preferred: tuple[PreferredTerm, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
-class PodAffinity(Wire):
-    """Whether there is any is all that is read."""
+class LabelSelector(Wire):
+    """All of these must hold of a pod's labels, or of a namespace's. An empty one matches all, a missing one none."""
 
-    required: list[Any] | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Expression, ...] | None = None
+
+
+class PodTerm(Wire):
+    """Pods near which, or apart from which, a pod must be. The server has merged the keys of labels into it."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Wire):
+    """What is only preferred is not read."""
+
+    required: tuple[PodTerm, ...] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
 class Affinity(Wire):
@@ -107,6 +137,13 @@ class Spread(Wire):
     """How evenly pods want to lie."""
 
     when_unsatisfiable: str = "DoNotSchedule"
+    topology_key: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class ClaimName(Wire):
@@ -187,6 +224,7 @@ class PodStatus(Wire):
 
     phase: str = "Pending"
     start_time: str | None = None
+    nominated_node_name: str = ""
     conditions: Raw = NOTHING
 
 
@@ -277,8 +315,20 @@ class PersistentVolume(Wire):
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
 
 
+class Namespace(Wire):
+    """Its labels say which rules between pods reach into it."""
+
+    metadata: Meta
+
+
+class QueueMeta(Meta):
+    """Its generation counts the changes of what people wrote."""
+
+    generation: int = 0
+
+
 class QueueObject(Wire):
     """A KaiwoQueue. Its spec is read by the same code as a file's."""
 
-    metadata: Meta
+    metadata: QueueMeta
     spec: dict[str, Any] | None = None

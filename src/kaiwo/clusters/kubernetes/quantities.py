@@ -8,17 +8,23 @@ from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import lru_cache
 
+from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.manifests.places import Place
 from kaiwo.manifests.quantities import MIB, read_quantity
 from kaiwo.model.errors import ConfigError
 
 NOWHERE = Place("", "quantity")
+MOST_CPU_MILLI, MOST_BYTES, MOST_GPUS = 1 << 34, 1 << 54, 1 << 24
 
 
 @lru_cache(maxsize=4096)
 def asked(name: str, value: str | int | float) -> int:
-    """A request: never less than was asked for. CPU in milli, memory and disk in bytes."""
-    return int((_exact(value) * (1000 if name == "cpu" else 1)).to_integral_value(ROUND_CEILING))
+    """A request: never less than was asked for. CPU in milli, memory and disk in bytes.
+
+    The server lets people ask for 2**63 of anything: more than any cluster has is as good as that, and can be counted.
+    """
+    exact = int((_exact(value) * (1000 if name == "cpu" else 1)).to_integral_value(ROUND_CEILING))
+    return min(exact, MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES)
 
 
 @lru_cache(maxsize=4096)

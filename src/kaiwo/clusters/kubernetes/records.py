@@ -16,6 +16,7 @@ from kaiwo.clusters.lifecycle import breaks_gang
 from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.program import Program, Record, State
+from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Phase, Workload
 
 NO_PROGRAM = Program()
@@ -32,14 +33,25 @@ class Records:
         self.requeue = _refuse_one("delete its pods with kubectl; its controller makes new ones")
 
     async def put(
-        self, queues: Sequence[Any], items: Sequence[Any], who: str = "", dry_run: bool = False
+        self,
+        queues: Sequence[Any],
+        items: Sequence[Any],
+        who: str = "",
+        dry_run: bool = False,
+        reservations: Sequence[Any] = (),
     ) -> tuple[None, ...]:
         """Refused."""
-        _refuse("kubectl apply takes queues and work")
+        _refuse("kubectl apply takes queues, reservations and work")
 
-    async def remove(self, queues: Sequence[str], workloads: Sequence[str], who: str = "") -> tuple[str, ...]:
+    async def remove(
+        self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """Refused."""
-        _refuse("kubectl delete removes queues and work")
+        _refuse("kubectl delete removes queues, reservations and work")
+
+    def reservations(self) -> Sequence[Reservation]:
+        """As the objects of the cluster say."""
+        return [found for _, found in sorted(self._books.reservations.items())]
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
         """Ended work is not kept here."""

@@ -79,6 +79,10 @@ class Roll:
         if key in self.unit_of:
             self._touched[self.unit_of[key]] = None
 
+    def touch_all(self) -> None:
+        """Something that any pod may hang on changed; people seldom do that."""
+        self._are_all_touched = True
+
     def touch_unit(self, unit: Unit) -> None:
         self._touched[unit] = None
 

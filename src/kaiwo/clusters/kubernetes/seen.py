@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Raw
 
 from kaiwo.clusters.kubernetes.asks import Ask, read_ask
-from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED, USED_ANNOTATIONS
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.kubernetes.objects import NOTHING, Condition, Pod, PodBody, PodSpec, PodStatus, Volume
 from kaiwo.clusters.kubernetes.quantities import seconds
 from kaiwo.manifests.annotations import OURS, UPSTREAMS
 
 NOTES_KEPT_BYTES = 256  # a longer text of annotations is cut down to those that are read
-NOTES_OF_GANGS = frozenset(USED_ANNOTATIONS)
+NOTES_OF_GANGS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
 _LEADER = b'"leaderworkerset.sigs.k8s.io/'
 _GPU_KEYS = (OURS + "gpu-", UPSTREAMS + "gpu-")
 _GPU_NOTES = tuple(key.encode() for key in _GPU_KEYS)
@@ -68,6 +68,7 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
     is_going: bool = False  # told to go, and still there
     is_gated: bool = False
     may_preempt: bool = True
+    nominated: str = ""  # the node on which its own scheduler keeps space for it
     is_ready: bool = False  # worked out for pods of a LeaderWorkerSet alone: nobody else asks
     group_text: bytes = b""  # what Kubernetes' own group API says of it
 
@@ -123,6 +124,7 @@ class Distillery:
             meta.deletion_timestamp is not None,
             spec.scheduling_gates is not NOTHING and len(bytes(spec.scheduling_gates)) > 2,
             spec.preemption_policy != "Never",
+            share(status.nominated_node_name, status.nominated_node_name),
             _LEADER in bytes(meta.labels) and _is_ready(status),
             _group_text(spec),
         )
@@ -133,7 +135,7 @@ class Distillery:
         asks, owners = {id(pod.ask) for pod in living}, {id(pod.owners) for pod in living}
         self._asks = {text: ask for text, ask in self._asks.items() if id(ask) in asks}
         self._owners = {text: found for text, found in self._owners.items() if id(found) in owners}
-        self._texts = {text: text for pod in living for text in (pod.namespace, pod.node, pod.scheduler, pod.phase)}
+        self._texts = {text: text for pod in living for text in _texts_of(pod)}
 
     def _ask(self, body: PodBody, notes: bytes, pod: str) -> Ask:
         """Known by its text: the smallest spec that asks for the same. It is read only when it is new."""
@@ -164,6 +166,10 @@ class Distillery:
         if found is None:
             found = self._owners[text] = _read_owners(text)
         return found
+
+
+def _texts_of(pod: SeenPod) -> tuple[str, ...]:
+    return pod.namespace, pod.node, pod.nominated, pod.scheduler, pod.phase
 
 
 def _notes(text: bytes) -> bytes:

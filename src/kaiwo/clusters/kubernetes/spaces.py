@@ -63,7 +63,8 @@ class Spaces:
 
 
 def write_space(nomination: Nomination) -> str:
-    return msgspec.json.encode(nomination).decode()
+    """Without its neighbours: who they are follows from the pod."""
+    return msgspec.json.encode(replace(nomination, neighbours=None)).decode()
 
 
 def _note_of(pod: SeenPod) -> str:

@@ -18,6 +18,7 @@ from kaiwo.model.event import (
     WorkloadChanged,
     WorkloadGone,
 )
+from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Phase, Pod, Workload
 
@@ -77,6 +78,17 @@ class Told:
         """The scheduler knows this by itself: it decided it."""
         self._put(pod.workload, pod.name, pod)
         self._note(pod.workload)
+
+    def why_not(self, pod: Pod, nodes: Mapping[str, Node]) -> str:
+        """Why a pod cannot be where it is said to be; what it holds already does not stand in its way."""
+        before = self.pods.get(pod.workload, {}).get(pod.name)
+        if before is not None:
+            self.ledger.give_back(before)
+        try:
+            return self.ledger.refusal(nodes, [pod])
+        finally:
+            if before is not None:
+                self.ledger.take(before)
 
     def release(self, workload: str, slot: str) -> None:
         """The scheduler knows by itself that this pod was told to go."""

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.gangs import Group
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.kubernetes.slots import give_places
-from kaiwo.clusters.kubernetes.volumes import Rules
+from kaiwo.clusters.kubernetes.volumes import Where
 from kaiwo.clusters.kubernetes.wishes import Wishes
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.neighbours import Neighbours
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 
@@ -27,8 +28,10 @@ class Inquiry(NamedTuple):
     """What a unit must ask the rest of the books."""
 
     wishes: Callable[[SeenPod], Wishes]  # raises ConfigError
-    volume_rules: Callable[[str, tuple[str, ...]], Rules | str]
+    volume_rules: Callable[[str, tuple[str, ...]], Where | str]
+    neighbours: Callable[[SeenPod], Neighbours | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
+    held_back: Callable[[SeenPod], str] = lambda _: ""  # why somebody else keeps it from starting
 
 
 class View(NamedTuple):
@@ -79,18 +82,26 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
 
 def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
     if pod.node or ask.is_in_flight(pod.uid):
-        return _Kept(pod, pod.ask.request, True)
-    if pod.is_going or pod.is_gated:
-        return None  # Kubernetes itself says so on a gated pod
-    if pod.ask.refusal:
-        return pod.ask.refusal
+        return _Kept(pod, _request(pod, ask), True)
+    if pod.is_going:
+        return None
+    if pod.is_gated:
+        return ask.held_back(pod) or None  # without a word of ours Kubernetes itself says so on a gated pod
+    if pod.ask.refusal or (why := ask.held_back(pod)):
+        return pod.ask.refusal or why
+    request = _request(pod, ask)
     if not pod.ask.claims:
-        return _Kept(pod, pod.ask.request, False)
-    rules = ask.volume_rules(pod.namespace, pod.ask.claims)
-    if isinstance(rules, str):
-        return rules
-    request = pod.ask.request
-    return _Kept(pod, replace(request, node_rules=request.node_rules + rules), False)
+        return _Kept(pod, request, False)
+    where = ask.volume_rules(pod.namespace, pod.ask.claims)
+    if isinstance(where, str):
+        return where
+    rules, choices = request.node_rules + where.rules, request.node_choices + where.choices
+    return _Kept(pod, replace(request, node_rules=rules, node_choices=choices), False)
+
+
+def _request(pod: SeenPod, ask: Inquiry) -> Request:
+    neighbours = ask.neighbours(pod)
+    return pod.ask.request if neighbours is None else replace(pod.ask.request, neighbours=neighbours)
 
 
 def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[Key, str]) -> str:
@@ -156,4 +167,7 @@ def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes:
         submitted_s=min(each.pod.created_s for each in kept),
         time_limit_s=wishes.time_limit_s,
         estimate_s=wishes.estimate_s,
+        reservation=wishes.reservation,
+        expires_s=wishes.expires_s,
+        stops_others=all(each.pod.may_preempt for each in kept),
     )

@@ -7,7 +7,8 @@ Never: stands in the way of a Binding: it writes with a few hands of its own, sa
 
 import asyncio
 import datetime
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -21,10 +22,12 @@ from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 HANDS = 4  # writes at once
 POLITE_S, POLITE_TURNS = 0.05, 20  # a write waits so long for Bindings to pass, and so often
 ONCE_MORE_S = 0.2
+RIPE_S = 3.0
 MOST_WAITING = 200_000  # things to say; beyond it the oldest are dropped and counted
 SAY_AGAIN_S = 300  # the same sentence about the same pod is an Event again only after so long
 CANNOT = "KaiwoWaiting"  # the condition's reason when more nodes would not help
 UNSCHEDULABLE = "Unschedulable"  # the reason on which cluster autoscalers act
+GATED = "SchedulingGated"
 COMPONENT = "kaiwo-scheduler"
 
 
@@ -33,6 +36,7 @@ class Said(NamedTuple):
 
     sentence: str
     would_nodes_help: bool = False
+    is_gated: bool = False  # somebody put a gate before it: the word of Kubernetes for that stays
 
 
 class Waiting(Protocol):
@@ -62,6 +66,8 @@ class Voice:
         self._to_say: dict[tuple[str, str], tuple[str, bytes]] = {}  # Events by UID and reason, the oldest first
         self._conditions: dict[Key, Said] = {}  # to be written
         self._written: dict[str, Said] = {}  # by UID: the condition as we wrote it
+        self._last: dict[str, Said] = {}  # by UID: what is to be said now; a word that it replaced is not said again
+        self._ripening: dict[Key, float] = {}  # pods that the scheduler is not told of, and when that is to be said
         self._evented_s: dict[tuple[str, str], int] = {}  # by UID and sentence
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -69,6 +75,7 @@ class Voice:
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._work(), name="kaiwo-voice") for _ in range(HANDS)]
+        self._tasks.append(asyncio.create_task(self._ripen(), name="kaiwo-voice-ripening"))
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -79,6 +86,7 @@ class Voice:
         """A write was carried out."""
         pod = outcome.pod
         self._written.pop(pod.uid, None)
+        self._last.pop(pod.uid, None)
         self._conditions.pop(pod.key, None)
         if outcome.start is not None:
             devices = ", ".join(share.gpu for share in outcome.start.devices)
@@ -100,19 +108,30 @@ class Voice:
     def begin_again(self) -> None:
         """Another leader may have said other things since we spoke last."""
         self._written = {}
-        self._explain_untold(self._books.sentences)
+        self._ripen_all(self._books.sentences)
 
     def listen(self) -> None:
         """Pods that the scheduler was not even told of have their sentence in the books."""
-        self._explain_untold(self._books.take_sentences())
+        self._ripen_all(self._books.take_sentences())
 
-    def _explain_untold(self, sentences: Mapping[Key, str]) -> None:
-        for key, sentence in sentences.items():
-            pod = self._books.pods.get(key)
-            if pod is not None:
-                self._want(pod, Said(sentence))
+    def _ripen_all(self, keys: Iterable[Key]) -> None:
+        """A gang comes pod by pod, and is whole a moment later: what is true after a while is worth a write."""
+        due_s = time.monotonic() + RIPE_S
+        for key in keys:
+            self._ripening.setdefault(key, due_s)
+
+    async def _ripen(self) -> None:
+        while True:
+            await asyncio.sleep(RIPE_S / 6)
+            now_s = time.monotonic()
+            for key in [key for key, due_s in self._ripening.items() if due_s <= now_s]:
+                del self._ripening[key]
+                pod, sentence = self._books.pods.get(key), self._books.sentences.get(key)
+                if pod is not None and sentence:
+                    self._want(pod, Said(sentence, is_gated=pod.is_gated))
 
     def _want(self, pod: SeenPod, said: Said) -> None:
+        self._last[pod.uid] = said
         if self._written.get(pod.uid) != said and self._conditions.get(pod.key) != said:
             self._conditions[pod.key] = said
             self._wake.set()
@@ -149,7 +168,7 @@ class Voice:
         pod = self._books.pods.get(key)
         if pod is None or pod.node or pod.is_going or pod.uid in self._books.underway.starts:
             return
-        reason = UNSCHEDULABLE if said.would_nodes_help else CANNOT
+        reason = GATED if said.is_gated else UNSCHEDULABLE if said.would_nodes_help else CANNOT
         condition = {
             "type": "PodScheduled", "status": "False", "reason": reason, "message": said.sentence,
             "lastTransitionTime": _now()[:19] + "Z",
@@ -166,7 +185,8 @@ class Voice:
                 isinstance(error, UnreachableError) or error.is_conflict
             ):  # our watch lags behind: once more, in a moment
                 await asyncio.sleep(ONCE_MORE_S)
-                self._conditions.setdefault(key, said)
+                if self._last.get(pod.uid) == said:
+                    self._conditions.setdefault(key, said)
             return
         now_s = self._now_s()
         if now_s - self._evented_s.get((pod.uid, reason), -SAY_AGAIN_S) >= SAY_AGAIN_S:
@@ -198,6 +218,7 @@ class Voice:
         if len(self._written) > 2 * len(self._books.pods) + 1000:
             living = {pod.uid for pod in self._books.pods.values()}
             self._written = {uid: said for uid, said in self._written.items() if uid in living}
+            self._last = {uid: said for uid, said in self._last.items() if uid in living}
             self._evented_s = {key: at_s for key, at_s in self._evented_s.items() if key[0] in living}
 
 

@@ -4,11 +4,12 @@ In:    the metadata of a pod and of its owners, nearest first.   Out: Wishes, or
 The same annotations as in a file that `kaiwo apply` reads, and the same order of who is believed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kaiwo.manifests.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
 from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.moments import read_moment_s
 from kaiwo.manifests.names import read_name
 from kaiwo.manifests.objects import check_user
 from kaiwo.manifests.places import Place
@@ -29,13 +30,24 @@ class Wishes(NamedTuple):
     preemptible: bool = True
     time_limit_s: int = 0
     estimate_s: int = 0
+    reservation: str = ""
+    expires_s: int = 0
 
 
 NO_WISHES = Wishes()
 
 
-def read_wishes(owner: str, said: Iterable[tuple[Texts, Texts]], priority: int, has_class: bool) -> Wishes:
-    """`said`: annotations and labels, the nearest first. Raises ConfigError for what makes no sense."""
+def read_wishes(
+    owner: str,
+    said: Iterable[tuple[Texts, Texts]],
+    priority: int,
+    has_class: bool,
+    is_ours: Callable[[str], bool] = lambda _: True,
+) -> Wishes:
+    """`said`: annotations and labels, the nearest first. Raises ConfigError for what makes no sense.
+
+    `is_ours`: whether there is such a queue. Kueue's label names one of its own, which may be ours by the same name.
+    """
     found = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
     found = [each for each in found if any(each)]
     if not found and not has_class:
@@ -46,13 +58,15 @@ def read_wishes(owner: str, said: Iterable[tuple[Texts, Texts]], priority: int, 
     kind = annotations.read("type", read_type, DEFAULT_TYPE)
     user = annotations.text("user") or annotations.labels.get(UPSTREAMS + "user", "")
     return Wishes(
-        queue=_queue(annotations, owner),
+        queue=_queue(annotations, owner, is_ours),
         user=check_user(user, Place(owner, "user")),
         kind=kind,
         priority=annotations.read("priority", _read_priority, priority if has_class else TYPE_PRIORITIES[kind]),
         preemptible=annotations.read("preemptible", read_flag, True),
         time_limit_s=annotations.read("time", read_duration_s, 0),
         estimate_s=annotations.read("estimate", read_duration_s, 0),
+        reservation=annotations.read("reservation", read_name, ""),
+        expires_s=annotations.read("expires", read_moment_s, 0),
     )
 
 
@@ -65,14 +79,14 @@ def _is_read(key: str) -> bool:
     return key == KUEUE_QUEUE or (key.startswith((OURS, UPSTREAMS)) and key.partition("/")[2] in KNOWN)
 
 
-def _queue(annotations: Annotations, owner: str) -> str:
+def _queue(annotations: Annotations, owner: str, is_ours: Callable[[str], bool]) -> str:
     labels = annotations.labels
     for field, value in (
         (OURS + "queue", annotations.text("queue")),
         (OURS + "queue", labels.get(OURS + "queue", "")),
         (KUEUE_QUEUE, labels.get(KUEUE_QUEUE, "")),
     ):
-        if value:
+        if value and (field != KUEUE_QUEUE or is_ours(value)):
             return read_name(value, Place(owner, field))
     return DEFAULT_QUEUE
 

@@ -22,7 +22,7 @@ from kaiwo.clusters.lifecycle import Exit, Placement, simulated_exit
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
 from kaiwo.clusters.local.environment import environment
 from kaiwo.clusters.local.home import Home
-from kaiwo.clusters.local.processes import Processes
+from kaiwo.clusters.local.processes import Processes, Tell
 from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
 from kaiwo.clusters.local.seed import are_virtual, seed
 from kaiwo.clusters.local.shares import Shares
@@ -79,8 +79,9 @@ class LocalCluster(EmbeddedCluster):
         except BaseException:
             self.home.close()
             raise
-        real = None if self.is_virtual else shares
-        self._processes = Processes(self.home.runs, self._run_started, self._run_ended, self._run_refused, real)
+        real = self._shares = None if self.is_virtual else shares
+        tell = Tell(self._run_started, self._run_overdue, self._run_ended, self._run_refused)
+        self._processes = Processes(self.home.runs, tell, real)
         self._ends: list[tuple[int, str]] = []  # of simulated runs: when, which
         self._happened: list[Happening] = []
         self._discarded: list[str] = []  # runs whose folders shall go
@@ -143,6 +144,11 @@ class LocalCluster(EmbeddedCluster):
                 if run.pod == each:
                     return str(RunFolder(self.home.runs / run.id).log)
         return ""
+
+    def run_of(self, workload: str, pod: str) -> tuple[str, str]:
+        """The run's id, and the grade of what it was given."""
+        run_id, _ = super().run_of(workload, pod)
+        return run_id, self._shares.grade_of(run_id) if self._shares is not None and run_id else ""
 
     # Making changes.
 
@@ -208,6 +214,7 @@ class LocalCluster(EmbeddedCluster):
 
     def _spec(self, placement: Placement) -> RunSpec:
         record = self.world.lives[placement.run.workload].record
+        want = happenings.request_of(record.workload, placement.run.pod)
         folder = self.home.runs / placement.run.id
         return RunSpec(
             command=record.program.command,
@@ -219,6 +226,8 @@ class LocalCluster(EmbeddedCluster):
             workload=placement.run.workload,
             pod=placement.run.pod,
             devices=placement.pod.devices,
+            isolation=want.isolation,
+            least_grade=want.least_grade,
         )
 
     def _run_started(self, run_id: str) -> None:
@@ -229,6 +238,9 @@ class LocalCluster(EmbeddedCluster):
 
     def _run_refused(self, run_id: str, why: str) -> None:
         self._happen(lambda change: happenings.run_refused(change, run_id, why))
+
+    def _run_overdue(self, run_id: str) -> None:
+        self._happen(lambda change: happenings.run_overdue(change, run_id))
 
     def _happen(self, happening: Happening) -> None:
         self._happened.append(happening)

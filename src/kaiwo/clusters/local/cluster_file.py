@@ -12,15 +12,18 @@
         taints: [{key: reserved, value: lab, effect: NoSchedule}]
 
 In:    flags or YAML text.   Out: nodes.
-Never: guesses. A ConfigError names the place and what may stand there.
+Never: guesses. A ConfigError names the file, the field and what may stand there.
 """
 
-import re
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
-import yaml
 
+from kaiwo.manifests.documents import read_documents
+from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.names import check_label_key, read_name
+from kaiwo.manifests.places import Place, show, suggest
+from kaiwo.manifests.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import MOST_NODES, Node, Taint
@@ -39,87 +42,63 @@ DEFAULT_CPU_MILLI = 192_000
 DEFAULT_MEMORY_MIB = 2 << 20
 NODES_A_LEAF = 4
 MOST_GPUS = 1024
-
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+THE_FILE = "the cluster file"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-UNITS = {
-    "": 1 / (1 << 20),
-    "Ki": 1 / 1024,
-    "Mi": 1,
-    "Gi": 1 << 10,
-    "Ti": 1 << 20,
-    "M": 1e6 / (1 << 20),
-    "G": 1e9 / (1 << 20),
-}
 
 
-class NodeGroup(msgspec.Struct, forbid_unknown_fields=True):
+class NodeGroup(msgspec.Struct, frozen=True):
     """One entry of a cluster file: `count` equal nodes."""
 
     name: str = "node"
     count: int = 1
     gpus: int = DEFAULT_GPUS
     model: str = DEFAULT_MODEL
-    gpu_memory: str | int | None = msgspec.field(default=None, name="gpuMemory")
-    cpu: str | int | float = DEFAULT_CPU_MILLI // 1000
-    memory: str | int = "2Ti"
+    gpu_mib: int = 0  # 0: as the model has
+    cpu_milli: int = DEFAULT_CPU_MILLI
+    memory_mib: int = DEFAULT_MEMORY_MIB
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     partition: str = ""
 
 
-class ClusterFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A whole cluster file."""
-
-    nodes: tuple[NodeGroup, ...]
-
-
 def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tuple[Node, ...]:
     """The cluster that `--nodes` and `--gpu-model` ask for: four nodes to a leaf, all under one spine."""
     if not 1 <= count <= MOST_NODES:
-        raise ConfigError(f"--nodes is {count}; it must be between 1 and {MOST_NODES:,}", "--nodes")
-    _check_model(model, "--gpu-model")
-    return nodes_of(ClusterFile((NodeGroup(count=count, model=model),)))
+        raise Place("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_NODES:,}")
+    if model not in GPU_MODELS:
+        raise _unknown_model(model, Place("", "--gpu-model"), "")
+    return nodes_of((NodeGroup(count=count, model=model),))
 
 
-def read_cluster_file(text: str, where: str = "the cluster file") -> tuple[Node, ...]:
+def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, ...]:
     """The nodes of a YAML cluster file."""
     try:
-        raw: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        raise ConfigError(
-            f"{where} is not YAML{line}: {getattr(error, 'problem', None) or 'it cannot be read'}"
-        ) from error
-    if not isinstance(raw, dict) or "nodes" not in raw:
-        raise ConfigError(f"{where} must have a list `nodes`", "nodes")
-    try:
-        file = msgspec.convert(raw, ClusterFile)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at ")
-        field = path.strip("`").removeprefix("$.")
-        raise ConfigError(f"{where}: {field or 'nodes'}: {message}", field) from error
-    return nodes_of(file, where)
+        documents = read_documents(text)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}", error.field) from None
+    if len(documents) > 1:
+        raise ConfigError(f"{where} has {len(documents)} documents; write one list `nodes` in one document", "nodes")
+    fields = Fields(documents[0], where, [])
+    groups = fields.items("nodes")
+    fields.finish()
+    if not groups:
+        fact = "is empty" if fields.has("nodes") else "is missing"
+        raise fields.place("nodes").error(f"{fact}; write at least one, such as - {{name: big, count: 4, gpus: 8}}")
+    return nodes_of([_read_group(group) for group in groups], where)
 
 
-def nodes_of(file: ClusterFile, where: str = "the cluster file") -> tuple[Node, ...]:
-    """Every node by name; places in the topology are filled in where the file names none."""
-    if not file.nodes:
-        raise ConfigError(f"{where} has no nodes; give at least one", "nodes")
+def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
+    """Every node by name; places in the topology are filled in where a group names none."""
+    if (total := sum(group.count for group in groups)) > MOST_NODES:
+        raise Place(where, "nodes").error(f"has {total:,} nodes in all; at most {MOST_NODES:,} are possible")
     nodes: dict[str, Node] = {}
-    for index, group in enumerate(file.nodes):
-        at = f"nodes[{index}]"
-        _check_group(group, where, at)
+    for index, group in enumerate(groups):
         for number in range(1, group.count + 1):
             name = group.name if group.count == 1 and group.name != "node" else _numbered(group, number)
             if name in nodes:
-                raise ConfigError(
-                    f"{where}: {at}.name: there are two nodes named {name}; name one differently", f"{at}.name"
-                )
-            nodes[name] = _node(name, group, len(nodes), where, at)
-    if len(nodes) > MOST_NODES:
-        raise ConfigError(f"{where} has {len(nodes):,} nodes; at most {MOST_NODES:,} are possible", "nodes")
+                place = Place(where, f"nodes[{index}].name")
+                raise place.error(f"makes a second node named {name}; name one of the two differently")
+            nodes[name] = _node(name, group, len(nodes))
     return tuple(nodes.values())
 
 
@@ -127,6 +106,49 @@ def gpus_of(model: str, count: int, memory_mib: int, partition: str = "") -> tup
     """Equal devices, `gpu-0` and on, or the partitions `gpu-0-p0` and on."""
     whole = (Gpu(f"gpu-{index}", model, memory_mib) for index in range(count))
     return tuple(part for gpu in whole for part in (cut(gpu, _mode(partition)) if partition else (gpu,)))
+
+
+def _read_group(fields: Fields) -> NodeGroup:
+    group = NodeGroup(
+        name=fields.read("name", read_name, "node"),
+        count=fields.integer("count", 1, 1, MOST_NODES),
+        gpus=fields.integer("gpus", DEFAULT_GPUS, 0, MOST_GPUS),
+        model=fields.text("model", DEFAULT_MODEL),
+        gpu_mib=fields.read("gpuMemory", read_gpu_mib, 0),
+        cpu_milli=fields.read("cpu", read_cpu_milli, DEFAULT_CPU_MILLI),
+        memory_mib=fields.read("memory", read_memory_mib, DEFAULT_MEMORY_MIB),
+        labels=_read_labels(fields),
+        taints=tuple(_read_taint(taint) for taint in fields.items("taints")),
+        partition=fields.text("partition"),
+    )
+    fields.finish()
+    for name, amount, example in (("cpu", group.cpu_milli, "64 or 500m"), ("memory", group.memory_mib, "512Gi")):
+        if not amount:
+            raise fields.place(name).error(f"is 0, so that nothing fits on the node; write it as {example}")
+    if group.gpus and not group.gpu_mib and group.model not in GPU_MODELS:
+        raise _unknown_model(group.model, fields.place("model"), ", or give gpuMemory for a model of your own")
+    if group.partition and _mode(group.partition) not in legal_modes(group.model):
+        modes = ", ".join("+".join(mode) for mode in legal_modes(group.model))
+        way_out = f"write one of {modes}" if modes else "leave it out"
+        raise fields.place("partition").error(
+            f"is {show(group.partition)}, which {group.model} cannot be cut into; {way_out}"
+        )
+    return group
+
+
+def _read_labels(fields: Fields) -> dict[str, str]:
+    labels = fields.text_map("labels")
+    for key in labels:
+        check_label_key(key, fields.place("labels"))
+    return labels
+
+
+def _read_taint(fields: Fields) -> Taint:
+    if not fields.has("key"):
+        raise fields.place("key").error("is missing; write it, such as {key: reserved, effect: NoSchedule}")
+    taint = Taint(fields.text("key"), fields.text("value"), fields.choice("effect", EFFECTS, EFFECTS[0]))
+    fields.finish()
+    return taint
 
 
 def _mode(partition: str) -> Mode:
@@ -138,7 +160,7 @@ def _numbered(group: NodeGroup, number: int) -> str:
     return f"{group.name}-{number:0{len(str(group.count))}d}"
 
 
-def _node(name: str, group: NodeGroup, position: int, where: str, at: str) -> Node:
+def _node(name: str, group: NodeGroup, position: int) -> Node:
     leaf = position // NODES_A_LEAF + 1
     labels = {
         HOST_LABEL: name,
@@ -149,68 +171,19 @@ def _node(name: str, group: NodeGroup, position: int, where: str, at: str) -> No
         **group.labels,
     }
     known = GPU_MODELS.get(group.model)
-    memory_mib = known.memory_mib if known else 0
-    if group.gpu_memory is not None:
-        memory_mib = _mib(group.gpu_memory, where, f"{at}.gpuMemory")
+    memory_mib = group.gpu_mib or (known.memory_mib if known else 0)
     return Node(
         name=name,
-        cpu_milli=_cpu_milli(group.cpu, where, f"{at}.cpu"),
-        memory_mib=_mib(group.memory, where, f"{at}.memory"),
+        cpu_milli=group.cpu_milli,
+        memory_mib=group.memory_mib,
         gpus=gpus_of(group.model, group.gpus, memory_mib, group.partition),
         labels=labels,
         taints=group.taints,
     )
 
 
-def _check_group(group: NodeGroup, where: str, at: str) -> None:
-    if not NAME.fullmatch(group.name):
-        raise ConfigError(
-            f"{where}: {at}.name: {group.name!r} is no node name; use small letters, digits, '-' and '.'", f"{at}.name"
-        )
-    if not 1 <= group.count <= MOST_NODES:
-        raise ConfigError(
-            f"{where}: {at}.count is {group.count}; it must be between 1 and {MOST_NODES:,}", f"{at}.count"
-        )
-    if not 0 <= group.gpus <= MOST_GPUS:
-        raise ConfigError(f"{where}: {at}.gpus is {group.gpus}; it must be between 0 and {MOST_GPUS:,}", f"{at}.gpus")
-    if group.gpus and group.gpu_memory is None:
-        _check_model(group.model, f"{at}.model", where)
-    if group.partition and _mode(group.partition) not in legal_modes(group.model):
-        modes = ", ".join("+".join(mode) for mode in legal_modes(group.model)) or "none"
-        raise ConfigError(
-            f"{where}: {at}.partition: {group.model} cannot be {group.partition!r}; it can be {modes}",
-            f"{at}.partition",
-        )
-    for taint in group.taints:
-        if taint.effect not in EFFECTS:
-            raise ConfigError(
-                f"{where}: {at}.taints: the effect {taint.effect!r} is none of {', '.join(EFFECTS)}", f"{at}.taints"
-            )
-
-
-def _check_model(model: str, field: str, where: str = "") -> None:
-    if model not in GPU_MODELS:
-        prefix = f"{where}: " if where else ""
-        hint = "" if field.startswith("--") else ", or give gpuMemory for a model of your own"
-        raise ConfigError(
-            f"{prefix}{field}: {model!r} is not a known GPU model; use one of {', '.join(GPU_MODELS)}{hint}", field
-        )
-
-
-def _cpu_milli(value: str | int | float, where: str, field: str) -> int:
-    text = str(value)
-    try:
-        milli = int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)
-    except (ValueError, OverflowError):
-        milli = 0
-    if milli <= 0:
-        raise ConfigError(f"{where}: {field} is {value!r}; write cores (64) or thousandths of one (500m)", field)
-    return milli
-
-
-def _mib(value: str | int, where: str, field: str) -> int:
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)(Ki|Mi|Gi|Ti|M|G|)", str(value))
-    mib = round(float(match[1]) * UNITS[match[2]]) if match else 0
-    if mib <= 0:
-        raise ConfigError(f"{where}: {field} is {value!r}; write a size such as 512Gi or 2Ti", field)
-    return mib
+def _unknown_model(model: str, place: Place, or_else: str) -> ConfigError:
+    near = suggest(model, GPU_MODELS)
+    return place.error(
+        f"is {show(model)}, which is no known GPU model; write one of {', '.join(GPU_MODELS)}{or_else}{near}"
+    )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.admission import is_same
 from kaiwo.clusters.protocol import Cluster, Work
+from kaiwo.manifests.names import ARRAY_LABEL, INDEX_LABEL
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.program import Program, Record
 from kaiwo.model.queue import Amounts, Queue
@@ -21,8 +22,6 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 
 DEMO_LABEL = "kaiwo.ai/demo"
-ARRAY_LABEL = "kaiwo.ai/array"
-ARRAY_INDEX_LABEL = "kaiwo.ai/array-index"
 NAMESPACE = "demo"
 ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it lives as long as the demo is wanted
 MINUTE_S = 60
@@ -153,7 +152,7 @@ def _array() -> list[Item]:
             6 + 3 * index,
             "vision",
             "grace",
-            labels={ARRAY_LABEL: "sweep", ARRAY_INDEX_LABEL: str(index)},
+            labels={ARRAY_LABEL: "sweep", INDEX_LABEL: str(index)},
         )
         for index in range(6)
     ]

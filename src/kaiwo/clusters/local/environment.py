@@ -7,11 +7,11 @@ import re
 
 from kaiwo.clusters.happenings import ordered_pods
 from kaiwo.clusters.lifecycle import Placement
+from kaiwo.manifests.names import INDEX_LABEL
 from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.program import Record
 
-ARRAY_INDEX_LABEL = "kaiwo.ai/array-index"
 NO_DEVICE = "-1"
 UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
@@ -34,8 +34,8 @@ def environment(record: Record, placement: Placement, node: Node | None, run_dir
     if pod.devices:
         ours["KAIWO_GPU_MILLI"] = str(pod.devices[0].milli)  # of each device
         ours["KAIWO_GPU_MIB"] = str(pod.devices[0].mib)
-    if ARRAY_INDEX_LABEL in workload.labels:
-        ours["KAIWO_ARRAY_INDEX"] = workload.labels[ARRAY_INDEX_LABEL]
+    if INDEX_LABEL in workload.labels:
+        ours["KAIWO_ARRAY_INDEX"] = workload.labels[INDEX_LABEL]
     return {**record.program.env, **ours, **visible_devices(node, [share.gpu for share in pod.devices])}
 
 

@@ -7,9 +7,11 @@ Never: begins a run twice, or lets go of one that may still begin. The run's fol
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,8 +23,18 @@ from kaiwo.clusters.local.supervised import Supervised, find, spawn
 MOST_PIDFDS = 400  # 1024 open files are the usual limit, and the API needs some; beyond this, ends are looked for
 TRIES = 3  # a supervisor may be killed before its run has begun, and then another is started
 LOOK_AGAIN_S = 0.05
+OVERDUE_S = 0.2  # how often it is looked whether a run whose time is up was told so
 TROUBLE_S = 1.0
 NO_FOLDER = "its records were removed while it ran"
+
+
+class Tell(NamedTuple):
+    """Whom to tell what becomes of a run."""
+
+    started: Callable[[str], None]
+    overdue: Callable[[str], None]
+    ended: Callable[[str, Exit], None]
+    refused: Callable[[str, str], None]
 
 
 class Tended:
@@ -39,18 +51,9 @@ class Tended:
 class Processes:
     """Lives on one event loop. Spawning happens on a thread, since a fork takes a millisecond or two."""
 
-    def __init__(
-        self,
-        runs: Path,
-        on_started: Callable[[str], None],
-        on_ended: Callable[[str, Exit], None],
-        on_refused: Callable[[str, str], None],
-        shares: Shares | None = None,
-    ) -> None:
+    def __init__(self, runs: Path, tell: Tell, shares: Shares | None = None) -> None:
         self._runs = runs
-        self._on_started = on_started
-        self._on_ended = on_ended
-        self._on_refused = on_refused
+        self._tell = tell
         self._shares = shares
         self._tended: dict[str, Tended] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -110,10 +113,10 @@ class Processes:
         while True:
             match folder.look():
                 case Condition.ENDED:
-                    return self._on_ended(run_id, folder.end())
+                    return self._tell.ended(run_id, folder.end())
                 case Condition.NEVER_BEGAN if tended.has_begun:
                     await asyncio.to_thread(folder.kill_remains)
-                    return self._on_ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
+                    return self._tell.ended(run_id, Exit(-signal.SIGKILL, ExitReason.LOST, NO_FOLDER))
                 case Condition.LOST:
                     await asyncio.to_thread(folder.bury)
                 case Condition.RUNNING:
@@ -126,20 +129,20 @@ class Processes:
                     except OSError as error:
                         tries, why = TRIES, f"its process cannot be started: {error.strerror or error}"
                 case Condition.NEVER_BEGAN if folder.seal() and not tended.is_stopping:
-                    return self._on_refused(run_id, why)
+                    return self._tell.refused(run_id, why)
 
     async def _begin(self, run_id: str, tended: Tended) -> None:
         loop = asyncio.get_running_loop()
         has_room = self._pidfds < MOST_PIDFDS
         supervised, notice = await loop.run_in_executor(self._thread, self._spawn, run_id, tended, has_room)
         loop.add_reader(notice, self._hear, run_id, notice)
-        await self._watch(tended, supervised)
+        await self._watch(run_id, tended, supervised)
 
     def _spawn(self, run_id: str, tended: Tended, has_room: bool) -> tuple[Supervised, int]:
         """On the thread: first its part of the devices, then its supervisor."""
         spec = tended.spec
         if self._shares is not None and spec.devices:
-            kept = self._shares.prepare(run_id, spec.devices)
+            kept = self._shares.prepare(run_id, spec.devices, spec.isolation, spec.least_grade)
             spec = msgspec.structs.replace(spec, env={**spec.env, **kept.env}, cgroup=kept.cgroup)
         return spawn(tended.folder, spec, has_room)
 
@@ -148,7 +151,7 @@ class Processes:
         has_begun = bool(os.read(notice, 1))
         os.close(notice)
         if has_begun and run_id in self._tended:
-            self._on_started(run_id)
+            self._tell.started(run_id)
 
     async def _adopt(self, run_id: str, tended: Tended) -> None:
         start = tended.folder.start_record()
@@ -156,17 +159,29 @@ class Processes:
         if supervised is None:
             await asyncio.sleep(LOOK_AGAIN_S)  # it is about to write its record, or about to be gone
             return
-        self._on_started(run_id)
-        await self._watch(tended, supervised)
+        self._tell.started(run_id)
+        await self._watch(run_id, tended, supervised)
 
-    async def _watch(self, tended: Tended, supervised: Supervised) -> None:
+    async def _watch(self, run_id: str, tended: Tended, supervised: Supervised) -> None:
         tended.supervised = supervised
         self._pidfds += supervised.has_pidfd
+        clock = asyncio.create_task(self._tell_when_overdue(run_id, tended)) if tended.spec.time_limit_s else None
         try:
             if tended.is_stopping:
                 supervised.stop()
             await supervised.gone()
         finally:
+            if clock is not None:
+                clock.cancel()
             self._pidfds -= supervised.has_pidfd
             tended.supervised = None
             supervised.close()
+
+    async def _tell_when_overdue(self, run_id: str, tended: Tended) -> None:
+        """The supervisor counts the time, also while no Kaiwo is there; it is not asked before the time can be up."""
+        start = tended.folder.start_record()
+        ran_s = time.time() - start.started if start is not None else 0.0
+        await asyncio.sleep(max(tended.spec.time_limit_s - ran_s, 0.0))
+        while not tended.folder.is_overdue():
+            await asyncio.sleep(OVERDUE_S)
+        self._tell.overdue(run_id)

@@ -69,6 +69,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     pod: str = ""
     devices: tuple[Share, ...] = ()  # what it holds
     cgroup: str = ""  # to begin in; empty: where we are
+    isolation: str = ""  # how it wants to be kept apart from its neighbours
+    least_grade: str = ""
 
 
 class RunFolder:
@@ -118,6 +120,10 @@ class RunFolder:
     def exit_record(self) -> ExitRecord | None:
         """What the supervisor wrote after the command ended."""
         return self._read("exit.json", ExitRecord)
+
+    def is_overdue(self) -> bool:
+        """Its time was up before it ended, and its supervisor is stopping it or has done so."""
+        return (self.path / "overdue").exists()
 
     def end(self) -> Exit:
         """How a run ended of which the folder says ENDED."""

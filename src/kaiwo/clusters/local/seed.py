@@ -12,6 +12,7 @@ from kaiwo.clusters.embedded import clear_node
 from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.world import Change
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT
 
@@ -50,8 +51,14 @@ def _replace_nodes(change: Change, nodes: Sequence[Node]) -> None:
     for node in nodes:
         before = world.nodes.get(node.name)
         if before is not None:
-            node = replace(node, cordoned=before.cordoned, reason=before.reason)
+            node = replace(node, cordoned=before.cordoned, reason=before.reason, gpus=_as_ill_as(before, node))
             if why := overcommit(node, world.ledger.use_of(node.name)):
                 clear_node(change, node.name, why)
         if node != before:
             change.put_node(node)
+
+
+def _as_ill_as(before: Node, node: Node) -> tuple[Gpu, ...]:
+    """A device that was ill when we stopped is ill until somebody who looked says otherwise."""
+    ill = {gpu.id: gpu.reason for gpu in before.gpus if not gpu.healthy}
+    return tuple(replace(gpu, healthy=False, reason=ill[gpu.id]) if gpu.id in ill else gpu for gpu in node.gpus)

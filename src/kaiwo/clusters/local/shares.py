@@ -20,8 +20,11 @@ class Kept(NamedTuple):
 class Shares(Protocol):
     """The GPUs of this machine and who has which part of them. Called from a thread; may take some milliseconds."""
 
-    def prepare(self, run_id: str, devices: Sequence[Share]) -> Kept:
-        """Before the run begins. The same run gets the same again; an OSError says why it cannot be had."""
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
+        """Before the run begins. The same run gets the same again; an OSError says why it cannot be had so."""
+
+    def grade_of(self, run_id: str) -> str:
+        """How well a run is kept apart; empty when it holds nothing here."""
 
     def release(self, run_id: str) -> None:
         """The run is over."""

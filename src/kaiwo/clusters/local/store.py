@@ -18,6 +18,8 @@ from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.queue import Queue
+from kaiwo.model.promise import Promise
+from kaiwo.model.reservation import Reservation
 
 SCHEMA = 1
 # The values are msgpack; the other columns are there for people who look inside with sqlite3.
@@ -34,6 +36,8 @@ CREATE TABLE IF NOT EXISTS pods (
 );
 CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, workload TEXT NOT NULL, pod TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS kept (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS promises (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS reservations (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 """
 CHECKPOINT_BYTES = 8 << 20
 
@@ -45,6 +49,8 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "pods": msgspec.msgpack.Decoder(Placement),
     "runs": msgspec.msgpack.Decoder(Run),
     "kept": msgspec.msgpack.Decoder(tuple[Nomination, ...]),
+    "promises": msgspec.msgpack.Decoder(Promise),
+    "reservations": msgspec.msgpack.Decoder(Reservation),
 }
 
 
@@ -71,7 +77,7 @@ class Store:
         """All rows, as `World.load` wants them."""
         with self._explained():
             rows = {table: {} for table in TABLES}  # type: dict[str, dict[Any, Any]]
-            for table in ("nodes", "queues"):
+            for table in ("nodes", "queues", "reservations"):
                 decode = _decoders[table].decode
                 rows[table] = {name: decode(data) for name, data in self._db.execute(f"SELECT name, data FROM {table}")}
             decode = _decoders["lives"].decode
@@ -87,6 +93,8 @@ class Store:
             }
             decode = _decoders["kept"].decode
             rows["kept"] = {name: decode(data) for name, data in self._db.execute("SELECT workload, data FROM kept")}
+            planned = self._db.execute("SELECT workload, data FROM promises")
+            rows["promises"] = {name: _decoders["promises"].decode(data) for name, data in planned}
             return rows
 
     def save(self, change: Change) -> None:
@@ -187,6 +195,8 @@ _UPSERT = {
     " node = excluded.node, phase = excluded.phase, run = excluded.run, data = excluded.data",
     "runs": "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
     "kept": "INSERT INTO kept VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
+    "promises": "INSERT INTO promises VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
+    "reservations": "INSERT INTO reservations VALUES (?, ?) ON CONFLICT DO UPDATE SET data = excluded.data",
 }
 _DELETE = {
     "nodes": "DELETE FROM nodes WHERE name = ?",
@@ -195,4 +205,6 @@ _DELETE = {
     "pods": "DELETE FROM pods WHERE workload = ? AND name = ?",
     "runs": "DELETE FROM runs WHERE id = ?",
     "kept": "DELETE FROM kept WHERE workload = ?",
+    "promises": "DELETE FROM promises WHERE workload = ?",
+    "reservations": "DELETE FROM reservations WHERE name = ?",
 }

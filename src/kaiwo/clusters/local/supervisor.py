@@ -3,7 +3,8 @@
     python -I -S supervisor.py RUN_FOLDER [NOTICE_FD]
 
 In:    RUN_FOLDER/run.json (command, env, workdir, log, time_limit_s, grace_s).
-Out:   start.json before the command begins, exit.json after it ended, its output in the log.
+Out:   start.json before the command begins, overdue when its time is up, exit.json after it ended, its output in the
+       log.
 Never: runs twice. The lock is held as long as this process lives, and a folder with a start or an exit record is left
        alone. Nothing but the standard library, and little of that: hundreds of these may wait at once.
 
@@ -46,7 +47,7 @@ def main(folder: str, notice: int) -> int:
     os.write(go, b"1")
     os.close(go)
     tell(notice)
-    status, reason, patience_s = wait_for(pid, run["time_limit_s"], run["grace_s"])
+    status, reason, patience_s = wait_for(pid, run["time_limit_s"], run["grace_s"], folder)
     message = read_all(trouble)
     if message:
         os.write(log, f"kaiwo: {message}\n".encode())
@@ -122,7 +123,7 @@ def explain(run: dict, error: BaseException) -> str:
     return f"the command cannot be run: {error}"
 
 
-def wait_for(pid: int, limit_s: float, grace_s: float) -> tuple[int, str, float]:
+def wait_for(pid: int, limit_s: float, grace_s: float, folder: str) -> tuple[int, str, float]:
     """Wait for the command's end; stop it at its limit or when told to.
 
     Returns its status, why it ended, and how many seconds what it left running may still take.
@@ -142,12 +143,20 @@ def wait_for(pid: int, limit_s: float, grace_s: float) -> tuple[int, str, float]
                 return status, reason, SWEEP_S
         if reason == "exited":
             reason = "time-limit" if left <= 0 else "stopped"
+            if reason == "time-limit":
+                mark_overdue(folder)
             kill_group(pid, signal.SIGTERM)
             kill_group(pid, signal.SIGCONT)  # a stopped process cannot end
             deadline = time.monotonic() + grace_s
         else:
             kill_group(pid, signal.SIGKILL)
             deadline = time.monotonic() + SWEEP_S
+
+
+def mark_overdue(folder: str) -> None:
+    """Let Kaiwo see why the command is being stopped; on a full disk it hears only of the end."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, "overdue"), "w"):
+        pass
 
 
 def reap(pid: int) -> int | None:

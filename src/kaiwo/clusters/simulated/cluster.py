@@ -13,7 +13,7 @@ from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.lifecycle import Exit, simulated_exit
 from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.event import Event, ReservationChanged, WorkloadChanged
 from kaiwo.model.node import Node
 from kaiwo.model.queue import THE_DEFAULT, Queue
 
@@ -84,8 +84,9 @@ class SimulatedCluster(EmbeddedCluster):
             self._begun += 1
             heapq.heappush(self._ends, (placement.run.ends_s, self._begun, placement.run.id))
         for event in change.events:
-            if isinstance(event, WorkloadChanged) and event.workload.not_before_s > self._now_s:
-                heapq.heappush(self._wakes, event.workload.not_before_s)
+            for at_s in _times(event):
+                if at_s > self._now_s:
+                    heapq.heappush(self._wakes, at_s)
         self._tell(change.events)
         for follow in change.afterwards:
             follow()
@@ -97,3 +98,12 @@ class SimulatedCluster(EmbeddedCluster):
             key = self.world.pod_of_run.get(run_id)
             if key is not None:
                 happenings.run_ended(change, run_id, simulated_exit(self.world.pods[key].run))
+
+
+def _times(event: Event) -> tuple[int, ...]:
+    """When something may be tried, begins, or is over because of it."""
+    if isinstance(event, WorkloadChanged):
+        return event.workload.not_before_s, event.workload.expires_s
+    if isinstance(event, ReservationChanged):
+        return event.reservation.start_s, event.reservation.end_s
+    return ()

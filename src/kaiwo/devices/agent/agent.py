@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,7 +18,8 @@ from kaiwo.devices.agent.metrics import metrics_text
 from kaiwo.devices.agent.stream import Stream, Target
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Health, Inventory
-from kaiwo.devices.report import Hello, Sample
+from kaiwo.devices.report import Hello, Line, Sample
+from kaiwo.devices.sharing.sharing import this_platform
 from kaiwo.devices.telemetry import Sampler
 from kaiwo.model.gpu import Gpu
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN = 60  # samples between two discoveries
 STALE_S = 10.0
+GENERATION = "sys/class/kfd/kfd/topology/generation_id"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -53,20 +55,35 @@ class AgentOptions(msgspec.Struct, frozen=True):
     interval_s: float = 1.0
 
 
+class Lines(Protocol):
+    """Where the agent's lines go."""
+
+    def start(self) -> None: ...
+
+    def send(self, line: Line) -> None:
+        """Never waits."""
+
+    def close(self) -> None: ...
+
+
 class Agent:
     """One machine's agent."""
 
-    def __init__(self, options: AgentOptions, say: Callable[[str], None], devices_of: DevicesOf | None = None) -> None:
+    def __init__(
+        self,
+        options: AgentOptions,
+        say: Callable[[str], None],
+        devices_of: DevicesOf | None = None,
+        lines: Lines | None = None,  # instead of a stream to a server
+    ) -> None:
         self.options, self._say, self._devices_of = options, say, devices_of
         self._stop = threading.Event()
         self._said: dict[str, str] = {}
-        self.inventory = self._discover()
+        self._generation = self._read_generation()
+        self.inventory, self._platform = self._discover(), this_platform()
         self._sampler = Sampler(self.inventory, options.root)
         self.sample = self._sampler.sample(time.time())
-        target = Target(options.server, options.node, options.token_file, options.ca_file, options.token)
-        self.stream = (
-            Stream(target, self._hello, lambda text: self.say_once("stream", text)) if options.server else None
-        )
+        self.stream = lines or self._stream()
         has_endpoint = options.metrics_port >= 0
         place = (options.metrics_host, options.metrics_port)
         self.endpoint = Endpoint(*place, self._metrics, self._trouble) if has_endpoint else None
@@ -76,6 +93,8 @@ class Agent:
         """Until `stop`."""
         if self.stream:
             self.stream.start()
+            if not isinstance(self.stream, Stream):
+                self.stream.send(self.hello())  # a stream says it by itself, whenever it begins anew
         due = time.monotonic()
         turn = 0
         while not self._stop.is_set():
@@ -99,7 +118,9 @@ class Agent:
                 self._say(text)
 
     def _turn(self, turn: int) -> None:
-        if turn % LOOK_AGAIN == 0:
+        generation = self._read_generation()
+        if turn % LOOK_AGAIN == 0 or generation != self._generation:
+            self._generation = generation
             self._look_again()
         self.sample = self._sampler.sample(time.time())
         if self.stream:
@@ -120,18 +141,33 @@ class Agent:
             if self.kubelet:
                 self.kubelet.inventory = found
             if self.stream:
-                self.stream.send(self._hello())
+                self.stream.send(self.hello())
+
+    def _read_generation(self) -> str:
+        """The driver counts up when its devices are others: a mode was changed, or a GPU is gone."""
+        try:
+            with open(os.path.join(self.options.root, GENERATION), encoding="ascii", errors="replace") as file:
+                return file.read(64)
+        except OSError:
+            return ""
 
     def _discover(self) -> Inventory:
         return msgspec.structs.replace(discover(self.options.root, has_telemetry=False), node=self.options.node)
 
-    def _hello(self) -> Hello:
+    def hello(self) -> Hello:
         try:
             with open(BOOT_ID, encoding="ascii") as file:
                 boot = file.read().strip()
         except OSError:
             boot = ""
-        return Hello(self.options.node, __version__, boot, self.inventory)
+        return Hello(self.options.node, __version__, boot, self.inventory, self._platform)
+
+    def _stream(self) -> Stream | None:
+        options = self.options
+        if not options.server:
+            return None
+        target = Target(options.server, options.node, options.token_file, options.ca_file, options.token)
+        return Stream(target, self.hello, lambda text: self.say_once("stream", text))
 
     def _metrics(self) -> str:
         return metrics_text(self.inventory, self.sample)
@@ -160,7 +196,8 @@ def with_health(inventory: Inventory, sample: Sample) -> Inventory:
     """The inventory as the last look found it."""
     seen = {one.id: one for one in sample.gpus}
     gpus = (
-        msgspec.structs.replace(gpu, health=seen[gpu.id].health, reason=seen[gpu.id].reason) for gpu in inventory.gpus
+        msgspec.structs.replace(gpu, health=one.health, reason=one.reason) if (one := seen.get(gpu.id)) else gpu
+        for gpu in inventory.gpus
     )
     return msgspec.structs.replace(inventory, gpus=tuple(gpus))
 

@@ -35,13 +35,22 @@ def choose(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice
     )
 
 
+def share_grade(device: Device, platform: Platform) -> str:
+    """What half of a device would get: the scheduler is told that. A partition is not shared."""
+    share = Share(device.id, WHOLE_MILLI // 2, 0)
+    choice = None if device.is_partition else choose(Ask("", (share,)), share, device, platform)
+    return choice.grade if isinstance(choice, Choice) else ""
+
+
 def region_of(device: Device) -> str:
     """The name under which the kernel's device-memory controller knows a GPU's memory."""
     return f"drm/{device.pci}/vram"
 
 
 def _method(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
-    if share.milli >= WHOLE_MILLI and not ask.is_shared:
+    # A partition's milli are those of its physical GPU: whoever has all its memory has all of it.
+    is_all = share.milli >= WHOLE_MILLI or (device.is_partition and 0 < device.memory_mib <= share.mib)
+    if is_all and not ask.is_shared:
         return Choice("partition" if device.is_partition else "whole", "partition")
     if ask.isolation == "partition":
         return Refusal(f"a fraction of {device.id} is no partition; ask for a partition profile instead of a fraction")

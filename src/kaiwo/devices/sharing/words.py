@@ -3,20 +3,17 @@
 In:    an inventory.   Out: the devices that can be shared, by the names that the scheduler uses.
 """
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
 from kaiwo.model.gpu import Share
+from kaiwo.model.isolation import RANKS as RANKS
+from kaiwo.model.isolation import meets as meets
 
 Method = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
 Grade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]
-# Equal rank: a CU mask and MPS are the same promise by two vendors.
-RANKS: Mapping[str, int] = {
-    "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,
-}  # fmt: skip
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -77,11 +74,6 @@ class Platform(msgspec.Struct, frozen=True):
     mps_control: str = ""  # the path of nvidia-cuda-mps-control; empty: there is none
     dmem_regions: tuple[str, ...] = ()  # that the kernel can cap: drm/0000:05:00.0/vram
     mps_on_amd: Literal["refuse", "cu-mask"] = "refuse"  # the policy: translate, or say no
-
-
-def meets(grade: str, least: str) -> bool:
-    """A grade is at least another."""
-    return not least or RANKS[grade] >= RANKS[least]
 
 
 def devices_of(inventory: Inventory) -> dict[str, Device]:

@@ -18,6 +18,7 @@ from kaiwo.devices.sharing.time_slices import oversubscribed
 from kaiwo.devices.telemetry.amd import AmdGpu
 from kaiwo.devices.telemetry.kfd import KfdProcesses
 from kaiwo.devices.telemetry.nvidia import NvidiaGpus
+from kaiwo.devices.telemetry.owners import Owners
 
 
 class Sampler:
@@ -32,6 +33,7 @@ class Sampler:
         self._kfd = _processes(layout, inventory)
         self.notes: list[str] = []
         self._nvidia = self._open_nvidia(nvml)
+        self._owners = Owners(root)
         self._number = 0
 
     def sample(self, time_s: float) -> Sample:
@@ -41,7 +43,8 @@ class Sampler:
         found = []
         for gpu in self.inventory.gpus:
             sample = nvidia.get(gpu.id) or self._of_amd(gpu, uses)
-            found.append(_with_inventory(gpu, sample))
+            found.append(self._with_owners(_with_inventory(gpu, sample)))
+        self._owners.keep_only(use.pid for sample in found for use in sample.processes)
         self._number += 1
         return Sample(self.inventory.node, self._number, time_s, tuple(found), tuple(self.notes))
 
@@ -50,6 +53,12 @@ class Sampler:
             gpu.close()
         if self._nvidia:
             self._nvidia.close()
+
+    def _with_owners(self, sample: GpuSample) -> GpuSample:
+        if not sample.processes:
+            return sample
+        uses = tuple(replace(use, owner=self._owners.of(use.pid)) for use in sample.processes)
+        return replace(sample, processes=uses)
 
     def _of_amd(self, gpu: PhysicalGpu, uses: list[ProcessUse]) -> GpuSample:
         """A GPU without files of its own says what discovery knew; so does a made-up one."""

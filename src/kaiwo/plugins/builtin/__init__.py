@@ -9,16 +9,19 @@ from kaiwo.plugins.builtin.allocations import (
     WorstFit,
 )
 from kaiwo.plugins.builtin.filters import NodeNotCordoned, NodeReady, NodeRules, NodesToAvoid, NodeTaints
+from kaiwo.plugins.builtin.isolation import GpuIsolation
 from kaiwo.plugins.builtin.orders import FairShare, PriorityThenAge
-from kaiwo.plugins.builtin.scores import FillSharedGpus, Pack, SpareGpuNodes, Spread
+from kaiwo.plugins.builtin.reservations import OwnReservations
+from kaiwo.plugins.builtin.scores import FillSharedGpus, Pack, PreferredNodes, SpareGpuNodes, Spread
 from kaiwo.plugins.registry import Registry
 
 
 def builtin_registry() -> Registry:
     """A registry with every plugin of ours."""
     plugins = (
-        NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid,
-        Pack, Spread, FillSharedGpus, SpareGpuNodes,
+        NodeReady, NodeNotCordoned, NodeRules, NodeTaints, NodesToAvoid, GpuIsolation,
+        Pack, Spread, FillSharedGpus, SpareGpuNodes, PreferredNodes,
+        OwnReservations,
         FairShare, PriorityThenAge,
         FragmentationAware, FirstFit, BestFit, WorstFit, RoundRobin, LoadBalanced,
     )  # fmt: skip

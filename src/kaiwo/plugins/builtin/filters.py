@@ -1,53 +1,59 @@
 """Filters that come with Kaiwo: which nodes a pod may go to by their definition."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from kaiwo.model.node import Node, Taint
+from kaiwo.model.node_rules import obeys
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request, Toleration
 from kaiwo.plugins.contract import View
 from kaiwo.snapshot.arrays import BoolArray, Rows
 
+# What Kubernetes taints a node with that is cordoned, or of whose kubelet nothing good is heard. The taint comes a
+# moment after the news itself; until then a pod must tolerate all that may come.
+CORDONED = (Taint("node.kubernetes.io/unschedulable"),)
+NOT_READY = (Taint("node.kubernetes.io/not-ready"), Taint("node.kubernetes.io/unreachable"))
+
 
 class NodeReady:
     """Keep off nodes that are not ready."""
 
-    name, version, reason, is_static = "node-ready", "1", Reason.NODE_NOT_READY, True
-    depends_on = ()
+    name, version, reason, is_static = "node-ready", "2", Reason.NODE_NOT_READY, True
+    depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """A cordoned node that is ready is the next filter's business."""
-        return (
-            _each(view, nodes, lambda node: node.ready) if not view.nodes.open.all() else np.ones(len(nodes), np.bool_)
-        )
+        """A cordoned node that is ready is the next filter's business; who tolerates such nodes may go there."""
+        if view.nodes.open.all():
+            return np.ones(len(nodes), np.bool_)
+        return _each(view, nodes, lambda node: node.ready or _is_let_in(want, node, NOT_READY))
 
 
 class NodeNotCordoned:
     """Keep off nodes that somebody cordoned."""
 
-    name, version, reason, is_static = "node-not-cordoned", "1", Reason.NODE_CORDONED, True
-    depends_on = ()
+    name, version, reason, is_static = "node-not-cordoned", "2", Reason.NODE_CORDONED, True
+    depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """Everything else about the node does not matter here."""
-        return (
-            _each(view, nodes, lambda node: not node.cordoned)
-            if not view.nodes.open.all()
-            else np.ones(len(nodes), np.bool_)
-        )
+        """Everything else about the node does not matter here; who tolerates it may go there."""
+        if view.nodes.open.all():
+            return np.ones(len(nodes), np.bool_)
+        return _each(view, nodes, lambda node: not node.cordoned or _is_let_in(want, node, CORDONED))
 
 
 class NodeRules:
     """Obey node selectors and required node affinity."""
 
-    name, version, reason, is_static = "node-rules", "1", Reason.NODE_RULES, True
-    depends_on = ("node_rules",)
+    name, version, reason, is_static = "node-rules", "2", Reason.NODE_RULES, True
+    depends_on = ("node_rules", "node_choices")
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """Every rule must hold."""
-        if not want.node_rules:
+        """Every rule must hold, and of each choice one alternative."""
+        if not want.node_rules and not want.node_choices:
             return np.ones(len(nodes), np.bool_)
-        return _each(view, nodes, lambda node: all(rule.holds(node.labels) for rule in want.node_rules))
+        return _each(view, nodes, lambda node: obeys(node.labels, want.node_rules, want.node_choices))
 
 
 class NodeTaints:
@@ -58,7 +64,7 @@ class NodeTaints:
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """PreferNoSchedule only ever lowers a score."""
-        return _each(view, nodes, lambda node: not node.taints or _tolerates_all(want, node))
+        return _each(view, nodes, lambda node: not node.taints or tolerates_all(want.tolerations, node))
 
 
 class NodesToAvoid:
@@ -80,9 +86,18 @@ def _each(view: View, nodes: Rows, test) -> BoolArray:  # type: ignore[no-untype
     return np.fromiter((test(all_nodes[row]) for row in nodes), np.bool_, len(nodes))
 
 
-def _tolerates_all(want: Request, node: Node) -> bool:
-    hard = (taint for taint in node.taints if taint.effect != "PreferNoSchedule")
-    return all(any(_tolerates(each, taint) for each in want.tolerations) for taint in hard)
+def _is_let_in(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
+    there = tuple(taint for taint in taints if any(taint.key == each.key for each in node.taints))
+    return _tolerates_all_of(want.tolerations, there or taints)
+
+
+def tolerates_all(tolerations: tuple[Toleration, ...], node: Node) -> bool:
+    """None of the node's taints keeps such a pod away."""
+    return _tolerates_all_of(tolerations, (taint for taint in node.taints if taint.effect != "PreferNoSchedule"))
+
+
+def _tolerates_all_of(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> bool:
+    return all(any(_tolerates(each, taint) for each in tolerations) for taint in taints)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -92,4 +107,6 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return toleration.operator == "Exists"
     if toleration.key != taint.key:
         return False
-    return toleration.operator == "Exists" or toleration.value == taint.value
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value

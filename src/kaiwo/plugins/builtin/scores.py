@@ -3,6 +3,7 @@
 import numpy as np
 
 from kaiwo.gpus.fit import eligible, fits_beside_others
+from kaiwo.model.node_rules import obeys
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import TOP_SCORE, View
 from kaiwo.snapshot.arrays import IntArray, Rows
@@ -63,3 +64,20 @@ class SpareGpuNodes:
         """A node without GPUs before one with some."""
         has_none: IntArray = (eligible(view, want, nodes).sum(axis=1) == 0).astype(np.int64)
         return TOP_SCORE * has_none
+
+
+class PreferredNodes:
+    """Put work where it would rather be: preferred node affinity."""
+
+    name, version, weight = "preferred-nodes", "1", 40
+
+    def applies(self, want: Request) -> bool:
+        """Most work prefers nothing."""
+        return bool(want.prefers)
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """The weights of all that holds on a node, as a part of all weights."""
+        every = sum(each.weight for each in want.prefers)
+        labels = (view.nodes.nodes[row].labels for row in nodes)
+        held = (sum(each.weight for each in want.prefers if obeys(node, each.rules, ())) for node in labels)
+        return TOP_SCORE * np.fromiter(held, np.int64, len(nodes)) // every

@@ -31,6 +31,7 @@ class Book:
         self._below: dict[str, set[PodName]] = {}  # pods by the UID of their owner
         self._owned: dict[str, set[Named]] = {}  # objects by the UID of their owner
         self._users: dict[Named, set[PodName]] = {}  # pods by the objects that they name
+        self._groups: dict[Place, Group | None] = {}  # those that nothing has touched since they were worked out
 
     def put_pod(self, member: Member) -> set[Place]:
         """A pod came or changed."""
@@ -82,7 +83,12 @@ class Book:
 
     def group(self, place: Place) -> Group | None:
         """One gang as it is now; None when there is none at this place."""
-        return group_of(place, [self._pods[pod] for pod in sorted(self._members.get(place, ()))], self.owners)
+        if place not in self._members:
+            return None
+        if place not in self._groups:
+            members = [self._pods[pod] for pod in sorted(self._members[place])]
+            self._groups[place] = group_of(place, members, self.owners)
+        return self._groups[place]
 
     def place(self, namespace: str, name: str) -> Place | None:
         """Where a pod belongs; None: it stands alone, or is not known."""
@@ -129,6 +135,8 @@ class Book:
                 self._places[pod] = new
                 _add(self._members, new, pod)
                 touched.add(new)
+        for place in touched:
+            self._groups.pop(place, None)
         return touched
 
 

@@ -27,6 +27,7 @@ KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_FAST = "kueue.x-k8s.io/pod-group-fast-admission"
 KUEUE_SERVING = "kueue.x-k8s.io/pod-group-serving"
 KUEUE_MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
+KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 
 # Names of PodGroups of other schedulers, with the API group that the name is to be found in.
 OTHER_LABELS = {

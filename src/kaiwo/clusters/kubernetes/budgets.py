@@ -1,0 +1,84 @@
+"""Disruption budgets: how many pods may be asked to go at once.
+
+In:    PodDisruptionBudgets as they change.   Out: for a pod, what the tightest budget that covers it still allows.
+Never: counts pods itself: the cluster's own controller does, and the Eviction API has the last word.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.acquaintance import read_selector
+from kaiwo.clusters.kubernetes.objects import LabelSelector, Meta, Wire
+from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+from kaiwo.model.node_rules import Rules
+
+PATH = "/apis/policy/v1/poddisruptionbudgets"
+ANY = -1  # no budget covers it
+
+
+class _Spec(Wire):
+    selector: LabelSelector | None = None
+
+
+class _Status(Wire):
+    disruptions_allowed: int = 0
+
+
+class BudgetObject(Wire):
+    """One PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Whom it covers, and how many of them may go now."""
+
+    namespace: str
+    name: str
+    selector: Rules | None  # None: nobody
+    allowed: int
+
+    def covers(self, pod: SeenPod) -> bool:
+        if pod.namespace != self.namespace or self.selector is None:
+            return False
+        labels = pod.labels
+        return all(rule.holds(labels) for rule in self.selector)
+
+
+def read_budget(item: BudgetObject) -> Budget:
+    meta = item.metadata
+    return Budget(meta.namespace, meta.name, read_selector(item.spec.selector), item.status.disruptions_allowed)
+
+
+class Budgets:
+    """All of them, by namespace."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[str, Budget]] = {}
+
+    def put(self, budget: Budget, pods: Iterable[SeenPod]) -> list[Key]:
+        """Whom the change concerns."""
+        own = self._by_namespace.setdefault(budget.namespace, {})
+        before = own.get(budget.name)
+        if before == budget:
+            return []
+        own[budget.name] = budget
+        return [pod.key for pod in pods if budget.covers(pod) or (before is not None and before.covers(pod))]
+
+    def drop(self, budget: Budget, pods: Iterable[SeenPod]) -> list[Key]:
+        """Whom it concerned."""
+        self._by_namespace.get(budget.namespace, {}).pop(budget.name, None)
+        return [pod.key for pod in pods if budget.covers(pod)]
+
+    def allowed(self, pods: Iterable[SeenPod]) -> int:
+        """How many of these may go now; `ANY`: nobody counts them."""
+        found = [
+            budget.allowed
+            for pod in pods
+            for budget in self._by_namespace.get(pod.namespace, {}).values()
+            if budget.covers(pod)
+        ]
+        return min(found, default=ANY)

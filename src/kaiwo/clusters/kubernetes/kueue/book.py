@@ -1,0 +1,90 @@
+"""Why pods wait at Kueue's gates.
+
+In:    Workloads and gated pods as they come and go.   Out: a sentence for each, and which pods a change concerns.
+"""
+
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, KUEUE_REQUIRED
+from kaiwo.clusters.kubernetes.kueue.workloads import Standing
+from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+from kaiwo.manifests.placement import HOSTNAME
+
+MARK = b'"kueue.x-k8s.io/'
+TAS_LABEL = "kueue.x-k8s.io/tas"
+UNKNOWN = "it waits for Kueue, which has no Workload for it yet; is Kueue running, and does its local queue exist?"
+
+
+class KueueBook:
+    """What Kueue says, by Workload."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, str], Standing] = {}
+        self._by_owner: dict[str, Standing] = {}
+        self._gated: dict[Key, SeenPod] = {}
+
+    def see(self, pod: SeenPod) -> None:
+        """A pod of ours is there, or different."""
+        if pod.is_gated and is_kueues(pod):
+            self._gated[pod.key] = pod
+        else:
+            self._gated.pop(pod.key, None)
+
+    def forget(self, key: Key) -> None:
+        self._gated.pop(key, None)
+
+    def put(self, standing: Standing) -> list[Key]:
+        """Whom it concerns."""
+        key = (standing.namespace, standing.name)
+        before = self._by_name.get(key)
+        if before == standing:
+            return []
+        if before is not None:
+            self._drop_owners(before)
+        self._by_name[key] = standing
+        self._by_owner |= dict.fromkeys(standing.owners, standing)
+        return self._concerned(standing)
+
+    def drop(self, standing: Standing) -> list[Key]:
+        """Whom it concerned."""
+        self._by_name.pop((standing.namespace, standing.name), None)
+        self._drop_owners(standing)
+        return self._concerned(standing)
+
+    def sentence(self, pod: SeenPod) -> str:
+        """Why a gated pod waits; empty: Kueue has nothing to do with it."""
+        if not is_kueues(pod):
+            return ""
+        found = self._by_owner.get(pod.uid) or self._by_name.get((pod.namespace, pod.labels.get(KUEUE_GROUP, "")))
+        found = found or next((self._by_owner[each.uid] for each in pod.owners if each.uid in self._by_owner), None)
+        return found.sentence if found is not None else UNKNOWN
+
+    def _concerned(self, standing: Standing) -> list[Key]:
+        return [pod.key for pod in self._gated.values() if self._is_about(standing, pod)]
+
+    @staticmethod
+    def _is_about(standing: Standing, pod: SeenPod) -> bool:
+        if pod.namespace != standing.namespace:
+            return False
+        uids = {pod.uid, *(owner.uid for owner in pod.owners)}
+        return not standing.owners.isdisjoint(uids) or pod.labels.get(KUEUE_GROUP) == standing.name
+
+    def _drop_owners(self, standing: Standing) -> None:
+        for uid in standing.owners:
+            if self._by_owner.get(uid) == standing:
+                del self._by_owner[uid]
+
+
+def is_kueues(pod: SeenPod) -> bool:
+    """Kueue looks after it."""
+    return MARK in pod.labels_text or MARK in pod.notes_text
+
+
+def unassigned_topology(pod: SeenPod) -> str:
+    """The level that its pods must share, where nobody has chosen the domain; empty: there is nothing to choose.
+
+    Kueue marks the pods for which it chooses, and writes the domain into their node selectors before it lets them go.
+    """
+    if MARK not in pod.notes_text:
+        return ""
+    level = pod.notes.get(KUEUE_REQUIRED, "")
+    chosen = {rule.key for rule in pod.ask.request.node_rules if rule.operator == "In"}
+    return "" if TAS_LABEL in pod.labels or chosen & {level, HOSTNAME} else level

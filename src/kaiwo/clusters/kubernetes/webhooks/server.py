@@ -1,0 +1,96 @@
+"""Answer the API server's questions over TLS.
+
+In:    POST of AdmissionReviews.   Out: AdmissionReviews.
+Never: keeps the API server waiting for another API call, except for queues, which seldom change: there the newest word
+       counts, since a parent and its child may come one right after the other.
+"""
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.objects import QueueObject, Wire
+from kaiwo.clusters.kubernetes.webhooks.judging import judge_work
+from kaiwo.clusters.kubernetes.webhooks.persons import House
+from kaiwo.clusters.kubernetes.webhooks.queue_rules import judge_queue, read_queues
+from kaiwo.clusters.kubernetes.webhooks.reviews import PASS, AdmissionRequest, Verdict, read_review, write_review
+from kaiwo.model.queue import THE_DEFAULT
+
+QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
+MOST_BYTES = 8 << 20  # a review carries an object twice, and one has at most 1.5 MiB
+GOODBYE_S = 2.0
+Judge = Callable[[AdmissionRequest], Awaitable[Verdict]]
+
+
+class _Queues(Wire):
+    items: list[QueueObject]
+
+
+class Webhooks:
+    """The server. `start` it with a context; `close` it."""
+
+    def __init__(
+        self, client: Client, books: Books, house: House, report: Callable[..., None] = lambda *_, **__: None
+    ) -> None:
+        self._client, self._books, self._house, self._report = client, books, house, report
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+        self.answers: Counter[str] = Counter()  # passed | changed | refused | broken
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.router.add_post("/work", self._door(self._judge_work))
+        app.router.add_post("/invited", self._door(self._judge_invited))
+        app.router.add_post("/queues", self._door(self._judge_queue))
+        # The API server keeps its connections open: a pause longer than its own would cut one that it is about to use.
+        self._runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=120, shutdown_timeout=GOODBYE_S, handle_signals=False
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port, ssl_context=context, backlog=512).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _door(self, judge: Judge) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(http: web.Request) -> web.Response:
+            try:
+                review = read_review(await http.read())
+            except msgspec.DecodeError as error:
+                return web.Response(status=400, text=f"this is no AdmissionReview ({error})\n")
+            try:
+                verdict = await judge(review)
+            except (
+                Exception
+            ) as error:  # a bug of ours must not stop the cluster: it is counted and told, and work passes
+                self.answers["broken"] += 1
+                self._report("webhook-broken", level="error", kind=review.kind.kind, error=repr(error)[:500])
+                verdict = PASS
+            self._count(verdict)
+            return web.Response(body=write_review(review.uid, verdict), content_type="application/json")
+
+        return answer
+
+    async def _judge_work(self, review: AdmissionRequest) -> Verdict:
+        return judge_work(review, self._books.queues, self._house, is_invited=False)
+
+    async def _judge_invited(self, review: AdmissionRequest) -> Verdict:
+        return judge_work(review, self._books.queues, self._house, is_invited=True)
+
+    async def _judge_queue(self, review: AdmissionRequest) -> Verdict:
+        async with asyncio.timeout(3):
+            listed = msgspec.json.decode(await self._client.read(QUEUES, tries=1), type=_Queues)
+        living = Counter(workload.queue for workload in self._books.told.workloads.values())
+        return judge_queue(review, read_queues(listed.items, THE_DEFAULT), living)
+
+    def _count(self, verdict: Verdict) -> None:
+        word = "refused" if verdict.refusal else "changed" if verdict.patch else "passed"
+        self.answers[word] += 1

@@ -1,0 +1,201 @@
+"""What the node agents told last: who they are, what their devices are and do, and which of them fell silent.
+
+In:    lines of agents, from their streams or from this process.   Out: devices for the cluster, the newest sample.
+Never: keeps more than the newest of each node, or lets a device through that the picture could not hold.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
+from kaiwo.devices.agent.agent import with_health
+from kaiwo.devices.inventory import Inventory
+from kaiwo.devices.report import Correction, GpuSample, Hello, Line, Sample
+from kaiwo.devices.sharing.words import Platform
+from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.wiring import Wiring
+from kaiwo.runtime.log import emit
+from kaiwo.runtime.machine import devices_of, wiring_of
+
+LOST_S = 5.0  # five samples
+MOST_DEVICES = 1024
+MOST_MIB = 1 << 24
+MOST_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
+MOST_REASON = 300
+HERE = "this process"  # the watch of `kaiwo up` over its own machine
+
+
+class Heard(msgspec.Struct):
+    """One node's agent."""
+
+    node: str
+    version: str
+    inventory: Inventory
+    platform: Platform | None = None
+    sample: Sample | None = None
+    at: float = 0.0  # by the monotonic clock
+    is_lost: bool = False
+    told: tuple[Gpu, ...] | None = None  # what the cluster was told last
+
+    def gpu(self, device: str) -> GpuSample | None:
+        """The newest of the physical GPU of that id."""
+        return next((gpu for gpu in self.sample.gpus if gpu.id == device), None) if self.sample else None
+
+
+class Agents:
+    """All agents of a cluster. Lives on the event loop."""
+
+    def __init__(self, cluster: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._heard: dict[str, Heard] = {}
+        self._streams: Counter[str] = Counter()  # that are open; a restarted agent may have two for a moment
+        self.overlay: Callable[[Node], Node] = lambda node: node  # what the partition loop closed
+
+    def __iter__(self) -> Iterator[Heard]:
+        return iter(self._heard.values())
+
+    def of(self, node: str) -> Heard | None:
+        """None: it has no agent that was ever heard."""
+        return self._heard.get(node)
+
+    def age_s(self, heard: Heard) -> float:
+        """Since its last word."""
+        return self._clock() - heard.at
+
+    def opened(self, node: str) -> None:
+        """A stream begins; its first line comes next."""
+        self._streams[node] += 1
+
+    def closed(self, node: str) -> None:
+        """A stream ended, in order or not. A live agent is back in a moment."""
+        self._streams[node] -= 1
+
+    async def hear(self, line: Line, is_stream: bool = True) -> None:
+        """Take one line. ConfigError when it cannot be true."""
+        before = self._heard.get(line.node)
+        if not is_stream and self._streams[line.node]:
+            return  # the agent of this machine speaks for itself
+        match line:
+            case Hello():
+                await self._greet(line, before, is_stream)
+            case Sample():
+                if before is None:
+                    raise ConfigError("a sample came before the hello; begin the stream with the hello line")
+                before.sample = line
+                self._note(before)
+                await self._tell(before)
+            case Correction():
+                with contextlib.suppress(NotFoundError, RefusedError):  # it is gone, or was never Kubernetes'
+                    await self._cluster.correct_devices((line.namespace, line.pod), line.uid, line.devices)
+                emit("devices-corrected", level="warning", node=line.node, pod=line.pod, reason=tidy(line.reason))
+
+    async def watch(self, every_s: float = 1.0) -> None:
+        """For ever: notice who fell silent."""
+        while True:
+            await asyncio.sleep(every_s)
+            for heard in self._heard.values():
+                if not heard.is_lost and self.age_s(heard) > LOST_S:
+                    heard.is_lost = True
+                    emit("agent-lost", level="warning", node=heard.node, silent_s=round(self.age_s(heard)))
+
+    async def tell_again(self, node: str) -> None:
+        """What is laid over its devices changed."""
+        heard = self._heard.get(node)
+        if heard is not None:
+            heard.told = None
+            await self._tell(heard)
+
+    async def _greet(self, line: Hello, before: Heard | None, is_stream: bool) -> None:
+        devices = devices_of(line.inventory)
+        check_devices(devices)
+        check_wiring(wiring_of(line.inventory, devices))
+        if before is None or before.inventory != line.inventory:
+            emit("agent-heard", node=line.node, version=line.version, gpus=len(line.inventory.gpus))
+        heard = Heard(line.node, line.version if is_stream else HERE, line.inventory, line.platform)
+        if before is not None:
+            heard.sample, heard.is_lost = before.sample, before.is_lost
+        self._heard[line.node] = heard
+        self._note(heard)
+        await self._tell(heard)
+
+    def _note(self, heard: Heard) -> None:
+        heard.at = self._clock()
+        if heard.is_lost:
+            heard.is_lost = False
+            emit("agent-back", node=heard.node)
+
+    async def _tell(self, heard: Heard) -> None:
+        """Only what is new reaches the cluster: a sample a second changes nothing there."""
+        inventory = heard.inventory if heard.sample is None else with_health(heard.inventory, heard.sample)
+        devices = tuple(_tidied(gpu) for gpu in devices_of(inventory, heard.platform))
+        if devices == heard.told:
+            return
+        is_told = self._cluster.kind == "kubernetes"
+        how = health_of(devices) if is_told else shown_as(devices, wiring_of(inventory, devices))
+        await self._cluster.change_devices(heard.node, lambda node: self.overlay(how(node)))
+        heard.told = devices
+
+
+def shown_as(gpus: tuple[Gpu, ...], wiring: Wiring) -> Callable[[Node], Node]:
+    """The machine has the last word on its devices."""
+
+    def how(node: Node) -> Node:
+        if VIRTUAL_LABEL in node.labels:
+            raise RefusedError(
+                f"node {node.name} is virtual, so no agent can see its GPUs; name a real one with --node"
+            )
+        return replace(node, gpus=gpus, wiring=wiring)
+
+    return how
+
+
+def health_of(gpus: tuple[Gpu, ...]) -> Callable[[Node], Node]:
+    """Which devices a node of Kubernetes has is written on the Node; this is only how they are."""
+    known = {gpu.id: gpu for gpu in gpus}
+
+    def how(node: Node) -> Node:
+        fresh = (
+            replace(gpu, healthy=known[gpu.id].healthy, reason=known[gpu.id].reason) if gpu.id in known else gpu
+            for gpu in node.gpus
+        )
+        return replace(node, gpus=tuple(fresh))
+
+    return how
+
+
+def check_devices(gpus: tuple[Gpu, ...]) -> None:
+    """ConfigError for what no machine has: the picture counts in arrays and takes the sums for true."""
+    if len(gpus) > MOST_DEVICES:
+        raise ConfigError(f"the inventory has {len(gpus)} devices; a node has at most {MOST_DEVICES:,}", "inventory")
+    ids = [gpu.id for gpu in gpus]
+    if len(set(ids)) != len(ids):
+        raise ConfigError("two devices of the inventory have the same id; each needs its own", "inventory")
+    for gpu in gpus:
+        if not gpu.id or len(gpu.id) > 200 or not (gpu.id + gpu.model + gpu.profile).isprintable():
+            raise ConfigError("a device of the inventory has no printable id of at most 200 signs", "inventory")
+        if not 0 <= gpu.memory_mib <= MOST_MIB or not 0 < gpu.milli <= WHOLE_MILLI:
+            raise ConfigError(f"device {gpu.id} says {gpu.memory_mib} MiB and {gpu.milli} milli", "inventory")
+
+
+def check_wiring(wiring: Wiring) -> None:
+    """ConfigError for a link or a NUMA node beyond all measure."""
+    if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
+        raise ConfigError("a link or a NUMA node of the inventory is beyond all measure", "inventory")
+
+
+def tidy(text: str) -> str:
+    """Somebody else's sentence, short enough and safe for a line."""
+    return "".join(char if char.isprintable() else " " for char in text)[:MOST_REASON]
+
+
+def _tidied(gpu: Gpu) -> Gpu:
+    return replace(gpu, reason=tidy(gpu.reason)) if gpu.reason else gpu

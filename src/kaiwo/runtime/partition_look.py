@@ -1,0 +1,206 @@
+"""One look at the cluster: who waits for which cut, what the nodes are, and which GPUs should change.
+
+In:    the picture, what is under way, the plans that people gave.   Out: steps, and how each plan stands.
+Both run on threads, and change nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.score import allowed
+from kaiwo.gpus.course import Key
+from kaiwo.gpus.demand import MayStart, Ongoing, OpenTo, fleet_of, need_of, waiting_needs
+from kaiwo.gpus.fleet import Need, NodeNow, Step, Terms
+from kaiwo.gpus.planner import plan_partitions
+from kaiwo.gpus.wanted import wanted_steps, why_not
+from kaiwo.manifests.partitioning_plans import Chosen, choose, mode_of_profile
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule
+from kaiwo.model.partitions import CHIPS, Mode, Platform, partition_count
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.request import Request
+from kaiwo.snapshot.backlog import WaitingClass
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.queues import RESOURCES
+from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.working import Working
+
+TERMS = Terms()
+GPU = RESOURCES.index("gpu")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What the picture does not know."""
+
+    now_s: int
+    course: Mapping[Key, Ongoing] = {}
+    plans: tuple[PartitioningPlan, ...] = ()
+    platforms: Mapping[str, Platform] = {}
+
+
+class NodeStand(msgspec.Struct, frozen=True):
+    """How one node stands to the plan that names it."""
+
+    plan: str
+    node: str
+    profile: str
+    state: str  # done | changing | draining | pending | dry-run | refused
+    reason: str = ""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What was found."""
+
+    at_s: int = 0
+    nodes: tuple[NodeNow, ...] = ()
+    steps: tuple[Step, ...] = ()  # that people want, then those that waiting work needs
+    unserved: tuple[Need, ...] = ()
+    stands: tuple[NodeStand, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What the planner must know of the picture."""
+
+    nodes: tuple[NodeNow, ...] = ()
+    labels: Mapping[str, Mapping[str, str]] = {}
+    needs: tuple[Need, ...] = ()
+
+
+def see(picture: Picture, asked: Question) -> Seen:
+    """Read it off while the picture stands still; planning is done afterwards, from values."""
+    picture.tidy()
+    if not _matters(picture, asked):
+        return Seen()
+    nodes = fleet_of(picture, asked.course, asked.now_s, asked.platforms)
+    labels = {node.name: picture.node_objects[node.name].labels for node in nodes}
+    view = Working(Snapshot(picture, asked.now_s))
+    needs = waiting_needs(picture, asked.now_s, _open_to(view), _has_room(view, picture))
+    return Seen(tuple(nodes), labels, tuple(needs))
+
+
+def make_plan(seen: Seen, asked: Question) -> Look:
+    """What people want first; then what waiting work needs of the other nodes."""
+    nodes, labels = seen.nodes, seen.labels
+    chosen = choose([each for each in asked.plans if not each.is_dry], labels)
+    modes = {name: mode for name, (_, rule) in chosen.rules.items() if (mode := mode_of_profile(rule.profile))}
+    wanted = _wanted(asked.plans, nodes, chosen, modes)
+    pinned = [_pinned(node, asked.now_s) if node.name in chosen.rules else node for node in nodes]
+    demand = plan_partitions(asked.now_s, pinned, seen.needs, TERMS)
+    steps = (*wanted, *(step for step in demand.steps if step.node not in chosen.rules))
+    stands = (*_stands(nodes, chosen, modes, wanted), *_dry(asked.plans, nodes, labels))
+    return Look(asked.now_s, nodes, steps, demand.unserved, stands, chosen.conflicts)
+
+
+def _matters(picture: Picture, asked: Question) -> bool:
+    """Some GPU is cut, or somebody wants one cut. Where nobody ever does, a look costs next to nothing."""
+    if asked.plans or asked.course or len(picture.nodes.profiles) > 1:
+        return True
+    shapes = picture.backlog.shapes
+    return any(shapes[shape].is_partition for each in picture.backlog.by_key.values() for shape, _, _ in each.needs)
+
+
+def _wanted(
+    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeNow], chosen: Chosen, modes: Mapping[str, Mode]
+) -> list[Step]:
+    steps: list[Step] = []
+    for plan in plans:
+        mine = {name: mode for name, mode in modes.items() if chosen.rules[name][0] == plan.name}
+        most = min(plan.rollout.max_parallel, plan.rollout.max_unavailable)
+        steps += wanted_steps(nodes, mine, most, TERMS)
+    return steps
+
+
+def _pinned(node: NodeNow, now_s: int) -> NodeNow:
+    """What somebody wants so is not changed for others, and what is free there still serves them."""
+    return replace(node, gpus=tuple(replace(gpu, since_s=now_s) for gpu in node.gpus))
+
+
+def _has_room(view: Working, picture: Picture) -> MayStart:
+    """Below every limit on the way up: what partitions are charged is not known before there are any."""
+    queues = view.queues
+
+    def may_start(waiting: WaitingClass) -> bool:
+        wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs]
+        milli = sum(_milli(want) * max(1, needed) for want, needed in wants)
+        path = queues.path[queues.row[waiting.queue]] if waiting.queue in queues.row else ()
+        return bool(path) and all(view.queue_used[above, GPU] + milli <= queues.limit[above, GPU] for above in path)
+
+    return may_start
+
+
+def _milli(want: Request) -> int:
+    """What one pod takes of physical GPUs, of the chip with the fewest partitions."""
+    need = need_of(want)
+    if need is None or not want.is_partition:
+        return want.charge_milli
+    most = max(partition_count(model, need.compute) for model in want.gpu_models or CHIPS)
+    return want.gpus * WHOLE_MILLI // most
+
+
+def _open_to(view: Working) -> OpenTo:
+    everywhere = np.arange(len(view.nodes.names))
+    filters = BUILTIN.active(DEFAULT_POLICY).static_filters
+    fields = sorted({field for each in filters for field in getattr(each, "depends_on", ())})
+    known: dict[tuple[object, ...], frozenset[str] | None] = {}
+
+    def open_to(want: Request) -> frozenset[str] | None:
+        key = tuple(getattr(want, field) for field in fields)  # those who are equal in these get one answer
+        if key not in known:
+            mask = allowed(view, want, everywhere, filters)
+            names = (view.nodes.names[row] for row in np.flatnonzero(mask))
+            known[key] = None if mask.all() else frozenset(names)
+        return known[key]
+
+    return open_to
+
+
+def _stands(
+    nodes: Sequence[NodeNow], chosen: Chosen, modes: Mapping[str, Mode], steps: Sequence[Step]
+) -> list[NodeStand]:
+    moving = {step.node for step in steps}
+    found = []
+    for node in nodes:
+        if node.name in chosen.rules:
+            plan, rule = chosen.rules[node.name]
+            state, reason = _state(node, rule, modes.get(node.name), node.name in moving)
+            found.append(NodeStand(plan, node.name, rule.profile, state, reason))
+    return found
+
+
+def _state(node: NodeNow, rule: PlanRule, mode: Mode | None, is_moving: bool) -> tuple[str, str]:
+    if mode is None:
+        return "refused", f"profile '{rule.profile}' tells no mode; name it like one, such as cpx-nps4"
+    if reason := why_not(node, mode):
+        return "refused", reason
+    if any(gpu.is_changing for gpu in node.gpus):
+        return "changing", ""
+    if all(gpu.mode == mode for gpu in node.gpus):
+        return "done", ""
+    if not is_moving:
+        return "pending", "other nodes of the plan come first"
+    used = sum(1 for gpu in node.gpus if gpu.used)
+    return ("draining", f"{used} of {len(node.gpus)} GPUs are in use") if used else ("changing", "")
+
+
+def _dry(
+    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeNow], labels: Mapping[str, Mapping[str, str]]
+) -> list[NodeStand]:
+    """What dry plans would do."""
+    found = []
+    for plan in plans:
+        rules = choose([replace(plan, is_dry=False)], labels).rules if plan.is_dry else {}
+        for node in nodes:
+            if node.name in rules:
+                profile = rules[node.name][1].profile
+                mode = mode_of_profile(profile)
+                count = sum(1 for gpu in node.gpus if gpu.mode != mode)
+                reason = why_not(node, mode) if mode else f"profile '{profile}' tells no mode"
+                found.append(
+                    NodeStand(plan.name, node.name, profile, "dry-run", reason or f"would change {count} GPUs")
+                )
+    return found

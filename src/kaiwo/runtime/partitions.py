@@ -1,0 +1,128 @@
+"""The loop that changes partition modes: look at who waits, plan, and follow the plan where the policy lets it.
+
+In:    the live picture, the policy (off, dry-run, on), what people want.   Out: what is planned, for views.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.gpus.course import closed
+from kaiwo.model.errors import RefusedError
+from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.partitions import Platform
+from kaiwo.runtime.agents import Agents
+from kaiwo.runtime.log import emit
+from kaiwo.runtime.partition_following import Following
+from kaiwo.runtime.partition_kept import FILE, Kept, Policy, read_kept, write_kept
+from kaiwo.runtime.partition_look import Look, NodeStand, Question, make_plan, see
+
+EVERY_S, REST_FACTOR = 1.0, 10  # a look at a large cluster is followed by a longer rest
+
+
+class Partitions:
+    """One cluster's partition modes. Lives on the event loop."""
+
+    def __init__(self, live: Any, agents: Agents, home: str, policy: str = "") -> None:
+        self.live, self.agents = live, agents
+        self._path = Path(home) / FILE
+        kept = read_kept(self._path)
+        self.policy: Policy = kept.policy if not policy else msgspec.convert(policy, Policy)
+        self._check(self.policy)
+        self.plans: dict[str, PartitioningPlan] = {plan.name: plan for plan in kept.plans}
+        self.following = Following(live, agents, kept.underway, self._keep)
+        self.look = Look()
+        self.failures = 0
+        agents.overlay = lambda node: closed(node, self.following.states)
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """There the modes are changed by others: this loop only plans."""
+        return bool(self.live.cluster.kind == "kubernetes")
+
+    async def run(self) -> None:
+        """For ever."""
+        await self.following.resume()
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            try:
+                if self.live.ready:
+                    await self.turn()
+            except Exception as error:  # a loop's edge: one bad turn must not end the product; it is counted and told
+                self.failures += 1
+                emit("partitions-failed", level="error", error=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(max(EVERY_S, REST_FACTOR * (clock() - began)))
+
+    async def set_policy(self, policy: Policy) -> None:
+        """Let modes change, only plan, or do neither."""
+        self._check(policy)
+        self.policy = policy
+        await self._keep()
+
+    def _check(self, policy: Policy) -> None:
+        if policy == "on" and self.is_kubernetes:
+            raise RefusedError(
+                "on Kubernetes Kaiwo only plans partition changes; let AMD's Device Config Manager make those that "
+                "`kaiwo partitions` names, and leave the policy at dry-run"
+            )
+
+    async def put_plans(self, plans: Sequence[PartitioningPlan]) -> list[str]:
+        """Take what people want. Returns a word for each: created, changed or unchanged."""
+        words = []
+        for plan in plans:
+            before = self.plans.get(plan.name)
+            words.append("created" if before is None else "unchanged" if before == plan else "changed")
+            self.plans[plan.name] = plan
+        await self._keep()
+        return words
+
+    async def drop_plan(self, name: str) -> bool:
+        """The nodes stay as they are. False: there was none."""
+        found = self.plans.pop(name, None) is not None
+        await self._keep()
+        return found
+
+    async def preview(self, plans: Sequence[PartitioningPlan]) -> list[NodeStand]:
+        """What these plans would do to each node, if they were given now."""
+        dry = tuple(replace(plan, is_dry=True, is_paused=False) for plan in plans)
+        asked = Question(self.live.cluster.now_s(), dict(self.following.states), dry, self._platforms())
+        return list((await self._plan(asked)).stands)
+
+    async def turn(self) -> None:
+        """Once around."""
+        now_s = self.live.cluster.now_s()
+        await self.following.finish(now_s)
+        if self.policy == "off" or not self._has_matter():
+            self.look = Look(now_s)
+        else:
+            asked = Question(now_s, dict(self.following.states), tuple(self.plans.values()), self._platforms())
+            self.look = await self._plan(asked)
+        may_change = self.policy == "on" and not self.is_kubernetes
+        steps = [step for step in self.look.steps if may_change and self.following.can_change(step.node)]
+        await self.following.follow(self.look.nodes, steps, now_s)
+
+    async def _plan(self, asked: Question) -> Look:
+        """The picture stands still only while it is read; the planning goes on beside the scheduler."""
+        seen = await self.live.ask(lambda picture: see(picture, asked))
+        return await asyncio.to_thread(make_plan, seen, asked)
+
+    def _has_matter(self) -> bool:
+        is_underway = any(state.goal for state in self.following.states.values())
+        return bool(self.live.picture.backlog.by_key or self.plans or is_underway)
+
+    def _platforms(self) -> dict[str, Platform]:
+        found: dict[str, Platform] = {}
+        for heard in self.agents:
+            platform = next((gpu.platform for gpu in heard.inventory.gpus if gpu.platform), "")
+            if platform in ("bare-metal", "vf", "apu"):
+                found[heard.node] = platform  # type: ignore[assignment]
+        return found
+
+    async def _keep(self) -> None:
+        kept = Kept(self.policy, tuple(self.plans.values()), self.following.underway())
+        await asyncio.to_thread(write_kept, self._path, kept)

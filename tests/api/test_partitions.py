@@ -1,0 +1,126 @@
+"""Partition modes over HTTP: the plan, the policy, and PartitioningPlans that people apply."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kaiwo.api.up import Running, running
+from kaiwo.api.views import PartitionsView
+from kaiwo.runtime.options import UpOptions
+from tests.api.world import decode, run, until
+
+UPSTREAM = Path("../shared/cases/kaiwo/branch-gpu-partitioning")
+PLAN = """
+apiVersion: infrastructure.silogen.ai/v1alpha1
+kind: PartitioningPlan
+metadata: {name: cut}
+spec:
+  rules:
+    - selector: {matchLabels: {kubernetes.io/hostname: node-1}}
+      profile: {dcmProfileName: cpx-nps1}
+"""
+
+
+class Client:
+    def __init__(self, kaiwo: Running) -> None:
+        self.kaiwo = kaiwo
+        bearer = {"Authorization": f"Bearer {kaiwo.context.access.token}"}
+        self.http = httpx.AsyncClient(base_url=f"{kaiwo.url}/api/v1", headers=bearer, timeout=20)
+
+    async def apply(self, text: str, verb: str = "", **query: str) -> list[str]:
+        answer = await self.http.post(
+            f"/manifests{verb}", content=text, headers={"Content-Type": "application/yaml"}, params=query
+        )
+        assert answer.status_code == 200, answer.text
+        done: list[str] = answer.json()["done"]
+        return done
+
+    async def look(self) -> PartitionsView:
+        return decode(await self.http.get("/partitions"), PartitionsView)
+
+    def modes(self, node: str) -> set[str]:
+        return {gpu.profile or "SPX" for gpu in self.kaiwo.cluster.world.nodes[node].gpus}
+
+
+@contextlib.asynccontextmanager
+async def up(home: Path, policy: str = "") -> AsyncIterator[Client]:
+    async with running(UpOptions(str(home), port=0, nodes=2, speed=600, partitions=policy)) as kaiwo:
+        client = Client(kaiwo)
+        try:
+            yield client
+        finally:
+            await client.http.aclose()
+
+
+def test_waiting_work_says_what_would_serve_it_and_the_policy_lets_it(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with up(tmp_path) as client:
+            await client.http.post("/workloads", json={"name": "small", "gpuPartition": "CPX", "simulate": "10h"})
+            await until(lambda: client.kaiwo.context.partitions.look.steps, "a plan")
+            view = await client.look()
+            assert (view.policy, view.total, view.steps[0].state) == ("dry-run", 1, "planned")
+            assert view.carried_out_by.startswith("emulation")
+            why = (await client.http.get("/workloads/default/small/why")).json()
+            assert why["obstacles"][0]["reason"] == "needs-another-partition-mode"
+            assert why["partitions"].startswith("the partition planner would let 1 GPU of node-1 change")
+            answer = await client.http.post("/partitions/policy", json={"policy": "on"})
+            assert answer.json()["done"] == ["the partition policy is on"]
+            await until(lambda: client.kaiwo.cluster.record("default/small").state == "running", "small to run")
+            assert [step.state for step in (await client.look()).history] == ["done"]
+        async with up(tmp_path) as client:
+            assert (await client.look()).policy == "on"
+            assert client.modes("node-1") == {"SPX", "CPX+NPS1"}
+
+    run(look())
+
+
+@pytest.mark.parametrize("body", [{}, {"policy": "maybe"}, {"policy": 1}, {"police": "on"}, []])
+def test_a_wrong_policy_is_refused(tmp_path: Path, body: object) -> None:
+    async def look() -> None:
+        async with up(tmp_path) as client:
+            assert (await client.http.post("/partitions/policy", json=body)).status_code == 400
+
+    run(look())
+
+
+def test_a_plan_is_applied_shown_and_deleted(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with up(tmp_path, "on") as client:
+            said = await client.apply(PLAN, dry_run="true")
+            assert said == [
+                "PartitioningPlan cut would be kept (dry run)",
+                "node node-1: cpx-nps1: would change 8 GPUs (dry run)",
+            ]
+            assert (await client.look()).plans == []
+            assert await client.apply(PLAN) == ["PartitioningPlan cut created"]
+            await until(lambda: client.modes("node-1") == {"CPX+NPS1"}, "node-1 to be cut")
+            assert client.modes("node-2") == {"SPX"}
+            await until(lambda: {stand.state for stand in client.kaiwo.context.partitions.look.stands} == {"done"})
+            (plan,) = (await client.look()).plans
+            assert (plan.name, plan.state, plan.nodes[0].state) == ("cut", "on", "done")
+            assert await client.apply(PLAN) == ["PartitioningPlan cut unchanged"]
+        async with up(tmp_path) as client:
+            assert [plan.name for plan in (await client.look()).plans] == ["cut"]
+            assert await client.apply(PLAN, "/delete") == ["PartitioningPlan cut deleted; the nodes stay as they are"]
+            assert await client.apply(PLAN, "/delete") == ["PartitioningPlan cut was not there"]
+            assert client.modes("node-1") == {"CPX+NPS1"}
+
+    run(look())
+
+
+@pytest.mark.skipif(not UPSTREAM.exists(), reason="upstream's samples are not beside this checkout")
+def test_upstreams_samples_are_taken(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with up(tmp_path, "on") as client:
+            names = set()
+            for path in sorted(UPSTREAM.rglob("partitioning-plan*.yaml")):
+                names |= {line.split()[1] for line in await client.apply(path.read_text())}
+            await until(lambda: client.kaiwo.context.partitions.look.at_s > 0)
+            view = await client.look()
+            assert {plan.name for plan in view.plans} == names
+            assert all(client.modes(node) == {"SPX"} for node in ("node-1", "node-2"))
+
+    run(look())

@@ -1,0 +1,91 @@
+"""A queue's eviction budget: so many of its workloads are stopped for others within an hour, and then no more."""
+
+from kaiwo.model.event import QueueChanged
+from kaiwo.model.plan import Cause
+from kaiwo.model.queue import Amounts, Fairness, Queue
+from kaiwo.model.reason import Reason
+from kaiwo.runtime.state import pack_state, unpack_state
+from tests.worlds import World
+
+
+def owed_and_rich(budget: int | None, parent: str = "") -> World:
+    """`rich` fills the node with single GPUs; `owed` is due half of it."""
+    rich = Queue("rich", parent, fairness=Fairness() if parent else Fairness(evictions_per_hour=budget))
+    world = World().tell(QueueChanged(Queue("owed", gpu=Amounts(quota=4_000))))
+    if parent:
+        world.tell(QueueChanged(Queue(parent, fairness=Fairness(evictions_per_hour=budget))))
+    world.tell(QueueChanged(rich))
+    for number in range(8):
+        world.submit(f"rich-{number}", gpus_each=1, queue="rich")
+    world.settle()
+    return world
+
+
+def ask(world: World, count: int = 4) -> World:
+    for number in range(count):
+        world.submit(f"owed-{number}", gpus_each=1, queue="owed", submitted_s=world.now_s)
+    world.settle()
+    return world
+
+
+def owed(world: World) -> int:
+    return sum(world.is_running(name) for name in world.picture.pods if "owed" in name)
+
+
+def test_without_a_budget_all_that_is_owed_is_taken_back() -> None:
+    assert owed(ask(owed_and_rich(None))) == 4
+
+
+def test_the_budget_is_kept_and_the_next_hour_brings_the_rest() -> None:
+    world = ask(owed_and_rich(1))
+    assert owed(world) == 1
+    world.now_s += 3_599
+    assert owed(ask(world, 0)) == 1
+    world.now_s += 1
+    assert owed(ask(world, 0)) == 2
+
+
+def test_why_names_the_budget() -> None:
+    world = ask(owed_and_rich(1))
+    obstacles = [o for found in world.picture.backlog.by_key.values() for o in found.obstacles]
+    details = [o.detail for o in obstacles if o.reason is Reason.NO_WAY_TO_RECLAIM]
+    assert details
+    assert all("of queue rich at most 1 workloads an hour are stopped for others" in detail for detail in details)
+
+
+def test_a_queue_above_counts_for_all_below_it() -> None:
+    assert owed(ask(owed_and_rich(2, parent="lab"))) == 2
+
+
+def test_nought_means_never() -> None:
+    assert owed(ask(owed_and_rich(0))) == 0
+
+
+def test_a_gang_counts_once() -> None:
+    world = World().tell(
+        QueueChanged(Queue("owed", gpu=Amounts(quota=4_000))),
+        QueueChanged(Queue("rich", fairness=Fairness(evictions_per_hour=1))),
+    )
+    world.running("gang", gpus=8, queue="rich")
+    assert owed(ask(world)) == 4
+
+
+def test_preemption_inside_a_queue_counts_too() -> None:
+    world = World().tell(QueueChanged(Queue("lab", fairness=Fairness(evictions_per_hour=1))))
+    for number in range(8):
+        world.submit(f"low-{number}", gpus_each=1, queue="lab")
+    world.settle()
+    for number in range(3):
+        world.submit(f"high-{number}", gpus_each=1, queue="lab", priority=50)
+    plans = world.settle()
+    assert [each.cause for plan in plans for each in plan.evictions] == [Cause.PREEMPT]
+
+
+def test_a_journal_base_carries_what_was_stopped() -> None:
+    world = ask(owed_and_rich(1))
+    assert world.picture.stopped_in["rich"]
+    assert world.picture.stopped
+    state = pack_state(world.picture, world.policy, world.now_s)
+    again = unpack_state(world.picture.events(), state, world.plugins)
+    assert again.stopped == world.picture.stopped
+    assert again.stopped_in == world.picture.stopped_in

@@ -1,0 +1,1 @@
+"""The same generated pods through the real kube-scheduler and through ours: which nodes does each judge feasible?"""

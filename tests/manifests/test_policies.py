@@ -1,0 +1,79 @@
+"""A policy file says how the scheduler weighs things; a slip in it is an error."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kaiwo.manifests.policies import read_policy
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.runtime.policy_file import policy_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_what_is_left_out_is_as_in_the_default() -> None:
+    assert read_policy("placement: pack") == DEFAULT_POLICY
+
+
+def test_every_field_has_a_name() -> None:
+    text = """
+        steps: 5000
+        gpuStrategy: first-fit
+        placement: spread
+        scoreWeights: {pack: 3}
+        disabledPlugins: [taints]
+        actions: [allocate, consolidate]
+        victimOrder: youngest
+        ageBoost: 0.5
+        sizeBoost: -2
+        staleGangGrace: 2m
+        promises: 2
+        largePart: 0.25
+        holdOff: 5m
+        pastUse: {halfLife: 7d, strength: 1.5}
+    """
+    policy = read_policy(text)
+    expected = Policy(
+        5000, "first-fit", "spread", {"pack": 3}, ("taints",), ("allocate", "consolidate"), "youngest", 500, -2000, 120,
+        2, 250, 300, 7 * 86_400, 1500,
+    )  # fmt: skip
+    assert policy == expected
+    assert all(getattr(policy, name) != getattr(DEFAULT_POLICY, name) for name in Policy.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("actions: [alocate]", 'actions[0] is "alocate"; write allocate'),
+        ("actions: [allocate, allocate]", 'actions[1] is "allocate", which stands there already'),
+        ("victimOrder: oldest", 'victimOrder is "oldest"; write lostWork, youngest'),
+        ("placment: pack", "placment is not a known field"),
+        ("ageBoost: much", 'ageBoost is "much"'),
+        ("largePart: 2", "largePart is 2, but must be 0 to 1"),
+        ("pastUse: {strength: 1}", "pastUse.halfLife is missing"),
+        ("pastUse: {halfLife: soon}", 'pastUse.halfLife is "soon", which is not a duration'),
+        ("steps: 0", "steps is 0, but must be 1 to"),
+        ("a: 1\n---\nb: 2", "has 2 documents"),
+        ("- allocate", "is a list, not a mapping"),
+    ],
+)
+def test_a_slip_is_named_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match="the policy file.*" + re.escape(sentence)):
+        read_policy(text)
+
+
+def test_plugins_that_nobody_has_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("disabledPlugins: [no-such]")
+    with pytest.raises(ConfigError, match="no-such"):
+        policy_of(str(file))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        policy_of(str(tmp_path / "nothing.yaml"))
+    assert policy_of("") == DEFAULT_POLICY
+
+
+def test_the_page_about_it_shows_a_file_that_is_read() -> None:
+    (text,) = re.findall(r"```policy\n(.*?)```", (DOCS / "policy.md").read_text(), re.S)
+    assert read_policy(text).past_use_half_life_s == 7 * 86_400

@@ -1,0 +1,32 @@
+"""Nobody stops the scheduler by asking for more than can be counted: the rest is decided as ever."""
+
+import pytest
+
+from kaiwo.clusters.kubernetes.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked
+from kaiwo.manifests.quantities import MIB
+from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from tests.worlds import World
+
+HUGE = str(2**63 - 1)
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "amd.com/gpu", "nvidia.com/gpu", "hugepages-2Mi", "acme.io/fpga"])
+@pytest.mark.parametrize("value", [HUGE, "9.2e18", "8Ei", 2**63 - 1])
+def test_what_the_server_lets_through_is_bounded(name: str, value: str | int) -> None:
+    assert 0 < asked(name, value) <= MOST_BYTES
+
+
+def test_a_huge_gang_in_a_contended_cluster_waits_and_all_else_goes_on() -> None:
+    world = World(nodes=2).tell(QueueChanged(Queue("a", gpu=Amounts(8_000))), QueueChanged(Queue("b")))
+    world.running("guest", gpus=16, queue="b")
+    request = Request(MOST_CPU_MILLI, MOST_BYTES // MIB, gpus=MOST_GPUS, extended=(("hugepages-2Mi", MOST_BYTES),))
+    for number in range(50):
+        huge = Workload(f"default/huge-{number}", (Role(request, count=10_000),), "a", priority=100, submitted_s=number)
+        world.tell(WorkloadChanged(huge))
+    world.submit("small", gpus_each=1, queue="a")
+    world.settle()
+    assert world.is_running("small")
+    assert not any(name.startswith("default/huge") for name in world.picture.pods)

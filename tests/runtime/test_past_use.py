@@ -1,0 +1,120 @@
+"""Past use: kept over time and restarts, and it decides who has more of the rest."""
+
+from pathlib import Path
+
+from kaiwo.model.event import QueueChanged
+from kaiwo.model.policy import Policy
+from kaiwo.model.queue import Queue
+from kaiwo.queues.share import shares_of, wants_of
+from kaiwo.queues.terms import terms_of
+from kaiwo.queues.usage import ONE
+from kaiwo.runtime.past_use import LOOK_S, TELL_S, PastUse
+from kaiwo.runtime.state import pack_state, unpack_state
+from kaiwo.snapshot.queues import GPU
+from kaiwo.snapshot.working import Working
+from tests.worlds import World
+
+HALF_LIFE_S = 3_600
+POLICY = Policy(past_use_half_life_s=HALF_LIFE_S)
+
+
+def two_teams() -> World:
+    return World(policy=POLICY).tell(QueueChanged(Queue("heavy")), QueueChanged(Queue("light")))
+
+
+def watch(world: World, past_use: PastUse, seconds: int) -> int:
+    """Look again and again, as the loop does; how often the picture was told."""
+    told = 0
+    for _ in range(0, seconds, LOOK_S):
+        world.now_s += LOOK_S
+        world.picture.tidy()
+        event = past_use.look(world.picture, world.now_s)
+        if event is not None:
+            world.tell(event)
+            told += 1
+    return told
+
+
+def gpu_share(world: World, queue: str) -> int:
+    view = Working(world.snapshot())
+    return int(shares_of(view).share[view.queues.row[queue], GPU])
+
+
+def kept(home: Path) -> PastUse:
+    past_use = PastUse.of(POLICY, str(home))
+    assert past_use is not None
+    return past_use
+
+
+def test_a_policy_without_a_half_life_keeps_nothing(tmp_path: Path) -> None:
+    assert PastUse.of(Policy(), str(tmp_path)) is None
+    assert PastUse.of(Policy(past_use_half_life_s=60, past_use_strength_milli=0), str(tmp_path)) is None
+
+
+def test_who_used_much_lately_gets_less_of_what_both_want(tmp_path: Path) -> None:
+    world = two_teams()
+    world.running("long", gpus=8, queue="heavy")
+    watch(world, kept(tmp_path), 4 * HALF_LIFE_S)
+    world.finish("long")
+    for queue in ("heavy", "light"):
+        for number in range(8):
+            world.submit(f"{queue}-{number}", gpus_each=1, queue=queue)
+    heavy, light = gpu_share(world, "heavy"), gpu_share(world, "light")
+    assert heavy + light == 8_000
+    assert heavy < light
+    world.settle()
+    running = [name for name in world.picture.pods if world.is_running(name)]
+    assert sum("light" in name for name in running) == light // 1000
+
+
+def test_half_of_it_is_forgotten_after_a_half_life(tmp_path: Path) -> None:
+    world = two_teams()
+    world.running("long", gpus=8, queue="heavy")
+    past_use = kept(tmp_path)
+    watch(world, past_use, 20 * HALF_LIFE_S)
+    assert world.picture.past_use is not None
+    assert world.picture.past_use.parts["heavy"][GPU] > 0.99 * ONE
+    world.finish("long")
+    watch(world, past_use, HALF_LIFE_S)
+    assert abs(world.picture.past_use.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+    view = Working(world.snapshot())
+    terms = terms_of(view.queues, wants_of(view), shares_of(view), view.queues.row["heavy"])
+    assert terms[GPU].past_ppm is not None
+    assert abs(terms[GPU].past_ppm - 500_000) < 20_000
+
+
+def test_a_restart_remembers_and_counts_the_pause_as_idle(tmp_path: Path) -> None:
+    world = two_teams()
+    world.running("long", gpus=8, queue="heavy")
+    watch(world, kept(tmp_path), 20 * HALF_LIFE_S)
+    world.now_s += HALF_LIFE_S
+    again = kept(tmp_path)
+    told = again.look(world.picture, world.now_s)
+    assert told is not None
+    assert abs(told.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+
+
+def test_a_broken_file_is_an_empty_memory(tmp_path: Path) -> None:
+    (tmp_path / "past-use.json").write_text("{half")
+    world = two_teams()
+    world.picture.tidy()
+    told = kept(tmp_path).look(world.picture, 100)
+    assert told is not None
+    assert told.parts == {}
+
+
+def test_the_picture_is_told_once_a_minute_while_it_moves_and_not_at_all_when_it_rests(tmp_path: Path) -> None:
+    world = two_teams()
+    past_use = kept(tmp_path)
+    assert watch(world, past_use, 3_600) == 1  # the first word
+    world.running("long", gpus=8, queue="heavy")
+    assert watch(world, past_use, 600) <= 600 // TELL_S
+
+
+def test_a_journal_base_carries_it(tmp_path: Path) -> None:
+    world = two_teams()
+    world.running("long", gpus=8, queue="heavy")
+    watch(world, kept(tmp_path), HALF_LIFE_S)
+    state = pack_state(world.picture, world.policy, world.now_s)
+    again = unpack_state(world.picture.events(), state, world.plugins)
+    assert again.past_use == world.picture.past_use
