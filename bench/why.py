@@ -29,7 +29,9 @@ def main() -> int:
     missed = [f"{key} is {result[key]}, at most {P99_MS} is due" for key in result if key.endswith("p99_ms")
               and float(str(result[key])) > P99_MS]  # fmt: skip
     if int(str(result["undecided"])) > ASKED // 100:
-        missed.append(f"{result['undecided']} of {ASKED} answers about work of few kinds are undecided, at most 1 in 100 is due")
+        missed.append(
+            f"{result['undecided']} of {ASKED} answers about work of few kinds are undecided, at most 1 in 100 is due"
+        )
     for line in missed:
         print(line, file=sys.stderr)
     return 1 if missed else 0

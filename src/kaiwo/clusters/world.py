@@ -33,8 +33,8 @@ from kaiwo.model.event import (
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.program import Record
-from kaiwo.model.queue import Queue
 from kaiwo.model.promise import Promise
+from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 
 PodKey = tuple[str, str]  # workload, pod

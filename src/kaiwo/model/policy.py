@@ -21,7 +21,7 @@ class Policy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     age_boost_milli: int = 0  # priority points, in thousandths, that an hour of waiting is worth; only for the order
     size_boost_milli: int = 0  # and that each GPU of a workload is worth; below 0: small ones first
     stale_gang_grace_s: int = 60  # so long may a gang run below its minimum
-    promises: int = 12  # so many large workloads at the head of the order have a planned start; 0: no backfill
+    promises: int = 8  # so many large workloads at the head of the order have a planned start; 0: no backfill
     large_permille: int = 100  # large is what asks for this part of the cluster's GPUs, and for two at least
     hold_off_s: int = 600  # who had to go for others makes nobody else go for so long: so taking turns comes to an end
     past_use_half_life_s: int = 0  # after so long, use counts half against a queue; 0: past use does not count

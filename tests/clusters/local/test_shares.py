@@ -10,7 +10,6 @@ from kaiwo.clusters.local.runs import RunSpec
 from kaiwo.clusters.local.shares import Kept
 from kaiwo.model.gpu import Share
 
-
 HALF = (Share("gpu-0", 500, 1000),)
 
 

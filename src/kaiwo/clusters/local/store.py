@@ -17,8 +17,8 @@ from kaiwo.clusters.world import TABLES, Change
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.queue import Queue
 from kaiwo.model.promise import Promise
+from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 
 SCHEMA = 1
