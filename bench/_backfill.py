@@ -19,7 +19,7 @@ from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.promise import Promise
+from kaiwo.model.promise import Delay, Promise
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
@@ -105,6 +105,7 @@ class Cluster:
         self._waited_s: Counter[str] = Counter()
         self._told: dict[str, tuple[Promise, int]] = {}  # and since when this place is promised
         self._best_s: dict[str, int] = {}  # the earliest start that was ever promised
+        self._delay: dict[str, Delay] = {}  # why it was last moved later
         self._planned: set[str] = set()  # who started by a promise of its own: that is no backfill
         self.result = Result()
 
@@ -172,7 +173,7 @@ class Cluster:
         if told is not None:
             self._planned.add(name)
         if best_s is not None and now_s > best_s:
-            delay = told[0].delay if told else None
+            delay = self._delay.get(name)
             soon = "a-minute-late" if now_s <= best_s + OVERDUE_S else "unexplained"
             self.result.broken[delay.value if delay else soon] += 1
 
@@ -190,6 +191,8 @@ class Cluster:
             elif promise.start_s > before.start_s:
                 self.result.moved_later[promise.delay.value if promise.delay else "unexplained"] += 1
                 self._blame(before, since_s, partial(self._stays_beyond, before.start_s))
+            if promise.delay is not None:
+                self._delay[promise.workload] = promise.delay  # it may come earlier again, and not as early as once
             is_same = before is not None and before.places == promise.places
             self._told[promise.workload] = (promise, since_s if is_same else now_s)
             self._best_s[promise.workload] = min(promise.start_s, self._best_s.get(promise.workload, promise.start_s))
