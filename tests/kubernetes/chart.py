@@ -12,7 +12,7 @@ from tests.controlplane.plane import Plane, find_programs
 CHART = ROOT / "deploy" / "chart"
 Json = dict[str, Any]
 # Every option that adds an object, except the ServiceMonitor, whose kind the server does not have.
-ALL_ON = ("--set=agent.enabled=true", "--set=api.tokenSecret=kaiwo-token")
+ALL_ON = ("--set=agent.enabled=true", "--set=api.tokenSecret=kaiwo-token", "--set=policy.placement=spread")
 
 
 def helm(*words: str, plane: Plane | None = None) -> str:

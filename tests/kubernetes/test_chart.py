@@ -1,5 +1,6 @@
 """The chart with the real Helm and the real API server: linted, rendered, installed, changed and taken away again."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import yaml
 from kaiwo import __version__
 from kaiwo.cli.group import kaiwo as program
 from kaiwo.clusters.kubernetes.following import OWNERS
+from kaiwo.manifests.policies import read_policy
+from kaiwo.model.policy import Policy
 from tests.conftest import ROOT
 from tests.controlplane.plane import MissingError, Plane, find_programs
 from tests.docs.markdown import code_words, table
@@ -50,6 +53,8 @@ def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
         ("agent.kubeletDir=kubelet", "/agent/kubeletDir"),
         ("journal.sizeLimit=much", "/journal/sizeLimit"),
         ("serviceMonitor.enabled=true", "needs api.tokenSecret"),
+        ("policy.placment=pack", "placment"),
+        ("policy.victimOrder=oldest", "/policy/victimOrder"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(option: str, words: str) -> None:
@@ -118,6 +123,22 @@ def test_the_page_says_which_rights_the_scheduler_has() -> None:
         (resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
         if resource not in above
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("helmed")
+def test_a_policy_reaches_the_scheduler_as_it_was_written() -> None:
+    wishes = ("victimOrder=youngest", "pastUse.halfLife=7d", "ageBoost=0.5")
+    documents = rendered(*(f"--set=policy.{wish}" for wish in wishes))
+    policy = read_policy(one(documents, "ConfigMap", "kaiwo-policy")["data"]["policy.yaml"])
+    assert policy == Policy(victim_order="youngest", past_use_half_life_s=7 * 86_400, age_boost_milli=500)
+    pod = one(documents, "Deployment")["spec"]["template"]["spec"]
+    (mounted,) = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "policy"]
+    assert f"--policy={mounted}/policy.yaml" in pod["containers"][0]["args"]
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["policy"]["properties"]
+    rows = {
+        name.partition(".")[0] for row in table(ROOT / "docs" / "policy.md", "field") for name in code_words(row[0])
+    }
+    assert set(schema) == {name for name in rows if name}
 
 
 @pytest.mark.usefixtures("helmed")
