@@ -68,8 +68,9 @@ def evictions(home: Path, books: Books) -> Counter[str]:
     stopped = {
         (run.workload, run.attempt) for run in earlier if RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
     }
-    forgotten = Counter({run.workload: books.lives[run.workload].record.attempt - RUNS_KEPT for run in earlier})
-    return Counter(workload for workload, _ in stopped) + forgotten  # the sum drops what is not above nought
+    attempts = {run.workload: books.lives[run.workload].record.attempt for run in earlier}
+    forgotten = Counter({name: max(0, attempt - RUNS_KEPT) for name, attempt in attempts.items()})
+    return Counter(workload for workload, _ in stopped) + forgotten
 
 
 def _ends(home: Path, books: Books, name: str) -> str:

@@ -114,6 +114,7 @@ def test_a_slip_is_refused_in_our_words(site: Installed, namespace: str, tmp_pat
 def test_who_brought_it_stays(site: Installed, namespace: str, tmp_path: Path) -> None:
     def story() -> None:
         first = pod("mine", namespace, OURS)
+        first["spec"]["nodeSelector"] = {"kaiwo.test/nowhere": "true"}  # nobody binds it between two words of ours
         site.stored(first, "alice")
         taken = first | {"metadata": first["metadata"] | {"annotations": {USER: "bob"}}}
         assert 'says who brought it, "alice", and stays as it is' in site.create(taken, "bob", how="apply")
