@@ -135,8 +135,10 @@ class Working:
     def give_back(self, kept: Pod | Nomination, queue: int, is_fixed: bool) -> None:
         """Free, inside a trial, what a pod holds or what is kept for one; its queue pays for it no longer."""
         milli = sum(share.milli for share in kept.devices)
-        models = self.milli_by_model(kept.node, kept.devices)
-        self.charge(queue, (-milli, -kept.cpu_milli, -kept.memory_mib, *(-each for each in models)), is_fixed)
+        charge: Charge = (-milli, -kept.cpu_milli, -kept.memory_mib)
+        if self.queues.models:
+            charge += tuple(-each for each in self.milli_by_model(kept.node, kept.devices))
+        self.charge(queue, charge, is_fixed)
         self.free_up(kept)
 
     def free_up(self, kept: Pod | Nomination) -> None:
@@ -203,8 +205,10 @@ class Working:
             return False
         amounts = Request(pod.cpu_milli, pod.memory_mib, extended=pod.extended, neighbours=pod.neighbours)
         self.take(row, 1, amounts, columns, milli, mib)
-        models = self.milli_by_model(pod.node, pod.devices)
-        self.charge(queue, (int(milli.sum()), pod.cpu_milli, pod.memory_mib, *models))
+        charge: Charge = (int(milli.sum()), pod.cpu_milli, pod.memory_mib)
+        if self.queues.models:
+            charge += self.milli_by_model(pod.node, pod.devices)
+        self.charge(queue, charge)
         return True
 
     def charge(self, queue: int, charge: Charge, is_fixed: bool = False) -> None:
