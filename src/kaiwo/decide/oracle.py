@@ -39,7 +39,8 @@ def most_for(desk: Desk, now: Standing, claim: Claim, queues: list[str]) -> Most
     excess = _excess_where_paths_part(now, claim, ours[leaves], theirs[leaves]).tolist()
     by_side: dict[int, list[int]] = defaultdict(list)
     for at, side in enumerate(theirs[leaves].tolist()):
-        by_side[side].append(at)
+        if excess[at] > 0:
+            by_side[side].append(at)
     taken: dict[str, int] = {}
     for side, places in by_side.items():
         amounts = [desk.roster.amounts(queues[at]) for at in places]
