@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.picture import HOUR_S, Picture
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.stops import HOUR_S
 
 Found = TypeVar("Found")
 

@@ -17,6 +17,17 @@ MAX_TAG_LINES = 16  # the parser's work grows with their square: 70,000 of them 
 _TAG_LINE = re.compile(r"^%TAG", re.MULTILINE)
 
 
+def read_single(text: str | bytes, where: str, way_out: str, field: str = "") -> dict[str, Any]:
+    """A file that holds one document, with its name before whatever is wrong."""
+    try:
+        documents = read_documents(text)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}", error.field) from None
+    if len(documents) > 1:
+        raise ConfigError(f"{where} has {len(documents)} documents; {way_out}", field)
+    return documents[0]
+
+
 def read_documents(text: str | bytes, limit_bytes: int = LIMIT_BYTES) -> list[dict[str, Any]]:
     """Every document that is not empty."""
     plain = _decode(text, limit_bytes)

@@ -12,11 +12,10 @@ An unknown field is an error: a mistyped action must not become none.
 
 from decimal import Decimal
 
-from kaiwo.manifests.documents import read_documents
+from kaiwo.manifests.documents import read_single
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.places import Place, show, suggest
 from kaiwo.manifests.quantities import read_duration_s, read_quantity
-from kaiwo.model.errors import ConfigError
 from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy
 
 THE_FILE = "the policy file"
@@ -27,13 +26,7 @@ MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     """The policy of a YAML file."""
-    try:
-        documents = read_documents(text)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}", error.field) from None
-    if len(documents) > 1:
-        raise ConfigError(f"{where} has {len(documents)} documents; write all fields in one", "")
-    fields = Fields(documents[0], where, [])
+    fields = Fields(read_single(text, where, "write all fields in one"), where, [])
     past = fields.inner("pastUse")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MOST_STEPS),

@@ -30,7 +30,7 @@ from kaiwo.model.event import (
     WorkloadGone,
 )
 from kaiwo.model.node import Node
-from kaiwo.model.plan import FOR_OTHERS, Nomination, Plan
+from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.promise import Promise, known_run_s
 from kaiwo.model.queue import Queue
 from kaiwo.model.reason import Obstacle, Reason
@@ -44,8 +44,7 @@ from kaiwo.snapshot.nodes import Held, NodeTable
 from kaiwo.snapshot.queues import Charge, QueueTable
 from kaiwo.snapshot.reserved import ReservationBook
 from kaiwo.snapshot.snapshot import Snapshot
-
-HOUR_S = 3600
+from kaiwo.snapshot.stops import remember_stop, remembered, stops_of
 
 
 def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
@@ -168,7 +167,7 @@ class Picture:
             leaving = self.pods.get(eviction.workload, {}).get(eviction.pod)
             if leaving is not None:
                 events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
-        events.extend(self._counted(plan, now_s))
+        events.extend(stops_of(self, plan, now_s))
         events.extend(NominationChanged(nomination) for nomination in plan.nominations)
         for picked in plan.reserved:
             kept = self.reserved.objects[picked.reservation]
@@ -176,20 +175,6 @@ class Picture:
         events.extend(PromiseGone(name) for name in plan.unpromised)
         events.extend(PromiseChanged(promise) for promise in plan.promises)
         return tuple(events)
-
-    def _counted(self, plan: Plan, now_s: int) -> Iterable[Event]:
-        """Workloads that had to go for others, and the queues that count them."""
-        moves = {(each.workload, each.pod) for each in plan.nominations}
-        lost: dict[str, bool] = {}
-        for each in plan.evictions:
-            if each.cause in FOR_OTHERS:
-                lost[each.workload] = lost.get(each.workload, False) or (each.workload, each.pod) not in moves
-        for name in sorted(lost):
-            row = self.queues.row.get(self.workloads[name].queue)
-            path = self.queues.path[row] if row is not None else ()
-            counted = [self.queues.queues[above] for above in path]
-            names = tuple(queue.name for queue in counted if queue.fairness.evictions_per_hour is not None)
-            yield StoppedForOthers(name, now_s, names, not lost[name])
 
     def events(self) -> tuple[Event, ...]:
         """The whole state as events: what a journal's base holds."""
@@ -202,7 +187,7 @@ class Picture:
             *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
             *(PromiseChanged(promise) for _, promise in sorted(self.promises.items())),
             *([self.past_use] if self.past_use is not None else ()),
-            *_stops_told(self.stopped, self.stopped_in),
+            *remembered(self),
         )
 
     def fork(self) -> "Picture":
@@ -272,14 +257,6 @@ class Picture:
             self._queues_stale = True
             self.reserved.forget_lines()
             self._freed()
-
-    def _stopped_for_others(self, event: StoppedForOthers) -> None:
-        known = self.stopped.get(event.workload)
-        if not event.is_moved and (known is None or known.at_s <= event.at_s):
-            self.stopped[event.workload] = event
-        for queue in event.queues:
-            stops = sorted({*self.stopped_in.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
-            self.stopped_in[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)
 
     def _past_use_told(self, event: PastUseTold) -> None:
         self.past_use = event
@@ -543,15 +520,6 @@ def _add(charges: dict[str, Charge], queue: str, charge: Charge, sign: int) -> N
     charges[queue] = (before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2])
 
 
-def _stops_told(
-    by_workload: dict[str, StoppedForOthers], by_queue: dict[str, tuple[StoppedForOthers, ...]]
-) -> list[StoppedForOthers]:
-    """Each once, in the order of time."""
-    found = {(each.at_s, each.workload): each for each in by_workload.values()}
-    found |= {(each.at_s, each.workload): each for stopped in by_queue.values() for each in stopped}
-    return [found[key] for key in sorted(found)]
-
-
 def _place(held: Held) -> str:
     return held.name if isinstance(held, Pod) else held.pod
 
@@ -591,5 +559,5 @@ _PATCHES: dict[type, Callable[[Picture, Any], None]] = {
     ReservationChanged: Picture._reservation_changed,
     ReservationGone: Picture._reservation_gone,
     PastUseTold: Picture._past_use_told,
-    StoppedForOthers: Picture._stopped_for_others,
+    StoppedForOthers: remember_stop,
 }

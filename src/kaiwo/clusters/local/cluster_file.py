@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.manifests.documents import read_documents
+from kaiwo.manifests.documents import read_single
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.names import check_label_key, read_name
 from kaiwo.manifests.places import Place, show, suggest
@@ -72,13 +72,7 @@ def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tup
 
 def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, ...]:
     """The nodes of a YAML cluster file."""
-    try:
-        documents = read_documents(text)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}", error.field) from None
-    if len(documents) > 1:
-        raise ConfigError(f"{where} has {len(documents)} documents; write one list `nodes` in one document", "nodes")
-    fields = Fields(documents[0], where, [])
+    fields = Fields(read_single(text, where, "write one list `nodes` in one document", "nodes"), where, [])
     groups = fields.items("nodes")
     fields.finish()
     if not groups:
