@@ -64,6 +64,14 @@ def test_who_wants_that_model_alone_waits_and_why_names_the_limit() -> None:
     assert limit.sentence == f"queue 'lab' has 0 GPUs left of its limit of {NEW}, and this needs 1 GPU"
 
 
+def test_where_there_is_no_other_model_the_limit_is_named_to_everybody() -> None:
+    world = World().tell(QueueChanged(lab(limit=2_000)))
+    world.submit("big", gpus_each=3, queue="lab").settle()
+    answer = why(world.picture, "default/big", world.policy, world.now_s)
+    assert [each.obstacle.reason for each in answer.obstacles] == [Reason.QUEUE_LIMIT]
+    assert answer.obstacles[0].sentence == f"queue 'lab' has 2 GPUs left of its limit of {NEW}, and this needs 3 GPUs"
+
+
 def test_a_limit_above_counts_for_all_below_it() -> None:
     world = two_models(lab(limit=1_000, name="org"), Queue("x", "org"), Queue("y", "org"))
     for queue in ("x", "y"):

@@ -10,6 +10,7 @@ from kaiwo.model.request import Request
 from kaiwo.queues.division import MOST_AMOUNT
 from kaiwo.snapshot.arrays import IntArray
 from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.model_use import only_model
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import ENDLESS, GPU, RESOURCES, Bound, Charge
 from kaiwo.snapshot.working import Working
@@ -71,7 +72,7 @@ def least_by_model(picture: Picture, needs: Needs) -> tuple[int, ...]:
     """Behind the least charge: what it needs of each bounded GPU model, if it takes no other model."""
     wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in needs]
     return tuple(
-        sum(want.charge_milli * needed for want, needed in wants if want.gpu_models == (model,))
+        sum(want.charge_milli * needed for want, needed in wants if only_model(want, picture.nodes.models) == model)
         for model in picture.queues.models
     )
 

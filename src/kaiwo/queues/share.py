@@ -12,6 +12,7 @@ from kaiwo.queues.division import MOST_AMOUNT
 from kaiwo.queues.fair import FairShares, ShareRules, Wants, fair_shares
 from kaiwo.queues.reclaim_rules import Standing, stand
 from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.model_use import only_model
 from kaiwo.snapshot.nodes import SIZE, USABLE
 from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.working import Working
@@ -78,8 +79,9 @@ def _asked_by_model(view: Working, queue: str) -> list[int]:
     """What waits in a queue and wants one model and no other."""
     asked = dict.fromkeys(view.queues.models, 0)
     for want, pods in view.waiting_in(queue):
-        if len(want.gpu_models) == 1 and want.gpu_models[0] in asked:
-            asked[want.gpu_models[0]] += want.charge_milli * pods
+        model = only_model(want, view.nodes.models)
+        if model in asked:
+            asked[model] += want.charge_milli * pods
     return list(asked.values())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kaiwo.model.node import Node
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.nodes import Held
 
@@ -40,6 +41,12 @@ def all_by_model(picture: "Picture") -> list[tuple[str, str, int, bool]]:
                 if model in bounded:
                     found.append((workload.queue, model, milli, not workload.preemptible))
     return found
+
+
+def only_model(want: Request, known: list[str]) -> str:
+    """The one GPU model that would do for a request: it names no other, or the cluster has no other. Else nothing."""
+    models = want.gpu_models or (tuple(known) if want.gpus else ())
+    return models[0] if len(models) == 1 else ""
 
 
 def _models_of(nodes: Mapping[str, Node], held: Held) -> list[tuple[str, int]]:
