@@ -198,9 +198,29 @@ def test_who_outranks_a_promise_is_named_in_the_delay() -> None:
 
 
 def test_a_promise_of_a_queue_binds_the_other_queues_whatever_their_priority() -> None:
-    world = two_nodes().queue("other").submit("theirs", gpus_each=1, priority=5, queue="other")
-    world.decide()
+    world = two_nodes().queue("default", quota_milli=16_000).queue("other")
+    world.submit("theirs", gpus_each=1, priority=5, queue="other")
+    world.settle()
     assert not world.is_running("theirs")
+    assert world.why("theirs") == [Reason.PROMISED]
+
+
+def test_a_promise_over_its_queues_share_does_not_bind_those_who_are_owed() -> None:
+    world = two_nodes().queue("other").submit("theirs", gpus_each=1, queue="other")
+    world.decide()
+    assert world.is_running("theirs")
+    later(world, 1)
+    assert GANG not in world.picture.promises  # nobody said when it ends
+    assert not world.decide().evictions
+
+
+def test_who_is_owed_and_says_when_it_ends_is_named_in_the_delay() -> None:
+    world = two_nodes().queue("other").submit("theirs", gpus_each=1, queue="other", estimate_s=900)
+    (start,) = world.decide().starts
+    assert not start.until_s  # it does not fill a gap: it is there by right
+    later(world, 1)
+    assert promise(world).start_s == 900
+    assert (promise(world).delay, promise(world).delayed_by) == (Delay.TAKEN, "default/theirs")
 
 
 def test_without_known_run_times_nothing_is_promised_and_nobody_waits_for_it() -> None:

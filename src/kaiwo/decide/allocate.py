@@ -36,35 +36,43 @@ class Allocate:
         self._desk, self._turns = desk, turns
         self._size = LARGEST  # of the next window
         self._alone = 0  # turns to take one by one before the next window
+        self._is_cut = False  # the next window ends before one who did not fit into the last
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Many turns at once while all of them fit, else one by one."""
         while self._turns and not is_over():
             # Beside promises everybody sees the nodes as long as they stay: no two turns are alike.
-            if self._alone or self._desk.shades is not None or not self._window():
+            is_plain = self._desk.shades is None and not self._desk.stopped
+            if self._alone or not is_plain or not self._window():
                 self._alone = max(0, self._alone - 1)
                 self._turn()
 
     def _window(self) -> bool:
-        """Start the next turns together, all of them or none."""
+        """Start the next turns together, all of them or none; where one does not fit, those before it."""
         desk = self._desk
         window = Window(self._turns, desk)
         window.gather(min(self._size, max(1, desk.policy.steps - desk.steps)))
         if not window.picked:
             return not self._turns
-        starts = self._start_window(window)
-        if starts is None:
+        starts, reached = self._start_window(window)
+        if reached < len(window.picked):
             window.put_back()
-            # As many turns alone as the failed window was long: trying windows at most doubles the work.
-            self._alone, self._size = len(window.picked), max(SMALLEST, self._size // 2)
-            return False
+            desk.steps += len(window.picked) // 8  # looking took its time, too
+            # Where a large group took all the room, half may still fit; halved again, it costs no more than all of it.
+            half = len(window.picked) // 2
+            self._size, self._is_cut = half if self._is_cut else max(half, reached), True
+            if self._size < SMALLEST:
+                self._alone, self._size, self._is_cut = SMALLEST, SMALLEST, False
+            return not self._alone
+        if self._is_cut:  # next comes the one who did not fit, and others soon
+            self._alone, self._size, self._is_cut = 1, SMALLEST, False
         self._size = min(LARGEST, self._size * 2)
         desk.starts.extend(starts)
         desk.steps += len(starts)
         return True
 
-    def _start_window(self, window: Window) -> list[Start] | None:
-        """Large requests first, each group at once."""
+    def _start_window(self, window: Window) -> tuple[list[Start], int]:
+        """Large requests first, each group at once: the starts, and how many turns come before who does not fit."""
         desk, shapes = self._desk, self._desk.picture.backlog.shapes
         starts: dict[int, Start] = {}
         with desk.working.trial() as attempt:
@@ -72,14 +80,14 @@ class Allocate:
             for shape, group in groups:
                 placed = desk.placer.place(shape, shapes[shape], len(group))
                 if len(placed) < len(group):
-                    return None
+                    return [], group[len(placed)]
                 for at, each in zip(group, placed, strict=True):
                     found, position = window.picked[at]
                     if not self._pays(found, each):
-                        return None
+                        return [], at
                     starts[at] = self._single_start(found, position, each)
             attempt.keep()
-        return [starts[at] for at in sorted(starts)]
+        return [starts[at] for at in sorted(starts)], len(window.picked)
 
     def _pays(self, found: WaitingClass, placed: Placed) -> bool:
         """Charge the queue, if its limits allow."""
@@ -91,6 +99,11 @@ class Allocate:
         desk, lane = self._desk, self._turns.lane
         name, position, found = lane.first
         started = 0
+        if name in desk.stopped:  # it does not grow while some of it has to go
+            desk.steps += 1
+            lane.advance(1)
+            self._turns.again()
+            return
         if found.key not in desk.stuck and desk.could_fit(found, name):
             started = self._start_single(found, position) if is_single(found) else self._start_one(name, found)
         desk.steps += max(1, started)
@@ -111,9 +124,7 @@ class Allocate:
         desk.steps += 1
         workload = desk.picture.workloads[name]
         desk.working.count_leaving(+1)
-        placement = place_workload(
-            desk.working, desk.placer, desk.picture, workload, one_more(found.needs), grows=False
-        )
+        placement = place_workload(desk.working, desk.placer, desk.picture, workload, one_more(found), grows=False)
         desk.working.count_leaving(-1)
         if placement is None:
             if desk.may_start(found):

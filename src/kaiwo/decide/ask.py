@@ -1,5 +1,6 @@
 """Ask a plugin, and set aside one that raises or returns nonsense.
 
+The arrays that it is handed can only be read: one that writes to them raises, and is the one that is set aside.
 A fault ends the attempt at this cycle: `decide` starts it anew without the plugin, so that no half of a plan was
 made with it and half without, and the plan says so.
 """
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from kaiwo.plugins.contract import TOP_SCORE
-from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.arrays import IntArray, freeze
+
+_PLAIN = frozenset((int, bool))
 
 
 class PluginFaultError(Exception):
@@ -58,7 +61,7 @@ def ask_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -
 def ask_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
     """One integer or one tuple of integers."""
     answer = _answer(name, point, arguments)
-    if isinstance(answer, tuple) and all(isinstance(each, int) for each in answer):
+    if isinstance(answer, tuple) and _PLAIN.issuperset(map(type, answer)):
         return answer
     if isinstance(answer, int):
         return (answer,)
@@ -66,7 +69,12 @@ def ask_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int,
 
 
 def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    for each in arguments:
+        if type(each) is np.ndarray:
+            freeze(each)
     try:
         return point(*arguments)
-    except Exception as error:  # a stranger's code may raise anything; it is reported in the plan's notes
+    except KeyboardInterrupt:
+        raise  # a person's wish, whoever is at work
+    except BaseException as error:  # a stranger's code may raise anything, SystemExit too; the plan's notes tell it
         raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error

@@ -2,7 +2,8 @@
 
 In:    the promises of a cycle and the space to come.   Out: how nodes look to one who would not be gone in time.
 A *shade* is what a promise leaves of its nodes once it begins. Whoever is gone before that sees the nodes as they are;
-everybody else sees them in the shade. More important work of the same queue is not bound by a promise.
+everybody else sees them in the shade. A promise does not bind more important work of the same queue. Nor does one that
+takes its queue over its share bind work of others that stay within theirs.
 """
 
 from collections.abc import Sequence
@@ -64,11 +65,11 @@ class Shades:
         self._left: dict[int, IntArray] = {}
         self._on: dict[str, list[tuple[set[str], Workload]]] = {}  # by node: which devices are promised to whom
         self._known: dict[tuple[int, ...], Shade] = {}
+        self.by_right: set[str] = set()  # those who did not have to mind a promise that is in their way
 
-    def of(self, workload: Workload) -> Shade | None:
-        """The shade in which a workload sees the nodes; None: it is gone before every planned start."""
-        now_s = self._space.now_s
-        key = tuple([at for at, bound in enumerate(self.bounds) if bound.binds(workload, now_s)])
+    def of(self, workload: Workload, due: Due) -> Shade | None:
+        """The shade in which a workload sees the nodes; None: it has to mind no planned start."""
+        key = tuple(self._binding(workload, due))
         if not key:
             return None
         found = self._known.get(key)
@@ -76,19 +77,26 @@ class Shades:
             found = self._known[key] = self._shade(key)
         return found
 
+    def without(self, name: str) -> "Shades | None":
+        """As it would be if nothing were promised to this one; None: nothing is promised to anybody else."""
+        others = [bound for bound in self.bounds if bound.promise.workload != name]
+        return Shades(self._space, self._dues, others, self._begun) if others else None
+
     def leave_dues(self, workload: Workload, due: Due) -> bool:
         """The queues can still pay for all planned starts that it has to mind, if it starts."""
-        now_s = self._space.now_s
-        binding = (bound for bound in self.bounds if self._dues.is_bounded(bound.due))
-        return all(self._dues.leave(bound.due, due) for bound in binding if bound.binds(workload, now_s))
+        binding = (self.bounds[at] for at in self._binding(workload, due))
+        return all(self._dues.leave(bound.due, due) for bound in binding if self._dues.is_bounded(bound.due))
 
-    def obstacle(self, workload: Workload) -> Obstacle:
+    def obstacle(self, workload: Workload, due: Due) -> Obstacle:
         """What is in the way of one who would fit if it did not stay so long."""
         now_s = self._space.now_s
-        bound = min((each for each in self.bounds if each.binds(workload, now_s)), key=lambda each: each.take.start_s)
+        bound = min((self.bounds[at] for at in self._binding(workload, due)), key=lambda each: each.take.start_s)
         gap_s = max(0, bound.take.start_s - LEAD_S - now_s)
-        detail = "" if workload.preemptible else "it may not be stopped, so only a time limit counts"
-        return Obstacle(Reason.PROMISED, bounded_run_s(workload), gap_s, "s", bound.promise.workload, detail)
+        run_s = bounded_run_s(workload)
+        detail = "as earlier runs like it did" if run_s == workload.learned_s > 0 and not workload.estimate_s else ""
+        if not workload.preemptible:
+            detail = "it may not be stopped, so only a time limit counts"
+        return Obstacle(Reason.PROMISED, run_s, gap_s, "s", bound.promise.workload, detail)
 
     def on_place_of(self, node: str, gpus: set[str]) -> list[Workload]:
         """Those to whom one of these devices is promised."""
@@ -98,6 +106,14 @@ class Shades:
                     devices = {share.gpu for share in place.devices}
                     self._on.setdefault(place.node, []).append((devices, bound.workload))
         return [workload for devices, workload in self._on.get(node, ()) if not gpus.isdisjoint(devices)]
+
+    def _binding(self, workload: Workload, due: Due) -> list[int]:
+        """The promises that it has to mind."""
+        found = [at for at, bound in enumerate(self.bounds) if bound.binds(workload, self._space.now_s)]
+        has_right = {at for at in found if self._dues.has_right(due, self.bounds[at].due)}
+        if has_right:
+            self.by_right.add(workload.name)
+        return [at for at in found if at not in has_right]
 
     def _shade(self, key: tuple[int, ...]) -> Shade:
         rows = np.unique(np.concatenate([self.bounds[at].take.rows for at in key]))

@@ -129,6 +129,8 @@ def _lost_space(desk: Desk) -> list[tuple[str, str]]:
 
 def _make_room(desk: Desk) -> set[ClassKey]:
     """The policy's other actions, one after the other, for those who are stuck; whom the budget did not reach."""
+    for start in desk.starts:
+        desk.roster.begun.setdefault(start.workload, []).append(start.pod)
     if desk.working.is_anybody_leaving:
         desk.working.count_leaving(+1)  # whoever is placed from here on waits for them, too
     unreached: set[ClassKey] = set()

@@ -7,11 +7,9 @@ starts without that memory and must spend the same.
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kaiwo.decide.backfill import Shades
 from kaiwo.decide.eviction_budget import EvictionBudget
-from kaiwo.decide.gang import Payer, Placement
+from kaiwo.decide.gang import Payer, Placement, each_way, must_pay
 from kaiwo.decide.limits import charge_of, least_by_model, least_charge, within_limits
 from kaiwo.decide.order import Lane
 from kaiwo.decide.place import Placer
@@ -53,6 +51,7 @@ class Desk:
         self.starts: list[Start] = []
         self.given_up: list[tuple[str, str]] = []
         self.evictions: list[Eviction] = []
+        self.stopped: set[str] = set()  # the workloads of which some pods have to go
         self.nominations: list[Nomination] = []
         self.promised: dict[str, Promise] = {}  # who waits for a planned start
         self.unpromised: list[str] = []  # and who does no longer
@@ -72,6 +71,7 @@ class Desk:
         self.steps = 0
         self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
         self._looked_at: set[int] = set()
+        self._least: dict[Needs, Charge] = {}
         sizes = self.working.gpus[:, SIZE][self.working.gpus[:, USABLE] > 0]
         self.largest_mib = int(sizes.max(initial=0))
         self._equal_mib = self.largest_mib if (sizes == self.largest_mib).all() else 0
@@ -97,7 +97,7 @@ class Desk:
             workload = self.picture.workloads[name or found.line.at(0)[1]]
             if workload.name in self.promised:
                 return False  # it starts when it is planned to
-            self.book.shade = None if found.signature[2] else self.shades.of(workload)
+            self.book.shade = None if found.signature[2] else self.shades.of(workload, self.due_of(found))
         if found.signature[2]:
             return True  # space is kept for it
         return self._has_room(found) and self._leaves_dues(found, name)
@@ -105,7 +105,7 @@ class Desk:
     def due_of(self, found: WaitingClass) -> Due:
         """What the queue pays for a workload of this class."""
         queue, is_fixed, _ = self.payer(found)
-        return Due(queue, tuple(self.claim_of(found).tolist()), is_fixed)
+        return Due(queue, self.claim_of(found), is_fixed)
 
     def _leaves_dues(self, found: WaitingClass, name: str) -> bool:
         if self.shades is None or self.book.shade is None:
@@ -122,17 +122,22 @@ class Desk:
             self.book.shade = None
             if not self._has_room(found):
                 return False
-            self.dimmed.setdefault(found.key, self.shades.obstacle(self.picture.workloads[name]))
+            self.dimmed.setdefault(found.key, self.shades.obstacle(self.picture.workloads[name], self.due_of(found)))
         passed = self.passed_over[found.key] = self.passed_over.get(found.key, 0) + 1
         return passed <= MOST_PASSED
 
     def _has_room(self, found: WaitingClass) -> bool:
-        if len(found.needs) == 1:
-            shape, _, needed = found.needs[0]
+        if found.choices is not None:
+            return any(self._has_room_for(needs) for needs in each_way(found))
+        return self._has_room_for(found.needs)
+
+    def _has_room_for(self, needs: Needs) -> bool:
+        if len(needs) == 1:
+            shape, _, needed = needs[0]
             return self.room(shape) >= max(needed, 1)
-        if any(needed for _, _, needed in found.needs):
-            return all(self.room(shape) >= needed for shape, _, needed in found.needs)
-        return any(self.room(shape) for shape, _, _ in found.needs)
+        if any(needed for _, _, needed in needs):
+            return all(self.room(shape) >= needed for shape, _, needed in needs)
+        return any(self.room(shape) for shape, _, _ in needs)
 
     def may_start(self, found: WaitingClass) -> bool:
         """Its queue takes work, and its limits leave room for the least that it would pay."""
@@ -140,7 +145,7 @@ class Desk:
         row = queues.row.get(found.queue)
         if row is None or not queues.is_leaf[row]:
             return False
-        _, is_preemptible, kept_for, _ = found.signature
+        _, is_preemptible, kept_for, *_ = found.signature
         if kept_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # the space that is kept for it is paid for; and without limits all is allowed
         return within_limits(self.working, row, self.least(found), not is_preemptible)
@@ -148,12 +153,18 @@ class Desk:
     def least(self, found: WaitingClass) -> Charge:
         """The least that its queue pays before a workload of this class has started."""
         if found.least is None or found.least[0] != self.largest_mib:
-            found.least = (self.largest_mib, least_charge(self.picture, found.needs, lambda _: self.largest_mib))
+            needs = must_pay(found)
+            charge = self._least.get(needs)
+            if charge is None:
+                charge = self._least[needs] = least_charge(self.picture, needs, lambda _: self.largest_mib)
+            found.least = (self.largest_mib, charge)
         return found.least[1]
 
-    def claim_of(self, found: WaitingClass) -> IntArray:
-        """The same as an array, with what it needs of bounded GPU models."""
-        return np.array((*self.least(found), *least_by_model(self.picture, found.needs)), np.int64)
+    def claim_of(self, found: WaitingClass) -> Charge:
+        """The same, with what it needs of bounded GPU models."""
+        if not self.working.queues.models:
+            return self.least(found)
+        return (*self.least(found), *least_by_model(self.picture, must_pay(found)))
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""
@@ -186,6 +197,7 @@ class Desk:
     def evict(self, eviction: Eviction) -> None:
         """Stop a pod; nobody else stops it again in this cycle."""
         self.evictions.append(eviction)
+        self.stopped.add(eviction.workload)
         if eviction.cause in FOR_OTHERS:
             self.spared.count(self.picture.workloads[eviction.workload])
         self.roster.gone.add((eviction.workload, eviction.pod))

@@ -14,10 +14,11 @@ from kaiwo.decide.place import Placed, Placer
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Workload, pod_name
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
+from kaiwo.snapshot.backlog import Needs, WaitingClass, chosen
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import Charge
+from kaiwo.snapshot.ways import Adds, choices_of, steps_of
 from kaiwo.snapshot.working import Working
 
 
@@ -58,12 +59,24 @@ def place_workload(
     Pods go where space is kept for them. Only when the workload cannot start so is all its kept space thrown together
     with what is free. `limits=False` asks about the nodes alone, whatever the queues say.
     """
-    gang = _Gang(working, placer, picture, workload, needs, limits)
-    gang.grows = grows
-    placement = gang.place(pools_kept_space=False)
-    if placement is None and gang.kept:
-        placement = gang.place(pools_kept_space=True)
-    return placement
+    ways = _ways(picture, workload, needs) if workload.groups and grows else [needs]
+    gangs = [_Gang(working, placer, picture, workload, way, limits) for way in ways]
+    for pools_kept_space in (False, True) if gangs[0].kept else (False,):
+        for gang in gangs:
+            gang.grows = grows
+            if (placement := gang.place(pools_kept_space)) is not None:
+                return placement
+    return None
+
+
+def _ways(picture: Picture, workload: Workload, needs: Needs) -> list[Needs]:
+    """What would do for a workload with sub-groups, the cheapest first. One that is whole grows by any step; only where
+    space is kept for a step, that one starts as a whole."""
+    choices = choices_of(workload, picture.pods.get(workload.name, ()))
+    every = [chosen(needs, needed) for needed in choices.needed]
+    if not choices.is_whole:
+        return every
+    return [*every, needs] if workload.name in picture.nominations else [needs]
 
 
 def place_pods(
@@ -128,12 +141,30 @@ def paid_for(working: Working, want: Request, placed: Sequence[Placed]) -> Charg
     return (*charge, *(sum(column) for column in zip(*models, strict=True)))
 
 
-def one_more(needs: Needs) -> Needs:
+def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
+    """Whoever carries out a plan begins with those whom the others look for; else the order stays as it is."""
+    leaders = leaders_of(workload)
+    return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
+
+
+def one_more(found: WaitingClass) -> Needs:
     """What room is made for: the pods without which the workload does not start, or one more of one that runs."""
-    if any(needed for _, _, needed in needs):
-        return needs
-    (shape, missing, _), *rest = needs
+    if any(needed for _, _, needed in found.needs):
+        return found.needs
+    if found.choices is not None:
+        return chosen(found.needs, found.choices.needed[0])
+    (shape, missing, _), *rest = found.needs
     return ((shape, missing, 1), *rest)
+
+
+def must_pay(found: WaitingClass) -> Needs:
+    """What a queue pays for before such work has started; of sub-groups the next that would."""
+    return found.needs if found.choices is None else one_more(found)
+
+
+def each_way(found: WaitingClass) -> list[Needs]:
+    """All that would do for work with sub-groups, the cheapest first."""
+    return [] if found.choices is None else [chosen(found.needs, needed) for needed in found.choices.needed]
 
 
 def first_missing_pod(picture: Picture, workload: Workload) -> str:
@@ -157,6 +188,8 @@ class _Gang:
 
     def place(self, pools_kept_space: bool) -> Placement | None:
         """Try the roles in one order after the other."""
+        if self._workload.groups and not self.kept and not self._could_fit():
+            return None
         for order in self._orders():
             self._missing = _missing_pods(self._picture, self._workload)
             self._placement = Placement()
@@ -167,11 +200,16 @@ class _Gang:
                     self._use_kept_space()
                 if all(self._place_needed(at) for at in order):
                     if self.grows:
-                        self._grow()
+                        self._grow_by_steps() if self._workload.groups else self._grow()
                     if self._placement.starts:
+                        self._placement.starts = leaders_first(self._workload, self._placement.starts)
                         attempt.keep()
                         return self._placement
         return None
+
+    def _could_fit(self) -> bool:
+        """Of many ways most are ruled out by counting."""
+        return all(self._placer.room(shape) >= needed for shape, _, needed in self._needs if needed)
 
     def _orders(self) -> Iterator[list[int]]:
         """Large pods before small ones could take their room; else those first that have least room to spare.
@@ -217,12 +255,49 @@ class _Gang:
             self._working.charge(queue, paid_for(self._working, want, placed), is_fixed)
             self._start(at, placed)
 
+    def _grow_by_steps(self) -> None:
+        """Sub-groups join whole or not at all, and roles that are whole grow by one pod after the other."""
+        roles = self._workload.roles
+        present = self._picture.pods.get(self._workload.name, ())
+        numbers = [number for number, up in enumerate(pods_up(self._workload, present)) if up < roles[number].count]
+        at_of = {number: at for at, number in enumerate(numbers)}
+        failed: set[Adds] = set()
+        while True:
+            up = [
+                role.count - len(self._missing[at_of[n]]) if n in at_of else role.count for n, role in enumerate(roles)
+            ]
+            steps = [tuple((at_of[number], pods) for number, pods in step) for step in steps_of(self._workload, up)]
+            step = next((each for each in steps if self._kind_of(each) not in failed), None)
+            if step is None:
+                return
+            if not self._take(step):
+                failed.add(self._kind_of(step))
+
+    def _kind_of(self, step: Adds) -> Adds:
+        """Steps that need the same: room only shrinks, so where one failed all do."""
+        return tuple(sorted((self._needs[at][0], pods) for at, pods in step))
+
+    def _take(self, step: Adds) -> bool:
+        """All pods of one step, or none."""
+        found: list[tuple[int, list[Placed]]] = []
+        with self._working.trial() as attempt:
+            for at, pods in step:
+                shape, want = self._needs[at][0], self._want(at)
+                placed = place_pods(self._working, self._placer, self._payer, shape, want, pods)
+                if placed is None:
+                    return False
+                found.append((at, placed))
+            attempt.keep()
+        for at, placed in found:
+            self._start(at, placed)
+        return True
+
     def _use_kept_space(self) -> None:
         """Each pod for which space is kept goes exactly there, once nobody holds it any more."""
         for pod, nomination in sorted(self.kept.items()):
             at = next((at for at, names in enumerate(self._missing) if pod in names), None)
-            if at is None:
-                continue
+            if at is None or (self._workload.groups and not self._needs[at][2]):
+                continue  # a sub-group starts whole or not at all
             want = self._want(at)
             with self._working.trial() as attempt:
                 self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)

@@ -9,7 +9,9 @@ import numpy as np
 
 from kaiwo.decide.ask import ask
 from kaiwo.decide.fit import pods_that_fit
+from kaiwo.decide.gang import one_more
 from kaiwo.decide.limits import least_by_model, least_charge
+from kaiwo.decide.model_bounds import short_models
 from kaiwo.decide.neighbours import verdicts_by_reason
 from kaiwo.decide.offers import OfferBook
 from kaiwo.decide.reserve_reasons import beside_reserved, reserved_obstacles
@@ -25,8 +27,11 @@ from kaiwo.snapshot.backlog import Needs, WaitingClass
 from kaiwo.snapshot.nodes import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import RESOURCES
+from kaiwo.snapshot.ways import Choices
 from kaiwo.snapshot.working import Working
 
+SUB_GROUP = "sub-group"
+MOST_NAMED = 3  # sub-groups that are short
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
 
 
@@ -54,8 +59,29 @@ class Inquiry:
         by_nodes = self._by_needs.get(needs)
         if by_nodes is None:
             by_nodes = self._by_needs[needs] = tuple(self._of_nodes(needs))
+        if found.choices is not None:
+            by_nodes = self._of_sub_groups(found, found.choices, by_nodes)
         every = (*leaving, *self._of_queue(found, self._largest_mib), *by_nodes)
-        return every or tuple(self._of_queue(found, self._largest_free_mib)) or (self._gang(needs),)
+        return every or tuple(self._of_queue(found, self._largest_free_mib)) or self._of_models(found)
+
+    def _of_sub_groups(
+        self, found: WaitingClass, choices: Choices, by_nodes: tuple[Obstacle, ...]
+    ) -> tuple[Obstacle, ...]:
+        """Which sub-group is short, of those that the cheapest way has to start; before what else the nodes say."""
+        room = {shape: self._book.state(shape).room for shape, _, _ in found.needs}
+        need: dict[str, int] = {}
+        have: dict[str, int] = {}
+        for title, (shape, _, needed) in zip(choices.titles, one_more(found), strict=True):
+            need[title] = need.get(title, 0) + needed
+            have[title] = have.get(title, 0) + min(needed, room[shape])
+            room[shape] -= min(needed, room[shape])
+        rest = tuple(each for each in by_nodes if each.reason is not Reason.GANG)
+        short = [
+            Obstacle(Reason.GANG, need[title], have[title], "pods", title, SUB_GROUP)
+            for title in need
+            if have[title] < need[title]
+        ]
+        return (*short[:MOST_NAMED], *rest) if short else by_nodes
 
     def _fits(self, found: WaitingClass) -> bool:
         return all(self._book.state(shape).room >= max(1, needed) for shape, _, needed in found.needs)
@@ -96,6 +122,19 @@ class Inquiry:
             for at, column, reason, word, most, left in sorted(found_short)
         ]
 
+    def _of_models(self, found: WaitingClass) -> tuple[Obstacle, ...]:
+        """There is room, and the queue may take no more of the GPU models that have it; else the pods get in each
+        other's way."""
+        row = self._view.queues.row.get(found.queue)
+        if row is not None and self._view.queues.is_model_bounded[row]:
+            wants = [
+                (self._picture.backlog.shapes[shape], needed, self._book.state(shape).slots.nonzero()[0])
+                for shape, _, needed in found.needs
+            ]
+            if short := short_models(self._view, row, not found.signature[1], wants):
+                return tuple(short)
+        return (self._gang(found.needs),)
+
     def _largest_mib(self, shape: int) -> int:
         """Of the devices that would serve a shape if they were free."""
         return int(self._offers.of(shape).largest_mib.max(initial=0))
@@ -130,7 +169,8 @@ class Inquiry:
         others = self._of_shape(shape)
         if not kept_out:
             return others
-        reserved, others = [each.obstacle for each in kept_out], beside_reserved(others)
+        others = beside_reserved(self._view, self._picture.backlog.shapes[shape], others)
+        reserved = [each.obstacle for each in kept_out]
         return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
 
     def _of_shape(self, shape: int) -> list[Obstacle]:

@@ -49,6 +49,11 @@ class Lane:
         self._heads = mark
 
     @property
+    def head(self) -> Head:
+        """The place of who is next, the position in the line, and the class."""
+        return self._heads[0]
+
+    @property
     def first(self) -> tuple[str, int, WaitingClass]:
         """The name of who is next, the position in the line, and the class."""
         place, position, found = self._heads[0]
@@ -130,22 +135,28 @@ class Turns(Generic[L]):
     @property
     def queue(self) -> str:
         """The queue whose turn it is."""
-        row = NOBODY
-        while row in self._heaps:
-            row = self._heaps[row][0][1]
-        return self._working.queues.names[row]
+        return self._working.queues.names[self._row]
+
+    @property
+    def _row(self) -> int:
+        row, heap = NOBODY, self._heaps.get(NOBODY)
+        while heap is not None:
+            row = heap[0][1]
+            heap = self._heaps.get(row)
+        return row
 
     def again(self) -> None:
         """The queue took its turn: it and all above it stand in the order anew, or leave when nobody is left in it."""
-        name = self.queue
-        if self.is_last_queue and self.lanes[name]:
+        row = self._row
+        lane = self.lanes[self._working.queues.names[row]]
+        is_left = bool(lane)
+        if is_left and self._left == 1:
             return
-        row = self._working.queues.row[name]
-        if self.lanes[name]:
-            self._next[row] = self._next_of(self.lanes[name])
+        if is_left:
+            self._next[row] = self._next_of(lane)
         else:
             self._left -= 1
-        self._stand_anew(row, is_left=bool(self.lanes[name]))
+        self._stand_anew(row, is_left)
 
     def _stand_anew(self, row: int, is_left: bool) -> None:
         """From a leaf at the top of all its heaps upwards."""

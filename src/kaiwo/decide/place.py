@@ -3,9 +3,9 @@
 In:    the working copy, a shape, how many.   Out: what was placed; fewer than asked when no more fit.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from kaiwo.decide.ask import ask
@@ -24,8 +24,7 @@ COST = 1 << 32  # above every score
 _NO_COLUMNS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """One pod's place."""
 
     node: str
@@ -78,8 +77,11 @@ class Placer:
                 break
             # Shares on several devices are looked at anew for each pod: what one takes decides what the next finds.
             at_once = self._packs and (want.is_whole or want.gpus <= 1) and not _must_be_even(want)
-            here = min(count - len(placed), int(state.slots[row])) if at_once else 1
+            slots = int(state.slots[row])
+            here = min(count - len(placed), slots) if at_once else 1
             placed.extend(self.put(row, want, here))
+            if here == slots and shape >= 0 and self._book.shade is None and want.neighbours is None:
+                self._book.filled(shape, row)
         return placed
 
     def _roomy(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kaiwo.decide.backfill import Bound, Shades
 from kaiwo.decide.backfill_deadline import stop_overdue, wake_for
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import paid_for
+from kaiwo.decide.gang import leaders_first, paid_for
 from kaiwo.decide.promise_blame import blame
 from kaiwo.decide.promise_book import due_of, in_order, reserved_for_others, takes_of
 from kaiwo.decide.promise_dues import Due, Dues
@@ -175,7 +175,7 @@ def _start(desk: Desk, promise: Promise, workload: Workload) -> bool:
                 return False
             starts.append(Start(workload.name, place.pod, placed.node, placed.devices))
         attempt.keep()
-    desk.starts.extend(starts)
+    desk.starts.extend(leaders_first(workload, starts))
     desk.steps += len(starts)
     return True
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from kaiwo.model.promise import known_run_s
 from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.queues.reclaim_rules import Claim, entitled, may_claim
+from kaiwo.queues.share import standing
 from kaiwo.snapshot.arrays import IntArray
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import Bound, Charge
@@ -41,6 +43,18 @@ class Dues:
         """Some queue on its way has a bound that it has to keep."""
         queues = self._working.queues
         return bool(queues.limits[due.queue]) or (due.is_fixed and bool(queues.quotas[due.queue]))
+
+    def has_right(self, due: Due, promised: Due) -> bool:
+        """Its queue stays within its share, where the promise takes another queue over its own: nobody plans over what
+        others are owed."""
+        if due.queue == promised.queue:
+            return False
+        now, claim = standing(self._working), Claim(due.queue, np.array(due.charge, np.int64), not due.is_fixed)
+        if may_claim(now, claim) is not None:
+            return False
+        _, (side,) = now.queues.tree.parting(due.queue, np.array([promised.queue]))
+        used = now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
+        return bool(((used > entitled(now, int(side))) & (claim.need > 0)).any())
 
     def let_start(self, due: Due, at_s: int, others: Sequence[Due]) -> bool:
         """At that time its queues' bounds leave what it pays, beside these others."""

@@ -53,7 +53,7 @@ def mark_fillers(desk: Desk) -> None:
         owners = desk.shades.on_place_of(start.node, {share.gpu for share in start.devices})
         if not owners or start.workload in begun:
             continue
-        if all(outranks(workload, owner) for owner in owners):
+        if workload.name in desk.shades.by_right or all(outranks(workload, owner) for owner in owners):
             desk.look_again(now_s + 1)  # the promise has to see
         elif workload.preemptible and (run_s := known_run_s(workload)):
             desk.starts[at] = replace(start, until_s=now_s + run_s)

@@ -15,7 +15,7 @@ from kaiwo.decide.reserve_pick import Fleet, is_well_placed, pick
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.reservation import Picked, Reservation
-from kaiwo.model.workload import Phase, Pod, Workload, pod_name
+from kaiwo.model.workload import Phase, Pod, Workload, is_enough
 from kaiwo.snapshot.moments import expired_work, next_moment_s
 from kaiwo.snapshot.reserved_view import Claim, ReservedView, claim_of
 
@@ -136,7 +136,7 @@ def _evict(desk: Desk, workload: Workload, pods: Iterable[str], reservation: str
     up = _up(desk, workload.name)
     gone = desk.roster.gone
     staying = {pod.name for pod in up if pod.name not in pods and (workload.name, pod.name) not in gone}
-    if any(sum(pod_name(role, i) in staying for i in range(role.count)) < role.needed for role in workload.roles):
+    if not is_enough(workload, staying):
         staying = set()
     leaving = [pod for pod in up if pod.name not in staying and (workload.name, pod.name) not in gone]
     lost_gpu_s = _lost_gpu_s(desk, workload, leaving)

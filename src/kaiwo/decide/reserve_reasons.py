@@ -8,11 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.shortage import CLOSED
+from kaiwo.decide.shortage import CLOSED, TOO_SMALL
 from kaiwo.gpus.fit import eligible, times_per_device
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import ENDLESS_S, ReservationPhase
+from kaiwo.snapshot.arrays import BoolArray
+from kaiwo.snapshot.nodes import SIZE
 from kaiwo.snapshot.reserved_view import Claim, ReservedView
 from kaiwo.snapshot.working import Working
 
@@ -41,11 +43,26 @@ def reserved_obstacles(view: Working, want: Request) -> list[KeptOut]:
     return found
 
 
-def beside_reserved(others: list[Obstacle]) -> list[Obstacle]:
+def beside_reserved(view: Working, want: Request, others: list[Obstacle]) -> list[Obstacle]:
     """What else is in the way, told so that nobody thinks that the cluster has no more than what is left to them."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
-    return [replace(each, detail=CLOSED) if each.reason in TOO_FEW else each for each in left]
+    beyond = CLOSED if _would_serve(view, want) else TOO_SMALL
+    return [replace(each, detail=beyond) if each.reason in TOO_FEW else each for each in left]
+
+
+def _would_serve(view: Working, want: Request) -> bool:
+    """With all that is reserved a node would be large enough, if it were empty."""
+    rows = np.arange(len(view.nodes.names))
+    able = eligible(view, _admitted(view, want), rows)
+    large: BoolArray = able & (view.of(rows)[1][:, SIZE] >= want.gpu_mib)
+    return bool((large.sum(axis=1) >= want.gpus).any())
+
+
+def _admitted(view: Working, want: Request) -> Request:
+    """The same request, if it might use whatever is reserved."""
+    names = [claim.name for claim in view.reserved.claims] if view.reserved is not None else []
+    return replace(want, passes=(*want.passes, *names), holds_s=0)
 
 
 def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
@@ -63,8 +80,7 @@ def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
 def _of_devices(view: Working, want: Request, claim: Claim) -> KeptOut | None:
     """How many of its devices would serve, and how many of them are free."""
     assert view.reserved is not None
-    rows = np.unique(claim.rows)
-    admitted = replace(want, passes=(*want.passes, *(each.name for each in view.reserved.claims)), holds_s=0)
+    rows, admitted = np.unique(claim.rows), _admitted(view, want)
     at = np.searchsorted(rows, claim.rows)
     if not eligible(view, admitted, rows)[at, claim.columns].any():
         return None

@@ -4,9 +4,9 @@ In:    the working copy.   Out: per shape how many pods fit on each node, and ho
 What the cycle begins with is kept in the picture's memo, so that the next cycle repairs only what changed between.
 """
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from kaiwo.decide.ask import ask, ask_one, ask_score
@@ -27,8 +27,7 @@ MOST_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
 Verdict: TypeAlias = tuple[int, BoolArray]  # of the static filters, as of a version
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeState:
+class ShapeState(msgspec.Struct, frozen=True):
     """What is known of one shape as of a version of the nodes. Replaced when repaired, so that it can be shared."""
 
     version: int
@@ -70,6 +69,14 @@ class ShapeBook:
         now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
         now = self._loose[want] = self._repaired(self.view, want, now)
         return self._as_seen(want, now)
+
+    def filled(self, shape: int, row: int) -> None:
+        """A node took as many pods of the shape as fit there, and nothing else happened: it need not be looked at."""
+        now = self._now[shape]
+        slots, score = now.slots.copy(), now.score.copy()
+        slots[row], score[row] = 0, NOWHERE
+        room = now.room - int(now.slots[row])
+        self._now[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
 
     def times_on(self, want: Request, row: int) -> IntArray:
         """How often one device's part of a request fits on each device of a node, as it is seen."""

@@ -20,6 +20,7 @@ from kaiwo.snapshot.working import Working
 CLOSED = "a large enough one is closed to it"
 TOO_SMALL = "larger ones that are closed to it would not do either"
 NOWHERE = "no node offers it"
+NEVER = "no node is that large"
 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
 
@@ -27,7 +28,9 @@ _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when no
 def short_of(view: Working, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
     """Resources of which no node that may be used has enough; else those that are short where the others would do."""
     looks = _looks(view, want, rows, offer)
-    everywhere = [obstacle for free, obstacle in looks if not (free >= _least(want, obstacle)).any()]
+    everywhere = [
+        _as_sizes(view, rows, obstacle) for free, obstacle in looks if not (free >= _least(want, obstacle)).any()
+    ]
     return everywhere or _short_beside_the_rest(view, want, rows, looks)
 
 
@@ -75,6 +78,29 @@ def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look
     return found
 
 
+def _as_sizes(view: Working, rows: Rows, obstacle: Obstacle) -> Obstacle:
+    """Where no node that may be used is large enough even when it is empty, sizes are told: waiting does not help."""
+    size = _sizes(view, obstacle)
+    if size is None or (largest := int(size[rows].max())) >= obstacle.need:
+        return obstacle
+    return replace(obstacle, have=largest, detail=_beyond(largest, int(size.max()), obstacle.need) or NEVER)
+
+
+def _sizes(view: Working, obstacle: Obstacle) -> IntArray | None:
+    """What each node has of a resource when it is empty; None: of GPUs that is told already."""
+    nodes = view.nodes
+    match obstacle.reason:
+        case Reason.NOT_ENOUGH_CPU:
+            return nodes.cpu_size
+        case Reason.NOT_ENOUGH_MEMORY:
+            return nodes.memory_size
+        case Reason.NOT_ENOUGH_PODS:
+            return np.array([node.pods for node in nodes.nodes], np.int64)
+        case Reason.NOT_ENOUGH_EXTENDED if obstacle.detail != NOWHERE:
+            return np.array([node.extended.get(obstacle.subject, 0) for node in nodes.nodes], np.int64)
+    return None
+
+
 def _short_beside_the_rest(view: Working, want: Request, rows: Rows, looks: list[_Look]) -> list[Obstacle]:
     """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
     lacks = [free < _least(want, obstacle) for free, obstacle in looks]
@@ -101,13 +127,14 @@ def _gpus(want: Request, rows: Rows, offer: Offer) -> _Look:
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
         beyond = _beyond(largest, int(offer.largest_mib.max()), want.gpu_mib)
-        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", detail=beyond)
+        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, beyond)
     if (devices := int(offer.devices[rows].max())) < want.gpus:
         beyond = _beyond(devices, int(offer.devices.max()), want.gpus)
-        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, "gpus", detail=beyond)
+        unit = "gpus" if want.is_exclusive else "devices"
+        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, beyond)
     have = int(now.max())
     if want.is_exclusive:
-        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus")
+        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation)
     several = f"{want.gpus} devices" if want.gpus > 1 else ""
     if want.is_memory:
         return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several)

@@ -44,16 +44,18 @@ class Sieve:
         self._pods: IntArray = np.array(pods, np.int64).reshape(-1, 3)
         self._gone_seen = 0
 
-    def lanes(self, needs: Needs, queues: BoolArray, may_go: BoolArray) -> dict[str, UnitLane]:
+    def lanes(self, needs: Needs, queues: BoolArray, may_go: BoolArray, is_wide: bool = True) -> dict[str, UnitLane]:
         """The units to try, by queue; empty when no set of them could make room."""
         self._bury()
         chosen = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
-        nodes = self._nodes(needs, chosen)
+        nodes = self._nodes(needs, chosen, is_wide)
         if nodes is None:
             return {}
         unit, row, _ = self._pods.T
         found: dict[str, list[Unit]] = {}
-        for number in np.unique(unit[chosen[unit] & nodes[row]]).tolist():
+        is_there = np.zeros(len(self._units), np.bool_)
+        is_there[unit[chosen[unit] & nodes[row]]] = True
+        for number in is_there.nonzero()[0].tolist():
             each = self._units[number]
             found.setdefault(each.workload.queue, []).append(each)
         return {name: UnitLane(units) for name, units in sorted(found.items())}
@@ -65,7 +67,7 @@ class Sieve:
         rows = zip(self._units, self._queue.tolist(), strict=True)
         return np.array([0 if unit.is_surplus else unit.since_s + int(least_s[row]) for unit, row in rows], np.int64)
 
-    def _nodes(self, needs: Needs, chosen: BoolArray) -> BoolArray | None:
+    def _nodes(self, needs: Needs, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
         """Where to look, for all shapes together; None when one of them cannot be served."""
         working = self._desk.working
         found = np.zeros(len(working.nodes.names), np.bool_)
@@ -74,13 +76,14 @@ class Sieve:
                 continue
             want = self._desk.picture.backlog.shapes[shape]
             milli = charge_of(want, 1, self._desk.largest_mib)[GPU]
-            rows = self._nodes_for(milli, needed, chosen)
+            most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
+            rows = self._nodes_for(shape, milli, needed, most, chosen)
             if rows is None:
                 return None
             found[rows] = True
         return found
 
-    def _nodes_for(self, need_milli: int, needed: int, chosen: BoolArray) -> Rows | None:
+    def _nodes_for(self, shape: int, need_milli: int, needed: int, most: int, chosen: BoolArray) -> Rows | None:
         free = np.maximum(self._desk.working.free[:, GPU_LEFT], 0)
         unit, row, milli = self._pods.T
         counts = chosen[unit]
@@ -89,10 +92,9 @@ class Sieve:
             return np.arange(len(free))
         total = free.copy()
         np.add.at(total, row, milli)
-        serves = total >= need_milli
+        serves = (total >= need_milli) & self._desk.book.state(shape).allowed
         if int((total[serves] // need_milli).sum()) < needed:
             return None
-        most = max(FEWEST_NODES, 2 * needed)
         if int(serves.sum()) <= most:
             return np.flatnonzero(serves)
         cost = _last_victim(need_milli, free, unit, row, milli)
@@ -124,7 +126,7 @@ def _last_victim(need_milli: int, free: IntArray, unit: IntArray, row: IntArray,
     before = np.where(first > 0, running[first - 1], 0)
     reached = free[row] + running - before >= need_milli
     at = np.flatnonzero(reached)
-    rows, where = np.unique(row[at], return_index=True)
-    is_short = cost[rows] != -1
-    cost[rows[is_short]] = unit[at[where]][is_short]
+    at = at[np.append(True, row[at][1:] != row[at][:-1])[: len(at)]]  # the first of each node
+    at = at[cost[row[at]] != -1]
+    cost[row[at]] = unit[at]
     return cost

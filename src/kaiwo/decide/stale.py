@@ -5,7 +5,7 @@ In:    the desk.   Out: evictions on the desk.
 
 from kaiwo.decide.desk import Desk
 from kaiwo.model.plan import Cause, Eviction
-from kaiwo.model.workload import Phase, Workload, pod_name
+from kaiwo.model.workload import Phase, is_enough
 
 
 def stop_stale_gangs(desk: Desk) -> None:
@@ -15,7 +15,7 @@ def stop_stale_gangs(desk: Desk) -> None:
         pods = desk.picture.pods.get(name, {})
         begun = {start.pod for start in desk.starts if start.workload == name}
         running = {pod for pod in pods if pods[pod].phase in (Phase.RUNNING, Phase.ASSUMED)}
-        if not running or not _is_short(workload, running | begun):
+        if not running or is_enough(workload, running | begun):
             continue
         grace_s = desk.policy.stale_gang_grace_s if workload.stale_grace_s is None else workload.stale_grace_s
         if grace_s < 0:
@@ -26,9 +26,3 @@ def stop_stale_gangs(desk: Desk) -> None:
             continue
         for pod in sorted(running):
             desk.evict(Eviction(name, pod, Cause.STALE_GANG))
-
-
-def _is_short(workload: Workload, running: set[str]) -> bool:
-    return any(
-        sum(pod_name(role, index) in running for index in range(role.count)) < role.needed for role in workload.roles
-    )

@@ -3,7 +3,7 @@
 In:    the desk with the classes that are stuck.   Out: evictions with their beneficiary's whole placement, on the desk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,13 +22,14 @@ from kaiwo.queues.reclaim_rules import Claim as QueueClaim
 from kaiwo.queues.reclaim_rules import Refusal, Standing, entitled, may_claim, victim_queues
 from kaiwo.queues.share import standing
 from kaiwo.snapshot.arrays import BoolArray, IntArray
-from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.queues import GPU
+from kaiwo.snapshot.backlog import Needs, WaitingClass
+from kaiwo.snapshot.queues import GPU, Charge
 
 MOST_MOVED = 64
 QUEUES_A_STEP = 10
 STEPS_A_CLAIM = 25  # about what listing the victims of a large cluster costs, in pods placed
 MOST_NAMED = 6
+MANY_PODS = 64  # of a gang: looking at more nodes than it needs is dear
 Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
 
 
@@ -46,7 +47,10 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
         workload = desk.picture.workloads[name]
         desk.steps += 1
         may_try = name not in served and workload.stops_others and not _is_held_off(desk, name)
+        if desk.shades is not None and may_try:  # what is promised to others cannot be had by making room, either
+            desk.book.shade = desk.shades.of(workload, desk.due_of(found))
         room = attempt(desk, workload, found) if may_try else None
+        desk.book.shade = None
         if room is not None:
             carry_out(desk, workload, room, cause)
             desk.verdicts.pop(found.key, None)
@@ -74,6 +78,8 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
     """Who was tried, and no room sought yet. Reclaim is for all who wait: what one may take hangs on all the others."""
     backlog = desk.picture.backlog
     due = desk.stuck | {key: backlog.by_key[key] for key in backlog.unclaimed if key in backlog.by_key}
+    if action == "preempt":
+        return [found for found in due.values() if _has_below(desk, found)]
     if action != "reclaim":
         return list(due.values())
     now = standing(desk.working)
@@ -83,8 +89,13 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
     for queue, classes in sorted(backlog.by_queue.items()):
         row = now.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
-            found += [each for each in classes.values() if _is_within(desk.claim_of(each).tolist(), left[row])]
+            found += [each for each in classes.values() if _is_within(desk.claim_of(each), left[row])]
     return [each for each in found if each.key in due] if backlog.unclaimed else found
+
+
+def _has_below(desk: Desk, found: WaitingClass) -> bool:
+    """Something less important runs in its queue; the first in a line is the most important."""
+    return desk.roster.has_below(found.queue, desk.picture.workloads[found.line.at(0)[1]].priority)
 
 
 def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
@@ -102,7 +113,7 @@ def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
             desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
 
 
-def _is_within(need: list[int], left: list[int]) -> bool:
+def _is_within(need: Charge, left: list[int]) -> bool:
     return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
 
 
@@ -111,29 +122,27 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     if not _has_waited(desk, workload):
         return None
     now = _before_the_cycle(desk, found.queue)
-    claim = QueueClaim(desk.working.queues.row[found.queue], desk.claim_of(found), workload.preemptible)
+    claim = QueueClaim(desk.working.queues.row[found.queue], np.array(desk.claim_of(found)), workload.preemptible)
     if (refusal := may_claim(now, claim)) is not None:
         desk.verdicts[found.key] = _refused(now, refusal)
         return None
-    may_lose = victim_queues(now, claim)
+    may_lose = victim_queues(now, claim, desk.roster.rows(now.queues.row))
     if not may_lose.any():
         return None
-    queues = sorted(name for name in desk.roster.queues() if may_lose[now.queues.row[name]])
-    if not queues:
-        return None
-    needs = one_more(found.needs)
+    queues = [now.queues.names[row] for row in may_lose.nonzero()[0].tolist()]
+    needs = one_more(found)
     desk.steps += 10 + len(queues) // QUEUES_A_STEP
     most = most_for(desk, now, claim, queues)
     if most.milli < claim.need[GPU]:
         desk.verdicts[found.key] = _too_little(now, claim, most)
         return None
     looked_at = 0
-    for rule in (_ReclaimRule(now, claim), _MoveRule(now, claim)):
-        lanes = _sieve(desk).lanes(needs, may_lose, _ran_enough(desk, may_lose))
+    for rule, wide in _searches(needs):
+        lanes = _sieve(desk).lanes(needs, may_lose, _ran_enough(desk, may_lose), wide)
         if not lanes:
             break
         desk.steps += STEPS_A_CLAIM
-        attempt = Claim(desk, workload, needs, rule, lanes)
+        attempt = Claim(desk, workload, needs, rule(now, claim), lanes)
         room = desk.spared.watched(attempt.meet)
         if room is not None:
             return room
@@ -185,8 +194,8 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     if not lanes:
         return None
     now = standing(desk.working)
-    rule = _PreemptRule(now, now.queues.row[found.queue], desk.claim_of(found))
-    room = desk.spared.watched(Claim(desk, workload, one_more(found.needs), rule, lanes).meet)
+    rule = _PreemptRule(now, now.queues.row[found.queue], np.array(desk.claim_of(found)))
+    room = desk.spared.watched(Claim(desk, workload, one_more(found), rule, lanes).meet)
     if room is None and desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
     return room
@@ -197,7 +206,7 @@ def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | 
     lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: True)
     if not lanes:
         return None
-    return Claim(desk, workload, one_more(found.needs), _NobodyLoses(), lanes).meet()
+    return Claim(desk, workload, one_more(found), _NobodyLoses(), lanes).meet()
 
 
 class _ReclaimRule:
@@ -231,6 +240,14 @@ class _MoveRule(_ReclaimRule):
     def may_go(self, unit: Unit) -> bool:
         self._left -= 1
         return self._left >= 0
+
+
+def _searches(needs: Needs) -> Iterator[tuple[type[_ReclaimRule], bool]]:
+    """One after the other, until one succeeds. A large gang looks first where the first victims are, and no further."""
+    if sum(needed for _, _, needed in needs) >= MANY_PODS:
+        yield _ReclaimRule, False
+    yield _ReclaimRule, True
+    yield _MoveRule, True
 
 
 class _AnyRule:

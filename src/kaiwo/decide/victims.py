@@ -5,12 +5,16 @@ Never: names work that may not be preempted, that is leaving already, or that is
        disruption budget lets go.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
+import msgspec
+import numpy as np
+
+from kaiwo.decide.spare import spare_of
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.workload import Phase, Pod, Workload, pod_name
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
+from kaiwo.snapshot.arrays import Rows
 from kaiwo.snapshot.model_use import milli_by_model
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import Charge
@@ -18,9 +22,8 @@ from kaiwo.snapshot.queues import Charge
 Order = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Pods that go together: one of a workload's surplus, or all that are left of it."""
+class Unit(msgspec.Struct, frozen=True):
+    """Pods that go together: a piece that a workload can spare, or all that are left of it."""
 
     workload: Workload
     pods: tuple[Pod, ...]
@@ -60,8 +63,10 @@ class Roster:
     def __init__(self, picture: Picture, now_s: int, victim_order: str) -> None:
         self._picture, self._now_s, self._by_lost_work = picture, now_s, victim_order == "lost-work"
         self._units: dict[str, list[Unit]] | None = None
+        self._rows: Rows | None = None
         self._lowest: dict[str, int] | None = None  # by queue: the lowest priority that runs there
         self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
+        self.begun: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
         self._amounts: dict[str, tuple[int, int, int]] = {}
         self._gone_seen = 0
 
@@ -90,6 +95,12 @@ class Roster:
         """The queues in which something that may be stopped runs."""
         return self._all()
 
+    def rows(self, row_of: Mapping[str, int]) -> Rows:
+        """The same as rows of the table."""
+        if self._rows is None:
+            self._rows = np.array(sorted(row_of[name] for name in self._all() if name in row_of), np.intp)
+        return self._rows
+
     def units(self, queue: str) -> list[Unit]:
         """Those of one queue, the first to go first."""
         return self._all().get(queue, [])
@@ -112,29 +123,33 @@ class Roster:
             self._units = {}
             for name, pods in self._picture.pods.items():
                 workload = self._picture.workloads.get(name)
-                if workload is not None and workload.preemptible:
-                    self._units.setdefault(workload.queue, []).extend(self._units_of(workload, pods))
+                if workload is not None and workload.preemptible and (units := self._units_of(workload, pods)):
+                    self._units.setdefault(workload.queue, []).extend(units)
             for units in self._units.values():
                 units.sort(key=attrgetter("order"))
         return self._units
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[Unit]:
-        running = {name: pod for name, pod in pods.items() if pod.phase is Phase.RUNNING}
-        if not running or not workload.may_go:
+        if not workload.may_go:
             return []
         if len(workload.roles) == 1 and workload.roles[0].count == 1:
-            ((_, pod),) = running.items()
-            return [self._unit(workload, (pod,), False, pod.since_s, 0)]
+            (pod,) = pods.values()
+            return [self._unit(workload, (pod,), False, pod.since_s, 0)] if pod.phase is Phase.RUNNING else []
+        running = {name: pod for name, pod in pods.items() if pod.phase is Phase.RUNNING}
+        if not running:
+            return []
         since_s = min(pod.since_s for pod in running.values())
-        surplus: list[Pod] = []
-        for role in workload.roles:
-            names = [name for index in range(role.count) if (name := pod_name(role, index)) in running]
-            surplus.extend(running[name] for name in reversed(names[role.needed :]))
-        kept = tuple(running[name] for name in sorted(running) if running[name] not in surplus)
+        spare, kept = spare_of(workload, running)
         may_go = len(running) if workload.may_go < 0 else workload.may_go
-        units = [self._unit(workload, (pod,), True, since_s, at) for at, pod in enumerate(surplus[:may_go])]
-        if kept and len(running) <= may_go:
-            units.append(self._unit(workload, kept, False, since_s, len(surplus)))
+        units: list[Unit] = []
+        for piece in spare:
+            may_go -= len(piece)
+            if may_go >= 0:
+                units.append(self._unit(workload, piece, True, since_s, len(units)))
+        begun = self.begun.get(workload.name)
+        is_growing = begun is not None and breaks_gang(workload, begun)  # then what it needs does not go now
+        if kept and may_go >= len(kept) and not is_growing:
+            units.append(self._unit(workload, tuple(kept), False, since_s, len(units)))
         return units
 
     def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:

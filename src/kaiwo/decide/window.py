@@ -12,8 +12,18 @@ from kaiwo.decide.desk import Desk
 from kaiwo.decide.limits import within_limits
 from kaiwo.decide.order import Head, Lane, Mark, Turns
 from kaiwo.snapshot.backlog import WaitingClass
+from kaiwo.snapshot.queues import Charge
 
 LARGEST, SMALLEST = 2_048, 8
+
+
+@dataclass(slots=True)
+class Stock:
+    """What the cluster has for a shape while a window is gathered."""
+
+    room: int  # for so many pods, if nothing else came
+    left: int  # of it, beside those who were picked
+    charge: Charge | None  # what a queue pays for one of them, if that does not hang on the device it gets
 
 
 @dataclass(slots=True)
@@ -26,23 +36,26 @@ class Window:
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
     _order: Mark = field(default_factory=lambda: ({}, {}, 0))
     _lanes: dict[str, list[Head]] = field(default_factory=dict)
-    _rooms: dict[int, int] = field(default_factory=dict)
+    _stocks: dict[int, Stock] = field(default_factory=dict)
     _emptied: list[str] = field(default_factory=list)  # queues in which only stuck ones were left
 
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, until one surely would not."""
-        mark = self.desk.working.mark()
-        while self.turns and len(self.picked) < size and not self.desk.is_spent:
-            lane = self.turns.lane
-            if self._drop_stuck(lane):
+        desk, turns = self.desk, self.turns
+        mark = desk.working.mark()
+        while turns and len(self.picked) < size and not desk.is_spent:
+            lane = turns.lane
+            found = lane.head[2]
+            if self._is_stuck(found):
+                self._set_aside(lane, found)
                 continue
-            count = self._how_many(lane, size - len(self.picked))
+            count = self._how_many(lane, found, size - len(self.picked))
             if not count:
                 break
             if not self.picked:
-                self._order = self.turns.mark()
-            self._pick(lane, count)
-        self.desk.working.back_to(mark)
+                self._order = turns.mark()
+            self._pick(lane, found, count)
+        desk.working.back_to(mark)
 
     def put_back(self) -> None:
         """Nobody of the window had a turn."""
@@ -50,59 +63,67 @@ class Window:
             self.turns.lanes[queue].back_to(heads)
         self.turns.back_to(self._order, self._emptied)
 
-    def _drop_stuck(self, lane: Lane) -> bool:
-        """Set aside who cannot start whatever the window does: room and limits only shrink within a cycle."""
+    def _is_stuck(self, found: WaitingClass) -> bool:
+        """It cannot start whatever the window does: room and limits only shrink within a cycle."""
         desk = self.desk
-        _, _, found = lane.first
-        if found.key not in desk.stuck:
-            if not is_single(found) or (desk.could_fit(found) and (self.picked or desk.may_start(found))):
-                return False
-            if desk.may_wait_for_release(found):
-                return False
-            desk.steps += 1
-            desk.give_up(found)
+        if found.key in desk.stuck:
+            return True
+        if not is_single(found):
+            return False
+        if self._stock(found).room and (self.picked or desk.may_start(found)):
+            return False
+        if desk.may_wait_for_release(found):
+            return False
+        desk.give_up(found)
+        return True
+
+    def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
         lane.set_aside()
         if not lane:
             self._emptied.append(found.queue)
         self.turns.again()
-        return True
 
-    def _how_many(self, lane: Lane, most: int) -> int:
+    def _how_many(self, lane: Lane, found: WaitingClass, most: int) -> int:
         """How many of the first class can be picked now."""
-        desk = self.desk
-        _, _, found = lane.first
-        if not is_single(found) or desk.working.queues.is_model_bounded[desk.payer(found).queue]:
+        working = self.desk.working
+        queue = working.queues.row[found.queue]
+        if not is_single(found) or working.queues.is_model_bounded[queue]:
             return 0
-        shape = found.needs[0][0]
-        want = desk.picture.backlog.shapes[shape]
-        if shape not in self._rooms:
-            self._rooms[shape] = desk.room(shape)
-        count = min(self._run(lane), most, self._rooms[shape])
-        charge = desk.known_charge(want, count)
-        if charge is None:  # what its queue pays hangs on the device it gets, and whose turn is next hangs on that
-            return count if self.turns.is_last_queue else 0
-        queue, is_fixed, _ = desk.payer(found)
-        return count if within_limits(desk.working, queue, charge, is_fixed) else 0
+        stock = self._stock(found)
+        is_last = self.turns.is_last_queue
+        count = min(lane.run(), most, stock.left) if is_last else min(1, stock.left)
+        if stock.charge is None:  # what its queue pays hangs on the device, and whose turn is next hangs on that
+            return count if is_last else 0
+        is_fixed = not found.signature[1]
+        if not is_fixed and not working.queues.is_bounded[queue]:
+            return count
+        return count if within_limits(working, queue, _times(stock.charge, count), is_fixed) else 0
 
-    def _pick(self, lane: Lane, count: int) -> None:
-        desk = self.desk
-        _, position, found = lane.first
-        shape = found.needs[0][0]
-        self._rooms[shape] -= count
-        self._lanes.setdefault(found.queue, lane.mark())
+    def _pick(self, lane: Lane, found: WaitingClass, count: int) -> None:
+        stock, shape, position = self._stock(found), found.needs[0][0], lane.head[1]
+        stock.left -= count
+        if found.queue not in self._lanes:
+            self._lanes[found.queue] = lane.mark()
         group = self.by_shape.setdefault(shape, [])
         group.extend(range(len(self.picked), len(self.picked) + count))
-        self.picked.extend((found, position + at) for at in range(count))
-        charge = desk.known_charge(desk.picture.backlog.shapes[shape], count)
-        if charge is not None:
-            queue, is_fixed, _ = desk.payer(found)
-            desk.working.charge(queue, charge, is_fixed)
+        self.picked.extend([(found, position + at) for at in range(count)])
+        if stock.charge is not None:
+            working = self.desk.working
+            working.charge(working.queues.row[found.queue], _times(stock.charge, count), not found.signature[1])
         lane.advance(count)
         self.turns.again()
 
-    def _run(self, lane: Lane) -> int:
-        """Equal work goes together where no other queue would come between."""
-        return lane.run() if self.turns.is_last_queue else 1
+    def _stock(self, found: WaitingClass) -> Stock:
+        shape = found.needs[0][0]
+        stock = self._stocks.get(shape)
+        if stock is None:
+            room, want = self.desk.room(shape), self.desk.picture.backlog.shapes[shape]
+            stock = self._stocks[shape] = Stock(room, room, self.desk.known_charge(want, 1))
+        return stock
+
+
+def _times(charge: Charge, count: int) -> Charge:
+    return charge if count == 1 else tuple([amount * count for amount in charge])
 
 
 def is_single(found: WaitingClass) -> bool:

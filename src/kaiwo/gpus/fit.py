@@ -10,7 +10,7 @@ import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
-from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.nodes import MIB, MILLI, SIZE, USABLE
 from kaiwo.snapshot.working import Working
 
@@ -53,6 +53,7 @@ def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
     if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
         return last[3]  # the fit and the scores of one repair ask the same; this halves its cost
     times = _times(view, want, nodes)
+    freeze(times)  # others are told the same
     view.last_times = (want, nodes, view.clock, times)
     return times
 

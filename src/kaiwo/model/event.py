@@ -44,6 +44,7 @@ class WorkloadGone(msgspec.Struct, gc=False, frozen=True, tag="workload-gone"):
     """A workload ended or was cancelled: it wants no more pods."""
 
     name: str
+    run_s: int = 0  # how long it ran, if it did what it was for in one attempt; 0: it did not, or nobody knows
 
 
 class PodChanged(msgspec.Struct, gc=False, frozen=True, tag="pod"):

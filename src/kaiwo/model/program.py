@@ -16,6 +16,7 @@ class Program(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     workdir: str = ""  # empty: the run's own folder
     simulated_s: int = 0  # how long work without a command takes, in the cluster's time; 0: its estimate, or 10 minutes
     retries: int = 0  # how often it is started again after a failure
+    is_interactive: bool = False  # somebody sits at its input: it is started once, and never again
 
 
 class State(enum.StrEnum):

@@ -51,13 +51,15 @@ class Promise(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
 
 def known_run_s(workload: Workload) -> int:
-    """How long a run takes, as far as somebody said: the estimate, cut at the time limit. 0: nobody did."""
-    return min((time_s for time_s in (workload.estimate_s, workload.time_limit_s) if time_s), default=0)
+    """How long a run takes, as far as anybody knows: its owner's estimate, else what runs like it took, cut at the time
+    limit. 0: nobody does."""
+    expected_s = workload.estimate_s or workload.learned_s
+    return min((time_s for time_s in (expected_s, workload.time_limit_s) if time_s), default=0)
 
 
 def bounded_run_s(workload: Workload) -> int:
     """After how long it surely makes room, if it has to. 0: perhaps never.
 
-    Work that may be stopped goes at its estimated end; of any other only a time limit that is enforced is believed.
+    Work that may be stopped goes at its expected end; of any other only a time limit that is enforced is believed.
     """
     return known_run_s(workload) if workload.preemptible else workload.time_limit_s

@@ -59,6 +59,6 @@ class Obstacle(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     reason: Reason
     need: int = 0
     have: int = 0
-    unit: str = ""  # milli-gpu | gpus | mib | milli-cpu | pods | nodes | s
+    unit: str = ""  # milli-gpu | gpus | devices | mib | milli-cpu | pods | nodes | s
     subject: str = ""  # the queue, role, node, workload or resource it is about
     detail: str = ""

@@ -4,12 +4,14 @@ A workload is one decision: its roles' minimums start together or not at all.
 """
 
 import enum
+from collections.abc import Container, Iterable
 
 import msgspec
 
 from kaiwo.model.gpu import Share
 from kaiwo.model.neighbours import Neighbours
 from kaiwo.model.request import Request
+from kaiwo.model.subgroup import SubGroup, is_whole
 
 
 class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -19,6 +21,8 @@ class Role(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     name: str = "main"
     count: int = 1
     minimum: int = -1  # -1: all of them
+    group: str = ""  # the sub-group that it is a part of; empty: of the workload itself
+    leads: bool = False  # the others need it first: it starts before them, and is the last that can be spared
 
     @property
     def needed(self) -> int:
@@ -53,6 +57,8 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     may_go: int = -1  # of its running pods, how many disruption budgets let go at once; -1: nobody counts them
     reservation: str = ""  # the pool or reservation on whose GPUs alone it runs; empty: wherever it may
     expires_s: int = 0  # its allocation is released then, running or not; 0: never
+    learned_s: int = 0  # how long runs like it took, by history; 0: nobody knows
+    groups: tuple[SubGroup, ...] = ()  # sub-groups of which only some must run; empty: every role must
 
     @property
     def pods(self) -> int:
@@ -99,7 +105,31 @@ def pod_name(role: Role, index: int) -> str:
     return f"{role.name}-{index}"
 
 
+def is_enough(workload: Workload, pods: Container[str]) -> bool:
+    """With these pods up the workload has all that it needs."""
+    return is_whole(workload.groups, workload.roles, pods_up(workload, pods))
+
+
+def pods_up(workload: Workload, pods: Container[str]) -> list[int]:
+    """How many of these pods each role has."""
+    return [sum(pod_name(role, index) in pods for index in range(role.count)) for role in workload.roles]
+
+
+def leaders_of(workload: Workload) -> frozenset[str]:
+    """The names of the roles that lead; most workloads have none."""
+    return frozenset(role.name for role in workload.roles if role.leads)
+
+
 def role_of(workload: Workload, pod: str) -> Role:
     """The role to which a pod of this name belongs."""
     name, _, _ = pod.rpartition("-")
     return next(role for role in workload.roles if role.name == name)
+
+
+def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
+    """With only these pods left, it has less than it needs."""
+    count: dict[str, int] = {}
+    for pod in remaining:
+        role = pod.rpartition("-")[0]
+        count[role] = count.get(role, 0) + 1
+    return not is_whole(workload.groups, workload.roles, [count.get(role.name, 0) for role in workload.roles])

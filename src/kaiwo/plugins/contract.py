@@ -1,7 +1,8 @@
 """What a plugin may be. Arrays in, arrays out: called for all nodes once per shape, then for the touched ones.
 
 A plugin is any object with a `name`, a `version` and at least one of the methods below; it may serve several points.
-`view` is read-only and includes this cycle's placements. A plugin is pure: no clock, no I/O, no randomness, no state.
+`view` includes this cycle's placements; its arrays and those beside it are read-only: copy what you want to change.
+A plugin is pure: no clock, no I/O, no randomness, no state.
 """
 
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -16,6 +17,7 @@ from kaiwo.snapshot.working import Working
 View: TypeAlias = Working
 
 TOP_SCORE = 1000
+TOP_WEIGHT = 100_000  # so that all scores together stay far below what a place may cost others
 
 
 @runtime_checkable

@@ -28,7 +28,9 @@ class Ordering:
             try:
                 key = plugin.workload_order(workload, self.policy)
                 detail = "" if _is_key(key) else f"returned {key!r} where a tuple of integers was due"
-            except Exception as error:  # a stranger's code may raise anything; the next plan's notes say so
+            except KeyboardInterrupt:
+                raise  # a person's wish, whoever is at work
+            except BaseException as error:  # a stranger's code may raise anything; the next plan's notes say so
                 key, detail = (), f"raised {type(error).__name__}: {error}"
             if detail:
                 faults.append((plugin.name, detail))

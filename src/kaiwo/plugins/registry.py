@@ -5,7 +5,7 @@ In:    plugin objects.   Out: the plugins that are active under a policy, by poi
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -13,10 +13,9 @@ from kaiwo.model.digest import digest
 from kaiwo.model.errors import PluginError
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
+from kaiwo.plugins.checking import check_plugin
 from kaiwo.plugins.contract import Allocation, Filter, Plugin, QueueOrder, Score, WorkloadOrder
 from kaiwo.plugins.ordering import Ordering
-
-POINTS = (Filter, Score, QueueOrder, WorkloadOrder, Allocation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Active:
     def without(self, name: str) -> "Active":
         """The same without one that misbehaved."""
         static = tuple(p for p in self.static_filters if p.name != name)
-        return replace(
+        left = replace(
             self,
             static_filters=static,
             free_filters=tuple(p for p in self.free_filters if p.name != name),
@@ -57,6 +56,12 @@ class Active:
             token=tuple(entry for entry in self.token if entry[0] != name),
             static_fields=_fields(static),
         )
+        if left._served() == self._served():  # asked again it would misbehave again, and so for ever
+            raise PluginError(f"plugin '{name}' misbehaves and nothing stands in for it; remove it, or choose another")
+        return left
+
+    def _served(self) -> tuple[tuple[Plugin, ...], ...]:
+        return self.filters, tuple(plugin for plugin, _ in self.scores), self.queue_orders, (self.allocation,)
 
 
 class Registry:
@@ -64,6 +69,7 @@ class Registry:
 
     def __init__(self, plugins: Iterable[Plugin] = (), fallback: Allocation | None = None) -> None:
         self._plugins: dict[str, Plugin] = {}
+        self._points: dict[str, frozenset[str]] = {}  # of each plugin: asking a protocol costs 2 ms a policy
         self._fallback = fallback
         self._known: list[tuple[Policy, Active]] = []  # an idle cycle must not pay for asking who serves what
         for plugin in plugins:
@@ -71,20 +77,17 @@ class Registry:
 
     def add(self, plugin: Plugin) -> None:
         """Take a plugin in, or say why not."""
-        name = getattr(plugin, "name", "")
-        if not isinstance(plugin, Plugin) or not name:
-            raise PluginError(f"{type(plugin).__name__} is not a plugin: give it a `name` and a `version`")
-        if name in self._plugins:
-            raise PluginError(f"plugin '{name}' is registered already; rename one of them")
-        if not any(isinstance(plugin, point) for point in POINTS):
-            raise PluginError(f"plugin '{name}' serves no point; give it one of: {', '.join(_methods())}")
-        self._plugins[name] = plugin
+        points = check_plugin(plugin)
+        if plugin.name in self._plugins:
+            raise PluginError(f"plugin '{plugin.name}' is registered already; rename one of them")
+        self._plugins[plugin.name], self._points[plugin.name] = plugin, points
         self._known = []
 
     def remove(self, name: str) -> None:
         """Let a plugin go."""
         if self._plugins.pop(name, None) is None:
             raise PluginError(f"there is no plugin '{name}' to remove")
+        del self._points[name]
         self._known = []
 
     @property
@@ -104,24 +107,25 @@ class Registry:
     def ordering(self, policy: Policy) -> Ordering:
         """Where workloads stand in their queues, by the orders that a policy lets work."""
         plain = msgspec.structs.replace(policy, steps=1)  # the budget changes no order
-        return Ordering(tuple(p for p in self._on(policy) if isinstance(p, WorkloadOrder)), plain)
+        return Ordering(tuple(cast(list[WorkloadOrder], self._on(policy, "workload_order"))), plain)
 
     def _chosen(self, policy: Policy) -> Active:
         unknown = (set(policy.disabled_plugins) | set(policy.score_weights)) - set(self._plugins)
         if unknown:
             raise PluginError(f"the policy names unknown plugins: {', '.join(sorted(unknown))}")
-        on = self._on(policy)
-        weighted = [(p, policy.score_weights.get(p.name, _weight(p, policy))) for p in on if isinstance(p, Score)]
+        filters = cast(list[Filter], self._on(policy, "filter"))
+        asked = cast(list[Score], self._on(policy, "score"))
+        weighted = [(p, policy.score_weights.get(p.name, _weight(p, policy))) for p in asked]
         scores = tuple((plugin, weight) for plugin, weight in weighted if weight)
         weights = {plugin.name: weight for plugin, weight in scores}
-        static = tuple(p for p in on if isinstance(p, Filter) and p.is_static)
+        static = tuple(p for p in filters if p.is_static)
         allocation = self._allocation(policy.gpu_strategy)
-        token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in on)
+        token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in self._on(policy))
         return Active(
             static,
-            tuple(p for p in on if isinstance(p, Filter) and not p.is_static),
+            tuple(p for p in filters if not p.is_static),
             scores,
-            tuple(p for p in on if isinstance(p, QueueOrder)),
+            tuple(cast(list[QueueOrder], self._on(policy, "queue_order"))),
             allocation,
             self._fallback or allocation,
             token,
@@ -129,15 +133,16 @@ class Registry:
             _rules(policy, token),
         )
 
-    def _on(self, policy: Policy) -> list[Plugin]:
-        return [plugin for name, plugin in self._plugins.items() if name not in policy.disabled_plugins]
+    def _on(self, policy: Policy, point: str = "") -> list[Plugin]:
+        """Those that the policy lets work; with a point, those of them that serve it."""
+        off, points = policy.disabled_plugins, self._points
+        return [p for name, p in self._plugins.items() if name not in off and (not point or point in points[name])]
 
     def _allocation(self, name: str) -> Allocation:
-        found = self._plugins.get(name)
-        if not isinstance(found, Allocation):
-            known = sorted(n for n, p in self._plugins.items() if isinstance(p, Allocation))
+        known = sorted(n for n, points in self._points.items() if "allocation" in points)
+        if name not in known:
             raise PluginError(f"the policy's gpu_strategy '{name}' is unknown; choose one of: {', '.join(known)}")
-        return found
+        return cast(Allocation, self._plugins[name])
 
 
 def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
@@ -157,7 +162,3 @@ def _weight(plugin: Score, policy: Policy) -> int:
     """A score's own weight; those that pull towards one way of placing are silent under the other."""
     only = getattr(plugin, "placement", policy.placement)
     return plugin.weight if only == policy.placement else 0
-
-
-def _methods() -> list[str]:
-    return ["filter", "score", "queue_order", "workload_order", "allocation"]

@@ -78,8 +78,7 @@ class PlainOrder:
 
     def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:
         """What `queue_keys` says of this queue. Written out for the three resources: it is asked after every turn."""
-        used: list[int] = self._used[row, : len(RESOURCES)].tolist()
-        gpu, cpu, memory = used
+        gpu, cpu, memory = self._used[row, : len(RESOURCES)].tolist()
         next_gpu, next_cpu, next_memory = gpu + need[0], cpu + need[1], memory + need[2]
         fair, quota, entitled = self._fair[row], self._quota[row], self._entitled[row]
         code, priority = self._code[row], self._priority[row]
@@ -91,13 +90,16 @@ class PlainOrder:
             1
             if (next_gpu and not entitled[0]) or (next_cpu and not entitled[1]) or (next_memory and not entitled[2])
             else 0,
-            _dominant((next_gpu, next_cpu, next_memory), entitled),
-            _dominant(used, entitled),
+            _dominant(next_gpu, next_cpu, next_memory, entitled),
+            _dominant(gpu, cpu, memory, entitled),
             need[GPU],
             self._age[row],
         )
 
 
-def _dominant(used: Sequence[int], entitled: Sequence[int]) -> int:
-    pairs = zip(used, entitled, strict=True)
-    return max([PPM * have // part if part else _NO_SHARE + have if have else 0 for have, part in pairs])
+def _dominant(gpu: int, cpu: int, memory: int, entitled: Sequence[int]) -> int:
+    most_gpu, most_cpu, most_memory = entitled
+    gpu = PPM * gpu // most_gpu if most_gpu else _NO_SHARE + gpu if gpu else 0
+    cpu = PPM * cpu // most_cpu if most_cpu else _NO_SHARE + cpu if cpu else 0
+    memory = PPM * memory // most_memory if most_memory else _NO_SHARE + memory if memory else 0
+    return max(gpu, cpu, memory)

@@ -96,20 +96,21 @@ def may_claim(now: Standing, claim: Claim) -> Refusal | None:
     return refusal or fixed_over_quota(now, claim)
 
 
-def victim_queues(now: Standing, claim: Claim) -> BoolArray:
-    """The leaves that are worth a look: by queue, whether its work could ever be taken for this claim.
+def victim_queues(now: Standing, claim: Claim, among: Rows | None = None) -> BoolArray:
+    """The leaves (of these queues) that are worth a look: by queue, whether its work could be taken for this claim.
 
     A queue that stands exactly at its quota is kept: its work cannot be taken, but it can be moved.
     """
-    tree = now.queues.tree
-    ours, theirs = tree.parting(claim.queue)
+    rows = np.arange(len(now.queues.names)) if among is None else among
+    ours, theirs = now.queues.tree.parting(claim.queue, rows)
     used, quota = now.used[theirs], now.quota[theirs]
     matters = (claim.need > 0)[None, :] & (quota < ENDLESS)
     over = (matters & (used > quota)).any(axis=1)
     under = (matters & (used < quota)).any(axis=1)
     owed = (now.used[ours] + claim.need <= now.quota[ours]).all(axis=1)
     has_too_much = ((claim.need > 0) & (used > entitled(now, theirs))).any(axis=1)
-    found: BoolArray = np.where(owed, over | ~under, has_too_much) & (ours != theirs)
+    found = np.zeros(len(now.queues.names), np.bool_)
+    found[rows] = np.where(owed, over | ~under, has_too_much) & (ours != theirs)
     return found & np.array(now.queues.is_leaf, np.bool_)
 
 

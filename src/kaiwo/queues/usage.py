@@ -14,12 +14,12 @@ from kaiwo.snapshot.arrays import IntArray, Rows
 
 ONE = 1 << 20  # a part of 1: all of the cluster
 PLAIN_MILLI = 1000
-_FINE = 1 << 60  # of one step of decay: a second of a long half-life still counts
+FINE = 1 << 60  # of one step of decay: a second of a long half-life still counts
 
 # 2 to the power of -1/2, -1/4, -1/8 ...: any fraction of a half-life is a product of these.
-_ROOTS = [isqrt(_FINE * _FINE // 2)]
+_ROOTS = [isqrt(FINE * FINE // 2)]
 for _ in range(39):
-    _ROOTS.append(isqrt(_ROOTS[-1] * _FINE))
+    _ROOTS.append(isqrt(_ROOTS[-1] * FINE))
 
 
 class Usage(NamedTuple):
@@ -42,19 +42,19 @@ def advance(before: Usage, used: IntArray, totals: IntArray, elapsed_s: int, hal
     """The average after `elapsed_s` more seconds of using `used`: after one half-life it has come half the way."""
     target = used * ONE // np.maximum(totals, 1) * ONE
     distance = (before.part - target).astype(object)  # exact beyond 64 bits
-    return Usage(target + (distance * keep_part(elapsed_s, half_life_s) // _FINE).astype(np.int64))
+    return Usage(target + (distance * keep_part(elapsed_s, half_life_s) // FINE).astype(np.int64))
 
 
 def keep_part(elapsed_s: int, half_life_s: int) -> int:
     """How much of the past still counts after that time: 2 to the power of -elapsed / half-life, in 1 / 2**60."""
     half_life_s = max(half_life_s, 1)
     halvings, rest_s = divmod(elapsed_s, half_life_s)
-    kept = _FINE
+    kept = FINE
     for root in _ROOTS:
         rest_s *= 2
         if rest_s >= half_life_s:
             rest_s -= half_life_s
-            kept = kept * root // _FINE
+            kept = kept * root // FINE
     return kept >> halvings
 
 

@@ -5,7 +5,7 @@ Workloads that may not be tried at all (held, waiting for another, backing off) 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -15,11 +15,13 @@ from kaiwo.model.workload import Workload
 from kaiwo.snapshot.line import Line, Place
 from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.shapes import Shapes
+from kaiwo.snapshot.ways import Choices
 
 Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without which it does not start
 Needs: TypeAlias = tuple[Need, ...]
-# What it needs, whether it may be preempted, whose kept space it has, whether others may be stopped for it.
-Signature: TypeAlias = tuple[Needs, bool, str, bool]
+# What it needs, whether it may be preempted, whose kept space it has, whether others may be stopped for it, and in
+# which other ways its sub-groups may start.
+Signature: TypeAlias = tuple[Needs, bool, str, bool, Choices | None]
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
 Keys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order
 Fault: TypeAlias = tuple[str, str]  # an order that misbehaved, and what it did
@@ -47,6 +49,11 @@ class WaitingClass:
     def needs(self) -> Needs:
         """What each of its workloads needs, by role."""
         return self.signature[0]
+
+    @property
+    def choices(self) -> Choices | None:
+        """The ways in which its sub-groups may start; None: it has none."""
+        return self.signature[4]
 
     def copy(self) -> "WaitingClass":
         """An independent class."""
@@ -77,9 +84,10 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._place) + len(self.gate)
 
-    def join(self, workload: Workload, needs: Needs, has_kept_space: bool) -> None:
+    def join(self, workload: Workload, needs: Needs, has_kept_space: bool, choices: Choices | None = None) -> None:
         """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own."""
-        signature = (needs, workload.preemptible, workload.name if has_kept_space else "", workload.stops_others)
+        kept_for = workload.name if has_kept_space else ""
+        signature = (needs, workload.preemptible, kept_for, workload.stops_others, choices)
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
@@ -225,7 +233,14 @@ class Backlog:
     def _digest(self, signature: Signature) -> str:
         """A name for the class that does not depend on the order in which shapes arrived."""
         needs, *rest = signature
+        if rest[-1] is None:
+            rest.pop()
         return digest_of(([(self.shapes[shape], missing, needed) for shape, missing, needed in needs], rest))
+
+
+def chosen(needs: Needs, needed: Sequence[int]) -> Needs:
+    """The same pods are missing, and others of them must start together."""
+    return tuple((shape, missing, must) for (shape, missing, _), must in zip(needs, needed, strict=True))
 
 
 _NOTHING: Amount = (0, 0, 0, 0)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kaiwo.model.neighbours import Neighbours
-from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.arrays import IntArray, shown
 from kaiwo.snapshot.nodes import NodeTable
 
 Repelled: TypeAlias = tuple[str, str]  # a mark, and the level on which somebody stays away from it
@@ -79,7 +79,7 @@ class WorkingMarks:
                     found[row] = count
             for row, count in self._changes.get(what, {}).items():
                 found[row] += count
-        return found
+        return shown(found)
 
     def repelled_on(self, mark: str) -> list[str]:
         """The levels on which somebody stays away from a mark."""

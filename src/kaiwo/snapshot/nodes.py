@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.arrays import BoolArray, IntArray
+from kaiwo.snapshot.arrays import BoolArray, IntArray, shown
 
 Held = Pod | Nomination
 
@@ -116,22 +116,24 @@ class NodeTable:
         """An independent table, for a trial on a copy."""
         other = object.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
-        for name in (
-            "free",
-            "gpus",
-            "changed",
-            "cpu_size",
-            "memory_size",
-            "gpu_total",
-            "gpu_model",
-            "gpu_profile",
-            "gpu_part",
-            "open",
-            "redefined",
-        ):
+        for name in _ARRAYS:
             setattr(other, name, getattr(self, name).copy())
         other.nodes, other.column, other.derived = list(self.nodes), list(self.column), {}
         return other
+
+    def shown(self) -> "NodeTable":
+        """The same table, to be looked at: its arrays cannot be written."""
+        other = object.__new__(NodeTable)
+        other.__dict__.update(self.__dict__)
+        for name in _ARRAYS:
+            setattr(other, name, shown(getattr(self, name)))
+        return other
+
+
+_ARRAYS = (
+    "free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "gpu_part", "open",
+    "redefined",
+)  # fmt: skip
 
 
 def _index(names: list[str], name: str) -> int:

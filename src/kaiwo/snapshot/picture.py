@@ -5,6 +5,7 @@ Never: reads a clock. The same objects give the same picture, whatever the order
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -36,7 +37,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import LEAVING, Phase, Pod, Role, Workload, pod_name, role_of
-from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order
+from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order, chosen
 from kaiwo.snapshot.marks import Marks
 from kaiwo.snapshot.model_use import all_by_model, milli_by_model
 from kaiwo.snapshot.moments import mind_the_time
@@ -44,7 +45,8 @@ from kaiwo.snapshot.nodes import Held, NodeTable
 from kaiwo.snapshot.queues import Charge, QueueTable
 from kaiwo.snapshot.reserved import ReservationBook
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.stops import remember_stop, remembered, stops_of
+from kaiwo.snapshot.stops import path_in, remember_stop, remembered, stops_of
+from kaiwo.snapshot.ways import choices_of
 
 
 def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
@@ -167,7 +169,7 @@ class Picture:
             leaving = self.pods.get(eviction.workload, {}).get(eviction.pod)
             if leaving is not None:
                 events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
-        events.extend(stops_of(self, plan, now_s))
+        events.extend(stops_of(plan, now_s, partial(path_in, self)))
         events.extend(NominationChanged(nomination) for nomination in plan.nominations)
         for picked in plan.reserved:
             kept = self.reserved.objects[picked.reservation]
@@ -326,7 +328,8 @@ class Picture:
         if obstacles:
             self.backlog.wait_at_gate(workload, obstacles)
         else:
-            self.backlog.join(workload, needs, name in self.nominations)
+            choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
+            self.backlog.join(workload, needs, name in self.nominations, choices)
             if self.promises:  # it may fill a gap for which others of its class take too long
                 self.backlog.reopen(name)
 
@@ -342,6 +345,9 @@ class Picture:
             if missing:
                 want = self.want_of(workload, role) if is_dressed else role.request
                 needs.append((number(want), missing, max(0, role.needed - present)))
+        if workload.groups:
+            choices = choices_of(workload, pods or ())
+            return chosen(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
         return tuple(needs)
 
     def want_of(self, workload: Workload, role: Role) -> Request:

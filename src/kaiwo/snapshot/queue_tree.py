@@ -37,15 +37,16 @@ class QueueTree:
         self.reclaim_strategy: list[ReclaimStrategy] = [each[1] for each in fairness]
         self.min_runtime_s: IntArray = np.array([each[2] for each in fairness], np.int64)
 
-    def parting(self, row: int) -> tuple[Rows, Rows]:
+    def parting(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
         """Where the path to `row` and the path to each queue part: per queue, the first differing one on either side.
 
         Where one path is the beginning of the other both sides are its end.
         """
         own = self.ancestors[: int(self.depth[row]) + 1, row]
-        shared = (self.ancestors[: len(own)] == own[:, None]).cumprod(axis=0).sum(axis=0)
+        rows = np.arange(len(self.depth)) if among is None else among
+        shared = (self.ancestors[: len(own), rows] == own[:, None]).cumprod(axis=0).sum(axis=0)
         ours = own[np.minimum(shared, len(own) - 1)]
-        theirs = self.ancestors[np.minimum(shared, self.depth), np.arange(len(self.depth))]
+        theirs = self.ancestors[np.minimum(shared, self.depth[rows]), rows]
         return ours, theirs
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from kaiwo.model.queue import UNLIMITED, ModelAmounts, Queue
-from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.arrays import IntArray, freeze, shown
 from kaiwo.snapshot.queue_tree import QueueTree
 
 GPU, CPU, MEMORY = 0, 1, 2  # columns
@@ -59,12 +59,20 @@ class QueueTable:
             any(column >= len(RESOURCES) for _, column, _ in (*limits, *quotas))
             for limits, quotas in zip(self.limits, self.quotas, strict=True)
         ]
-        self.all_used: IntArray = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
-        self.all_fixed: IntArray = np.zeros_like(self.all_used)  # the part of it that may not be preempted
-        for amount, charges in ((self.all_used, used), (self.all_fixed, fixed)):
+        for each in (self.quota, self.limit, self.weight, self.priority, self.model_quota, self.model_limit):
+            freeze(each)
+        empty = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
+        self.set_used(empty, np.zeros_like(empty))
+        for amount, charges in ((self._used, used), (self._fixed, fixed)):
             for name, charge in charges.items():
                 self._add(amount, name, charge, +1)
         self.count_models(by_model)
+
+    def set_used(self, used: IntArray, fixed: IntArray) -> None:
+        """What is used, and the part of it that may not be preempted: kept here, and read-only to whoever looks."""
+        self._used, self._fixed = used, fixed
+        self.all_used: IntArray = shown(used)
+        self.all_fixed: IntArray = shown(fixed)
 
     @property
     def used(self) -> IntArray:
@@ -89,9 +97,9 @@ class QueueTable:
 
     def add(self, name: str, charge: Charge, sign: int, is_fixed: bool = False) -> None:
         """Charge a leaf and every queue above it; `is_fixed` for work that may not be preempted."""
-        self._add(self.all_used, name, charge, sign)
+        self._add(self._used, name, charge, sign)
         if is_fixed:
-            self._add(self.all_fixed, name, charge, sign)
+            self._add(self._fixed, name, charge, sign)
 
     def summed(self, charges: Mapping[str, Charge]) -> IntArray:
         """Amounts of leaves, in each queue with all below it."""
@@ -104,7 +112,7 @@ class QueueTable:
         """An independent table; only what is used can differ."""
         other = object.__new__(QueueTable)
         other.__dict__.update(self.__dict__)
-        other.all_used, other.all_fixed = self.all_used.copy(), self.all_fixed.copy()
+        other.set_used(self.all_used.copy(), self.all_fixed.copy())
         return other
 
     def _add(self, amount: IntArray, name: str, charge: Charge, sign: int) -> None:

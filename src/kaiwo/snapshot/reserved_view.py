@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase
-from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.nodes import NodeTable
 
 Badge = tuple[tuple[str, ...], int]  # the reservations that work may use, and how long it holds its devices
@@ -69,6 +69,7 @@ class ReservedView:
                 if claim.name not in passes and claim.reservation.start_s > self.now_s:
                     found[claim.rows, claim.columns] = 2
             found[self.own(passes)] = 0
+            freeze(found)
             self._turns[passes] = found
         return found
 
@@ -98,6 +99,8 @@ class ReservedView:
             for claim in self.claims:
                 if not self.is_active(claim) and self.closes(claim, passes, holds_s):
                     devices[claim.rows, claim.columns] = nodes[claim.whole] = True
+            freeze(devices)
+            freeze(nodes)
             found = self._closed[passes, holds_s] = (devices, nodes)
         return found
 

@@ -3,11 +3,12 @@
 In:    plans, and the events that say what they stopped.   Out: the picture's `stopped` and `stopped_in`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kaiwo.model.event import StoppedForOthers
 from kaiwo.model.plan import FOR_OTHERS, Plan
+from kaiwo.model.queue import Queue
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.picture import Picture
@@ -15,19 +16,26 @@ if TYPE_CHECKING:
 HOUR_S = 3600
 
 
-def stops_of(picture: "Picture", plan: Plan, now_s: int) -> Iterable[StoppedForOthers]:
-    """Workloads that have to go for others by this plan, and the queues that count them."""
+def stops_of(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) -> Iterable[StoppedForOthers]:
+    """Workloads that have to go for others by this plan, and the queues that count them.
+
+    `path_of`: the queue of a workload and all above it.
+    """
     moves = {(each.workload, each.pod) for each in plan.nominations}
     lost: dict[str, bool] = {}
     for each in plan.evictions:
         if each.cause in FOR_OTHERS:
             lost[each.workload] = lost.get(each.workload, False) or (each.workload, each.pod) not in moves
-    queues = picture.queues
     for name in sorted(lost):
-        row = queues.row.get(picture.workloads[name].queue)
-        path = [queues.queues[above] for above in queues.path[row]] if row is not None else []
-        counted = tuple(queue.name for queue in path if queue.fairness.evictions_per_hour is not None)
+        counted = tuple(queue.name for queue in path_of(name) if queue.fairness.evictions_per_hour is not None)
         yield StoppedForOthers(name, now_s, counted, not lost[name])
+
+
+def path_in(picture: "Picture", workload: str) -> Sequence[Queue]:
+    """The queue of a workload and all above it."""
+    queues = picture.queues
+    row = queues.row.get(picture.workloads[workload].queue)
+    return [queues.queues[above] for above in queues.path[row]] if row is not None else []
 
 
 def remember_stop(picture: "Picture", event: StoppedForOthers) -> None:

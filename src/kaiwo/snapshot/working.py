@@ -13,7 +13,7 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.snapshot.arrays import IntArray, Rows, freeze, shown
 from kaiwo.snapshot.marks import WorkingMarks
 from kaiwo.snapshot.nodes import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS, USABLE
 from kaiwo.snapshot.queues import RESOURCES, Charge
@@ -24,19 +24,19 @@ _Taken = tuple[int, int, Request, Rows, IntArray, IntArray]
 
 
 class Working:
-    """Free amounts by node and device, and used amounts by queue; also what plugins see (they only read)."""
+    """Free amounts by node and device, and used amounts by queue; also what plugins see.
+
+    They only read: the arrays that can be reached from here cannot be written, save by the methods below.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         picture = snapshot.read()
         nodes, queues = picture.nodes, picture.queues
         self.now_s = snapshot.now_s
-        self.nodes, self.queues = nodes, queues
-        self.free: IntArray = nodes.free.copy()  # by node: columns CPU, MEMORY, PODS, GPU_LEFT, then extended ones
-        self.gpus: IntArray = nodes.gpus.copy()  # by node, column (MILLI, MIB, SIZE, USABLE) and device
-        self.changed: IntArray = nodes.changed.copy()
+        self.nodes, self.queues = nodes.shown(), queues
+        self._set_amounts(nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
         self.marks = WorkingMarks(picture.marks, nodes)  # for rules between pods
-        self.all_used: IntArray = queues.all_used.copy()
-        self.all_fixed: IntArray = queues.all_fixed.copy()  # the part that may not be preempted
+        self._set_charges(queues.all_used.copy(), queues.all_fixed.copy())
         self.reserved = picture.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
         self.waiting = picture.backlog.waiting  # by leaf: what its waiting work asks for
         self.past_use = picture.past_use
@@ -48,6 +48,17 @@ class Working:
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
         self._charged: list[tuple[int, Charge, bool]] = []
+
+    def _set_amounts(self, free: IntArray, gpus: IntArray, changed: IntArray) -> None:
+        self._free, self._gpus, self._changed = free, gpus, changed
+        self.free: IntArray = shown(free)  # by node: columns CPU, MEMORY, PODS, GPU_LEFT, then extended ones
+        self.gpus: IntArray = shown(gpus)  # by node, column (MILLI, MIB, SIZE, USABLE) and device
+        self.changed: IntArray = shown(changed)
+
+    def _set_charges(self, used: IntArray, fixed: IntArray) -> None:
+        self._used, self._fixed = used, fixed
+        self.all_used: IntArray = shown(used)
+        self.all_fixed: IntArray = shown(fixed)  # the part that may not be preempted
 
     @property
     def queue_used(self) -> IntArray:
@@ -101,30 +112,33 @@ class Working:
     def touch(self, rows: Rows) -> None:
         """What these nodes offer is another thing now, though nothing was placed on them."""
         self.clock += 1
-        self.changed[rows] = self.clock
+        self._changed[rows] = self.clock
 
     def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
         """`free` and `gpus` of these nodes. Everybody who is asked about the same nodes shares one gathering."""
         last = self._gathered
         if last is None or last[0] is not nodes or last[1] != self.clock:
-            last = self._gathered = (nodes, self.clock, self.free[nodes], self.gpus[nodes])
+            last = self._gathered = (nodes, self.clock, self._free[nodes], self._gpus[nodes])
+            freeze(last[2])
+            freeze(last[3])
         return last[2], last[3]
 
     def pretending(self, nodes: Rows, free: IntArray, gpus: IntArray) -> "Working":
         """A view in which these nodes look like that; the same node may stand in several rows."""
         other = object.__new__(Working)
         other.__dict__.update(self.__dict__)
-        other.last_times, other._gathered = None, (nodes, self.clock, free, gpus)
+        other.last_times, other._gathered = None, (nodes, self.clock, shown(free), shown(gpus))
         return other
 
     def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "Working":
         """A copy of its own in which it is another time, all nodes look like that, and nothing is reserved."""
         other = object.__new__(Working)
         other.__dict__.update(self.__dict__)
-        other.now_s, other.free, other.gpus, other.reserved = at_s, free, gpus, None
-        other.all_used, other.all_fixed = self.all_used.copy(), self.all_fixed.copy()
+        other.now_s, other.reserved = at_s, None
+        other._set_amounts(free, gpus, self.changed.copy())
+        other._set_charges(self.all_used.copy(), self.all_fixed.copy())
         other.last_times, other._gathered, other.derived = None, None, {}
-        other.changed, other._leaving, other._taken, other._charged = self.changed.copy(), [], [], []
+        other._leaving, other._taken, other._charged = [], [], []
         return other
 
     def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
@@ -168,9 +182,9 @@ class Working:
             found = self.derived["leaving"] = self._leaving_amounts()
         rows, free, gpus = found
         self.clock += 1
-        self.free[rows] += sign * free
-        self.gpus[rows, : MIB + 1] += sign * gpus
-        self.changed[rows] = self.clock
+        self._free[rows] += sign * free
+        self._gpus[rows, : MIB + 1] += sign * gpus
+        self._changed[rows] = self.clock
         for pod in self._leaving:
             row = self.nodes.row.get(pod.node)
             if pod.neighbours is not None and row is not None:
@@ -236,8 +250,8 @@ class Working:
     def _apply(self, taken: _Taken, sign: int) -> None:
         row, pods, ask, columns, milli, mib = taken
         self.clock += 1
-        self.changed[row] = self.clock
-        free, gpus = self.free[row], self.gpus[row]
+        self._changed[row] = self.clock
+        free, gpus = self._free[row], self._gpus[row]
         free[PODS] += sign * pods
         if ask.neighbours is not None:
             self.marks.change(row, ask.neighbours, -sign * pods)
@@ -259,7 +273,7 @@ class Working:
             free[GPU_LEFT] += sign * milli.sum()
 
     def _charge(self, queue: int, charge: Charge, is_fixed: bool, sign: int) -> None:
-        for amounts in (self.all_used, self.all_fixed) if is_fixed else (self.all_used,):
+        for amounts in (self._used, self._fixed) if is_fixed else (self._used,):
             for above in self.queues.path[queue]:
                 used = amounts[above]
                 used[0] += sign * charge[0]

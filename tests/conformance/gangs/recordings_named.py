@@ -70,6 +70,20 @@ def named_groups() -> dict[str, Recording]:
     pods = [o.make_pod(f"s{n}", strange, labels=labels) for n in range(4)]
     told["a pod group of the scheduler plugins"] = record([plugin, strange], pods, (3, pods))
     told["a pod group that others left behind"] = record([strange], pods)
+    leaves = [{"name": f"replica-{n}", "minMember": 2} for n in range(3)]
+    tree = o.make_object(
+        "scheduling.run.ai/v2alpha2", "PodGroup", "tree", spec={"minSubGroup": 2, "subGroups": leaves, "queue": "q"}
+    )
+    pods = [
+        o.make_pod(
+            f"t{n}",
+            annotations={"pod-group-name": "tree"},
+            labels={"kai.scheduler/subgroup-name": f"replica-{n // 2}"},
+        )
+        for n in range(5)
+    ]
+    told["a pod group of which two sub-groups must start"] = record([tree], pods, (4, pods))
+    told["a pod group whose second sub-group is not whole"] = record([tree], pods[:3], (4, pods[:3]))
     return told
 
 

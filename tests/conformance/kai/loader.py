@@ -6,8 +6,11 @@ its unit is the largest that divides all amounts of a case, so that every one of
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.quantities import MOST_GPUS
 from kaiwo.model.event import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
@@ -15,6 +18,7 @@ from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue
 from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.subgroup import SubGroup, is_whole
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 
 Case = dict[str, Any]
@@ -140,7 +144,7 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
     loaded.job_of[name] = job["name"]
     for place, task in enumerate(sorted(job["tasks"], key=lambda task: str(task["id"]))):
         loaded.order_of[task["id"]] = place
-    minimums = _minimums(job["subgroups"], loaded)
+    minimums, groups = _minimums(job["subgroups"], loaded), _sub_groups(job["subgroups"])
     is_stale = bool(job.get("stale_for_s"))
     for task in job["tasks"]:  # tasks of no pod set run all together
         minimums.setdefault(task.get("subgroup", "default"), len(job["tasks"]))
@@ -161,7 +165,9 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
             label = subgroup if len(kinds) == 1 else f"{subgroup}.{number}"
             alike = [task for task in tasks if load_request(task, loaded.memory_unit) == request]
             alike.sort(key=lambda task: -task.get("task_priority", 0))  # the last of a role goes first
-            roles.append(_load_role(name, label, minimum, alike, request, devices, pods, loaded, is_stale))
+            role = _load_role(name, label, minimum, alike, request, devices, pods, loaded, is_stale)
+            roles.append(replace(role, group=subgroup) if groups else role)
+    groups = _with_roles(groups, roles)
     loaded.events.append(
         WorkloadChanged(
             Workload(
@@ -173,17 +179,18 @@ def _load_job(job: Case, devices: Devices, loaded: Loaded) -> None:
                 submitted_s=NOW_S - round(60 * job["age_minutes"]),
                 preemption_delay_s=round(job.get("preemption_delay_s") or 0),
                 stale_grace_s=None if job.get("staleness_grace_s") is None else round(job["staleness_grace_s"]),
-                broken_since_s=_broken_since_s(job, roles, pods),
+                broken_since_s=_broken_since_s(job, roles, groups, pods),
+                groups=groups,
             )
         )
     )
     loaded.events += [PodChanged(pod) for pod in pods]
 
 
-def _broken_since_s(job: Case, roles: list[Role], pods: list[Pod]) -> int:
+def _broken_since_s(job: Case, roles: list[Role], groups: tuple[SubGroup, ...], pods: list[Pod]) -> int:
     """Since when a gang runs below its minimum: as long as the case says, else for a second."""
     running = [pod.name.rpartition("-")[0] for pod in pods if pod.phase is Phase.RUNNING]
-    is_short = any(running.count(role.name) < role.needed for role in roles)
+    is_short = not is_whole(groups, roles, [running.count(role.name) for role in roles])
     return NOW_S - round(job.get("stale_for_s") or 1) if running and is_short else 0
 
 
@@ -227,7 +234,7 @@ def _load_role(
 
 
 def _minimums(tree: Case, loaded: Loaded) -> dict[str, int]:
-    """The pod sets and how many pods of each must run. We know one level: every set of a job must have its minimum."""
+    """The pod sets and how many pods of each must run."""
     found: dict[str, int] = {}
     for child in tree.get("children", ()):
         if child["kind"] == "podset":
@@ -236,11 +243,31 @@ def _minimums(tree: Case, loaded: Loaded) -> dict[str, int]:
             found |= _minimums(child, loaded)
         if child.get("topology"):
             loaded.lacks("topology levels")
-    if tree.get("minSubGroup") is not None:
-        loaded.lacks("sub-groups of which only some must run")
     if tree.get("topology"):
         loaded.lacks("topology levels")
     return found
+
+
+def _sub_groups(tree: Case) -> tuple[SubGroup, ...]:
+    """The tree above the pod sets, where it says that only some of them must run."""
+    every = list(_sets(tree, ""))
+    return tuple(every) if any(group.minimum >= 0 for group in every) else ()
+
+
+def _with_roles(groups: tuple[SubGroup, ...], roles: list[Role]) -> tuple[SubGroup, ...]:
+    """A pod set whose pods are all over is no part of the tree any more."""
+    inner = {"", *(group.parent for group in groups), *(role.group for role in roles)}
+    return tuple(group for group in groups if group.name in inner)
+
+
+def _sets(tree: Case, parent: str) -> Iterator[SubGroup]:
+    minimum = tree.get("minSubGroup")
+    yield SubGroup(tree["name"], parent, -1 if minimum is None else minimum)
+    for child in tree.get("children", ()):
+        if child["kind"] == "podset":
+            yield SubGroup(child["name"], tree["name"])  # its roles are the kinds of pods in it
+        else:
+            yield from _sets(child, tree["name"])
 
 
 def _claims_as_gpus(case: Case, loaded: Loaded) -> Case:

@@ -1,0 +1,57 @@
+"""Turns that are taken together serve exactly those whom turns one by one would serve."""
+
+import random
+
+import pytest
+
+from kaiwo.decide import allocate
+from kaiwo.model.policy import Policy
+from tests.worlds import World
+
+POLICY = Policy(steps=1_000_000, promises=0)
+
+
+def contest(seed: int) -> World:
+    """One-GPU pods that differ in CPU alone, of which there is plenty: how they are packed decides nothing."""
+    draw = random.Random(seed)
+    world = World(nodes=draw.randint(2, 12), policy=POLICY)
+    queues = [f"q{number}" for number in range(draw.choice((1, 2, 30)))]
+    for name in queues:
+        world.queue(name, gpu_limit=draw.choice((-1, -1, 3_000, 20_000)))
+    for number in range(draw.randint(50, 400)):
+        kind = draw.randint(1, 6)
+        priority = draw.choice((0, 0, 0, 100))
+        world.submit(f"w{number}", gpus_each=1, cpu_milli=kind * 10, queue=draw.choice(queues), priority=priority,
+                     submitted_s=number)  # fmt: skip
+    return world
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_together_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = {start.workload for start in contest(seed).decide().starts}
+    monkeypatch.setattr(allocate.Allocate, "_window", lambda self: False)
+    assert together == {start.workload for start in contest(seed).decide().starts}
+    assert together
+
+
+def test_a_window_is_cut_where_one_does_not_fit() -> None:
+    """Two kinds fill 80 GPUs: each would have room alone, so the window is too long, and only the first 80 start."""
+    world = World(nodes=10, policy=POLICY)
+    for number in range(300):
+        world.submit(f"w{number:03d}", gpus_each=1, cpu_milli=10 + number % 2, submitted_s=number)
+    starts = world.decide().starts
+    assert sorted(start.workload for start in starts) == [f"default/w{number:03d}" for number in range(80)]
+
+
+def test_nobody_is_refused_for_the_sake_of_somebody_behind() -> None:
+    """A whole node is asked for first; the small ones behind it, gathered with it, do not take its room."""
+    world = World(nodes=3, policy=POLICY)
+    world.submit("small-before", gpus_each=1, submitted_s=0)
+    for number in range(2):
+        world.submit(f"whole-{number}", gpus_each=8, submitted_s=1 + number)
+    for number in range(20):
+        world.submit(f"small-{number}", gpus_each=1, submitted_s=10 + number)
+    world.decide()
+    assert world.is_running("whole-0")
+    assert world.is_running("whole-1")
+    assert sum(world.is_running(f"small-{number}") for number in range(20)) == 7
