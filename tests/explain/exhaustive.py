@@ -1,6 +1,7 @@
 """Every change of the closed list, tried one by one through `decide`: slow, plain, and right."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from kaiwo.decide import decide
 from kaiwo.explain.change import (
@@ -16,8 +17,10 @@ from kaiwo.explain.change import (
     Change,
     Kind,
     events_of,
+    raised,
     size_of,
 )
+from kaiwo.model.queue_check import check_tree
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.picture import Picture
 from tests.worlds import World
@@ -54,7 +57,7 @@ def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
             yield Change(Kind.OTHER_MODEL, "researcher", model)
     parents = {queue.parent for queue in picture.queue_objects.values()}
     for queue in picture.queue_objects:
-        if queue != workload.queue and queue not in parents:
+        if queue != workload.queue and queue not in parents and _is_welcome(picture, queue, workload.user):
             yield Change(Kind.OTHER_QUEUE, "researcher", queue)
     for other, pods in picture.pods.items():
         if other != name and other in picture.workloads:
@@ -65,15 +68,36 @@ def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
                 yield Change(Kind.STOP, by, other, cost=sum(lost) // 1000)
     queue = workload.queue
     while queue in picture.queue_objects:
+        found = picture.queue_objects[queue]
         for resource in RESOURCES:
-            amounts = getattr(picture.queue_objects[queue], resource)
-            for bound in ("limit", "quota"):
-                if getattr(amounts, bound) < 0:
-                    continue
-                for raise_by in range(raise_step, _all_of(picture, resource) + raise_step, raise_step):
-                    if bound == "limit" or amounts.limit < 0 or amounts.quota + raise_by <= amounts.limit:
-                        yield Change(Kind.QUOTA, "admin", f"{queue}:{resource}:{bound}", raise_by, raise_by)
-        queue = picture.queue_objects[queue].parent
+            yield from _raises(picture, f"{queue}:{resource}", getattr(found, resource), resource, raise_step)
+        for model, amounts in found.gpu_models.items():
+            yield from _raises(picture, f"{queue}:gpu/{model}", amounts, "gpu", raise_step)
+        queue = found.parent
+
+
+def _raises(picture: Picture, subject: str, amounts: Any, resource: str, step: int) -> Iterator[Change]:
+    """Every raise of the limit and of the quota that the door lets in."""
+    step = {"memory": 1_024, "cpu": 500}.get(resource, step)
+    for bound in ("limit", "quota"):
+        for raise_by in range(step, _all_of(picture, resource) + step, step):
+            change = Change(Kind.QUOTA, "admin", f"{subject}:{bound}", raise_by, raise_by)
+            if getattr(amounts, bound) >= 0 and _is_let_in(picture, change):
+                yield change
+
+
+def _is_let_in(picture: Picture, change: Change) -> bool:
+    queue = raised(picture, change.subject, change.value)
+    return not any(finding.is_error for finding in check_tree((picture.queue_objects | {queue.name: queue}).values()))
+
+
+def _is_welcome(picture: Picture, queue: str, user: str) -> bool:
+    while queue in picture.queue_objects:
+        found = picture.queue_objects[queue]
+        if found.users and user not in found.users:
+            return False
+        queue = found.parent
+    return True
 
 
 def _all_of(picture: Picture, resource: str) -> int:

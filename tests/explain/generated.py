@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kaiwo.model.event import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import UNBOUNDED, Amounts, ModelAmounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
 from tests.worlds import World
@@ -19,13 +19,12 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
     """A settled world; `world.picture.backlog` says who waits."""
     rng = random.Random(seed)
     world = World(nodes=0)
-    limit = rng.choice([-1, 2_000, 4_000, 8_000])
-    quotas = [0, 1_000, 4_000]
-    world.tell(QueueChanged(Queue("default", gpu=Amounts(rng.choice(quotas), limit))))
-    world.tell(QueueChanged(Queue("org", gpu=Amounts(rng.choice(quotas), rng.choice([-1, 6_000])))))
+    world.tell(QueueChanged(made_queue(rng, "default", "", [-1, 4_000, 8_000])))
+    world.tell(QueueChanged(made_queue(rng, "org", "", [-1, 6_000])))
     for name in ("lab", "prod"):
-        amounts = Amounts(rng.choice(quotas), rng.choice([-1, 1_000, 3_000]))
-        world.tell(QueueChanged(Queue(name, "org", gpu=amounts)))
+        world.tell(QueueChanged(made_queue(rng, name, "org", [-1, 4_000])))
+    if rng.random() < 0.3:
+        world.tell(QueueChanged(replace(world.picture.queue_objects["prod"], users=("ann",))))
     for number in range(rng.randint(1, most_nodes)):
         model = rng.choice(sorted(SIZES))
         gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
@@ -33,7 +32,7 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
         world.tell(NodeChanged(Node(f"node-{number}", cpu, 65_536, gpus=gpus, cordoned=rng.random() < 0.1)))
     for number in range(rng.randint(2, most_work)):
         world.now_s = number
-        world.tell(WorkloadChanged(_work(rng, f"default/w{number:02d}", number)))
+        world.tell(WorkloadChanged(_work(rng, world, f"default/w{number:02d}", number)))
         if rng.random() < 0.5:
             world.settle()
     world.now_s += 60
@@ -51,7 +50,20 @@ def _let_one_leave(rng: random.Random, world: World) -> None:
     world.settle()  # for whom space is kept now stands in line anew, not tried yet
 
 
-def _work(rng: random.Random, name: str, submitted_s: int) -> Workload:
+def made_queue(rng: random.Random, name: str, parent: str, limits: list[int]) -> Queue:
+    """Bounds of all kinds, each of them seldom: a queue with all of them starts nothing."""
+    gpu = Amounts(rng.choice([0, 1_000, 4_000]), rng.choice(limits))
+    cpu = Amounts(rng.choice([0, 1_000, 8_000]), rng.choice([-1, 8_000])) if rng.random() < 0.2 else UNBOUNDED
+    memory = Amounts(rng.choice([0, 16_384]), rng.choice([-1, 65_536])) if rng.random() < 0.1 else UNBOUNDED
+    models = {}
+    for model in sorted(SIZES):
+        if rng.random() < 0.15:
+            limit = rng.choice([-1, 1_000, 2_000])
+            models[model] = ModelAmounts(rng.choice([-1, 0, 1_000]), limit)
+    return Queue(name, parent, gpu=gpu, cpu=cpu, memory=memory, gpu_models=models)
+
+
+def _work(rng: random.Random, world: World, name: str, submitted_s: int) -> Workload:
     kind = rng.choice(["whole", "whole", "fraction", "memory", "cpu"])
     request = Request(
         cpu_milli=rng.choice([500, 1_000, 4_000, 6_000]),
@@ -62,13 +74,22 @@ def _work(rng: random.Random, name: str, submitted_s: int) -> Workload:
         gpu_models=rng.choice([(), (), ("MI300X",), ("MI210",)]) if kind != "cpu" else (),
     )
     count = rng.choice([1, 1, 1, 2, 4])
-    role = Role(request, count=count, minimum=rng.choice([-1, -1, 1]) if count > 1 else -1)
+    roles = [Role(request, count=count, minimum=rng.choice([-1, -1, 1]) if count > 1 else -1)]
+    if rng.random() < 0.1:
+        roles.append(Role(Request(cpu_milli=500, memory_mib=1_024, gpus=rng.choice([0, 1])), "side"))
+    user = rng.choice(["ann", "bob"])
+    queues = [each for each in ("default", "lab", "prod") if _is_welcome(world.picture.queue_objects[each], user)]
     return Workload(
         name,
-        (role,),
-        queue=rng.choice(["default", "lab", "prod"]),
-        user=rng.choice(["ann", "bob"]),
+        tuple(roles),
+        queue=rng.choice(queues),
+        user=user,
         priority=rng.choice([0, 0, 50]),
         preemptible=rng.random() < 0.7,
         submitted_s=submitted_s,
+        estimate_s=rng.choice([0, 0, 300, 3_600]),  # where ends are known, starts are planned
     )
+
+
+def _is_welcome(queue: Queue, user: str) -> bool:
+    return not queue.users or user in queue.users

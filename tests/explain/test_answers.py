@@ -8,7 +8,7 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import Why, why
 from kaiwo.model.event import PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import Amounts, ModelAmounts, Queue
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
@@ -322,3 +322,45 @@ def test_why_answers_without_a_plugin_that_raises(broken: Raises) -> None:
     world.settle()
     assert ask(world, "new", plugins) == ask(world, "new")
     assert ask(world, "new", plugins).change is not None
+
+
+# Bounds of GPU models
+
+
+def modelled(**bounds: ModelAmounts) -> World:
+    """A queue that bounds H100 as well, in a cluster that has none."""
+    queue = Queue("modelled", gpu=Amounts(4_000, 4_000), cpu=Amounts(0), gpu_models=bounds)
+    return World().tell(QueueChanged(queue))
+
+
+def test_a_bound_of_a_model_that_does_not_matter_hides_no_raise() -> None:
+    world = modelled(H100=ModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
+    world.submit("y", gpus_each=2, cpu_milli=1_000, queue="modelled", preemptible=False).settle()
+    assert proposed(world, "y") == "raise the cpu quota of queue 'modelled' by 1 CPU, to 1 CPU"
+
+
+@pytest.mark.parametrize("models", [("MI300X",), (), ("MI300X", "H100")])
+def test_the_bound_of_the_model_that_it_needs_is_raised(models: tuple[str, ...]) -> None:
+    world = modelled(MI300X=ModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
+    world.submit("old", gpus_each=1, models=models, queue="modelled").settle()
+    world.submit("y", gpus_each=2, pods=1, minimum=-1, models=models, queue="modelled").settle()
+    assert said(world, "y")[0] == "queue 'modelled' has 0 GPUs left of its limit of MI300X, and this needs 2 GPUs"
+    assert proposed(world, "y") == "raise the MI300X limit of queue 'modelled' by 2 GPUs, to 3 GPUs"
+
+
+def test_of_two_models_the_one_that_has_room_is_raised() -> None:
+    bounds = {"MI300X": ModelAmounts(limit=1_000), "MI210": ModelAmounts(limit=0)}
+    world = World(nodes=0).node("a", gpus=1).node("b", gpus=8, model="MI210").queue("default", gpu_limit=0)
+    world.queue("lab", gpu_models=bounds).submit("y", gpus_each=1, pods=3, queue="lab").settle()
+    assert proposed(world, "y") == "ask for 1 pod instead"
+    world.submit("z", gpus_each=4, queue="lab").settle()
+    assert said(world, "z") == ["queue 'lab' has 0 GPUs left of its limit of MI210, and this needs 4 GPUs"]
+
+
+def test_the_quota_of_a_model_is_raised_no_higher_than_the_door_lets_it() -> None:
+    world = modelled(MI300X=ModelAmounts(quota=0, limit=1_000)).queue("default", gpu_limit=0)
+    world.tell(QueueChanged(replace(world.picture.queue_objects["modelled"], cpu=Amounts(-1))))
+    world.submit("one", gpus_each=1, queue="modelled", preemptible=False).settle()
+    assert proposed(world, "one") == "raise the MI300X quota of queue 'modelled' by 1 GPU, to 1 GPU"
+    world.submit("two", pods=2, gpus_each=1, minimum=2, queue="modelled", preemptible=False).settle()
+    assert "quota" not in proposed(world, "two")

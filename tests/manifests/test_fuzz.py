@@ -192,6 +192,8 @@ FULL_FORM = {
     "memory": "1Gi",
     "pods": 4,
     "minPods": 1,
+    "subGroups": [{"name": "a", "pods": 2, "minPods": 1}, {"name": "b"}, {"name": "c", "parent": "b", "pods": 1}],
+    "minSubGroups": 1,
     "nodeSelector": {"a": "b"},
     "command": ["a"],
     "tolerations": [{"operator": "Exists"}],

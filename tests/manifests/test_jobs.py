@@ -56,7 +56,7 @@ def test_the_templates_annotation_counts_before_the_jobs() -> None:
         (job(parallelism=10_001), "spec.parallelism", ["10,000"]),
         (job(parallelism="4"), "spec.parallelism", ["whole number"]),
         (job(backoffLimit=-1), "spec.backoffLimit", ["0 to"]),
-        (job(activeDeadlineSeconds=0), "spec.activeDeadlineSeconds", ["1 second"]),
+        (job(activeDeadlineSeconds=0), "spec.activeDeadlineSeconds", ["1 to 315,360,000"]),
         (job(completionMode="Random"), "spec.completionMode", ["Indexed"]),
         (job(template=[]), "spec.template", ["a mapping"]),
         (annotated(job(parallelism=2), min_pods="3"), "kaiwo.ai/min-pods", ["1 to 2"]),

@@ -18,7 +18,7 @@ from kaiwo.model.event import (
     WorkloadChanged,
     WorkloadGone,
 )
-from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.queue import UNLIMITED, Queue
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.picture import Picture
 
@@ -96,19 +96,51 @@ def with_model(workload: Workload, model: str) -> Workload:
     return replace(workload, roles=roles)
 
 
+def bound_name(picture: Picture, queue: str, column: int, word: str) -> str:
+    """`queue:resource:bound`, or `queue:gpu/model:bound`."""
+    if column < len(RESOURCES):
+        return f"{queue}:{RESOURCES[column]}:{word}"
+    return f"{queue}:gpu/{picture.queues.models[column - len(RESOURCES)]}:{word}"
+
+
+def split_bound(subject: str) -> tuple[str, str, str, str]:
+    """The queue, the resource, the GPU model if it is a model's bound, and `limit` or `quota`."""
+    queue, _, rest = subject.partition(":")
+    what, _, word = rest.rpartition(":")
+    resource, _, model = what.partition("/")
+    return queue, resource, model, word
+
+
 def bound_of(picture: Picture, subject: str) -> int:
-    """The limit or quota that a `queue:resource:bound` names, as it is."""
-    queue, resource, bound = subject.split(":")
-    found: int = getattr(getattr(picture.queue_objects[queue], resource), bound)
-    return found
+    """The limit or quota that a subject names, as it is."""
+    queue, resource, model, word = split_bound(subject)
+    found = picture.queue_objects[queue]
+    value: int = getattr(found.gpu_models[model] if model else getattr(found, resource), word)
+    return value
+
+
+def highest_raise(picture: Picture, subject: str, left: int) -> int:
+    """More than the cluster has is as good as none; and a quota stays within the limits, or the door refuses it."""
+    queue, resource, model, word = split_bound(subject)
+    nodes, found = picture.node_objects.values(), picture.queue_objects[queue]
+    if resource == "gpu":
+        there = sum(gpu.milli for node in nodes for gpu in node.gpus if not model or gpu.model == model)
+    else:
+        there = sum(node.cpu_milli if resource == "cpu" else node.memory_mib for node in nodes)
+    highest = max(0, there - left)
+    if word == "quota":
+        limits = [getattr(found, resource).limit, *([found.gpu_models[model].limit] if model else [])]
+        highest = min([highest, *(limit - bound_of(picture, subject) for limit in limits if limit != UNLIMITED)])
+    return highest
 
 
 def raised(picture: Picture, subject: str, raise_by: int) -> Queue:
     """The queue with a higher limit or quota."""
-    queue, resource, bound = subject.split(":")
-    found = picture.queue_objects[queue]
-    amounts: Amounts = getattr(found, resource)
-    return replace(found, **{resource: replace(amounts, **{bound: bound_of(picture, subject) + raise_by})})
+    queue, resource, model, word = split_bound(subject)
+    found, higher = picture.queue_objects[queue], {word: bound_of(picture, subject) + raise_by}
+    if model:
+        return replace(found, gpu_models=found.gpu_models | {model: replace(found.gpu_models[model], **higher)})
+    return replace(found, **{resource: replace(getattr(found, resource), **higher)})
 
 
 def events_of(picture: Picture, workload: Workload, change: Change) -> list[Event]:

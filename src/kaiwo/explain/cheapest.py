@@ -15,12 +15,14 @@ from kaiwo.explain.room import Room
 from kaiwo.explain.sizes import smaller_sizes
 from kaiwo.explain.stops import Stops
 from kaiwo.explain.trial import Question
+from kaiwo.model.queue_welcome import who_turns_away
 
 Candidates = Iterator[Change | None]  # cheapest first; None: others may help that are not named
 
 MOST_LOOKS = (
     1_200  # what one kind may cost, in classes looked at: about 50 ms. Then the search is given up, and says so
 )
+SMALL, TO_THE_END = 4, 8  # so few nodes are searched so much longer: seldom more than ten trials, each of 2 ms
 
 
 @dataclass(slots=True)
@@ -38,7 +40,7 @@ class _Search:
             if change is None:
                 self.gave_up = True
                 continue
-            if self.question.looks - before > MOST_LOOKS and not self.question.is_tried(change):
+            if self.question.looks - before > most_looks(self.question) and not self.question.is_tried(change):
                 self.gave_up = True
                 return None
             self.tries += 1
@@ -67,17 +69,22 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
 
 def _kinds(question: Question) -> Iterator[Candidates]:
     """The closed list, cheapest kind first. Work that runs and would grow is helped by a limit alone."""
-    room = Room(question)
+    room, most = Room(question), most_looks(question)
     if question.name in question.picture.pods:
-        yield raises(question, room)
+        yield raises(question, room, most)
         return
     yield iter(smaller_sizes(question, room))
     yield _other_models(question, room)
     yield _other_queues(question, room)
     stops = Stops(question)
     yield stops.worth_a_try("researcher")
-    yield raises(question, room)
+    yield raises(question, room, most)
     yield stops.worth_a_try("admin")
+
+
+def most_looks(question: Question) -> int:
+    """What one kind of change may cost."""
+    return MOST_LOOKS * TO_THE_END if len(question.picture.node_objects) <= SMALL else MOST_LOOKS
 
 
 def _other_models(question: Question, room: Room) -> Iterator[Change]:
@@ -92,10 +99,13 @@ def _other_models(question: Question, room: Room) -> Iterator[Change]:
 
 
 def _other_queues(question: Question, room: Room) -> Iterator[Change]:
-    """Every other queue that takes work and has enough left."""
-    queues, workload = question.picture.queues, question.workload
+    """Every other queue that takes work of this user and namespace, and has enough left."""
+    picture, workload = question.picture, question.workload
+    queues = picture.queues
     if not room.takes_anywhere(workload):
         return  # another queue brings no room
     for name, is_leaf in zip(queues.names, queues.is_leaf, strict=True):
-        if is_leaf and name != workload.queue and room.takes(replace(workload, queue=name)):
+        moved = replace(workload, queue=name)
+        is_other = is_leaf and name != workload.queue
+        if is_other and who_turns_away(picture.queue_objects, moved) is None and room.takes(moved):
             yield Change(Kind.OTHER_QUEUE, "researcher", name)

@@ -3,11 +3,13 @@
 In:    the picture, a workload's name.   Out: one sentence; empty when it has no planned start.
 """
 
-from kaiwo.model.promise import Delay, Promise
+from kaiwo.model.promise import Delay, Promise, known_run_s
 from kaiwo.model.reservation import clock_words
+from kaiwo.model.workload import Workload
 from kaiwo.snapshot.picture import Picture
 
 MOST_NODES = 4
+LEARNED = "earlier runs like it"
 
 
 def planned_start(picture: Picture, name: str, now_s: int) -> str:
@@ -17,7 +19,7 @@ def planned_start(picture: Picture, name: str, now_s: int) -> str:
         return ""
     when = f"{clock_words(promise.start_s)} ({_ahead(promise.start_s - now_s)})"
     said = f"planned start {when} on {_nodes(promise)}, because {_because(promise)}"
-    return said + _delay(promise) + _assumed(promise)
+    return said + _delay(promise) + _assumed(promise, picture.workloads[name])
 
 
 def gap_words(seconds: int) -> str:
@@ -53,9 +55,20 @@ def _delay(promise: Promise) -> str:
     return f"; later than planned before: {words}"
 
 
-def _assumed(promise: Promise) -> str:
+def run_time_from(workload: Workload) -> str:
+    """Who says how long a run takes: `its owner's estimate`; empty: nobody does."""
+    run_s = known_run_s(workload)
+    if not run_s:
+        return ""
+    if run_s == workload.estimate_s:
+        return "its owner's estimate"
+    return LEARNED if run_s == workload.learned_s and not workload.estimate_s else "its time limit"
+
+
+def _assumed(promise: Promise, workload: Workload) -> str:
     if promise.run_s:
-        return f"; its run is expected to take {gap_words(promise.run_s)}"
+        by = f", by {run_time_from(workload)}" if promise.run_s == known_run_s(workload) else ""
+        return f"; its run is expected to take {gap_words(promise.run_s)}{by}"
     return "; nobody said how long it runs, so its place is kept without an end"
 
 

@@ -9,10 +9,12 @@ from copy import copy
 import numpy as np
 from msgspec.structs import replace
 
+from kaiwo.decide.desk import Desk
 from kaiwo.decide.gang import place_workload
-from kaiwo.decide.limits import least_charge
-from kaiwo.decide.place import Placer
-from kaiwo.decide.score import ShapeBook
+from kaiwo.decide.limits import least_by_model, least_charge
+from kaiwo.decide.promise import keep_promises
+from kaiwo.decide.promise_dues import Due
+from kaiwo.decide.reserve import mind_reservations
 from kaiwo.decide.shortage import largest_device_mib
 from kaiwo.explain.trial import Question
 from kaiwo.gpus.fit import times_per_device
@@ -23,7 +25,6 @@ from kaiwo.snapshot.nodes import SIZE
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import Charge
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working import Working
 
 
 class Room:
@@ -33,9 +34,11 @@ class Room:
         self._picture = _with_own_shapes(question.picture)
         snapshot = Snapshot(self._picture, question.now_s)
         active = question.active
-        self.working = Working(snapshot)
-        self._book = ShapeBook(self._picture, Working(snapshot), self.working, active)
-        self._placer = Placer(self.working, self._book, active, packs=question.policy.placement == "pack")
+        desk = Desk(snapshot, question.policy, active)
+        mind_reservations(desk)
+        keep_promises(desk)
+        self.working, self._book, self._placer = desk.working, desk.book, desk.placer
+        self._shades = desk.shades.without(question.name) if desk.shades is not None else None
         rows = np.arange(len(self.working.nodes.names))
         self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
         self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod
@@ -46,7 +49,7 @@ class Room:
         if row is None or not self._could_take(workload, row, limits):
             return False
         needs = self._picture.needs_of(workload)
-        if not self._has_kept_space(workload):
+        if not self._has_kept_space(workload) and not workload.groups:
             queues = self.working.queues
             is_bounded = queues.is_bounded[row] or not workload.preemptible
             if not queues.is_model_bounded[row] and self._is_counted(needs, limits and is_bounded):
@@ -98,13 +101,22 @@ class Room:
         return None if limits else next((at for at, is_leaf in enumerate(queues.is_leaf) if is_leaf), None)
 
     def _could_take(self, workload: Workload, row: int, limits: bool) -> bool:
-        if self._has_kept_space(workload):
-            return True  # paid for and not free: only placing it tells
         needs = self._picture.needs_of(workload)
-        if not self._has_room(needs):
+        is_held_up = self._shades is not None and limits and not self._look_through_its_eyes(workload, row, needs)
+        if self._has_kept_space(workload) or workload.groups:
+            return True  # paid for and not free, or it may start in several ways: only placing it tells
+        if is_held_up or not self._has_room(needs):
             return False
         left = self.left(row, is_fixed=not workload.preemptible)
         return not limits or is_within(least_charge(self._picture, needs, self.largest_mib), left)
+
+    def _look_through_its_eyes(self, workload: Workload, row: int, needs: Needs) -> bool:
+        """See the nodes as planned starts of others leave them to it; no: it would take what their queues must pay."""
+        assert self._shades is not None
+        charge = (*least_charge(self._picture, needs, self.largest_mib), *least_by_model(self._picture, needs))
+        due = Due(row, charge, not workload.preemptible)
+        self._book.shade = None if self._has_kept_space(workload) else self._shades.of(workload, due)
+        return self._book.shade is None or self._shades.leave_dues(workload, due)
 
     def _has_kept_space(self, workload: Workload) -> bool:
         return workload.name in self._picture.nominations

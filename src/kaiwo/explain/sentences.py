@@ -5,34 +5,12 @@ In:    one Obstacle.   Out: what is in the way, with numbers, and what would rem
 
 from collections.abc import Callable
 
-from kaiwo.decide.shortage import CLOSED, NOWHERE
+from kaiwo.decide.shortage import CLOSED, NEVER, NOWHERE, TOO_SMALL
+from kaiwo.explain.amounts import amount
 from kaiwo.explain.change import MIN_FRACTION_MILLI
 from kaiwo.explain.planned import gap_words
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.reservation import ENDLESS_S, clock_words
-
-
-def amount(value: int, unit: str) -> str:
-    """A quantity as people say it."""
-    match unit:
-        case "milli-gpu":
-            return _count(value / 1000, "GPU")
-        case "gpus":
-            return _count(value, "GPU")
-        case "milli-cpu":
-            return _count(value / 1000, "CPU")
-        case "mib":
-            return f"{value} MiB" if value < 10 * 1024 else f"{value / 1024:.4g} GiB"
-        case "pods" | "nodes" | "queues" | "workloads":
-            return _count(value, unit[:-1])
-        case "s":
-            return f"{value} s"
-    return str(value)
-
-
-def _count(value: float, noun: str) -> str:
-    plain = f"{value:g}"
-    return f"{plain} {noun}" if plain in ("1", "0.5") or (value < 1 and value > 0) else f"{plain} {noun}s"
 
 
 def sentence(obstacle: Obstacle) -> str:
@@ -63,14 +41,31 @@ def _from(o: Obstacle) -> str:
     return f" ({o.detail})" if o.detail else ""
 
 
+def _is_size(o: Obstacle) -> bool:
+    """No node is large enough, whatever comes free."""
+    return o.detail in (NEVER, CLOSED, TOO_SMALL)
+
+
+def _size(o: Obstacle, of: str = "") -> str:
+    """What the largest node has, or the largest part of a reservation on one node."""
+    if o.subject and not of:
+        most = f"reservation '{o.subject}' has at most {_have(o)} on one node"
+    else:
+        most = f"the largest node{_may_use(o)} has {_have(o)}"
+    return f"it asks for {_need(o)}{of} on one node, and {most}"
+
+
 def _free(o: Obstacle, of: str = "") -> str:
     """One resource is short on every node, or each is there and never all on one node."""
+    if _is_size(o):
+        return _size(o, of)
     if o.detail:
         return (
             f"no single node has all that it needs free at once: it needs {_need(o)}{of}, "
             f"and {o.detail}, which comes closest, has {_have(o)} free"
         )
-    return f"it needs {_need(o)}{of} free on one node, and the best node has {_have(o)} free"
+    pool = f" of reservation '{o.subject}'" if o.reason is Reason.NOT_ENOUGH_FREE_GPUS and o.subject else ""
+    return f"it needs {_need(o)}{of} free on one node, and the best node has {_have(o)}{pool} free"
 
 
 def _free_on_device(o: Obstacle, of: str = "") -> str:
@@ -80,6 +75,8 @@ def _free_on_device(o: Obstacle, of: str = "") -> str:
 
 
 def _less(o: Obstacle) -> str:
+    if _is_size(o):
+        return _smaller(o)
     least = MIN_FRACTION_MILLI if o.reason is Reason.NOT_ENOUGH_FREE_GPU_SHARE else 1
     wait = "wait for running work to end"
     return f"ask for {_have(o)} or less, or {wait}" if o.have >= least else wait
@@ -119,7 +116,42 @@ def _short(name: str) -> str:
 
 
 def _may_use(o: Obstacle) -> str:
-    return " that it may use" if o.detail else ""
+    return " that it may use" if o.detail in (CLOSED, TOO_SMALL) else ""
+
+
+def _largest_gpu(o: Obstacle) -> str:
+    return f"the largest GPU of reservation '{o.subject}'" if o.subject else f"the largest GPU{_may_use(o)}"
+
+
+def _no_pods(o: Obstacle) -> str:
+    if _is_size(o):
+        return f"no node{_may_use(o)} takes any pods"
+    if o.detail:
+        closest = f"{o.detail}, which comes closest, runs as many pods as it may"
+        return f"no single node has all that it needs free at once: {closest}"
+    return "every node that it could use runs as many pods as it may"
+
+
+def _no_way(o: Obstacle) -> str:
+    """GPUs are counted; of work without them the other obstacles name what is short."""
+    if not o.need:
+        return f"work of other queues may be stopped for it, and no way was found to make room by that ({o.detail})"
+    return (
+        f"{_have(o)} are free or may be taken from other queues, and no way was found to make room for "
+        f"{_need(o)} of them together ({o.detail})"
+    )
+
+
+def _no_extended(o: Obstacle) -> str:
+    if o.detail == NOWHERE:
+        return f"it needs {o.need} of {o.subject}, and no node of this cluster offers {o.subject}"
+    return _free(o, f" of {o.subject}")
+
+
+def _less_extended(o: Obstacle) -> str:
+    if o.detail == NOWHERE:
+        return f"check the name {o.subject}, or add a node that offers it; waiting does not help"
+    return _smaller(o) if _is_size(o) else f"ask for less of {o.subject}, or wait for running work to end"
 
 
 Words = Callable[[Obstacle], str]
@@ -166,10 +198,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "ask for less, or wait for work to end",
     ),
     Reason.NO_WAY_TO_RECLAIM: (
-        lambda o: (
-            f"{_have(o)} are free or may be taken from other queues, and no way was found to make room for "
-            f"{_need(o)} of them together ({o.detail})"
-        ),
+        _no_way,
         lambda o: "ask for less, or wait for work to end",
     ),
     Reason.QUEUE_QUOTA: (
@@ -230,11 +259,11 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "let idle GPUs change (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)",
     ),
     Reason.NOT_ENOUGH_GPUS: (
-        lambda o: f"it asks for {_need(o)} on one node, and the largest node{_may_use(o)} has {_have(o)}",
+        _size,
         _smaller,
     ),
     Reason.NOT_ENOUGH_GPU_MEMORY: (
-        lambda o: f"it asks for {_need(o)} of one GPU, and the largest GPU{_may_use(o)} has {_have(o)}",
+        lambda o: f"it asks for {_need(o)} of one GPU, and {_largest_gpu(o)} has {_have(o)}",
         _smaller,
     ),
     Reason.NOT_ENOUGH_FREE_GPUS: (
@@ -258,29 +287,18 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         _less,
     ),
     Reason.NOT_ENOUGH_PODS: (
-        lambda o: (
-            f"no single node has all that it needs free at once: {o.detail}, which comes closest, "
-            "runs as many pods as it may"
-            if o.detail
-            else "every node that it could use runs as many pods as it may"
-        ),
-        lambda o: "wait for running work to end",
+        _no_pods,
+        lambda o: _smaller(o) if _is_size(o) else "wait for running work to end",
     ),
     Reason.NOT_ENOUGH_EXTENDED: (
-        lambda o: (
-            f"it needs {o.need} of {o.subject}, and no node of this cluster offers {o.subject}"
-            if o.detail == NOWHERE
-            else _free(o, f" of {o.subject}")
-        ),
-        lambda o: (
-            f"check the name {o.subject}, or add a node that offers it; waiting does not help"
-            if o.detail == NOWHERE
-            else f"ask for less of {o.subject}, or wait for running work to end"
-        ),
+        _no_extended,
+        _less_extended,
     ),
     Reason.GANG: (
         lambda o: (
-            f"its {_need(o)} must start together, and there is room for {o.have}"
+            f"the {_need(o)} that its sub-group {o.subject} needs must start together, and there is room for {o.have}"
+            if o.subject
+            else f"its {_need(o)} must start together, and there is room for {o.have}"
             if o.have < o.need
             else f"its {_need(o)} must start together, and do not fit beside each other"
         ),

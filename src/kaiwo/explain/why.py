@@ -5,6 +5,7 @@ In:    the picture, a name, the policy.   Out: every obstacle in words, the posi
 
 from collections.abc import Callable
 from dataclasses import replace
+from shlex import quote
 from typing import TypeVar
 
 import msgspec
@@ -13,15 +14,17 @@ from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.score import ShapeBook
-from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of
+from kaiwo.explain.amounts import amount
+from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of, split_bound
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.planned import planned_start
-from kaiwo.explain.sentences import amount, remedy, sentence
+from kaiwo.explain.sentences import remedy, sentence
 from kaiwo.explain.trial import Question
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.policy import Policy
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.reservation import clock_words
+from kaiwo.model.workload import Role
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
@@ -141,23 +144,35 @@ def propose(picture: Picture, name: str, change: Change, said: str = "") -> Prop
 
 
 def _smaller(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    role, dimension = change.subject.split(":")
-    several = len(picture.workloads[name].roles) > 1
-    whose = f" for role '{role}'" if several else ""
-    value = change.value
+    workload, (role_name, dimension) = picture.workloads[name], change.subject.split(":")
+    role = next(role for role in workload.roles if role.name == role_name)
+    whose = f" for role '{role_name}'" if len(workload.roles) > 1 else ""
+    what, flag = _size(role, dimension, change.value)
+    has_flags = len(workload.roles) == 1 and role.name == Role(role.request).name  # others come from files alone
+    return f"{what}{whose} instead", _again(name, flag) if has_flags else ""
+
+
+def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
+    """The smaller size in words and as a flag: the one that made it so large."""
+    if dimension == PODS and role.minimum >= 0:
+        return f"let it start with {amount(value, 'pods')}", f"--min-pods {value}"
+    if dimension == GPUS and not role.request.is_exclusive:
+        return f"ask for {amount(value, 'devices')} a pod", f"--devices {value}"
+    if dimension == GPUS and role.request.is_partition:
+        return f"ask for {value} partition{'s' if value > 1 else ''} a pod", f"--gpus {value}"
     what, flag = {
         PODS: (amount(value, "pods"), f"--pods {value}"),
         GPUS: (f"{amount(value, 'gpus')} a pod", f"--gpus {value}"),
         SHARE: (f"{value / 1000:g} of a GPU", f"--fraction {value / 1000:g}"),
-        GPU_MEMORY: (f"{value} MiB of a GPU", f"--gpu-memory {value}"),
+        GPU_MEMORY: (f"{amount(value, 'mib')} of a GPU", f"--gpu-memory {value}"),
         CPU: (amount(value, "milli-cpu"), f"--cpu {value}m"),
-        MEMORY: (f"{value} MiB of memory", f"--memory {value}Mi"),
+        MEMORY: (f"{amount(value, 'mib')} of memory", f"--memory {value}Mi"),
     }[dimension]
-    return f"ask for {what}{whose} instead", "" if several else _again(name, flag)
+    return f"ask for {what}", flag
 
 
 def _model(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    return f"ask for {change.subject} instead", _again(name, f"--model {change.subject}")
+    return f"ask for {change.subject} instead", _again(name, f"--model {quote(change.subject)}")
 
 
 def _queue(picture: Picture, name: str, change: Change) -> tuple[str, str]:
@@ -165,10 +180,10 @@ def _queue(picture: Picture, name: str, change: Change) -> tuple[str, str]:
 
 
 def _quota(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    queue, resource, bound = change.subject.split(":")
+    queue, resource, model, bound = split_bound(change.subject)
     unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
     by, to = amount(change.value, unit), amount(bound_of(picture, change.subject) + change.value, unit)
-    return f"raise the {resource} {bound} of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
+    return f"raise the {model or resource} {bound} of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
 
 
 def _stop(picture: Picture, name: str, change: Change) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_grade, read_isolation, read_partition
+from kaiwo.manifests.names import check_label_key, check_labels
 from kaiwo.manifests.places import Place, join, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
 
@@ -32,6 +33,7 @@ KNOWN = (
     "preemptible",
     "gang",
     "gang-size",
+    "leader",
     "min-pods",
     "time",
     "estimate",
@@ -42,7 +44,8 @@ KNOWN = (
 )
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 WRITTEN = (
-    "granted-devices", "devices", "kept-space", "gpu-grade", "gpu-note", "last-checkpoint",
+    "granted-devices", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
+    "gpu-grade", "gpu-note", "last-checkpoint",
 )  # fmt: skip
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
@@ -64,7 +67,9 @@ class Annotations:
         notes = metadata.text_map("annotations")
         for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OURS)):
             self._found.setdefault(_short(key), (value, Place(place.owner, key)))
-        self.labels = metadata.text_map("labels") | self.labels
+        self.labels = check_labels(metadata.text_map("labels"), metadata.place("labels")) | self.labels
+        for key in notes:
+            check_label_key(key, place)
         unknown = [key for key in notes if key.startswith((OURS, UPSTREAMS)) and _short(key) not in KNOWN]
         slips = [key for key in unknown if key.startswith(OURS) and _short(key) not in WRITTEN]
         if slips:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS, meant_resource
+from kaiwo.manifests.names import check_label_key
 from kaiwo.manifests.places import Place, show
 from kaiwo.manifests.quantities import read_cpu_milli, read_memory_bytes, read_quantity, read_whole_gpus
 from kaiwo.model.errors import ConfigError
@@ -113,6 +114,7 @@ def _read_extended(name: str, value: object, place: Place) -> int:
         )
     if meant := meant_resource(name):
         raise place.error(f"is not a resource that a node can have; write {meant}")
+    check_label_key(name, place)
     amount = read_quantity(value, place, '"1"')
     most = MAX_EXTENDED << 20 if name.startswith("hugepages-") else MAX_EXTENDED
     if amount != amount.to_integral_value() or not 0 <= amount <= most:

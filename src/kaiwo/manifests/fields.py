@@ -40,6 +40,11 @@ class Fields:
         """It is there and not empty."""
         return self._data.get(name) is not None
 
+    @property
+    def written(self) -> Iterable[str]:
+        """Every field that is there, empty or not."""
+        return self._data
+
     def names(self) -> list[str]:
         """Every field that is not empty."""
         return [name for name, value in self._data.items() if value is not None]

@@ -12,7 +12,7 @@ import msgspec
 from kaiwo.manifests.fields import unknown_field
 from kaiwo.manifests.places import Place, join, name_type, show, suggest
 from kaiwo.manifests.quantities import read_whole_gpus
-from kaiwo.manifests.submissions import Submission, TolerationForm
+from kaiwo.manifests.submissions import SubGroupForm, Submission, TolerationForm
 
 FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Submission))
 _ERROR = re.compile(r"(?P<fact>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
@@ -49,6 +49,7 @@ _EXAMPLES = {
     "labels": 'write a mapping to text in quotes, such as team: "7"',
     "nodeSelector": 'write a mapping to text in quotes, such as zone: "1"',
     "tolerations": "write a list of mappings, such as [{key: gpu, operator: Exists}]",
+    "subGroups": "write a list of mappings, such as [{name: replica-0, pods: 2}]",
     "time": 'write it as "2h30m"',
     "estimate": 'write it as "2h30m"',
     "simulate": 'write it as "10m"',
@@ -99,7 +100,8 @@ def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception
     if fact.startswith("Invalid enum value"):
         return place.error(f"{_wrong_choice(document.get(field), field)}")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", fact):
-        names = [item.encode_name for item in msgspec.structs.fields(TolerationForm)]
+        inner = SubGroupForm if field == "subGroups" else TolerationForm
+        names = [item.encode_name for item in msgspec.structs.fields(inner)]
         return unknown_field(unknown[1], names, Place(owner, f"{place.field}.{unknown[1]}"))
     return place.error(f"does not fit the form ({fact}); {way_out}")
 

@@ -22,6 +22,7 @@ class Entry(NamedTuple):
     owner: str = ""
     gang: str = ""
     gang_size: int = 0  # 0: nobody said
+    leads: bool = False  # of its gang
 
 
 def join_gangs(entries: list[Entry]) -> list[tuple[Workload, Program]]:
@@ -76,14 +77,14 @@ def _check_alike(first: Entry, entry: Entry) -> None:
 
 
 def _roles(entries: list[Entry]) -> tuple[Role, ...]:
-    """Equal requests are one role, named after its first pod when there are several."""
-    counts: dict[bytes, int] = {}
-    named: dict[bytes, Role] = {}
-    for entry in entries:
+    """Equal requests are one role, named after its first pod when there are several. Who leads is apart, and first."""
+    counts: dict[tuple[bool, bytes], int] = {}
+    named: dict[tuple[bool, bytes], Role] = {}
+    for entry in sorted(entries, key=lambda entry: not entry.leads):
         role = entry.workload.roles[0]
-        key = msgspec.msgpack.encode(role.request)
+        key = (entry.leads, msgspec.msgpack.encode(role.request))
         counts[key] = counts.get(key, 0) + 1
-        named.setdefault(key, Role(role.request, name=entry.workload.name.partition("/")[2]))
+        named.setdefault(key, Role(role.request, name=entry.workload.name.partition("/")[2], leads=entry.leads))
     if len(named) == 1:
         return tuple(Role(role.request, count=counts[key]) for key, role in named.items())
     return tuple(msgspec.structs.replace(role, count=counts[key]) for key, role in named.items())

@@ -18,10 +18,10 @@ from kaiwo.manifests.annotations import (
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gangs import Entry
 from kaiwo.manifests.names import read_name
-from kaiwo.manifests.objects import Object, Wishes, build_workload
+from kaiwo.manifests.objects import Object, Wishes, build_workload, finish_metadata
 from kaiwo.manifests.places import Place
-from kaiwo.manifests.pods import NOTHING, RESTARTS, Around, PodPlan, need_containers, read_pod
-from kaiwo.manifests.quantities import read_duration_s
+from kaiwo.manifests.pod_rules import need_containers, read_deadline_s
+from kaiwo.manifests.pods import NOTHING, RESTARTS, Around, PodPlan, read_pod
 from kaiwo.model.program import Program
 from kaiwo.model.workload import Role
 
@@ -54,7 +54,10 @@ def read_pod_object(item: Object) -> Entry:
     workload = build_workload(item, annotations, (Role(plan.request),), wishes)
     item.finish()
     gang, size = _read_gang(annotations)
-    return Entry(workload, plan.program, item.owner, gang, size)
+    leads = annotations.read("leader", read_flag, False)
+    if leads and not gang:
+        raise annotations.place("leader").error("says who leads a gang, and no gang is named; add kaiwo.ai/gang")
+    return Entry(workload, plan.program, item.owner, gang, size, leads)
 
 
 def read_job_object(item: Object) -> Entry:
@@ -85,12 +88,13 @@ def read_job_spec(spec: Fields, annotations: Annotations, default_retries: int, 
         pod,
         role,
         msgspec.structs.replace(pod.program, retries=min(retries, MAX_RETRIES)),
-        spec.read("activeDeadlineSeconds", read_duration_s, pod.time_limit_s),
+        read_deadline_s(spec, pod.time_limit_s),
         spec.flag("suspend") or pod.is_gated,
     )
     spec.choice("completionMode", ("Indexed", "NonIndexed"))
     spec.ignore("not used here: ended work is kept and can be submitted again", *_JOB_IGNORED)
-    template.skip("metadata", "spec")
+    finish_metadata(template.inner("metadata"))
+    template.skip("spec")
     template.finish()
     spec.finish()
     return plan

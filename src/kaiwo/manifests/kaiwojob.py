@@ -15,7 +15,7 @@ from kaiwo.manifests.gangs import Entry
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS, VENDOR_MODELS, read_vendor
 from kaiwo.manifests.jobs import MAX_PODS, JobPlan, need_template, read_job_spec, read_priority_wishes
 from kaiwo.manifests.names import check_labels
-from kaiwo.manifests.objects import Object, Wishes, build_workload
+from kaiwo.manifests.objects import Object, Wishes, build_workload, finish_metadata
 from kaiwo.manifests.places import show
 from kaiwo.manifests.pods import RESTARTS, Around, Gpus, read_env
 from kaiwo.manifests.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
@@ -38,9 +38,10 @@ class _Size(msgspec.Struct, frozen=True):
 
 def read_kaiwojob(item: Object) -> Entry:
     """One KaiwoJob."""
+    item.need_spec()
     spec = item.spec
     job = spec.inner("job")
-    is_ray = spec.flag("ray") or any(spec.has(name) for name in _RAY_TEMPLATES)
+    is_ray = _is_ray(spec)
     has_template = spec.has("job") and not is_ray
     annotations = _read_annotations(item, job)
     size = _read_size(spec, is_ray)
@@ -55,6 +56,12 @@ def read_kaiwojob(item: Object) -> Entry:
     return Entry(workload, plan.program, item.owner)
 
 
+def _is_ray(spec: Fields) -> bool:
+    for name in _RAY_TEMPLATES:
+        spec.inner(name)  # which must be a mapping, though nothing in it is used
+    return spec.flag("ray") or any(spec.has(name) for name in _RAY_TEMPLATES)
+
+
 def _read_annotations(item: Object, job: Fields) -> Annotations:
     annotations = Annotations(item.owner)
     annotations.add(job.inner("spec").inner("template").inner("metadata"))
@@ -66,7 +73,10 @@ def _read_annotations(item: Object, job: Fields) -> Annotations:
 def _read_template(spec: Fields, job: Fields, annotations: Annotations, around: Around) -> JobPlan:
     need_template(job.inner("spec"))
     plan = read_job_spec(job.inner("spec"), annotations, RESTARTS, around)
-    job.skip("apiVersion", "kind", "metadata", "spec")
+    job.choice("apiVersion", ("batch/v1",))
+    job.choice("kind", ("Job",))
+    finish_metadata(job.inner("metadata"))
+    job.skip("spec", "status")
     job.finish()
     if plan.role.count > 1 and spec.has("replicas"):
         spec.warn("replicas", "is not used: the job's parallelism counts")
@@ -170,7 +180,9 @@ def _say_what_is_ignored(spec: Fields, is_ray: bool, pods: int) -> None:
     spec.ignore("not mounted here", *_NOT_MOUNTED)
     spec.ignore("not used yet: topology does not count", "preferredTopologyLabel", "requiredTopologyLabel")
     spec.ignore("not used: the fields around it count", *_RAY_TEMPLATES)
-    spec.skip("dangerous", "version", "priorityClass", "workloadPriorityClass", "queue", "clusterQueue", "job")
+    spec.flag("dangerous")
+    spec.text("version")
+    spec.skip("priorityClass", "workloadPriorityClass", "queue", "clusterQueue", "job")
     if is_ray:
         together = f": its {pods} worker pods are placed together" if pods > 1 else ""
         spec.warn("ray", f"starts no Ray head here{together}")

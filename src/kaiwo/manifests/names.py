@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from kaiwo.manifests.places import Place, show
 
 MAX_NAME = 63
+MAX_NODE_NAME = 253
 MAX_TASKS = 10_000
 MAX_INDEX = 9_999_999
 MAX_LABELS = 100
@@ -29,6 +30,8 @@ _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _ENDS = f"begin and end with a letter or digit, and have at most {MAX_NAME} signs"
 _NAME_RULE = f"a name must use lower-case letters, digits, '-' and '.', {_ENDS}"
 _NAMESPACE_RULE = f"a namespace must use lower-case letters, digits and '-', {_ENDS}"
+_CONTAINER_RULE = f"a container's name must use lower-case letters, digits and '-', {_ENDS}"
+_NODE_RULE = "a node's name must use lower-case letters, digits, '-' and '.', and begin and end with a letter or digit"
 
 
 def read_name(value: object, place: Place) -> str:
@@ -39,6 +42,16 @@ def read_name(value: object, place: Place) -> str:
 def read_namespace(value: object, place: Place) -> str:
     """A namespace: a name without dots."""
     return _matched(value, place, _LABEL, _NAMESPACE_RULE)
+
+
+def read_container_name(value: object, place: Place) -> str:
+    """The name of a container: a name without dots."""
+    return _matched(value, place, _LABEL, _CONTAINER_RULE)
+
+
+def read_node_name(value: object, place: Place) -> str:
+    """The name of a node: like any other, but longer."""
+    return _matched(value, place, _NAME, _NODE_RULE, MAX_NODE_NAME)
 
 
 def read_reference(value: object, place: Place, namespace: str) -> str:
@@ -132,12 +145,12 @@ def _span(part: str, text: str, place: Place, before: int, example: str) -> rang
     return range(first, last + 1)
 
 
-def _matched(value: object, place: Place, pattern: re.Pattern[str], rule: str) -> str:
+def _matched(value: object, place: Place, pattern: re.Pattern[str], rule: str, most: int = MAX_NAME) -> str:
     if not isinstance(value, str):
         raise place.error(f"is {show(value)}, but {rule}; put it in quotes if it is a number")
     if value.startswith("($") or "{{" in value or "${" in value:
         raise place.error(f"is {show(value)}, which is a template; fill it in first")
-    if not value or len(value) > MAX_NAME or not pattern.fullmatch(value):
+    if not value or len(value) > most or not pattern.fullmatch(value):
         raise place.error(f"is {show(value)}, but {rule}; {_proposal(value)}")
     return value
 

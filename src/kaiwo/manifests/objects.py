@@ -69,19 +69,30 @@ class Object:
 
     def finish(self, strict: bool = True) -> None:
         """Say what was not understood."""
-        self.metadata.skip("name", "namespace", "labels", "annotations", *_SERVER_FILLED)
-        self.metadata.finish(strict)
+        finish_metadata(self.metadata, strict)
         self.fields.finish(strict)
 
     def read_labels(self) -> dict[str, str]:
         """Its own labels."""
         return check_labels(self.metadata.text_map("labels"), self.metadata.place("labels"))
 
+    def need_spec(self) -> None:
+        """Who writes `spec:` and nothing below it lost something on the way."""
+        if not self.fields.has("spec"):
+            fact = "is empty" if "spec" in self.fields.written else "is missing"
+            raise self.fields.place("spec").error(f"{fact}; write its fields below it, two spaces in")
+
     def _read_name(self) -> str:
         if not self.metadata.has("name"):
             way_out = "; generateName cannot be used here" if self.metadata.has("generateName") else ""
             raise self.metadata.place("name").error(f"is missing; give the object a name{way_out}")
         return self.metadata.read("name", read_name, "")
+
+
+def finish_metadata(metadata: Fields, strict: bool = True) -> None:
+    """Say what was not understood of an object's `metadata`, or of its template's."""
+    metadata.skip("name", "generateName", "namespace", "labels", "annotations", *_SERVER_FILLED)
+    metadata.finish(strict)
 
 
 class Wishes(msgspec.Struct, frozen=True):

@@ -151,6 +151,8 @@ def _read_kind(document: Mapping[str, Any], where: str) -> str:
         )
     if not isinstance(kind, str):
         raise Place(where, "kind").error(f"is {show(kind)}; write one of {readable}")
+    if version is not None and not isinstance(version, str):
+        raise Place(where, "apiVersion").error(f"is {show(version)}; write text, such as v1")
     if kind in _SKIPPED or kind.endswith("List"):
         return kind
     if kind not in _VERSIONS:

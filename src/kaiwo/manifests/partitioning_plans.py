@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kaiwo.manifests.fields import Fields
+from kaiwo.manifests.names import check_label_key
 from kaiwo.manifests.objects import Object
 from kaiwo.manifests.placement import MAX_RULES, selector_rules
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
@@ -88,7 +89,7 @@ def _read_rule(rule: Fields) -> PlanRule:
     nodes = (*labels, *(_read_expression(item) for item in selector.items("matchExpressions")))
     if not nodes:
         raise rule.place("selector").error("is empty, and would cut the GPUs of every node; name a label")
-    name = profile.text("dcmProfileName") or profile.text("profileName")
+    name = profile.text("dcmProfileName") or profile.text("profileName") or _mode_words(profile)
     is_reference = not name and reference.has("name")
     name = name or reference.text("name")
     if not name:
@@ -101,11 +102,18 @@ def _read_rule(rule: Fields) -> PlanRule:
     return read
 
 
+def _mode_words(profile: Fields) -> str:
+    """`cpx-nps4` of computeMode and memoryMode."""
+    compute, memory = profile.text("computeMode"), profile.text("memoryMode")
+    return "-".join(filter(None, (compute, memory))).lower() if compute else ""
+
+
 def _read_expression(item: Fields) -> NodeRule:
     rule = NodeRule(item.text("key"), item.choice("operator", OPERATORS, "In"), item.texts("values"))
     item.finish(strict=False)
     if not rule.key:
         raise item.place("key").error("is missing; name a label")
+    check_label_key(rule.key, item.place("key"))
     if rule.operator in ("In", "NotIn") and not rule.values:
         raise item.place("values").error(f"is empty, and `operator: {rule.operator}` needs at least one; add it")
     return rule

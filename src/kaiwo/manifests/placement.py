@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.names import check_label_key, check_labels
+from kaiwo.manifests.names import check_label_key, check_labels, read_node_name
 from kaiwo.manifests.places import Place
 from kaiwo.model.request import NodeRule, Toleration
 
@@ -29,7 +29,7 @@ def read_node_rules(spec: Fields) -> tuple[NodeRule, ...]:
     """The node selector and the required node affinity of a pod."""
     rules = [*selector_rules(spec.text_map("nodeSelector"), spec.place("nodeSelector"))]
     if spec.has("nodeName"):
-        rules.append(NodeRule(HOSTNAME, "In", (spec.text("nodeName"),)))
+        rules.append(NodeRule(HOSTNAME, "In", (spec.read("nodeName", read_node_name, ""),)))
     affinity = spec.inner("affinity")
     affinity.ignore("not used yet: pods are not placed relative to other pods", "podAffinity", "podAntiAffinity")
     node = affinity.inner("nodeAffinity")
@@ -87,6 +87,7 @@ def _read_terms(required: Fields) -> list[NodeRule]:
             if item.value("key") != "metadata.name":
                 raise item.place("key").error("must be metadata.name, the only field that can be matched; use labels")
             rules.append(NodeRule(HOSTNAME, item.choice("operator", ("In", "NotIn"), "In"), item.texts("values")))
+            item.finish()
         term.finish()
     return rules
 

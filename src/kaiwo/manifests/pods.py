@@ -15,6 +15,7 @@ from kaiwo.manifests.gpu_requests import settle
 from kaiwo.manifests.names import check_command, check_env
 from kaiwo.manifests.placement import read_node_rules, read_tolerations
 from kaiwo.manifests.places import Place
+from kaiwo.manifests.pod_rules import check_quiet, read_deadline_s
 from kaiwo.manifests.quantities import MAX_CPU_MILLI, MAX_GPUS, MAX_MEMORY_MIB, read_duration_s, to_mib
 from kaiwo.model.program import Program
 from kaiwo.model.request import Request
@@ -22,7 +23,6 @@ from kaiwo.model.request import Request
 RESTARTS = 6  # how often Kubernetes tries a Job's pod again, if nobody says otherwise
 RESTART_POLICIES = {"Never": 0, "OnFailure": RESTARTS, "Always": RESTARTS}
 NOT_RUN = "not used here: work with an image takes simulated time"
-_QUIET = ("schedulerName", "terminationGracePeriodSeconds", "enableServiceLinks", "dnsPolicy", "status")
 _POD_IGNORED = (
     "volumes", "imagePullSecrets", "securityContext", "serviceAccountName", "serviceAccount",
     "automountServiceAccountToken", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostname", "subdomain",
@@ -80,26 +80,14 @@ def read_pod(spec: Fields, annotations: Annotations, around: Around = NOTHING) -
         )
     request = _build_request(spec, annotations, pod_amounts(spec, around.resources), around.gpus)
     program = _read_program(spec, annotations, around)
-    limit_s = spec.read("activeDeadlineSeconds", read_duration_s, 0)
+    limit_s = read_deadline_s(spec, 0)
+    check_quiet(spec)
     gated = bool(spec.items("schedulingGates"))
     spec.ignore("not used yet: only node rules and taints are", "topologySpreadConstraints")
     spec.ignore(NOT_RUN, *_POD_IGNORED)
-    spec.skip(*_QUIET, "resourceClaims", "priority", "priorityClassName", "resources")
+    spec.skip("resourceClaims", "priority", "priorityClassName", "resources", "status")
     spec.finish()
     return PodPlan(request, program, limit_s, gated)
-
-
-def need_containers(spec: Fields) -> None:
-    """A pod's spec that somebody wrote has containers."""
-    containers = spec.items("containers")
-    names = [container.text("name") for container in containers]
-    for container, name in zip(containers, names, strict=True):
-        if not name or names.count(name) > 1:
-            fact = "stands twice" if name else "is missing"
-            raise container.place("name").error(f"{fact}; give each container a name of its own, such as main")
-    if not containers:
-        fact = "is empty" if spec.has("containers") else "is missing"
-        raise spec.place("containers").error(f"{fact}; a pod needs a container, such as - {{name: main, image: train}}")
 
 
 def read_env(owner: Fields) -> dict[str, str]:
@@ -108,11 +96,12 @@ def read_env(owner: Fields) -> dict[str, str]:
     elsewhere = 0
     for item in owner.items("env"):
         name = item.text("name")
-        if item.has("valueFrom"):
+        if item.inner("valueFrom").names():
             elsewhere += 1
         else:
             env[name] = item.text("value")
-        item.skip("valueFrom")
+        if item.has("valueFrom") and item.text("value"):
+            raise item.place("valueFrom").error("stands beside a value, and a variable has one of the two; remove one")
         item.finish()
     if elsewhere:
         owner.warn("env", f"takes {elsewhere} of its values from secrets or other objects, which are not set here")
@@ -209,7 +198,8 @@ def _read_container(item: Fields) -> Program:
         env=read_env(item),
         workdir=item.text("workingDir"),
     )
-    item.skip("name", "resources", "restartPolicy")
+    item.choice("restartPolicy", RESTART_POLICIES)
+    item.skip("name", "resources")
     item.ignore(NOT_RUN, *_CONTAINER_IGNORED)
     item.finish()
     return program

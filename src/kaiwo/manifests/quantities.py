@@ -25,8 +25,7 @@ _UNITS = _BINARY | {name: Decimal(10) ** power for name, power in _DECIMAL.items
 # Bounded, so that "1e999999999" is never worked out.
 _NUMBER = r"[+-]?(?:[0-9]{1,25}(?:\.[0-9]{0,25})?|\.[0-9]{1,25})"
 _QUANTITY = re.compile(rf"({_NUMBER})(?:([eE][+-]?[0-9]{{1,2}})|([a-zA-Z]*))")
-_DURATION = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:w|d|h|m|s|ms))+")
-_DURATION_PART = re.compile(r"([0-9.]+)(ms|[wdhms])")
+_DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[wdhms])")
 _SECONDS = {
     "w": Decimal(604_800),
     "d": Decimal(86_400),
@@ -129,11 +128,14 @@ def read_duration_s(value: object, place: Place) -> int:
     text = _as_text(value, place, example).strip()
     if re.fullmatch(r"[0-9]{1,12}", text):
         seconds = Decimal(text)
-    elif _DURATION.fullmatch(text):
-        parts = _DURATION_PART.findall(text)
-        seconds = sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0))
     else:
-        raise place.error(f"is {show(value)}, which is not a duration; {example}")
+        parts = _DURATION_PART.findall(text)
+        if not parts or "".join(map("".join, parts)) != text:
+            raise place.error(f"is {show(value)}, which is not a duration; {example}")
+        units = [unit for _, unit in parts]
+        if units != [unit for unit in _SECONDS if unit in units]:
+            raise place.error(f"is {show(value)}, but each unit stands once, the largest first; {example}")
+        seconds = sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0))
     if seconds != seconds.to_integral_value():
         raise place.error(f"is {show(value)}, but durations are whole seconds; {example}")
     if not 1 <= seconds <= MAX_DURATION_S:

@@ -26,6 +26,8 @@ MAX_LISTED = 1_000  # namespaces or users of one queue
 
 def read_queue(item: Object) -> Queue:
     """One KaiwoQueue."""
+    if "spec" in item.fields.written:  # a queue without any is one with every default
+        item.need_spec()
     spec = item.spec
     resources = spec.inner("resources")
     gpu = resources.inner("gpu")

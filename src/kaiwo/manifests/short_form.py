@@ -47,9 +47,11 @@ from kaiwo.manifests.quantities import (
     read_memory_mib,
     read_whole_gpus,
 )
+from kaiwo.manifests.sub_groups import read_sub_groups
 from kaiwo.manifests.submissions import MAX_PODS, MAX_RETRIES, Submission
 from kaiwo.model.program import Program
 from kaiwo.model.request import Request, Toleration
+from kaiwo.model.subgroup import SubGroup
 from kaiwo.model.workload import Role, Workload
 
 T = TypeVar("T")
@@ -114,11 +116,12 @@ class _FormReader:
 
     def workload(self) -> Workload:
         form = self.form
+        roles, groups = self._roles()
         namespace = self.optional(form.namespace, "namespace", read_namespace, self.defaults.namespace)
         user = self.defaults.user if isinstance(form.user, UnsetType) else form.user
         return Workload(
             name=f"{namespace}/{read_name(form.name, self.place('name'))}",
-            roles=(self._role(),),
+            roles=roles,
             queue=self.optional(form.queue, "queue", read_name, self.defaults.queue),
             user=check_user(user, self.place("user")),
             kind=form.type,
@@ -132,6 +135,7 @@ class _FormReader:
             labels=check_labels(form.labels, self.place("labels")),
             reservation=self.optional(form.reservation, "reservation", read_name, ""),
             expires_s=self.optional(form.expires, "expires", self._read_expiry, 0),
+            groups=groups,
         )
 
     def _read_expiry(self, value: object, place: Place) -> int:
@@ -157,6 +161,13 @@ class _FormReader:
             retries=self._integer(form.retries, "retries", 0, 0, MAX_RETRIES),
         )
 
+    def _roles(self) -> tuple[tuple[Role, ...], tuple[SubGroup, ...]]:
+        if self.form.sub_groups:
+            return read_sub_groups(self.form, self._request(), self.owner)
+        if self.form.min_sub_groups is not UNSET:
+            raise self.place("minSubGroups").error("is for work with subGroups; write them, or use minPods")
+        return (self._role(),), ()
+
     def _role(self) -> Role:
         form = self.form
         if form.pods == 0:
@@ -165,7 +176,7 @@ class _FormReader:
         minimum = self._integer(form.min_pods, "minPods", -1, 1, MAX_PODS)
         if minimum > pods:
             raise self.place("minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
-        return Role(self._request(), count=pods, minimum=-1 if minimum == pods else minimum)
+        return Role(self._request(), count=pods, minimum=minimum)  # as written: `why` proposes another by its flag
 
     def _request(self) -> Request:
         form = self.form

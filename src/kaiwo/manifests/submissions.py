@@ -16,6 +16,7 @@ from kaiwo.manifests.quantities import MAX_GPU_MIB, MAX_GPUS
 API_VERSION = "kaiwo.ai/v1alpha2"
 KIND = "Workload"
 MAX_PODS = 10_000
+MAX_SUB_GROUPS = 1000
 MAX_RETRIES = 1000
 DEFAULT_CPU = "1"
 DEFAULT_MEMORY = "1Gi"
@@ -30,7 +31,6 @@ def _number(description: str, least: int, most: int) -> Meta:
     return Meta(description=description, extra_json_schema={"minimum": least, "maximum": most})
 
 
-_DURATION = r"([0-9]+|([0-9]+(\.[0-9]+)?(w|d|h|m|s))+)"
 Name = Annotated[str, _text("RFC 1123: lower-case letters, digits, '-' and '.'", NAME, MAX_NAME)]
 Duration = Annotated[str | int, Meta(description='"45m", "2h30m", "1d", or a number of seconds')]
 
@@ -44,6 +44,25 @@ class TolerationForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     effect: Annotated[
         Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"], Meta(description="empty: every effect")
     ] = ""
+
+
+class SubGroupForm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Pods that start together or not at all; or, without `pods`, a part of the tree with other sub-groups in it."""
+
+    name: Annotated[str, _text("unique in its workload", LABEL, MAX_NAME)]
+    pods: Annotated[int, _number("how many equal pods; none: it holds other sub-groups", 0, MAX_PODS)] = 0
+    min_pods: Annotated[int, _number("of these pods; all of them when left out", 1, MAX_PODS)] | UnsetType = UNSET
+    parent: Annotated[str, _text("the sub-group that it is a part of", most=MAX_NAME)] = ""
+    min_sub_groups: (
+        Annotated[int, _number("so many of the parts inside it will do; all when left out", 1, MAX_SUB_GROUPS)]
+        | UnsetType
+    ) = UNSET
+    leader: Annotated[bool, Meta(description="starts before the others, and goes last")] = False
+    gpus: Annotated[int, _number("of each of these pods; as the workload when left out", 0, MAX_GPUS)] | UnsetType = (
+        UNSET
+    )
+    cpu: Annotated[str | float, Meta(description="as the workload when left out")] | UnsetType = UNSET
+    memory: Annotated[str | int, Meta(description="as the workload when left out")] | UnsetType = UNSET
 
 
 class Submission(
@@ -86,6 +105,13 @@ class Submission(
     memory: Annotated[str | int, Meta(description='memory of each pod: "16Gi"')] = DEFAULT_MEMORY
     pods: Annotated[int, _number("how many equal pods", 1, MAX_PODS)] = 1
     min_pods: Annotated[int, _number("start with so many; all of them when left out", 1, MAX_PODS)] | UnsetType = UNSET
+    sub_groups: Annotated[
+        list[SubGroupForm],
+        Meta(description="the pods, in place of `pods`: each sub-group starts whole"),
+    ] = []
+    min_sub_groups: (
+        Annotated[int, _number("start with so many sub-groups; all when left out", 1, MAX_SUB_GROUPS)] | UnsetType
+    ) = UNSET
     node_selector: Annotated[dict[str, str], Meta(description="labels that the node must have")] = {}
     tolerations: list[TolerationForm] = []
     command: Annotated[list[str], Meta(description="runs as a local process; without one the work is simulated")] = []

@@ -3,9 +3,12 @@
 In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPU".
 """
 
+from collections import Counter
+
 from kaiwo.manifests.gpu_models import VENDOR_MODELS
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
+from kaiwo.model.subgroup import tree_of
 from kaiwo.model.workload import Role, Workload
 
 _VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
@@ -13,7 +16,13 @@ _VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
 
 def describe_wants(workload: Workload) -> str:
     """The `wants` column: pods and what each is mostly about."""
-    return " + ".join(_describe_pods(role) for role in workload.roles)
+    if not workload.groups:
+        return " + ".join(_describe_pods(role) for role in workload.roles)
+    parts = Counter(_describe_pods(role) for role in workload.roles)
+    every = " + ".join(f"{count} x ({text})" if count > 1 else text for text, count in parts.items())
+    root = tree_of(workload.groups, workload.roles)
+    below = len(root.children)
+    return every if root.minimum == below else f"{every}, at least {root.minimum} of {below} sub-groups"
 
 
 def describe_request(request: Request) -> str:

@@ -1,0 +1,193 @@
+"""What `why` proposes comes in by the door: typed again with all other flags kept, it is let in, and it starts.
+
+The states are made of command lines. A proposal's flags take the place of those that were typed, the command line's own
+parser makes the form of them, the form is read as the server reads it, and admission looks at it as at any other.
+"""
+
+import random
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from kaiwo.cli.submission import make_form
+from kaiwo.cli.verbs.submit import submit
+from kaiwo.clusters.admission import check_welcome
+from kaiwo.explain import Why, why
+from kaiwo.explain.change import Kind, raised
+from kaiwo.explain.cheapest import cheapest_change
+from kaiwo.explain.trial import Question
+from kaiwo.manifests import parse_submission
+from kaiwo.manifests.objects import Defaults
+from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.queue import Queue
+from kaiwo.model.queue_check import check_tree
+from kaiwo.model.workload import Workload
+from tests.conftest import IS_QUICK, SIZE
+from tests.explain.generated import SIZES, made_queue
+from tests.worlds import World
+
+Flags = dict[str, str]  # by their long names; empty for those that stand alone
+
+
+def read(name: str, flags: Flags, submitted_s: int = 0) -> Workload:
+    """As the command line and the server do it together."""
+    words = [part for flag, value in flags.items() for part in ([flag, value] if value else [flag])]
+    ctx = submit.make_context("submit", [name, *words, "--simulate", "1h"])
+    options = {key: value for key, value in ctx.params.items() if key not in ("files", "dry_run", "wait", "output")}
+    ((workload, _),) = parse_submission(make_form(ctx, options), Defaults(submitted_s=submitted_s)).submissions
+    return workload
+
+
+def proposed_flags(answer: Why) -> Flags:
+    """What stands between the name and the three dots, where the rest is to be typed."""
+    assert answer.change is not None
+    _, _, line = answer.change.command.partition(" && kaiwo submit ")
+    name, *words, dots = shlex.split(line)
+    assert (name, dots) == (answer.workload.removeprefix("default/"), "...")
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def random_flags(rng: random.Random) -> Flags:
+    flags: Flags = {"--cpu": rng.choice(["500m", "1", "6"]), "--memory": rng.choice(["1Gi", "20Gi"])}
+    match rng.choice(["whole", "whole", "fraction", "memory", "cpu"]):
+        case "whole":
+            flags["--gpus"] = str(rng.choice([1, 2, 4, 9]))
+        case "fraction":
+            flags |= {"--fraction": rng.choice(["0.25", "0.5", "0.9"]), "--devices": str(rng.choice([1, 2, 6, 12]))}
+        case "memory":
+            flags |= {"--gpu-memory": rng.choice(["2000", "60000", "196609"]), "--devices": str(rng.choice([1, 3]))}
+        case "cpu":
+            flags["--cpu"] = rng.choice(["4", "12", "70"])
+    if rng.random() < 0.4:
+        pods = rng.choice([2, 3, 5])
+        flags["--pods"] = str(pods)
+        if rng.random() < 0.6:
+            flags["--min-pods"] = str(rng.randint(1, pods))
+    if rng.random() < 0.3 and "--gpus" in flags:
+        flags["--model"] = rng.choice(sorted(SIZES))
+    if rng.random() < 0.3:
+        flags["--no-preempt"] = ""
+    return flags | {"--priority": str(rng.choice([0, 0, 50]))}
+
+
+def world_of_flags(seed: int) -> tuple[World, dict[str, Flags]]:
+    """Everybody in it came in by the door."""
+    rng = random.Random(seed)
+    world, typed = World(nodes=0), {}
+    for name, parent in (("default", ""), ("org", ""), ("lab", "org"), ("prod", "org"), ("shared", "")):
+        users = rng.choice([(), (), ("ann",), ("bob", "cat")]) if name != "default" else ()
+        namespaces = rng.choice([(), (), (), ("other",)]) if name != "default" else ()
+        queue = made_queue(rng, name, parent, [-1, 4_000])
+        world.tell(QueueChanged(replace(queue, users=users, namespaces=namespaces)))
+    for number in range(rng.randint(1, 3)):
+        model = rng.choice(sorted(SIZES))
+        gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([1, 2, 4, 8])))
+        world.tell(NodeChanged(Node(f"node-{number}", rng.choice([8_000, 64_000]), 65_536, gpus=gpus)))
+    for number in range(rng.randint(2, 10)):
+        name, world.now_s = f"w{number:02d}", number
+        flags = random_flags(rng) | {"--user": rng.choice(["ann", "bob"])}
+        flags["--queue"] = rng.choice(welcome_queues(world, read(name, flags)))
+        typed[name] = flags
+        world.tell(WorkloadChanged(read(name, flags, number)))
+        if rng.random() < 0.5:
+            world.settle()
+    world.now_s += 60
+    world.settle()
+    return world, typed
+
+
+def welcome_queues(world: World, workload: Workload) -> list[str]:
+    return [name for name in ("default", "lab", "prod", "shared") if is_let_in(world, replace(workload, queue=name))]
+
+
+def is_let_in(world: World, workload: Workload) -> bool:
+    try:
+        check_welcome(world.picture.queue_objects, workload)
+    except Exception:
+        return False
+    return True
+
+
+def waiting_states(count: int) -> Iterator[tuple[int, World, str, Flags]]:
+    seed = found = 0
+    while found < count:
+        seed += 1
+        world, typed = world_of_flags(seed)
+        for name in [name for name in typed if not world.is_running(name)][:3]:
+            found += 1
+            yield seed, world, name, typed[name]
+
+
+def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> None:
+    seen: dict[str, int] = {}
+    for seed, world, name, flags in waiting_states((60 if IS_QUICK else 400) * SIZE):
+        answer = why(world.picture, f"default/{name}", world.policy, world.now_s)
+        if answer.change is None or not answer.change.command.startswith(f"kaiwo cancel {name} "):
+            check_others(world, name)
+            continue
+        new = proposed_flags(answer)
+        again = read(name, flags | new, world.picture.workloads[f"default/{name}"].submitted_s)
+        assert is_let_in(world, again), (seed, name, flags, answer.change)
+        world.tell(WorkloadGone(again.name), WorkloadChanged(again)).decide()
+        assert world.is_running(name), (seed, name, flags, answer.change)
+        for flag in new:
+            seen[flag] = seen.get(flag, 0) + 1
+    flags_due = {"--pods", "--min-pods", "--gpus", "--devices", "--fraction", "--gpu-memory", "--cpu", "--queue"}
+    assert IS_QUICK or flags_due <= set(seen), seen
+
+
+def check_others(world: World, name: str) -> None:
+    """A raise leaves a tree of queues that the door lets in."""
+    change, _ = cheapest_change(Question(world.picture, f"default/{name}", world.policy, world.now_s))
+    if change is not None and change.kind is Kind.QUOTA:
+        queue = raised(world.picture, change.subject, change.value)
+        queues: dict[str, Queue] = world.picture.queue_objects | {queue.name: queue}
+        assert not [finding for finding in check_tree(queues.values()) if finding.is_error]
+
+
+def answered(world: World, name: str, flags: Flags) -> Any:
+    world.tell(WorkloadChanged(read(name, flags))).settle()
+    return why(world.picture, f"default/{name}", world.policy, world.now_s)
+
+
+def test_a_queue_that_is_for_others_is_not_proposed() -> None:
+    world = World().queue("default", gpu_limit=0).queue("anns", users=("ann",)).queue("other", namespaces=("prod",))
+    assert answered(world, "w", {"--gpus": "1", "--user": "bob"}).change.kind == "quota"
+    world.queue("org", users=("ann",)).queue("below", "org")
+    assert answered(world, "v", {"--gpus": "1", "--user": "bob"}).change.kind == "quota"
+    assert answered(world, "u", {"--gpus": "1", "--user": "ann"}).change.sentence == "submit it to queue 'anns'"
+
+
+def test_elastic_work_is_told_of_the_pods_that_it_starts_with() -> None:
+    world = World().queue("default", gpu_limit=1_000)
+    change = answered(world, "w3", {"--gpus": "1", "--pods": "4", "--min-pods": "2"}).change
+    assert change.sentence == "let it start with 1 pod instead"
+    assert change.command == "kaiwo cancel w3 && kaiwo submit w3 --min-pods 1 ..."
+
+
+def test_shares_on_several_devices_are_told_of_devices() -> None:
+    answer = answered(World(), "w5", {"--fraction": "0.5", "--devices": "12"})
+    assert answer.answer == "w5 waits: it asks for 12 devices on one node, and the largest node has 8 devices"
+    assert answer.obstacles[0].remedy == "ask for 8 devices or less; waiting does not help"
+    assert answer.change.sentence == "ask for 8 devices a pod instead"
+    assert answer.change.command == "kaiwo cancel w5 && kaiwo submit w5 --devices 8 ..."
+
+
+def test_work_from_a_file_with_named_sub_groups_is_given_no_flags() -> None:
+    world = World().queue("default", gpu_limit=1_000)
+    form = {"name": "w", "gpus": 1, "subGroups": [{"name": "replica", "pods": 2}]}
+    ((workload, _),) = parse_submission(form).submissions
+    world.tell(WorkloadChanged(workload)).settle()
+    change = why(world.picture, "default/w", world.policy, world.now_s).change
+    assert change is not None
+    assert (change.sentence, change.command) == ("ask for 1 pod instead", "")
+
+
+def test_the_flags_of_the_command_line_are_the_ones_that_are_read_here() -> None:
+    known = {flag for parameter in submit.params if isinstance(parameter, click.Option) for flag in parameter.opts}
+    assert {"--pods", "--min-pods", "--devices", "--fraction", "--gpu-memory", "--queue", "--model"} <= known
