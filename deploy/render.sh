@@ -6,8 +6,16 @@ helm=${HELM:-$(../tests/controlplane/build.sh --folder)/helm}
 out=${1:-manifests}
 namespace=kaiwo-system
 
-render() { # options of helm; prints without the names of the templates and the empty lines between them
-    "$helm" template kaiwo chart --namespace "$namespace" "$@" | grep -v -e '^# Source: ' -e '^$'
+tidy() { # without the names of the templates and the empty lines between them
+    grep -v -e '^# Source: ' -e '^$'
+}
+
+render() { # options of helm
+    "$helm" template kaiwo chart --namespace "$namespace" --set agent.enabled=true "$@"
+}
+
+without_agent() { # the scheduler hears agents, whether they are installed with it, later or never
+    awk '/^---$/ {start = 1; next} /^# Source: / {skip = /agent.yaml$/} !skip {if (start) {print "---"; start = 0}; print}'
 }
 
 mkdir -p "$out"
@@ -15,9 +23,9 @@ mkdir -p "$out"
     echo "# The scheduler. Made by deploy/render.sh from deploy/chart: change that."
     printf -- '---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n' "$namespace"
     printf '  labels: {app.kubernetes.io/part-of: kaiwo}\n'
-    render
+    render | without_agent | tidy
 } >"$out/scheduler.yaml"
 {
     echo "# The agent for GPU nodes. Made by deploy/render.sh from deploy/chart: change that."
-    render --set agent.enabled=true --show-only templates/agent.yaml
+    render --show-only templates/agent.yaml | tidy
 } >"$out/agent.yaml"

@@ -41,6 +41,30 @@ def test_a_pod_is_told_when_it_comes_and_when_it_goes() -> None:
     assert books.names.unit_of == {}
 
 
+def test_how_long_a_gang_ran_is_told_when_all_of_it_succeeded() -> None:
+    books = some_books()
+    pods = [
+        seen_pod(name, node="node-1", phase="Running", annotations=GANG | _grant(at)) for at, name in enumerate("ab")
+    ]
+    for pod in pods:
+        books.put_pod(replace(pod, started_s=1_000))
+    books.settle(1_000)
+    books.put_pod(replace(pods[0], started_s=1_000, phase="Succeeded", version=pods[0].version + 1))
+    books.settle(1_500)
+    books.put_pod(replace(pods[1], started_s=1_000, phase="Succeeded", version=pods[1].version + 1))
+    assert WorkloadGone("default/train", 900) in books.settle(1_900)
+
+
+@pytest.mark.parametrize("phase", ["Failed", ""])
+def test_work_that_failed_or_was_deleted_says_nothing_of_how_long_such_work_runs(phase: str) -> None:
+    books = some_books()
+    pod = replace(seen_pod("a", node="node-1", phase="Running", annotations=_grant(0)), started_s=1_000)
+    books.put_pod(pod)
+    books.settle(1_000)
+    books.put_pod(replace(pod, phase=phase, version=pod.version + 1)) if phase else books.drop_pod(pod)
+    assert WorkloadGone("default/a", 0) in books.settle(1_900)
+
+
 def test_another_pod_of_the_same_name_is_another_pod() -> None:
     books = some_books()
     books.put_pod(seen_pod("a", node="node-1", annotations=_grant(0)))

@@ -15,7 +15,9 @@ import yaml
 
 from kaiwo import __version__
 from kaiwo.cli.group import kaiwo as program
+from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
 from kaiwo.clusters.kubernetes.following import OWNERS
+from kaiwo.clusters.kubernetes.webhooks.custody import AUTHORITY
 from kaiwo.manifests.policies import read_policy
 from kaiwo.model.policy import Policy
 from tests.conftest import ROOT
@@ -51,6 +53,8 @@ def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
         ("api.port=80", "/api/port"),
         ("image.repository=", "/image/repository"),
         ("agent.kubeletDir=kubelet", "/agent/kubeletDir"),
+        ("api.agentsPort=443", "/api/agentsPort"),
+        ("partitions.policy=maybe", "/partitions/policy"),
         ("journal.sizeLimit=much", "/journal/sizeLimit"),
         ("serviceMonitor.enabled=true", "needs api.tokenSecret"),
         ("policy.placment=pack", "placment"),
@@ -89,7 +93,7 @@ def test_names_and_ports_agree_with_each_other() -> None:
     documents = _plain("scheduler.yaml")
     labels = one(documents, "Deployment")["spec"]["template"]["metadata"]["labels"]
     (container,) = _pod_spec(documents, "Deployment")["containers"]
-    port, webhooks = container["ports"]
+    port, webhooks, agents = container["ports"]
     selectors = [
         one(documents, "Service")["spec"]["selector"],
         one(documents, "Service", "kaiwo-webhooks")["spec"]["selector"],
@@ -98,15 +102,58 @@ def test_names_and_ports_agree_with_each_other() -> None:
         one(documents, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ]
     assert all(selector.items() <= labels.items() for selector in selectors)
-    assert one(documents, "Service")["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert [each["targetPort"] for each in one(documents, "Service")["spec"]["ports"]] == [port["name"], agents["name"]]
     assert one(documents, "Service", "kaiwo-webhooks")["spec"]["ports"][0]["targetPort"] == webhooks["name"]
     allowed = [each["port"] for rule in one(documents, "NetworkPolicy")["spec"]["ingress"] for each in rule["ports"]]
-    assert allowed == [port["containerPort"], webhooks["containerPort"]]
+    assert allowed == [each["containerPort"] for each in (port, agents, webhooks)]
     assert f"--port={port['containerPort']}" in container["args"]
     assert f"--webhook-port={webhooks['containerPort']}" in container["args"]
+    assert f"--agents-port={agents['containerPort']}" in container["args"]
     assert "--host-name=kaiwo.kaiwo-system.svc" in container["args"]
     mounted = {each["name"] for each in container["volumeMounts"]}
     assert mounted == {each["name"] for each in _pod_spec(documents, "Deployment")["volumes"]}
+
+
+def test_an_agent_reports_where_the_scheduler_listens_with_a_token_that_it_takes() -> None:
+    documents = _plain("scheduler.yaml") + _plain("agent.yaml")
+    (scheduler,) = _pod_spec(documents, "Deployment")["containers"]
+    pod = _pod_spec(documents, "DaemonSet")
+    (agent,) = pod["containers"]
+    said = dict(argument.removeprefix("--").partition("=")[::2] for argument in agent["args"])
+    heard = dict(argument.removeprefix("--").partition("=")[::2] for argument in scheduler["args"])
+    assert said["server"] == f"https://kaiwo.kaiwo-system.svc:{heard['agents-port']}"
+    assert heard["agent-account"] == f"kaiwo-system:{pod['serviceAccountName']}"
+    (volume,) = (each for each in pod["volumes"] if "projected" in each)
+    (folder,) = (each["mountPath"] for each in agent["volumeMounts"] if each["name"] == volume["name"])
+    token, trusted = volume["projected"]["sources"]
+    assert token["serviceAccountToken"]["audience"] == AUDIENCE
+    assert said["token-file"] == f"{folder}/{token['serviceAccountToken']['path']}"
+    assert trusted["configMap"]["name"] == heard["agents"]
+    assert one(documents, "ConfigMap", heard["agents"])
+    assert said["ca-file"] == f"{folder}/{AUTHORITY}" == f"{folder}/{trusted['configMap']['items'][0]['path']}"
+    ways = one(documents, "NetworkPolicy", "kaiwo-agent")["spec"]["egress"]
+    assert [{"protocol": "TCP", "port": int(heard["agents-port"])}] in [way["ports"] for way in ways]
+
+
+@pytest.mark.usefixtures("helmed")
+def test_the_managers_profiles_are_one_config_map_and_no_other() -> None:
+    where = "partitions.dcmConfigMap.namespace=kube-amd-gpu,partitions.dcmConfigMap.name=dcm,partitions.policy=on"
+    documents = rendered(f"--set={where}")
+    role = one(documents, "Role", "kaiwo-partitions")
+    assert role["metadata"]["namespace"] == "kube-amd-gpu"
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["dcm"], "verbs": ["get", "patch"]}
+    ]
+    (container,) = _pod_spec(documents, "Deployment")["containers"]
+    assert {"--partitions=on", "--dcm-config=kube-amd-gpu/dcm"} <= set(container["args"])
+
+
+@pytest.mark.usefixtures("helmed")
+def test_without_agents_or_without_certificates_nobody_listens_for_them() -> None:
+    for option in ("agent.enabled=false", "agent.enabled=true,webhooks.enabled=false"):
+        text = yaml.safe_dump_all(rendered(f"--set={option}"))
+        for word in ("tokenreviews", "kaiwo-agents", "--agents", "--server=", "7601"):
+            assert word not in text, (option, word)
 
 
 def test_the_page_says_which_rights_the_scheduler_has() -> None:

@@ -22,6 +22,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
 from kaiwo.clusters.kubernetes.following import OWNERS
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.plans import PATH as PLANS
 from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
 from kaiwo.devices.agent.kubelet.announcer import DEVICES_NOTE, MERGE, Announcer
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
@@ -40,6 +41,12 @@ NAMESPACE = "t-rbac"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kaiwo-scheduler"
 RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
 RESERVATION: Json = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoReservation"}
+PLAN: Json = {
+    "apiVersion": "infrastructure.silogen.ai/v1alpha1",
+    "kind": "PartitioningPlan",
+    "metadata": {"name": "rbac"},
+    "spec": {"rules": [{"selector": {"matchLabels": {"no": "node"}}, "profile": {"dcmProfileName": "cpx-nps1"}}]},
+}
 Right = tuple[str, str, str]  # group, resource, verb
 
 
@@ -107,8 +114,12 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 lease_namespace=NAMESPACE,
                 webhooks="kaiwo-webhooks",
                 webhook_port=WEBHOOKS,
+                agents="kaiwo-agents",
+                agents_port=0,
+                agent_account=f"{NAMESPACE}:kaiwo-agent",
             )
             async with scheduling(options) as kaiwo:
+                await _look_like_an_agent(kaiwo.url)
                 await kubectl.pod("goes")
                 await kubectl.pod("stays", gpus=9)
                 await _until_bound(kubectl, "goes")
@@ -124,6 +135,9 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await _until_taken(kubectl, QUEUES, queue("rbac"))
                 await _until_status(kubectl, f"{QUEUES}/rbac")
                 await kubectl.delete(f"{QUEUES}/rbac")
+                await kubectl.create(PLANS, PLAN)
+                await _until_status(kubectl, f"{PLANS}/rbac")
+                await kubectl.delete(f"{PLANS}/rbac")
                 assert all(mirror.watches for mirror in kaiwo.cluster.following.mirrors)
 
     run(test())
@@ -134,6 +148,15 @@ def test_the_role_has_exactly_the_rights_that_are_used(
     assert above <= granted
     # A pod is read by its name only after a Binding that broke off, of which there was none here.
     assert granted - above == (used - above) | {("", "pods", "get")}
+
+
+async def _look_like_an_agent(url: str) -> None:
+    headers = {"Authorization": "Bearer of-nobody"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{url}/api/agents/node-1/reports") as answer,
+    ):
+        assert answer.status == 401
 
 
 async def _until_taken(kubectl: Kubectl, path: str, document: Json) -> None:

@@ -23,3 +23,8 @@ app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/part-of: kaiwo
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 {{- end }}
+
+{{- /* Whether agents report to the scheduler: there must be some, and certificates. */ -}}
+{{- define "kaiwo.hearsAgents" -}}
+{{- if and .Values.agent.enabled .Values.webhooks.enabled }}true{{ end }}
+{{- end }}

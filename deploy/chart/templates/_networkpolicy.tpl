@@ -19,15 +19,29 @@ spec:
         {{- end }}
       ports:
         - {protocol: TCP, port: {{ index . 3 }}}
+        {{- if and (eq (index . 1) "scheduler") (include "kaiwo.hearsAgents" $root) }}
+        - {protocol: TCP, port: {{ $root.Values.api.agentsPort }}}
+        {{- end }}
     {{- if gt (len .) 4 }}
     # The API server asks from an address that is not known here.
     - ports:
         - {protocol: TCP, port: {{ index . 4 }}}
     {{- end }}
   egress:
-    # The API server, whose address is not known here. Its name is not needed, so there is no DNS.
+    # The API server, whose address is not known here. Its name is not needed{{ if ne (index . 1) "agent" }}, so there is no DNS{{ end }}.
     - ports:
         {{- range $root.Values.networkPolicy.apiServerPorts }}
         - {protocol: TCP, port: {{ . }}}
         {{- end }}
+    {{- if and (eq (index . 1) "agent") (include "kaiwo.hearsAgents" $root) }}
+    # The scheduler, by its name: the certificate carries that.
+    - to:
+        - podSelector:
+            matchLabels: {{- include "kaiwo.selector" (list $root "scheduler") | nindent 14 }}
+      ports:
+        - {protocol: TCP, port: {{ $root.Values.api.agentsPort }}}
+    - ports:
+        - {protocol: UDP, port: 53}
+        - {protocol: TCP, port: 53}
+    {{- end }}
 {{- end }}

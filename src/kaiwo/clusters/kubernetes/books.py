@@ -12,13 +12,17 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.budgets import Budgets
+from kaiwo.clusters.kubernetes.ends import Ends
 from kaiwo.clusters.kubernetes.gangs import Place
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
-from kaiwo.clusters.kubernetes.grants import Grants, Shares
+from kaiwo.clusters.kubernetes.grants import Grants, Shares, fills_until_s
 from kaiwo.clusters.kubernetes.kueue.book import KueueBook, unassigned_topology
 from kaiwo.clusters.kubernetes.marks import MarkBook
+from kaiwo.clusters.kubernetes.memory import Memory, QueueStatusObject
 from kaiwo.clusters.kubernetes.names import Names, Unit
-from kaiwo.clusters.kubernetes.nodes import read_node
+from kaiwo.clusters.kubernetes.nodes import CHANGE_NOTE, DEVICES_NOTE, read_node
+from kaiwo.clusters.kubernetes.planned import Planned
+from kaiwo.clusters.kubernetes.priorities import Priorities
 from kaiwo.clusters.kubernetes.roll import Roll
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.kubernetes.spaces import Spaces
@@ -27,7 +31,6 @@ from kaiwo.clusters.kubernetes.underway import Underway
 from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
 from kaiwo.clusters.kubernetes.volumes import Volumes
 from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
-from kaiwo.clusters.lifecycle import breaks_gang
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.event import (
     Event,
@@ -41,9 +44,10 @@ from kaiwo.model.event import (
 from kaiwo.model.neighbours import kept as kept_neighbours
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start
+from kaiwo.model.promise import Promise
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 
 SCHEDULER = "kaiwo-scheduler"
 
@@ -56,7 +60,9 @@ class Books:
         self.extended = ""  # the scheduler whose pods get their devices from us when they are bound
         self.pods: dict[Key, SeenPod] = {}
         self.nodes: dict[str, Node] = {}
-        self._plain: dict[str, Node] = {}  # as Kubernetes tells them
+        self.plain_nodes: dict[str, Node] = {}  # as Kubernetes tells them
+        self.listed_nodes: set[str] = set()  # those whose devices an agent tells
+        self.change_notes: dict[str, str] = {}  # what is under way with a node's GPUs
         self._over: dict[str, Callable[[Node], Node]] = {}  # what is laid over them
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE: THE_DEFAULT}
         self.queue_generations: dict[str, int] = {}  # of those that are objects of the cluster
@@ -66,10 +72,14 @@ class Books:
         self.roll = Roll()
         self.underway = Underway(self.roll, self.names, self.told)
         self.spaces = Spaces()
+        self.planned = Planned()
+        self._ends = Ends()
+        self.memory = Memory()
         self.sentences: dict[Key, str] = {}  # pods that the scheduler is not told of, and why
         self.marks = MarkBook()
         self.kueue = KueueBook()
         self.budgets = Budgets()
+        self.priorities = Priorities()
         self._volumes = Volumes()
         self._grants = Grants(self.told.ledger)
         self._views: dict[str, View] = {}
@@ -96,8 +106,11 @@ class Books:
         if before is not None and before.uid != pod.uid:
             self.drop_pod(before)  # another pod of the same name: the old one's end was not seen
         self.pods[pod.key] = pod
+        if pod.is_over and (before is None or not before.is_over):
+            self._note_end(pod)
         self.underway.see(pod)
         self.spaces.see(pod)
+        self.planned.see(pod)
         is_ours = pod.scheduler == self.scheduler
         # A foreign pod counts where it is, or where its own scheduler keeps space for it.
         is_somewhere = bool(pod.node or pod.nominated or pod.uid in self.underway.starts)
@@ -122,8 +135,11 @@ class Books:
         if seen is None or seen.uid != pod.uid:
             return
         del self.pods[pod.key]
+        if not seen.is_over:
+            self._note_end(seen)
         self.underway.forget(pod.uid)
         self.spaces.forget(pod.uid)
+        self.planned.forget_pod(pod.uid)
         self._grants.forget(pod.uid)
         self.marks.drop(pod.uid)
         self.kueue.forget(pod.key)
@@ -131,24 +147,38 @@ class Books:
         self._waiting_for_claims.discard(pod.key)
         self.roll.drop(pod.key)
 
+    def _note_end(self, pod: SeenPod) -> None:
+        unit = self.roll.unit_of.get(pod.key)
+        name = self.names.find(unit) if unit is not None else None
+        if name is not None:
+            self._ends.note(name, pod)
+
     def put_node(self, wire: objects.Node) -> None:
         """A node is there, or different."""
-        node = self._plain[wire.metadata.name] = read_node(wire)
+        node = self.plain_nodes[wire.metadata.name] = read_node(wire)
+        notes = wire.metadata.annotations or {}
+        (self.listed_nodes.add if notes.get(DEVICES_NOTE) else self.listed_nodes.discard)(node.name)
+        if note := notes.get(CHANGE_NOTE, ""):
+            self.change_notes[node.name] = note
+        else:
+            self.change_notes.pop(node.name, None)
         self._show(self._over[node.name](node) if node.name in self._over else node)
 
     def lay_over(self, name: str, how: Callable[[Node], Node] | None) -> None:
         """What somebody else knows of a node's devices, until it is None."""
-        if name not in self._plain:
+        if name not in self.plain_nodes:
             raise NotFoundError(f"node {name} does not exist")
         if how is None:
             self._over.pop(name, None)
         else:
             self._over[name] = how
-        self._show(how(self._plain[name]) if how else self._plain[name])
+        self._show(how(self.plain_nodes[name]) if how else self.plain_nodes[name])
 
     def drop_node(self, name: str) -> None:
         """A node is gone. Its pods stay on the books until Kubernetes takes them away."""
-        self._plain.pop(name, None)
+        self.plain_nodes.pop(name, None)
+        self.listed_nodes.discard(name)
+        self.change_notes.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             self._events.append(NodeGone(name))
 
@@ -163,11 +193,16 @@ class Books:
     def drop_queue(self, name: str) -> None:
         """A queue is gone; `default` always exists."""
         self.queue_generations.pop(name, None)
+        self.memory.drop(name)
         if name == DEFAULT_QUEUE:
             self.put_queue(THE_DEFAULT)
         elif self.queues.pop(name, None) is not None:
             self.roll.touch_all()
             self._events.append(QueueGone(name))
+
+    def remember(self, queue: str, status: QueueStatusObject) -> None:
+        """What a queue's object says of the past."""
+        self._events += self.memory.see(queue, status)
 
     def put_reservation(self, reservation: Reservation) -> None:
         """GPUs are reserved, or reserved differently."""
@@ -190,6 +225,23 @@ class Books:
         if change(self._volumes):
             for key in self._waiting_for_claims:
                 self.roll.touch(key)
+
+    # What is decided.
+
+    def promise(self, name: str, promise: Promise | None) -> None:
+        """A workload has this planned start from now on, or none. The scheduler knows it by itself."""
+        if name in self.told.workloads:
+            self.planned.decide(name, promise)
+            self.told.promise(name, promise)
+            self.roll.touch_unit(self.names.unit_of[name])
+
+    def follow(self) -> None:
+        """Somebody else leads: what is in the objects is what counts."""
+        self.spaces.follow()
+        self.memory.follow()
+        for name in self.planned.follow():
+            if name in self.names.unit_of:
+                self.roll.touch_unit(self.names.unit_of[name])
 
     # What is told.
 
@@ -218,6 +270,7 @@ class Books:
             *(NodeChanged(self.nodes[name]) for name in sorted(self.nodes)),
             *(ReservationChanged(found) for _, found in sorted(self.reservations.items())),
             *self.told.whole_state(),
+            *self.memory.all_stops(),
         )
 
     def find(self, workload: str, slot: str) -> SeenPod | None:
@@ -229,6 +282,11 @@ class Books:
         """Every place of a workload with its pod."""
         view = self._views.get(workload)
         return {} if view is None else {slot: self.pods[key] for slot, key in view.by_slot.items() if key in self.pods}
+
+    def waiting_pods(self, workload: str) -> list[SeenPod]:
+        """Those of its pods that have no place yet, in the order of their places."""
+        placed = sorted(self.slots(workload).items())
+        return [pod for _, pod in placed if not pod.node and pod.uid not in self.underway.starts]
 
     def begin_foreign(self, pod: SeenPod, node: str, devices: Shares) -> Pod | str:
         """A Binding of a pod that another scheduler placed is under way; a sentence: it cannot be there."""
@@ -268,7 +326,7 @@ class Books:
             self.sentences.pop(key, None)
         living = [pod for pod in pods if not pod.is_over]
         if not living:
-            return self._forget(unit, has_pods=bool(keys))
+            return self._forget(unit, bool(keys), now_s)
         name = self.names.name(unit)
         if living[0].scheduler != self.scheduler:  # a foreign pod is always alone
             return self.told.tell(name, None, [self._held(name, "main-0", living[0])])
@@ -285,9 +343,13 @@ class Books:
         workload = self._since_broken(self._with_back_off(view.workload), holding, now_s)
         if workload is not None and holding:
             workload = replace(workload, may_go=self.budgets.allowed(pod for pod in living if pod.node))
-        return self.told.tell(name, workload, holding) + self._tell_kept(name, view, living)
+        is_back = workload is not None and name not in self.told.workloads
+        events = self.told.tell(name, workload, holding) + self._tell_kept(name, view, living)
+        if is_back and (stop := self.memory.last_stop(name)) is not None:
+            events.append(replace(stop, queues=()))  # they counted it; the scheduler forgot it with the workload
+        return events + self._tell_planned(name, living)
 
-    def _forget(self, unit: Unit, has_pods: bool) -> list[Event]:
+    def _forget(self, unit: Unit, has_pods: bool, now_s: int) -> list[Event]:
         name = self.names.find(unit)
         if not has_pods:
             self.roll.keys_of.pop(unit, None)
@@ -295,9 +357,11 @@ class Books:
             return []
         self._views.pop(name, None)
         self.told.kept.pop(name, None)  # the scheduler forgets it with the workload
+        self.told.promise(name, None)
+        self.planned.forget(name)
         self.underway.calm(name)
         self.names.forget(unit)
-        return self.told.tell(name, None, ())
+        return self.told.tell(name, None, (), self._ends.ran_s(name, now_s))
 
     def _tell_kept(self, name: str, view: View, pods: Sequence[SeenPod]) -> list[Event]:
         """The space of those that wait in a place. When a Binding comes to nothing, it is kept again."""
@@ -311,11 +375,20 @@ class Books:
                 kept[slot] = replace(space, neighbours=kept_neighbours(self.marks.neighbours(pod)))
         return self.told.tell_kept(name, kept)
 
+    def _tell_planned(self, name: str, pods: Sequence[SeenPod]) -> list[Event]:
+        """The planned start of a workload that has not begun."""
+        if not self.planned.concerns(name, pods):
+            return self.told.tell_promise(name, None)
+        waiting = self.waiting_pods(name)
+        self.planned.look_at(name, waiting)
+        return self.told.tell_promise(name, self.planned.of(name, waiting))
+
     def _held(self, workload: str, slot: str, pod: SeenPod) -> Pod:
         """What a pod holds that is bound, or about to be."""
         start = self.underway.starts.get(pod.uid)
         if not pod.node and start is not None:
-            return self.hold(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
+            assumed = self.hold(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
+            return replace(assumed, until_s=start.until_s)
         if not pod.node:  # a foreign one: nobody is near it yet
             there = replace(pod, node=pod.nominated)
             held = self._held(workload, slot, there)
@@ -332,13 +405,13 @@ class Books:
         since_s = pod.started_s or pod.created_s
         return Pod(
             workload, slot, node, phase, tuple(devices), ask.cpu_milli, ask.memory_mib, ask.extended, since_s,
-            self.marks.neighbours(pod),
+            self.marks.neighbours(pod), fills_until_s(pod) if pod.scheduler == self.scheduler else 0,
         )  # fmt: skip
 
     def _wishes(self, pod: SeenPod) -> Wishes:
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
-        has_class = bool(pod.priority_class)
-        return read_wishes(f"Pod '{pod.name}'", said, pod.priority, has_class, self.queues.__contains__)
+        priority, has_class = self.priorities.of(pod)
+        return read_wishes(f"Pod '{pod.name}'", said, priority, has_class, self.queues.__contains__)
 
     def _held_back(self, pod: SeenPod) -> str:
         """Why Kueue keeps a pod from starting."""

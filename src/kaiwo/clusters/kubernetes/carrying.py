@@ -10,17 +10,18 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.grants import notes_of
 from kaiwo.clusters.kubernetes.objects import Pod as WirePod
 from kaiwo.clusters.kubernetes.seen import Distillery, SeenPod
 from kaiwo.clusters.ledger import mismatch
-from kaiwo.clusters.lifecycle import STILL_STOPPING, breaks_gang
+from kaiwo.clusters.lifecycle import STILL_STOPPING
 from kaiwo.model.event import PodChanged, PodGone, WorkloadGone
 from kaiwo.model.plan import Eviction, Plan, Start
-from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang, leaders_of
 
 EVICTION_TRIES = 10  # about two minutes in which a disruption budget may open
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
@@ -94,8 +95,29 @@ class Carrier:
             return []
         for start, (pod, assumed) in zip(fresh, pods, strict=True):
             books.underway.begin_start(start, pod, assumed)
-            self._go(self._bind(start, pod))
+        leaders = leaders_of(workload)
+        every = [(start, pod) for start, (pod, _) in zip(fresh, pods, strict=True)]
+        first = [each for each in every if each[0].pod.rpartition("-")[0] in leaders]
+        if first:
+            self._go(self._bind_in_turn(name, first, [each for each in every if each not in first]))
+        else:
+            for start, pod in every:
+                self._go(self._bind(start, pod))
         return [start.pod for start in fresh]
+
+    async def _bind_in_turn(
+        self, name: str, leaders: Sequence[tuple[Start, SeenPod]], others: Sequence[tuple[Start, SeenPod]]
+    ) -> None:
+        """Those whom the others look for come first. Where they are refused, the others wait with them."""
+        await asyncio.gather(*(self._bind(start, pod) for start, pod in leaders))
+        is_refused = name in self._books.underway.refusals
+        for start, pod in others:
+            if is_refused:
+                self._books.underway.end_start(pod)
+            else:
+                self._go(self._bind(start, pod))
+        if is_refused:
+            self._settle()
 
     def _pods_to_bind(self, name: str, workload: Workload, starts: Sequence[Start]) -> list[tuple[SeenPod, Pod]] | str:
         roles = {role.name: role for role in workload.roles}
@@ -107,7 +129,7 @@ class Carrier:
             if wrong := mismatch(role.request, start.devices):
                 return f"pod {start.pod}: {wrong}"
             assumed = self._books.hold(name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
-            found.append((pod, assumed))
+            found.append((pod, replace(assumed, until_s=start.until_s)))
         return found
 
     def _why_not(self, workload: Workload, pods: Sequence[tuple[SeenPod, Pod]], placed: Mapping[str, Pod]) -> str:
@@ -123,7 +145,7 @@ class Carrier:
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": {GRANT_NOTE: write_grant(start.devices)}},
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": notes_of(start)},
             "target": {"apiVersion": "v1", "kind": "Node", "name": start.node},
         }
         path = f"{_path(pod)}/binding"

@@ -17,9 +17,13 @@ from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.following import Following
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.keeping import Keeper
+from kaiwo.clusters.kubernetes.plans import Plans
+from kaiwo.clusters.kubernetes.promising import Promiser
 from kaiwo.clusters.kubernetes.records import Records
+from kaiwo.clusters.kubernetes.remembering import Rememberer
 from kaiwo.clusters.kubernetes.reservations import Reserver
 from kaiwo.clusters.kubernetes.seen import Distillery
+from kaiwo.clusters.kubernetes.tending import Tender
 from kaiwo.clusters.kubernetes.voice import Voice
 from kaiwo.clusters.ledger import in_use
 from kaiwo.manifests.annotations import OURS
@@ -51,11 +55,14 @@ class KubernetesCluster(Records):
         distillery = Distillery()
         self.voice = Voice(self.client, self.books, self.now_s, report)
         self.reserver = Reserver(self.client, self.books, self.now_s, report)
-        self.following = Following(self.client, self.books, distillery, self.reserver, self.settle, report)
+        self.plans, self.tender = Plans(self.client, report), Tender(self.client, self.books)
+        self.following = Following(self.client, self.books, distillery, self.reserver, self.plans, self.settle, report)
         self._carrier = Carrier(
             self.client, self.books, distillery, self.now_s, self.settle, self.voice.carried, report
         )
         self._keeper = Keeper(self.client, self.books, self.settle, report)
+        self._promiser = Promiser(self.client, self.books, report)
+        self._rememberer = Rememberer(self.client, self.books, self.now_s, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
         self._settling: asyncio.TimerHandle | None = None
@@ -72,6 +79,7 @@ class KubernetesCluster(Records):
             self.following.start()
             self.voice.start()
             self.reserver.start()
+            self._rememberer.start()
         await self.following.warm()
 
     async def events(self) -> AsyncIterator[tuple[Event, ...]]:
@@ -90,7 +98,7 @@ class KubernetesCluster(Records):
     async def catch_up(self) -> None:
         """Until the reader has all that another leader did: nothing may be decided on what a watch brings late."""
         await self.start()
-        await self.following.list_pods_again()
+        await self.following.list_again()
         self._settle_now()
         self.voice.begin_again()
         if self._outbox is not None:
@@ -99,6 +107,8 @@ class KubernetesCluster(Records):
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
         self._keeper.carry(plan)
+        self._promiser.carry(plan)
+        self._rememberer.carry(plan)
         self.reserver.carry(plan)
         return self._carrier.carry(plan)
 
@@ -135,6 +145,8 @@ class KubernetesCluster(Records):
             self._outbox.put_nowait(None)
         await self._carrier.close()
         await self._keeper.close()
+        await self._promiser.close()
+        await self._rememberer.close()
         await self.reserver.close()
         await self.voice.close()
         await self.following.close()
@@ -157,8 +169,9 @@ class KubernetesCluster(Records):
         if self.client.may_write:
             self.voice.listen()
             self._keeper.tidy()
+            self._promiser.tidy()
         else:
             self.books.take_sentences()  # the leader says them
-            self.books.spaces.follow()
+            self.books.follow()
             self.reserver.follow()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

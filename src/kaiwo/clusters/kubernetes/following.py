@@ -18,6 +18,11 @@ from kaiwo.clusters.kubernetes.discovery import Found, discover
 from kaiwo.clusters.kubernetes.gangs.registry import READ, read_owner
 from kaiwo.clusters.kubernetes.kinds import Kind, Reader
 from kaiwo.clusters.kubernetes.kueue import workloads as kueue
+from kaiwo.clusters.kubernetes.memory import read_memory
+from kaiwo.clusters.kubernetes.plans import PATH as PLANS
+from kaiwo.clusters.kubernetes.plans import PlanObject, Plans
+from kaiwo.clusters.kubernetes.priorities import PATH as PRIORITIES
+from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
 from kaiwo.clusters.kubernetes.queues import read_queue
 from kaiwo.clusters.kubernetes.reservations import PATH as RESERVATIONS
 from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver
@@ -27,6 +32,7 @@ from kaiwo.clusters.kubernetes.wishes import keep_wishes
 from kaiwo.model.queue import Queue
 
 PODS = "/api/v1/pods"
+WRITTEN = (PODS, QUEUES)  # what the next leader must know is on these
 LOOK_S = 0.01
 TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
 LOOK_AGAIN_S = 30.0  # for kinds that an operator may have brought
@@ -43,11 +49,12 @@ class Following:
         books: Books,
         distillery: Distillery,
         reserver: Reserver,
+        plans: Plans,
         settle: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._client, self._books, self._distillery = client, books, distillery
-        self._settle, self._report, self._reserver = settle, report, reserver
+        self._settle, self._report, self._reserver, self._plans = settle, report, reserver, plans
         self.mirrors: list[Mirror[Any]] = []
         self._readers: list[Reader] = []
         self._owners_known: set[tuple[str, str]] = set()
@@ -91,7 +98,7 @@ class Following:
                 lambda item: books.change_volumes(lambda volumes: volumes.drop_volume(item)),
             )
         )
-        queues: Resource[objects.QueueObject] = Resource("/apis/kaiwo.ai/v1alpha2/kaiwoqueues", objects.QueueObject)
+        queues: Resource[objects.QueueObject] = Resource(QUEUES, objects.QueueObject)
         self._follow(
             Kind(
                 queues,
@@ -112,11 +119,17 @@ class Following:
                 lambda budget: books.touch(books.budgets.drop(budget, books.pods.values())),
             )
         )
+        classes: Resource[objects.PriorityClass] = Resource(PRIORITIES, objects.PriorityClass)
+        self._follow(Kind(classes, _same, _name, books.priorities.put, books.priorities.drop))
         reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
         reserver = self._reserver
         self._follow(
             Kind(reservations, reserver.read, lambda found: found.name, books.put_reservation, reserver.drop),
             is_optional=True,
+        )
+        plans: Resource[PlanObject] = Resource(PLANS, PlanObject)
+        self._follow(
+            Kind(plans, self._plans.read, lambda plan: plan.name, self._plans.put, self._plans.drop), is_optional=True
         )
         self._tasks["owners"] = asyncio.create_task(self._look_for_owners(), name="kaiwo-discovery")
 
@@ -128,12 +141,17 @@ class Following:
     def is_warm(self) -> bool:
         return self._warm.is_set()
 
-    async def list_pods_again(self) -> None:
-        """Until every pod is known as it is now, or later: a watch may lag behind, and does not say how far."""
-        task = self._tasks.pop(PODS)
+    async def list_again(self) -> None:
+        """Until all that a leader writes is known as it is now, or later: a watch may lag, and does not say so."""
+        await asyncio.gather(*(self._list_again(mirror) for mirror in self.mirrors if mirror.resource.path in WRITTEN))
+
+    async def _list_again(self, mirror: Mirror[Any]) -> None:
+        path = mirror.resource.path
+        if not mirror.lists:
+            return  # a kind that the cluster does not have
+        task = self._tasks.pop(path)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        mirror = next(each for each in self.mirrors if each.resource.path == PODS)
         mirror.version, lists = "", mirror.lists
         self._run(mirror)
         while mirror.lists == lists:
@@ -230,6 +248,7 @@ class Following:
             self._report("queue-unreadable", level="warning", queue=_name(item), error=queue)
             return None
         self._books.queue_generations[queue.name] = item.metadata.generation
+        self._books.remember(queue.name, read_memory(item.status))
         return queue
 
 

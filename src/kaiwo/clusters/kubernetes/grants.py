@@ -14,10 +14,13 @@ from kaiwo.clusters.ledger import Ledger, Use
 from kaiwo.manifests.annotations import OURS
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share
 from kaiwo.model.node import Node
+from kaiwo.model.plan import Start
 
 GRANT_NOTE = OURS + "granted-devices"
+FILLS_NOTE = OURS + "fills-until"  # on a pod that fills a gap: see `Start.until_s`
 Shares = tuple[Share, ...]
 _decode = msgspec.json.Decoder(Shares).decode
+_FILLS_MARK = FILLS_NOTE.encode()
 
 
 class Grants:
@@ -67,6 +70,18 @@ def read_grant(notes: Mapping[str, str]) -> Shares | None:
         return _decode(text)
     except msgspec.DecodeError:
         return None
+
+
+def notes_of(start: Start) -> dict[str, str]:
+    """What a Binding writes on its pod."""
+    notes = {GRANT_NOTE: write_grant(start.devices)}
+    return notes | {FILLS_NOTE: str(start.until_s)} if start.until_s else notes
+
+
+def fills_until_s(pod: SeenPod) -> int:
+    """Until when nobody touches a pod that fills a gap; 0: it fills none."""
+    text = pod.notes.get(FILLS_NOTE, "") if _FILLS_MARK in pod.notes_text else ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
 
 
 def deal(count: int, gpus: Iterable[Gpu], use: Use) -> Shares:

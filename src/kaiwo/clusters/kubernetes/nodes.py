@@ -18,6 +18,7 @@ from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import Node, Taint
 
 DEVICES_NOTE = OURS + "devices"  # the node agent's list, as JSON
+CHANGE_NOTE = OURS + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
 MODEL_LABELS = {
     "amd": (OURS + "gpu-model", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
     "nvidia": (OURS + "gpu-model", "nvidia.com/gpu.product"),

@@ -214,7 +214,7 @@ class PodBody(Wire):
     workload_ref: Raw = NOTHING
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int = 0
+    priority: int | None = None  # the server works it out, unless somebody took that part of it away
     priority_class_name: str = ""
     preemption_policy: str = ""
 
@@ -321,6 +321,14 @@ class Namespace(Wire):
     metadata: Meta
 
 
+class PriorityClass(Wire):
+    """A name for a number."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False
+
+
 class QueueMeta(Meta):
     """Its generation counts the changes of what people wrote."""
 
@@ -332,3 +340,4 @@ class QueueObject(Wire):
 
     metadata: QueueMeta
     spec: dict[str, Any] | None = None
+    status: Raw = NOTHING  # see `memory`

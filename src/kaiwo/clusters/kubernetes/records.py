@@ -12,12 +12,11 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.client import ApiError, Client
-from kaiwo.clusters.lifecycle import breaks_gang
 from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.program import Program, Record, State
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload import Phase, Workload
+from kaiwo.model.workload import Phase, Workload, breaks_gang
 
 NO_PROGRAM = Program()
 

@@ -63,7 +63,7 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
     phase: str = "Pending"
     created_s: int = 0
     started_s: int = 0
-    priority: int = 0
+    priority: int | None = None  # None: nobody worked it out; see `priorities`
     priority_class: str = ""
     is_going: bool = False  # told to go, and still there
     is_gated: bool = False

@@ -15,11 +15,14 @@ from kaiwo.model.event import (
     NominationGone,
     PodChanged,
     PodGone,
+    PromiseChanged,
+    PromiseGone,
     WorkloadChanged,
     WorkloadGone,
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
+from kaiwo.model.promise import Promise
 from kaiwo.model.workload import Phase, Pod, Workload
 
 
@@ -30,12 +33,13 @@ class Told:
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
         self.kept: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
+        self.promises: dict[str, Promise] = {}  # planned starts, by workload
         self.ledger = Ledger()
         self.version = 0
         self.recent = Recent()  # which workloads changed lately, for those who look again and again
 
-    def tell(self, name: str, workload: Workload | None, pods: Sequence[Pod]) -> list[Event]:
-        """The difference to what was told before."""
+    def tell(self, name: str, workload: Workload | None, pods: Sequence[Pod], ran_s: int = 0) -> list[Event]:
+        """The difference to what was told before; of a workload that came to its end, how long it ran."""
         events: list[Event] = []
         before, now = self.pods.get(name, {}), {pod.name: pod for pod in pods}
         for slot in before.keys() - now.keys():
@@ -43,7 +47,7 @@ class Told:
             events.append(PodGone(name, slot))
         # The workload comes before its pods, so that its queue is charged for them at once.
         if workload is None and self.workloads.pop(name, None) is not None:
-            events.append(WorkloadGone(name))
+            events.append(WorkloadGone(name, ran_s))
         elif workload is not None and self.workloads.get(name) != workload:
             self.workloads[name] = workload
             events.append(WorkloadChanged(workload))
@@ -62,6 +66,22 @@ class Told:
             self.kept[name] = dict(kept)
         events: list[Event] = [NominationGone(name, slot) for slot in before if slot not in kept]
         return events + [NominationChanged(each) for slot, each in kept.items() if before.get(slot) != each]
+
+    def tell_promise(self, name: str, promise: Promise | None) -> list[Event]:
+        """The difference to the planned start that was told before. With its workload the scheduler forgets it."""
+        before = self.promises.pop(name, None)
+        if name not in self.workloads:
+            return []
+        if promise is not None:
+            self.promises[name] = promise
+            return [PromiseChanged(promise)] if promise != before else []
+        return [PromiseGone(name)] if before is not None else []
+
+    def promise(self, name: str, promise: Promise | None) -> None:
+        """The scheduler knows this by itself: it decided it."""
+        self.promises.pop(name, None)
+        if promise is not None:
+            self.promises[name] = promise
 
     def keep(self, nomination: Nomination) -> None:
         """The scheduler knows this by itself: it decided it."""
@@ -107,6 +127,8 @@ class Told:
         for name in sorted(self.kept):
             for slot in sorted(self.kept[name]):
                 yield NominationChanged(self.kept[name][slot])
+        for name in sorted(self.promises):
+            yield PromiseChanged(self.promises[name])
 
     def _note(self, workload: str) -> None:
         self.version += 1

@@ -18,6 +18,7 @@ from kaiwo.clusters.kubernetes.wishes import Wishes
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.neighbours import Neighbours
 from kaiwo.model.request import Request
+from kaiwo.model.subgroup import SubGroup, is_whole
 from kaiwo.model.workload import Role, Workload
 
 Slots = dict[str, tuple[str, int]]  # by UID: role, place
@@ -77,7 +78,8 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
         return View(None, {}, sentences)
     roles, slots = _roles(kept, group, had)
     by_slot = {"{}-{}".format(*slots[each.pod.uid]): each.pod.key for each in kept}
-    return View(_workload(name, kept, roles, wishes), slots, sentences, by_slot)
+    workload = replace(_workload(name, kept, roles, wishes), groups=_sub_groups(group, roles))
+    return View(workload, slots, sentences, by_slot)
 
 
 def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
@@ -111,6 +113,8 @@ def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[K
     if group.waits:
         return group.waits
     there = {each.pod.name for each in kept}
+    if group.groups and is_whole(group.groups, group.roles, [len(there.intersection(r.members)) for r in group.roles]):
+        return ""
     missing = sum(max(0, role.minimum - len(there.intersection(role.members))) for role in group.roles)
     if not missing:
         return ""
@@ -122,7 +126,10 @@ def _roles(kept: Sequence[_Kept], group: Group | None, had: Slots) -> tuple[tupl
     """A role of the gang whose pods ask for different things becomes several."""
     roles: list[Role] = []
     slots: Slots = {}
+    leaves = {role.name for role in group.roles if role.minimum} if group is not None and group.groups else ()
+    leaders = {role.name for role in group.roles if role.leads} if group is not None else ()
     for name, minimum, members in _named_roles(kept, group):
+        leaf = name if name in leaves else ""
         shapes: dict[Request, list[_Kept]] = {}
         for each in members:
             shapes.setdefault(each.request, []).append(each)
@@ -130,9 +137,22 @@ def _roles(kept: Sequence[_Kept], group: Group | None, had: Slots) -> tuple[tupl
             title = name if len(shapes) == 1 else f"{name}.{number}"
             share = min(minimum, len(same))
             minimum -= share
-            roles.append(Role(request, title, len(same), share))
+            roles.append(Role(request, title, len(same), share, leaf, name in leaders))
             slots |= _places(title, same, had)
     return tuple(roles), slots
+
+
+def _sub_groups(group: Group | None, roles: Sequence[Role]) -> tuple[SubGroup, ...]:
+    """The tree of a gang, each leaf with its kinds of pods. One that lacks pods is there, and cannot be whole."""
+    if group is None or not group.groups:
+        return ()
+    leaves = []
+    for leaf in group.roles:
+        if leaf.minimum:
+            own = [role for role in roles if role.group == leaf.name]
+            is_short = sum(role.count for role in own) < leaf.minimum
+            leaves.append(SubGroup(leaf.name, leaf.group, len(own) + 1 if is_short else -1))
+    return (*group.groups, *leaves)
 
 
 def _named_roles(kept: Sequence[_Kept], group: Group | None) -> Iterable[tuple[str, int, list[_Kept]]]:

@@ -12,6 +12,7 @@ from kaiwo.model.partitions import Mode
 
 PROFILE_LABEL = "dcm.amd.com/gpu-config-profile"
 STATE_LABEL = "dcm.amd.com/gpu-config-profile-state"
+OPT_IN = ("kaiwo.ai/partitioning", "dcm")  # a label with which a node's owner lets Kaiwo ask the manager
 TAINT = ("amd-dcm", "up", "NoExecute")  # drains the node; the manager and system pods tolerate it
 
 State = Literal["waiting", "done", "failed"]

@@ -10,7 +10,11 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_ROLE, RAY_GROUP, TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.wishes import read_wish
+from kaiwo.model.subgroup import SubGroup
 
+# Roles whose pods the others look for: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs; or people call them so.
+LEADERS = ("leader", "launcher", "head", "master", "chief")
 ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
 
 
@@ -24,7 +28,8 @@ class Key(msgspec.Struct, frozen=True, gc=False, order=True):
     part: str = ""  # one replica of the object is the gang
 
     def __str__(self) -> str:
-        part = f" replica {self.part}" if self.part else ""
+        word = "of" if self.kind == "PodGroup" else "replica"  # a PodGroup of another scheduler: which one's
+        part = f" {word} {self.part}" if self.part else ""
         return f"{self.kind} {self.namespace}/{self.name}{part}"
 
 
@@ -35,6 +40,15 @@ class GroupRole(msgspec.Struct, frozen=True, gc=False):
     count: int
     minimum: int
     members: tuple[str, ...] = ()  # names of pods that exist and have not finished
+    group: str = ""  # the sub-group that it is a part of
+
+    @property
+    def needed(self) -> int:
+        return self.minimum
+
+    @property
+    def leads(self) -> bool:
+        return self.name in LEADERS
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
@@ -46,6 +60,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     rule: str  # how the minimum was found
     later: int = 0  # pods that come only after these are bound or finished
     waits: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
+    groups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -66,7 +81,9 @@ def alive(members: Iterable[Member]) -> list[Member]:
 
 
 def role_hint(member: Member) -> str:
-    """The role as the pod's own labels name it."""
+    """The role as the pod's own labels name it, or `leader` where an annotation says so."""
+    if read_wish("leader", (member.annotations,)) == "true":
+        return "leader"
     return next((member.labels[label] for label in ROLE_LABELS if member.labels.get(label)), "main").lower()
 
 
@@ -92,7 +109,8 @@ def build_flat_group(key: Key, members: Sequence[Member], minimum: int, rule: st
     """A gang whose size is one number, no matter which pods: roles come from the pods' own labels."""
     held = hold(members, role_hint)
     minimum = max(1, minimum)
-    roles = deal_minimum((_build_role(Want(role, 0, 0), names) for role, names in sorted(held.items())), minimum)
+    found = [_build_role(Want(role, 0, 0), names) for role, names in sorted(held.items())]
+    roles = deal_minimum(sorted(found, key=lambda role: not role.leads), minimum)
     return Group(key, tuple(roles), minimum, rule, waits=waits or explain_missing(key, roles, minimum))
 
 

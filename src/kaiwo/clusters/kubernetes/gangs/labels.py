@@ -40,13 +40,15 @@ OTHER_ANNOTATIONS = {
     "pod-group-name": "scheduling.run.ai",
 }
 
+KAI_SUB_GROUP = "kai.scheduler/subgroup-name"
+
 PREFIXES = ("kaiwo.ai/", "kaiwo.silogen.ai/")  # ours before upstream's
-WISHES = ("gang", "gang-size", "min-pods")
+WISHES = ("gang", "gang-size", "leader", "min-pods")
 
 USED_LABELS = (
     *(JOBSET_NAME, JOBSET_UID, JOBSET_ROLE, JOBSET_ATTEMPT, JOBSET_JOB_ATTEMPT),
     *(LWS_NAME, LWS_REPLICA, LWS_REPLICA_KEY, LWS_WORKER),
-    *(RAY_NODE, RAY_GROUP, *TRAINING_ROLES, KUEUE_GROUP, *OTHER_LABELS),
+    *(RAY_NODE, RAY_GROUP, *TRAINING_ROLES, KUEUE_GROUP, KAI_SUB_GROUP, *OTHER_LABELS),
 )
 USED_ANNOTATIONS = (
     *(JOB_INDEX, JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR, LWS_SIZE, LWS_EXCLUSIVE),

@@ -14,12 +14,15 @@ from kaiwo.clusters.kubernetes.gangs.labels import OTHER_ANNOTATIONS, OTHER_LABE
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.sub_groups import SubGroupSpec, build_tree_group
 
 GROUPS = tuple(dict.fromkeys((*OTHER_LABELS.values(), *OTHER_ANNOTATIONS.values())))
 
 
 class OtherSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_member: int | None = 1
+    min_sub_group: int | None = None
+    sub_groups: tuple[SubGroupSpec, ...] | None = None
 
 
 class OtherPodGroup(Owner, frozen=True, gc=False):
@@ -44,5 +47,7 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     owner = owners.named(key.part, "PodGroup", key.namespace, key.name)
     if not isinstance(owner, OtherPodGroup):
         return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(owner, str(key)))
+    if owner.spec and owner.spec.sub_groups:
+        return build_tree_group(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
     minimum = (owner.spec and owner.spec.min_member) or 1
     return build_named_group(key, members, minimum, "the pod group's minimum", owners)

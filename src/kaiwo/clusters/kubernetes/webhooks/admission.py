@@ -29,9 +29,9 @@ class Admission:
         lives: Lives = LIVES,
         look_s: float = LOOK_S,
     ) -> None:
-        self._client = Client(access)  # not the leader's: certificates are renewed by whoever sees that it is time
-        self.custodian = Custodian(self._client, site, report, lives, look_s)
-        self.webhooks = Webhooks(self._client, books, house, report)
+        self.client = Client(access)  # not the leader's: certificates are renewed by whoever sees that it is time
+        self.custodian = Custodian(self.client, site, report, lives, look_s)
+        self.webhooks = Webhooks(self.client, books, house, report)
         self._report = report
         self._serves = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -50,7 +50,7 @@ class Admission:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.webhooks.close()
-        await self._client.close()
+        await self.client.close()
 
     async def _run(self, host: str, port: int) -> None:
         backoff = Backoff(most_s=10)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from kaiwo.clusters.admission import check_welcome
 from kaiwo.clusters.kubernetes.webhooks.defaulting import named_users
 from kaiwo.clusters.kubernetes.webhooks.persons import House, Person
+from kaiwo.clusters.kubernetes.webhooks.reviews import Verdict
 from kaiwo.clusters.kubernetes.webhooks.work import Place, Texts, Work, whole_gpus
 from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
 from kaiwo.manifests.annotations import OURS, WRITTEN, Annotations, read_number
@@ -19,29 +20,35 @@ from kaiwo.model.workload import Workload
 
 MOST_PODS = 100_000
 # An object that somebody copied from a cluster may carry the others.
-NOT_FOR_PEOPLE = tuple(OURS + name for name in ("granted-devices", "kept-space"))
+NOT_FOR_PEOPLE = tuple(
+    OURS + name for name in ("granted-devices", "kept-space", "planned-start", "planned-place", "fills-until")
+)
 assert all(key.removeprefix(OURS) in WRITTEN for key in NOT_FOR_PEOPLE)
 
 
 def check_work(
     work: Work, notes: Texts, person: Person, queues: Mapping[str, Queue], house: House, before: Texts | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """The refusal, or nothing, and warnings.
+) -> Verdict:
+    """The refusal with its reason, or nothing, and warnings.
 
     `notes`: the object's own annotations with the defaults. `before`: those that it had, if it is not new.
     """
     warnings: list[str] = []
+    reason = "stamp"
     try:
         _check_stamps(work, person, house, before or {})
+        reason = "gpu-request"
         said = [(notes, work.said[-1][1])]
         for place in work.places:
             pair = (place.notes, place.labels)
             _check_gpus(work.owner, place, [*([] if work.is_pod else [pair]), *said], warnings)
+        reason = "annotation"
         wishes = read_wishes(work.owner, [*work.said[:-1], *said], 0, False, queues.__contains__)
+        reason = "queue"
         _check_queue(work, wishes, person, queues, warnings)
     except (ConfigError, RefusedError) as error:
-        return str(error), ()
-    return "", tuple(warnings)
+        return Verdict(str(error), reason=reason)
+    return Verdict(warnings=tuple(warnings))
 
 
 def _check_stamps(work: Work, person: Person, house: House, before: Texts) -> None:

@@ -23,6 +23,7 @@ from kaiwo.clusters.kubernetes.webhooks.keyring import LIVES, Keyring, Lives, re
 LOOK_S = 15.0
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _FIELDS = {"authority": ("ca.crt", "ca.key"), "server": ("tls.crt", "tls.key"), "coming": ("next.crt", "next.key")}
+AUTHORITY = "ca.crt"  # in the ConfigMap
 _LEAVING, _TRUSTED = "former.crt", "trusted.crt"
 _END = "-----END CERTIFICATE-----\n"
 
@@ -32,11 +33,18 @@ class Site(NamedTuple):
 
     name: str
     namespace: str
+    told: str = ""  # a ConfigMap from which node agents know whom to trust; empty: there are none
+    also: tuple[str, ...] = ()  # what node agents call us
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """What the API server calls us."""
-        return (f"{self.name}.{self.namespace}.svc", f"{self.name}.{self.namespace}.svc.cluster.local")
+        """What the API server calls us, and what agents do."""
+        own = (f"{self.name}.{self.namespace}.svc", f"{self.name}.{self.namespace}.svc.cluster.local")
+        return tuple(dict.fromkeys((*own, *self.also)))
+
+    @property
+    def config_map(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.told}"
 
     @property
     def secret(self) -> str:
@@ -120,9 +128,9 @@ class Custodian:
         return True
 
     async def _publish(self, ring: Keyring) -> bool:
-        """Whether the API server's configurations trust all of it; they are written only when they do not."""
+        """Whether all who ask were told to trust all of it; they are told only when they were not."""
         wanted = base64.b64encode(ring.trusted.encode()).decode()
-        had_all = True
+        had_all = await self._tell_agents(ring) if self._site.told else True
         for path in self._site.configurations:
             found = msgspec.json.decode(await self._client.read(path), type=dict[str, Any])
             hooks = found.get("webhooks") or ()
@@ -132,6 +140,14 @@ class Custodian:
                 changes = [{"name": name, "clientConfig": {"caBundle": wanted}} for name in late]
                 await self._client.patch(path, msgspec.json.encode({"webhooks": changes}), STRATEGIC)
         return had_all
+
+    async def _tell_agents(self, ring: Keyring) -> bool:
+        """The keys stay in the Secret, which no node has; this is what everybody may see."""
+        found = msgspec.json.decode(await self._client.read(self._site.config_map), type=dict[str, Any])
+        if (found.get("data") or {}).get(AUTHORITY) == ring.trusted:
+            return True
+        await self._client.patch(self._site.config_map, msgspec.json.encode({"data": {AUTHORITY: ring.trusted}}))
+        return False
 
 
 def load(context: ssl.SSLContext, signed: Signed) -> None:

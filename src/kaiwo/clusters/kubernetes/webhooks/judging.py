@@ -25,8 +25,8 @@ def judge_work(request: AdmissionRequest, queues: Mapping[str, Queue], house: Ho
     defaults = default_work(work, person, queues, house, is_invited)
     if not defaults.is_for_us:
         return PASS
-    refusal, warnings = check_work(work, defaults.notes, person, queues, house)
-    return Verdict(refusal) if refusal else Verdict(patch=defaults.patch, warnings=warnings)
+    found = check_work(work, defaults.notes, person, queues, house)
+    return found if found.refusal else found._replace(patch=defaults.patch)
 
 
 def _judge_change(
@@ -38,15 +38,15 @@ def _judge_change(
         return PASS
     stamp = old.notes.get(USER, "")
     if stamp and work.notes.get(USER, stamp) != stamp and not person.may_name(stamp, house):
-        return Verdict(f'{work.owner}: {USER} says who brought it, "{stamp}", and stays as it is')
+        return Verdict(f'{work.owner}: {USER} says who brought it, "{stamp}", and stays as it is', reason="stamp")
     patch = keep_stamp(work, old)
     if words_of(work) == words_of(old):
         return Verdict(patch=patch)  # what was wrong before is no reason to refuse a change of something else
     notes = {USER: stamp} | work.notes if stamp else work.notes
     # Whoever changes it need not be who brought it: the stamp that was there is not his word.
     known = person._replace(name=stamp) if stamp and not person.is_controller_of(work) else person
-    refusal, warnings = check_work(work, notes, known, queues, house, old.notes)
-    return Verdict(refusal) if refusal else Verdict(patch=patch, warnings=warnings)
+    found = check_work(work, notes, known, queues, house, old.notes)
+    return found if found.refusal else found._replace(patch=patch)
 
 
 def _read(request: AdmissionRequest, raw: msgspec.Raw) -> Work:

@@ -23,7 +23,7 @@ def judge_queue(request: AdmissionRequest, queues: Mapping[str, Queue], living: 
         return _judge_removal(request.name, queues, living)
     queue = read_queue(_read(request.object))
     if isinstance(queue, str):
-        return Verdict(queue)
+        return Verdict(queue, reason="unreadable")
     after = {**queues, queue.name: queue}
     warnings: list[str] = []
     if queue.parent not in {each.parent for each in queues.values()} and (count := living.get(queue.parent)):
@@ -45,7 +45,9 @@ def read_queues(items: list[QueueObject], default: Queue) -> dict[str, Queue]:
 def _judge_removal(name: str, queues: Mapping[str, Queue], living: Mapping[str, int]) -> Verdict:
     children = sorted(queue.name for queue in queues.values() if queue.parent == name)
     if children:
-        return Verdict(f"queue {name} has child queues ({', '.join(children[:5])}); remove those first")
+        return Verdict(
+            f"queue {name} has child queues ({', '.join(children[:5])}); remove those first", reason="children"
+        )
     if count := living.get(name):
         work = "1 living workload" if count == 1 else f"{count} living workloads"
         return Verdict(warnings=(f"queue {name} has {work}; what waits there waits until the queue is there again",))
@@ -58,7 +60,7 @@ def _compare(before: Mapping[str, Queue], after: Mapping[str, Queue], name: str,
     errors = [finding for finding in news if finding.is_error]
     if errors:
         own = next((finding for finding in errors if finding.queue == name), errors[0])
-        return Verdict(_place(own))
+        return Verdict(_place(own), reason="tree")
     return Verdict(warnings=(*warnings, *(finding.sentence for finding in news)))
 
 

@@ -54,6 +54,7 @@ class Verdict(NamedTuple):
     refusal: str = ""  # empty: it may pass
     patch: tuple[Step, ...] = ()
     warnings: tuple[str, ...] = ()
+    reason: str = ""  # of a refusal, in one word, for those who count
 
 
 PASS = Verdict()

@@ -7,6 +7,7 @@ Never: keeps the API server waiting for another API call, except for queues, whi
 
 import asyncio
 import ssl
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -20,6 +21,7 @@ from kaiwo.clusters.kubernetes.webhooks.judging import judge_work
 from kaiwo.clusters.kubernetes.webhooks.persons import House
 from kaiwo.clusters.kubernetes.webhooks.queue_rules import judge_queue, read_queues
 from kaiwo.clusters.kubernetes.webhooks.reviews import PASS, AdmissionRequest, Verdict, read_review, write_review
+from kaiwo.clusters.kubernetes.webhooks.tally import Tally
 from kaiwo.model.queue import THE_DEFAULT
 
 QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
@@ -41,13 +43,16 @@ class Webhooks:
         self._client, self._books, self._house, self._report = client, books, house, report
         self._runner: web.AppRunner | None = None
         self.port = 0
-        self.answers: Counter[str] = Counter()  # passed | changed | refused | broken
+        self.tally = Tally()
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
         app = web.Application(client_max_size=MOST_BYTES)
-        app.router.add_post("/work", self._door(self._judge_work))
-        app.router.add_post("/invited", self._door(self._judge_invited))
-        app.router.add_post("/queues", self._door(self._judge_queue))
+        for door, judge in (
+            ("work", self._judge_work),
+            ("invited", self._judge_invited),
+            ("queues", self._judge_queue),
+        ):
+            app.router.add_post(f"/{door}", self._door(door, judge))
         # The API server keeps its connections open: a pause longer than its own would cut one that it is about to use.
         self._runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=120, shutdown_timeout=GOODBYE_S, handle_signals=False
@@ -60,21 +65,21 @@ class Webhooks:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _door(self, judge: Judge) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _door(self, door: str, judge: Judge) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(http: web.Request) -> web.Response:
+            began = time.perf_counter()
             try:
                 review = read_review(await http.read())
             except msgspec.DecodeError as error:
                 return web.Response(status=400, text=f"this is no AdmissionReview ({error})\n")
+            is_broken = False
             try:
                 verdict = await judge(review)
-            except (
-                Exception
-            ) as error:  # a bug of ours must not stop the cluster: it is counted and told, and work passes
-                self.answers["broken"] += 1
+            except Exception as error:  # our bug must not stop the cluster: it is counted and told, and work passes
                 self._report("webhook-broken", level="error", kind=review.kind.kind, error=repr(error)[:500])
-                verdict = PASS
-            self._count(verdict)
+                verdict, is_broken = PASS, True
+            word = "broken" if is_broken else _word(verdict)
+            self.tally.note(door, word, verdict.reason, time.perf_counter() - began)
             return web.Response(body=write_review(review.uid, verdict), content_type="application/json")
 
         return answer
@@ -91,6 +96,6 @@ class Webhooks:
         living = Counter(workload.queue for workload in self._books.told.workloads.values())
         return judge_queue(review, read_queues(listed.items, THE_DEFAULT), living)
 
-    def _count(self, verdict: Verdict) -> None:
-        word = "refused" if verdict.refusal else "changed" if verdict.patch else "passed"
-        self.answers[word] += 1
+
+def _word(verdict: Verdict) -> str:
+    return "refused" if verdict.refusal else "changed" if verdict.patch else "passed"

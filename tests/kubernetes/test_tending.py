@@ -1,0 +1,76 @@
+"""Taints of a Node: one list to the API server, changed only as it was known."""
+
+import pytest
+
+from kaiwo.clusters.kubernetes.plans import NodeLine, phase_of
+from kaiwo.clusters.kubernetes.tending import adding, removing
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node, Taint
+from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.partitions import Mode, cut
+from kaiwo.runtime.partition_dcm import changes_in, difference, modes_of
+
+SHUT, DRAINED, OTHER = Taint("amd-dcm", "up"), Taint("amd-dcm", "up", "NoExecute"), Taint("other")
+CPX, SPX = Mode("CPX", "NPS1"), Mode("SPX", "NPS1")
+
+
+def test_a_taint_is_added_replaced_or_left_as_it_is() -> None:
+    assert [each["op"] for each in adding((), SHUT)] == ["test", "add"]
+    assert adding((OTHER,), SHUT)[1]["path"] == "/spec/taints/-"
+    assert adding((OTHER, SHUT), DRAINED) == [
+        {"op": "test", "path": "/spec/taints/1/key", "value": "amd-dcm"},
+        {
+            "op": "replace",
+            "path": "/spec/taints/1",
+            "value": {"key": "amd-dcm", "value": "up", "effect": "NoExecute"},
+        },
+    ]
+    assert adding((DRAINED,), DRAINED) == []
+
+
+def test_only_the_named_taint_is_removed() -> None:
+    assert removing((OTHER,), "amd-dcm") == []
+    assert removing((OTHER, DRAINED), "amd-dcm")[1] == {"op": "remove", "path": "/spec/taints/1"}
+
+
+def node(mode: Mode, missing: int = 0) -> Node:
+    parts = [part for at in range(8) for part in cut(Gpu(f"gpu-{at}", "MI300X", 196_608), mode)]
+    return Node("n", gpus=tuple(parts[: len(parts) - missing]))
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (node(CPX), ""),
+        (node(CPX, missing=1), ""),
+        (node(CPX, missing=2), "the node shows 62 devices, and 64 were expected"),
+        (node(SPX), "gpu-0 shows SPX+NPS1 after CPX+NPS1 was set"),
+        (Node("n"), "the node shows 0 devices"),
+    ],
+)
+def test_what_the_node_shows_is_compared_with_what_was_wanted(shown: Node, words: str) -> None:
+    wanted = modes_of(node(CPX))
+    problem, is_final = difference(shown, wanted)
+    assert problem.startswith(words) if words else not problem
+    assert not is_final
+
+
+def test_a_note_that_somebody_spoilt_begins_nothing() -> None:
+    for text in ("", "{", '{"profile": 4}'):
+        assert changes_in(text) == []
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        ((), "Pending"),
+        (("Waiting",), "Pending"),
+        (("Done", "Waiting", "Draining"), "Progressing"),
+        (("Done", "Done"), "Completed"),
+        (("Done", "RolledBack", "Changing"), "Degraded"),
+    ],
+)
+def test_the_phase_of_a_plan_follows_from_its_nodes(phases: tuple[str, ...], expected: str) -> None:
+    plan = PartitioningPlan("p", ())
+    assert phase_of(plan, [NodeLine(f"n-{at}", phase, "cpx") for at, phase in enumerate(phases)])[0] == expected
+    assert phase_of(PartitioningPlan("p", (), is_paused=True), [])[0] == "Paused"

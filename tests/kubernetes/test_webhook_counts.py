@@ -1,0 +1,89 @@
+"""What the webhooks count: answers, refusals by reason, and times, as Prometheus reads them."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from kaiwo.api.webhookmetrics import webhook_metrics
+from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.webhooks.persons import House
+from kaiwo.clusters.kubernetes.webhooks.server import Webhooks
+from kaiwo.clusters.kubernetes.webhooks.tally import BOUNDS_S, Tally
+
+
+class Scraped:
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def describe(self) -> Any:
+        return iter(())
+
+    def collect(self) -> Any:
+        return webhook_metrics(self._tally)
+
+
+def scraped(tally: Tally) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(Scraped(tally))
+    return generate_latest(registry).decode().splitlines()
+
+
+def review(name: str, kind: str = "Pod", **notes: str) -> bytes:
+    spec = {"schedulerName": "kaiwo-scheduler", "containers": [{"name": "c"}]}
+    document = {"metadata": {"name": name, "annotations": notes}, "spec": spec}
+    request = {"uid": name, "kind": {"kind": kind}, "namespace": "default", "object": document}
+    return msgspec.json.encode({"request": request | {"userInfo": {"username": "ada"}}})
+
+
+def test_answers_are_counted_with_their_reason_and_their_time() -> None:
+    async def test() -> list[str]:
+        client = Client(Access("http://127.0.0.1:9", Trust(), Fixed(Credential())))
+        webhooks = Webhooks(client, Books(), House("kaiwo-scheduler", frozenset()))
+        await webhooks.start("127.0.0.1", 0, None)
+        url = f"http://127.0.0.1:{webhooks.port}"
+        bodies = (
+            review("good"),
+            review("granted", **{"kaiwo.ai/granted-devices": "[]"}),
+            review("promised", **{"kaiwo.ai/planned-place": "x"}),
+            review("half", **{"kaiwo.ai/gpu-fraction": "7"}),
+            review("late", **{"kaiwo.ai/time": "soon"}),
+        )
+        try:
+            async with aiohttp.ClientSession() as session:
+                for body in bodies:
+                    async with session.post(f"{url}/work", data=body) as answer:
+                        assert answer.status == 200
+                async with session.post(f"{url}/queues", data=review("lab", "KaiwoQueue")) as answer:
+                    assert answer.status == 200  # nobody answers there: it is broken, and passes
+        finally:
+            await webhooks.close()
+            await client.close()
+        return scraped(webhooks.tally)
+
+    lines = asyncio.run(test())
+    for line in (
+        'kaiwo_webhook_requests_total{answer="changed",webhook="work"} 1.0',
+        'kaiwo_webhook_requests_total{answer="refused",webhook="work"} 4.0',
+        'kaiwo_webhook_requests_total{answer="broken",webhook="queues"} 1.0',
+        'kaiwo_webhook_refusals_total{reason="stamp",webhook="work"} 2.0',
+        'kaiwo_webhook_refusals_total{reason="gpu-request",webhook="work"} 1.0',
+        'kaiwo_webhook_refusals_total{reason="annotation",webhook="work"} 1.0',
+        'kaiwo_webhook_seconds_bucket{le="+Inf",webhook="work"} 5.0',
+        'kaiwo_webhook_seconds_count{webhook="queues"} 1.0',
+    ):
+        assert line in lines, "\n".join(lines)
+
+
+def test_a_time_falls_into_every_bucket_from_its_own_on() -> None:
+    tally = Tally()
+    for took_s in (BOUNDS_S[0], BOUNDS_S[3], 99.0):
+        tally.note("work", "passed", "", took_s)
+    counts = [count for _, count in tally.buckets("work")]
+    assert counts == [1, 1, 1, *[2] * (len(BOUNDS_S) - 3), 3]
+    assert scraped(Tally())[0].startswith("# HELP kaiwo_webhook_requests_total")
