@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.api import tail as tail_module
+from kaiwo.api.logs import follow_attempts
 from kaiwo.api.tail import follow_file, read_all
+from kaiwo.clusters.protocol import LogFile
 from tests.api.world import run, until, world
 
 
@@ -34,18 +36,18 @@ def test_the_last_lines_are_the_last_lines(
 def test_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
     for path in ("", str(tmp_path / "none"), str(tmp_path), str(tmp_path / "a" / "b")):
         assert run(joined(read_all(path, None))) == b""
-        assert run(joined(follow_file(lambda path=path: path, lambda: True, 5))) == b""  # type: ignore[misc]
+        assert run(joined(follow_file(path, lambda: True, 5))) == b""
 
 
 def test_following_goes_on_through_growth_truncation_and_a_new_file(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    state = {"path": first, "over": False}
+    kept, state = [LogFile(1, str(first), False)], {"over": False}
 
     async def work() -> None:
         found: list[bytes] = []
 
         async def follow() -> None:
-            async for chunk in follow_file(lambda: str(state["path"]), lambda: bool(state["over"]), None):
+            async for chunk in follow_attempts(lambda: kept, lambda: state["over"]):
                 found.append(chunk)
 
         task = asyncio.create_task(follow())
@@ -58,10 +60,11 @@ def test_following_goes_on_through_growth_truncation_and_a_new_file(tmp_path: Pa
         first.write_bytes(b"3\n")
         await until(lambda: b"".join(found) == b"one\ntwo\n3\n")
         second.write_bytes(b"again\n")
-        state["path"] = second
+        kept[:] = [LogFile(1, str(first), True), LogFile(2, str(second), False)]
         await until(lambda: b"".join(found).endswith(b"again\n"))
         with second.open("ab") as file:
             file.write(b"end")
+        kept[1] = LogFile(2, str(second), True)
         state["over"] = True
         await task
         assert b"".join(found) == b"one\ntwo\n3\nagain\nend"
@@ -85,6 +88,27 @@ def test_logs_of_a_process_are_followed_to_its_end(tmp_path: Path) -> None:
             assert (await kaiwo.get("/workloads/default/ghost/logs")).status_code == 404
             await kaiwo.submit("waits", hold=True)
             assert (await kaiwo.get("/workloads/default/waits/logs")).text == ""
+
+    run(work())
+
+
+def test_every_attempt_has_its_log(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.submit("ft", command=["sh", "-c", "echo try $KAIWO_ATTEMPT; exit 1"], retries=2)
+            await kaiwo.until_state("ft", "failed")
+            at = "/workloads/default/ft"
+            assert (await kaiwo.get(at + "/logs", follow="true")).text == "try 1\ntry 2\ntry 3\n"
+            assert (await kaiwo.get(at + "/logs")).text == "try 3\n"
+            assert (await kaiwo.get(at + "/logs", follow="true", tail=1)).text == "try 3\n"
+            assert (await kaiwo.get(at + "/logs", attempt=1)).text == "try 1\n"
+            assert (await kaiwo.get(at + "/logs", attempt=2, follow="true")).text == "try 2\n"
+            missing = await kaiwo.get(at + "/logs", attempt=4)
+            assert missing.status_code == 404
+            assert missing.json()["message"] == "workload default/ft has no log of attempt 4; kept are: 1, 2, 3"
+            kept = (await kaiwo.get(at + "/attempts")).json()
+            assert kept["state"] == "failed"
+            assert kept["attempts"] == [{"attempt": number, "is_over": True} for number in (1, 2, 3)]
 
     run(work())
 

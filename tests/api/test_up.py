@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from kaiwo.api import up
-from kaiwo.api.up import running
+from kaiwo.api.up import cluster_words, running
 from kaiwo.runtime.options import UpOptions
-from tests.api.world import run
+from tests.api.world import node, run
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +75,16 @@ def test_a_loop_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(RuntimeError, match="no events"):
         run(start())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "is_virtual", "said"),
+    [
+        (1, 1, True, "1 virtual node, 1 GPU"),
+        (2, 1, False, "2 nodes, 2 GPUs"),
+        (1, 8, False, "1 node, 8 GPUs"),
+        (3, 0, True, "3 virtual nodes, 0 GPUs"),
+    ],
+)
+def test_the_greeting_counts_as_people_do(nodes: int, gpus: int, is_virtual: bool, said: str) -> None:
+    assert cluster_words([node(f"n-{index}", gpus) for index in range(nodes)], is_virtual) == said

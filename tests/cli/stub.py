@@ -10,6 +10,7 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api import views
+from kaiwo.api.steeringviews import ManyOutcome, NamesForm, SteeredView
 from kaiwo.model.program import State
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
@@ -37,7 +38,7 @@ def detail(view: views.WorkloadView, **more: Any) -> views.WorkloadDetail:
         "placed": [views.PodView("main-0", node, Phase.RUNNING, NOW - 600, ["gpu-0"]) for node in view.nodes],
         "obstacles": [obstacle] if view.reason else [],
         "requests": ["main: 1 pod with 4 GPUs"], "command": ["python", "train me.py"], "image": "", "after": [],
-        "time_limit_s": 7200, "estimate_s": 0, "retries": 2, "preemptible": True,
+        "time_limit_s": 7200, "estimate_s": 0, "learned_s": 0, "retries": 2, "preemptible": True,
         "exit_code": 3 if view.state == "failed" else 0, "message": "exit code 3" if view.state == "failed" else "",
     }  # fmt: skip
     return views.WorkloadDetail(summary=view, **(facts | more))
@@ -89,9 +90,12 @@ class Stub:
         self.cycles = [cycle(812), cycle(811)]
         self.why: views.WhyView | None = None
         self.logs: list[bytes] = [b"step 1\n", b"step 2\n"]
+        self.attempts = [1]  # whose logs are kept
+        self.is_followed = False  # to the end of the last: then the workload is over
+        self.steered: list[str] = []  # "cancel default/train"
         self.cuts_log = False  # the connection dies in the middle
         self.seen: list[tuple[str, str, dict[str, list[str]], bytes, dict[str, str]]] = []
-        self.answers: dict[str, tuple[int, bytes]] = {}  # by "METHOD path": instead of the real thing
+        self.answers: dict[str, tuple[Any, ...]] = {}  # by "METHOD path": instead of the real thing
         self.events: list[tuple[str, Any]] = []  # what a stream says after its first event
         self.stream_views: list[str] = []
         self.on_write: Callable[[str, str], None] = lambda method, path: None
@@ -144,6 +148,7 @@ class Stub:
         elif path == "/stream":
             self.stream(http, query)
         elif path.endswith("/logs"):
+            self.is_followed = query.get("attempt") == [str(self.attempts[-1])]
             self.log(http, path)
         else:
             self.read(http, path, query)
@@ -172,6 +177,11 @@ class Stub:
             self.problem(http, 404, "not-found", f"there is no workload '{name}'; see: kaiwo get workloads")
         elif rest == ["why"]:
             self.json(http, self.why)
+        elif rest == ["attempts"]:
+            kept = [views.AttemptView(each, True) for each in self.attempts]
+            self.json(http, views.AttemptsView(kept, State.SUCCEEDED if self.is_followed else view.state))
+        elif rest == ["console"]:
+            self.json(http, views.ConsoleView(False, ""))
         else:
             self.json(http, self.details.get(name) or detail(view))
 
@@ -212,7 +222,9 @@ class Stub:
     def write(self, http: Any, method: str, path: str, query: dict[str, list[str]], body: bytes) -> None:
         words = [unquote(word) for word in path.strip("/").split("/")]
         verb = words[-1] if method == "POST" else "cancelled"
-        if path == "/workloads":
+        if words[0] == "workloads" and len(words) == 2:
+            self.steer(http, words[1], msgspec.json.decode(body, type=NamesForm).names)
+        elif path == "/workloads":
             form = msgspec.json.decode(body)
             name = f"{form.get('namespace', 'default')}/{form['name']}"
             would = "would be submitted" if query.get("dry_run") else "submitted"
@@ -230,6 +242,16 @@ class Stub:
             self.json(http, views.Outcome(["12 workloads of the demo removed"]))
         else:
             self.json(http, views.Outcome([f"{words[0][:-1]} {'/'.join(words[1:3])} {verb}"]))
+
+    def steer(self, http: Any, verb: str, names: list[str]) -> None:
+        self.steered += [f"{verb} {name}" for name in names]
+        results = [
+            SteeredView(name, f"workload {name} {verb}", None)
+            if name in self.workloads
+            else SteeredView(name, "", views.Problem("not-found", f"there is no workload '{name}'"))
+            for name in names
+        ]
+        self.json(http, ManyOutcome(results))
 
     def stream(self, http: Any, query: dict[str, list[str]]) -> None:
         kind = query["view"][0]
@@ -271,8 +293,10 @@ class Stub:
     def json(self, http: Any, data: Any) -> None:
         self.send(http, 200, msgspec.json.encode(data))
 
-    def send(self, http: Any, status: int, body: bytes) -> None:
+    def send(self, http: Any, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         http.send_response(status)
+        for name, value in (headers or {}).items():
+            http.send_header(name, value)
         http.send_header("Content-Length", str(len(body)))
         http.end_headers()
         http.wfile.write(body)

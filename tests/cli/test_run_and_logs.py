@@ -76,6 +76,13 @@ def test_following_work_that_starts_at_once_says_nothing(stub: Stub, kaiwo: Type
     assert kaiwo("logs", "-f", "x") == (0, "step 1\nstep 2\n", "")
 
 
+def test_following_names_each_attempt_but_not_a_single_one(stub: Stub, kaiwo: Type) -> None:
+    stub.attempts, stub.logs = [2, 3], [b"same\n"]
+    said = "--- attempt 2 of train ---\n--- attempt 3 of train ---\n"
+    assert kaiwo("logs", "-f", "train") == (0, "same\nsame\n", said)
+    assert [seen[2].get("attempt") for seen in stub.seen if seen[1].endswith("/logs")] == [["2"], ["3"]]
+
+
 def test_a_server_that_dies_while_following_is_said(stub: Stub, kaiwo: Type) -> None:
     stub.cuts_log = True
     done = kaiwo("logs", "-f", "train")

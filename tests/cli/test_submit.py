@@ -150,7 +150,7 @@ def test_a_warning_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> None
 
 
 def test_waiting_for_nobody_is_a_slip(stub: Stub, kaiwo: Type) -> None:
-    done = kaiwo("submit", "x", "--after", "", "--", "true")
+    done = kaiwo("submit", "x", "--after", "a,,b", "--", "true")
     assert (done.code, done.err) == (2, "kaiwo: '' is not a workload's name; write it like train or team/train\n")
 
 
@@ -253,11 +253,42 @@ def test_steering_one_or_many(stub: Stub, kaiwo: Type) -> None:
     assert kaiwo("hold", "eval").out == "workload default/eval hold\n"
     assert kaiwo("release", "eval").code == 0
     assert kaiwo("requeue", "team/x", "train").code == 1  # team/x is not there, train is requeued all the same
-    assert stub.written() == [
-        "POST /workloads/default/eval/hold",
-        "POST /workloads/default/eval/release",
-        "POST /workloads/default/train/requeue",
-    ]
+    assert stub.written() == ["POST /workloads/hold", "POST /workloads/release", "POST /workloads/requeue"]
+    assert stub.steered == ["hold default/eval", "release default/eval", "requeue team/x", "requeue default/train"]
+
+
+def test_thousands_are_cancelled_with_few_requests(stub: Stub, kaiwo: Type) -> None:
+    names = [f"sweep-{index}" for index in range(2500)]
+    stub.workloads = {f"default/{name}": workload(name, "waiting", labels=member(name)) for name in names}
+    done = kaiwo("cancel", "sweep-*")
+    assert (done.code, len(done.lines())) == (0, 2500)
+    assert stub.written() == ["POST /workloads/cancel"] * 3
+    assert len(set(stub.steered)) == 2500
+
+
+def test_a_server_with_too_much_to_do_is_asked_again(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    busy = 429, problem_body("broken", "too many changes at once"), {"Retry-After": "7"}
+    stub.answers["POST /workloads/cancel"] = busy
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            stub.answers.clear()
+
+    monkeypatch.setattr("kaiwo.cli.server.time.sleep", pause)
+    assert kaiwo("cancel", "train") == (0, "workload default/train cancel\n", "")
+    assert pauses == [7.0, 7.0]
+    monkeypatch.setattr("kaiwo.cli.server.PATIENCE_S", 5.0)
+    stub.answers["POST /workloads/cancel"] = busy
+    assert kaiwo("cancel", "train") == (1, "", "kaiwo: too many changes at once\n")
+
+
+@pytest.mark.parametrize("flag", ["--array", "--queue", "--time", "--label", "--after"])
+def test_an_empty_flag_is_a_slip_and_not_the_same_as_none(stub: Stub, kaiwo: Type, flag: str) -> None:
+    said = f"kaiwo: {flag} is empty; give it a value, or leave it out\n"
+    assert kaiwo("submit", "x", flag, "", "--", "true") == (2, "", said)
+    assert stub.written() == []
 
 
 def member(name: str) -> dict[str, str]:
@@ -272,7 +303,9 @@ def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type, name: str
     stub.workloads["team/sweep-3"] = workload("team/sweep-3", labels=member("sweep-3"))
     stub.workloads["default/sweep-x"] = workload("sweep-x")
     assert kaiwo("cancel", name).code == 0
-    assert stub.written() == ["DELETE /workloads/default/sweep-2", "DELETE /workloads/default/sweep-10"]
+    tasks = ["default/sweep-2", "default/sweep-10"]
+    assert [each for each in stub.steered if each.split()[1] in tasks] == [f"cancel {task}" for task in tasks]
+    assert set(stub.steered) <= {f"cancel {task}" for task in (*tasks, "default/sweep")}
     said = f"no task of the array {name} is held; nothing was done\n"
     assert kaiwo("release", name) == (0, "", said)
 
@@ -289,7 +322,7 @@ def test_many_are_chosen_by_label_queue_and_state(stub: Stub, kaiwo: Type) -> No
     }
     kaiwo("cancel", "-l", "team=v", "--state", "waiting")
     kaiwo("cancel", "-l", "team=v")
-    assert stub.written() == [f"DELETE /workloads/default/{name}" for name in "aab"]
+    assert stub.steered == [f"cancel default/{name}" for name in "aab"]
     assert "nothing was done" in kaiwo("release", "-l", "team=v").err
 
 

@@ -58,7 +58,7 @@ def test_a_started_pod_runs_to_its_end(kind: Kind) -> None:
             phases = [event.pod.phase for event in scene.seen if isinstance(event, PodChanged)]
             assert phases[-2:] == [Phase.RUNNING, Phase.DONE]
             assert PodGone("default/a", "main-0") in scene.seen
-            assert WorkloadGone("default/a") in scene.seen
+            assert WorkloadGone("default/a", record.ended_s - record.started_s) in scene.seen
 
     run(test())
 

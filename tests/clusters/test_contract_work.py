@@ -435,3 +435,20 @@ def test_nothing_is_written_after_close(kind: Kind) -> None:
             await refuses(scene.submit("b"), ClusterError, "closed")
 
     run(test())
+
+
+def test_many_are_steered_in_one_change_and_each_has_its_answer(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", "b", "c")
+            await scene.start_on("b")
+            version = scene.cluster.world.version
+            held = await scene.cluster.steer("hold", ["default/a", "default/b", "default/x", "default/c"])
+            assert scene.cluster.world.version == version + 1
+            assert [type(each) for each in held] == [type(None), RefusedError, NotFoundError, type(None)]
+            assert [scene.state(name) for name in "abc"] == [State.HELD, State.RUNNING, State.HELD]
+            assert await scene.cluster.steer("cancel", ["default/a", "default/b", "default/c"]) == (None,) * 3
+            await scene.until_state("b", State.CANCELLED)
+            assert {scene.state(name) for name in "abc"} == {State.CANCELLED}
+
+    run(test())

@@ -8,7 +8,7 @@ from kaiwo.clusters import lifecycle
 from kaiwo.clusters.lifecycle import Ending, Exit, ExitReason, Life, Run, new_life
 from kaiwo.model.program import Program, Record, State
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, Workload
+from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
 from tests.clusters.kinds import work
 
 
@@ -76,9 +76,9 @@ def test_an_ended_workload_waits_again_with_fresh_retries() -> None:
 def test_a_gang_breaks_when_one_role_falls_below_its_minimum() -> None:
     roles = (Role(Request(), "boss"), Role(Request(), "worker", count=3, minimum=2))
     workload = Workload("default/a", roles)
-    assert not lifecycle.breaks_gang(workload, ["boss-0", "worker-0", "worker-2"])
-    assert lifecycle.breaks_gang(workload, ["boss-0", "worker-0"])
-    assert lifecycle.breaks_gang(workload, ["worker-0", "worker-1", "worker-2"])
+    assert not breaks_gang(workload, ["boss-0", "worker-0", "worker-2"])
+    assert breaks_gang(workload, ["boss-0", "worker-0"])
+    assert breaks_gang(workload, ["worker-0", "worker-1", "worker-2"])
 
 
 @pytest.mark.parametrize(

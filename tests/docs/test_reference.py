@@ -26,7 +26,8 @@ from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.registry import POINTS
+from kaiwo.plugins.checking import POINTS
+from kaiwo.plugins.contract import Allocation, Filter, QueueOrder, Score, WorkloadOrder
 from tests.conftest import ROOT
 from tests.docs.markdown import PAGES, Block, blocks, code_words, table
 
@@ -136,7 +137,8 @@ def test_the_concepts_page_has_every_variable_of_a_process() -> None:
 
 
 def test_the_plugins_page_has_every_point_and_every_plugin_of_ours() -> None:
-    methods = [_method(point) for point in POINTS]
+    methods = [_method(point) for point in (Filter, Score, QueueOrder, WorkloadOrder, Allocation)]
+    assert methods == list(POINTS)
     assert [code_words(row[0])[0] for row in table(DOCS / "plugins.md", "point")] == methods
     plugins = builtin_registry()._plugins.values()
     served = [(plugin.name, next(name for name in methods if hasattr(plugin, name))) for plugin in plugins]

@@ -319,14 +319,17 @@ def test_whatever_comes_no_pod_loses_its_devices(tmp_path: Path, test_size: int)
     play(tmp_path, story, node("a"), node("b"))
 
 
-def test_on_kubernetes_the_policy_stays_at_planning(tmp_path: Path) -> None:
+def test_on_kubernetes_plans_are_the_clusters_own_objects_and_the_policy_is_dry_run_at_first(tmp_path: Path) -> None:
     class Live:
         class cluster:  # noqa: N801
             kind = "kubernetes"
 
     it = Partitions(Live(), Agents(Live.cluster), str(tmp_path))
-    with pytest.raises(RefusedError, match="Device Config Manager"):
-        asyncio.run(it.set_policy("on"))
+    assert it.policy == "dry-run"
+    with pytest.raises(RefusedError, match="kubectl apply"):
+        asyncio.run(it.put_plans([PartitioningPlan("p", ())]))
+    with pytest.raises(RefusedError, match="kubectl delete"):
+        asyncio.run(it.drop_plan("p"))
 
 
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:

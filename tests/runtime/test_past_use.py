@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
+from msgspec import Raw
+
+from kaiwo.clusters.kubernetes.memory import WHOLE, Memory, read_memory
 from kaiwo.model.event import QueueChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
@@ -9,6 +13,7 @@ from kaiwo.queues.share import shares_of, wants_of
 from kaiwo.queues.terms import terms_of
 from kaiwo.queues.usage import ONE
 from kaiwo.runtime.past_use import LOOK_S, TELL_S, PastUse
+from kaiwo.runtime.past_use_kept import InFile, InQueues
 from kaiwo.runtime.state import pack_state, unpack_state
 from kaiwo.snapshot.queues import GPU
 from kaiwo.snapshot.working import Working
@@ -41,14 +46,14 @@ def gpu_share(world: World, queue: str) -> int:
 
 
 def kept(home: Path) -> PastUse:
-    past_use = PastUse.of(POLICY, str(home))
+    past_use = PastUse.of(POLICY, InFile(str(home)))
     assert past_use is not None
     return past_use
 
 
 def test_a_policy_without_a_half_life_keeps_nothing(tmp_path: Path) -> None:
-    assert PastUse.of(Policy(), str(tmp_path)) is None
-    assert PastUse.of(Policy(past_use_half_life_s=60, past_use_strength_milli=0), str(tmp_path)) is None
+    assert PastUse.of(Policy(), InFile(str(tmp_path))) is None
+    assert PastUse.of(Policy(past_use_half_life_s=60, past_use_strength_milli=0), InFile(str(tmp_path))) is None
 
 
 def test_who_used_much_lately_gets_less_of_what_both_want(tmp_path: Path) -> None:
@@ -92,6 +97,52 @@ def test_a_restart_remembers_and_counts_the_pause_as_idle(tmp_path: Path) -> Non
     told = again.look(world.picture, world.now_s)
     assert told is not None
     assert abs(told.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+
+
+def in_queues(memory: Memory) -> PastUse:
+    past_use = PastUse.of(POLICY, InQueues(memory))
+    assert past_use is not None
+    return past_use
+
+
+def handed_over(memory: Memory) -> Memory:
+    """What another replica reads in the objects."""
+    other = Memory()
+    other.see("heavy", read_memory(Raw(msgspec.json.encode(memory.words("heavy")))))
+    return other
+
+
+def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_when_it_leads_again() -> None:
+    world, memory = two_teams(), Memory()
+    world.running("long", gpus=8, queue="heavy")
+    first = in_queues(memory)
+    watch(world, first, 2 * HALF_LIFE_S)
+    other = handed_over(memory)
+    second = in_queues(other)
+    told = second.look(world.picture, world.now_s)
+    assert told is not None
+    assert abs(told.parts["heavy"][GPU] / ONE - 0.75) < 0.03
+    watch(world, second, 4 * HALF_LIFE_S)
+    memory.follow()
+    memory.see("heavy", read_memory(Raw(msgspec.json.encode(other.words("heavy")))))
+    watch(world, first, 2 * LOOK_S)
+    assert abs(memory.usage["heavy"].part[GPU] / WHOLE - 0.98) < 0.03
+
+
+def test_the_objects_are_written_when_it_moves_by_a_hundredth_and_not_while_it_fades() -> None:
+    world, memory = two_teams(), Memory()
+    world.running("long", gpus=8, queue="heavy")
+    past_use = in_queues(memory)
+    writes = 0
+    for _ in range(20 * HALF_LIFE_S // LOOK_S):
+        watch(world, past_use, LOOK_S)
+        writes += len(memory.take_fresh())
+    assert writes < 20 * 80  # steady use fades for a reader by a hundredth every minute of a half-life of one hour
+    world.finish("long")
+    watch(world, past_use, LOOK_S)
+    memory.take_fresh()
+    watch(world, past_use, 4 * HALF_LIFE_S)
+    assert memory.take_fresh() == []
 
 
 def test_a_broken_file_is_an_empty_memory(tmp_path: Path) -> None:

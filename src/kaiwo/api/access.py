@@ -7,6 +7,7 @@ Never: believes a browser that another site sent, or tells a right token from a 
 import hmac
 import ipaddress
 import re
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -26,6 +27,13 @@ _NEEDS_TOKEN = (
 )
 
 
+class AgentJudge(Protocol):
+    """Knows whose token it is that an agent shows."""
+
+    async def node_of(self, token: str) -> str:
+        """The agent's node; empty: it is no agent's token."""
+
+
 class Access:
     """One for the process."""
 
@@ -34,6 +42,7 @@ class Access:
         self.token, self.told = read_or_make_token(settings.home)
         given = settings.agent_token_file
         self.agent_token = read_given_token(given) if given else read_or_make_token(settings.home, AGENT_FILE)[0]
+        self.agent_judge: AgentJudge | None = None  # None: the agents' token is one for all
         self.sessions = Sessions()
         self._writes = Bucket(settings.writes_per_s, settings.writes_burst)
         self._failures = Bucket(per_s=2, burst=30)
@@ -72,14 +81,25 @@ class Access:
             raise too_many("too many changes at once; try again in a moment", self._writes.wait_s)
         return who
 
-    def check_agent(self, request: Request) -> str:
+    async def check_agent(self, request: Request) -> str:
         """A node agent, with its own token or the server's. Its token is good for nothing else."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.agent_token.encode()):
+        if kind.lower() == "bearer" and await self._is_agent(token.strip(), request.path_params.get("node", "")):
             return "agent"
         if self._identify(request) == "token":
             return "token"
         raise forbidden(403, "a login cannot report for a node; an agent sends the token in KAIWO_HOME/agent-token")
+
+    async def _is_agent(self, token: str, node: str) -> bool:
+        """With a judge, an agent speaks for the node where its pod runs; with one token for all, for any node."""
+        if self.agent_judge is None:
+            return hmac.compare_digest(token.encode(), self.agent_token.encode())
+        if hmac.compare_digest(token.encode(), self.token.encode()):
+            return False  # the server's own: nobody else need see it
+        of = await self.agent_judge.node_of(token)
+        if of and of != node:
+            raise forbidden(403, f"this is the token of an agent on {quote(of)}, and the report is about {quote(node)}")
+        return bool(of)
 
     def open_session(self, code: str) -> str:
         """The secret for a browser's cookie."""

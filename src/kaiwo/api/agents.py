@@ -28,11 +28,13 @@ async def report(call: Call) -> TakenView:
         raise ApiError(
             415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, and it is {quote(kind)}", "Content-Type"
         )
+    _check_leads(call)
     find_node(call.context.live.picture, node)
     reader, taken = LineReader(), 0
     agents.opened(node)
     try:
         async for data in _chunks(call.request, call.context.closing):
+            _check_leads(call)
             for line in _lines(reader, data):
                 _check(line, node, taken)
                 await agents.hear(line)
@@ -82,6 +84,12 @@ async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[byt
             yield found
     finally:
         closed.cancel()
+
+
+def _check_leads(call: Call) -> None:
+    """What a standby hears, nobody acts on."""
+    if not call.context.leadership.is_held:
+        raise not_ready("this replica stands by, and another decides; open the stream again until that one answers")
 
 
 def _lines(reader: LineReader, data: bytes) -> list[Line]:

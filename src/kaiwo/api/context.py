@@ -12,6 +12,7 @@ from kaiwo.api.feeds import Feeds
 from kaiwo.api.linelog import LineLog
 from kaiwo.api.reservationviews import ReservationView
 from kaiwo.api.settings import Settings
+from kaiwo.clusters.kubernetes.webhooks.tally import Tally
 from kaiwo.runtime.agents import Agents
 from kaiwo.runtime.board import Board, Live
 from kaiwo.runtime.cycles import CycleTimes
@@ -29,7 +30,7 @@ class Context:
         self.access = Access(settings)
         self.board = Board(live)
         self.agents = Agents(live.cluster)
-        self.partitions = Partitions(live, self.agents, settings.home, settings.partitions)
+        self.partitions = Partitions(live, self.agents, settings.home, settings.partitions, settings.dcm_config)
         self.log = LineLog(Path(settings.home) / "api.log")
         self.feeds = Feeds(self.board, self.report)
         self.lag = LoopLag()
@@ -37,6 +38,7 @@ class Context:
         self.closing = asyncio.Event()  # open streams end when this is set
         self.leadership: Leadership = ALONE
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
+        self.webhooks: Tally | None = None  # what they answered, where they are served
         self.open_streams = 0
         self.bugs = 0
 

@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kaiwo.api.context import Context
 from kaiwo.api.queueviews import queue_page
 from kaiwo.api.reservationmetrics import reservation_metrics
+from kaiwo.api.webhookmetrics import webhook_metrics
 from kaiwo.model.queue import UNLIMITED
 
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
@@ -45,6 +46,7 @@ class _Collector:
         yield from _queues(context)
         yield from reservation_metrics(context.reservations, context.live.allocations)
         yield from _process(context)
+        yield from webhook_metrics(context.webhooks)
 
 
 def _cluster(context: Context) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ from kaiwo.api.body import Body
 from kaiwo.api.problems import JSON, did_you_mean, invalid, quote
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView, PlanNodeView, PlanView, PolicyForm
+from kaiwo.devices.amd.partitioning_dcm import OPT_IN
 from kaiwo.gpus.fleet import Need, Step
 from kaiwo.manifests import read_json
 from kaiwo.model.partitioning_plan import PartitioningPlan
@@ -90,8 +91,8 @@ def _step(partitions: Partitions, step: Step) -> PartitionStepView:
 
 
 def _executor(partitions: Partitions) -> str:
-    if partitions.is_kubernetes:
-        return "nobody: on Kubernetes this is a plan only"
+    if partitions.side is not None:
+        return f"AMD's Device Config Manager, on nodes with the label {'='.join(OPT_IN)}"
     if partitions.following.machine is not None:
         return partitions.following.machine.words
     return "emulation: the nodes are virtual, and so is the change"

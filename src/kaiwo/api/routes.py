@@ -102,7 +102,7 @@ async def guarded(request: Request, context: Context, route: Route) -> Response:
     who = ""
     try:
         if route.is_for_agents:
-            who = context.access.check_agent(request)
+            who = await context.access.check_agent(request)
         elif route.is_write:
             who = context.access.check_write(request)
         if not route.is_write and not route.is_open:

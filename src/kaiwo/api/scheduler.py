@@ -15,6 +15,7 @@ from kaiwo.api.app import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
 from kaiwo.api.up import calm_the_interpreter, first_of
+from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.election import Election
@@ -29,8 +30,11 @@ from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop import Loop
 from kaiwo.runtime.options import SchedulerOptions
 from kaiwo.runtime.past_use import PastUse
+from kaiwo.runtime.past_use_kept import InQueues
 from kaiwo.runtime.policy_file import policy_of
-from kaiwo.runtime.server import Tls, check_tls, serve
+from kaiwo.runtime.run_times import RunTimes
+from kaiwo.runtime.run_times_kept import InFile as RunsInFile
+from kaiwo.runtime.server import Tls, check_tls, serve, serve_beside
 from kaiwo.runtime.showing import EVERY_S, show_queues
 
 if TYPE_CHECKING:
@@ -62,17 +66,19 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
     check_tls(tls)
     if options.webhooks:
         _check_webhooks()
+    _check_agents(options)
     policy = policy_of(options.policy)
     access = find_access(options.kubeconfig, options.context)
     leading = Leading(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
     cluster.books.extended = options.extends if options.extender_port else ""
-    past_use = PastUse.of(policy, options.home)
+    past_use = PastUse.of(policy, InQueues(cluster.books.memory))
     journal = Journal(Path(options.home) / "journal")
-    loop = Loop(cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use)
+    run_times = RunTimes(RunsInFile(options.home))
+    loop = Loop(cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use, run_times=run_times)
     settings = Settings(
         home=options.home, host=options.host, names=options.host_names, agent_token_file=options.agent_token_file,
-        partitions=options.partitions,
+        partitions=options.partitions, dcm_config=options.dcm_config,
     )  # fmt: skip
     app = make_app(loop, settings)
     context = context_of(app)
@@ -87,7 +93,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         await first_of(loop.changed(0), ending)  # every cache is warm
         calm_the_interpreter()
         if options.webhooks:
-            stack.push_async_callback((await _admission(options, access, cluster)).close)
+            admission = await _admission(options, access, cluster)
+            stack.push_async_callback(admission.close)
+            context.webhooks = admission.webhooks.tally
         if options.extender_port:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
         status = QueueStatus(cluster.client, cluster.books.queue_generations, emit)
@@ -95,6 +103,12 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         stack.push_async_callback(_cancel, [showing])
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
         stack.push_async_callback(server.stop)
+        if options.agents:
+            context.access.agent_judge = AgentTokens(admission.client, options.agent_account)
+            trusted, stop = admission.custodian.context, context.closing.set
+            door, port = await serve_beside(app, options.host, options.agents_port, trusted, stop)
+            stack.push_async_callback(door.stop)
+            emit("agents-served", port=port)
         stack.push_async_callback(leading.hand_over, cluster)  # first of all: the next leader need not wait for us
         yield Scheduling(cluster, loop, context, url, ending)
 
@@ -117,11 +131,19 @@ def _check_webhooks() -> None:
         ) from error
 
 
+def _check_agents(options: SchedulerOptions) -> None:
+    if bool(options.agents) != bool(options.agent_account):
+        raise ConfigError("--agents and --agent-account belong together; give both, or none", "--agents")
+    if options.agents and not options.webhooks:
+        raise ConfigError("--agents are served with the webhooks' certificates; give --webhooks too", "--agents")
+
+
 async def _admission(options: SchedulerOptions, access: Access, cluster: KubernetesCluster) -> "Admission":
     """Loaded here: a scheduler without webhooks need not pay for their certificates."""
     from kaiwo.clusters.kubernetes.webhooks.admission import Admission, House, Site
 
-    site = Site(options.webhooks, options.lease_namespace or access.namespace)
+    namespace = options.lease_namespace or access.namespace
+    site = Site(options.webhooks, namespace, options.agents, options.host_names if options.agents else ())
     house = House(options.scheduler, frozenset(options.may_name_users))
     admission = Admission(access, cluster.books, site, house, emit)
     await admission.start(options.host, options.webhook_port, WEBHOOKS_S)

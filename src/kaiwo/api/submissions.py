@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kaiwo.api.body import Body, read_object
+from kaiwo.api.consoles import INPUT_FROM, with_input
 from kaiwo.api.params import Param
 from kaiwo.api.partitions import drop_plans, put_plans
 from kaiwo.api.problems import JSON
@@ -32,7 +33,10 @@ STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 async def submit(call: Call) -> Outcome:
     """One workload, or an array of them, from a form."""
     with _counting_refusals(call):
-        return await _put(call, await _parse(call, _parse_form))
+        parsed = await _parse(call, _parse_form)
+        if input_from := call.query["input_from"]:
+            parsed = with_input(call.context.live.cluster, parsed, input_from)
+        return await _put(call, parsed)
 
 
 async def apply(call: Call) -> Outcome:
@@ -158,7 +162,7 @@ FORM = Body((JSON,), Submission)
 DOCUMENTS = Body(YAML, {"type": "string", "minLength": 1})
 
 ROUTES = (
-    Route("POST", "/workloads", "Submit a workload.", submit, Outcome, 201, params=(DRY_RUN,), body=FORM),
+    Route("POST", "/workloads", "Submit a workload.", submit, Outcome, 201, params=(DRY_RUN, INPUT_FROM), body=FORM),
     Route(
         "POST", "/manifests", "Apply every document, all or nothing.", apply, Outcome, params=(DRY_RUN,), body=DOCUMENTS
     ),

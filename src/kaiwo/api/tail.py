@@ -1,6 +1,6 @@
 """Read a growing file: its last lines, and what is added, without a thread that waits.
 
-In:    where the file is, which may change.   Out: its bytes, until whoever writes it is done.
+In:    where the file is.   Out: its bytes, until whoever writes it is done.
 """
 
 import asyncio
@@ -24,11 +24,8 @@ async def read_all(path: str, tail: int | None) -> AsyncGenerator[bytes, None]:
         yield content
 
 
-async def follow_file(
-    find_path: Callable[[], str], is_over: Callable[[], bool], tail: int | None
-) -> AsyncGenerator[bytes, None]:
+async def follow_file(path: str, is_over: Callable[[], bool], tail: int | None) -> AsyncGenerator[bytes, None]:
     """The file and all that is added to it, until it is over and read to the end. It may not be there yet."""
-    path = find_path()
     at, _ = await asyncio.to_thread(_begin, path, tail)
     pause_s = QUICK_S
     while True:
@@ -41,10 +38,6 @@ async def follow_file(
             continue
         if size < at:  # somebody emptied it
             at = 0
-            continue
-        latest = find_path()
-        if latest != path:  # the next attempt writes elsewhere
-            path, at = latest, 0
             continue
         if was_over:
             return

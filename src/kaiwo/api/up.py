@@ -27,7 +27,10 @@ from kaiwo.runtime.options import UpOptions
 from kaiwo.runtime.partition_kept import FILE, as_changed, read_kept
 from kaiwo.runtime.partition_machine import Machine
 from kaiwo.runtime.past_use import PastUse
+from kaiwo.runtime.past_use_kept import InFile
 from kaiwo.runtime.policy_file import policy_of
+from kaiwo.runtime.run_times import RunTimes
+from kaiwo.runtime.run_times_kept import InFile as RunsInFile
 from kaiwo.runtime.server import Tls, check_tls, serve
 from kaiwo.runtime.shares import MachineShares
 from kaiwo.runtime.watching import watching
@@ -70,8 +73,10 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
         default_nodes=lambda: _default_nodes(options.root),
         shares=MachineShares(Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False)),
     )
-    past_use = PastUse.of(policy, options.home)
-    loop = Loop(cluster, Journal(Path(options.home) / "journal"), policy, past_use=past_use)
+    past_use = PastUse.of(policy, InFile(options.home))
+    run_times = RunTimes(RunsInFile(options.home))
+    journal = Journal(Path(options.home) / "journal")
+    loop = Loop(cluster, journal, policy, past_use=past_use, run_times=run_times)
     settings = Settings(
         home=options.home,
         host=options.host,
@@ -168,15 +173,20 @@ async def _demo(cluster: Any) -> None:
         emit("demo-failed", level="error", error=f"{type(error).__name__}: {error}")
 
 
+def cluster_words(nodes: Sequence[Node], is_virtual: bool) -> str:
+    """`8 virtual nodes, 64 GPUs`."""
+    gpus = sum(len(node.gpus) for node in nodes)
+    kind = "virtual node" if is_virtual else "node"
+    return f"{len(nodes)} {kind}{'' if len(nodes) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
+
+
 def _greet(options: UpOptions, kaiwo: Running) -> None:
-    nodes = kaiwo.cluster.world.nodes
-    gpus = sum(len(node.gpus) for node in nodes.values())
-    kind = "virtual nodes" if kaiwo.cluster.is_virtual else "nodes"
+    cluster = cluster_words(list(kaiwo.cluster.world.nodes.values()), kaiwo.cluster.is_virtual)
     access = kaiwo.context.access
     login = kaiwo.url + access.login_path()
     lines = [
         f"Kaiwo is up at {kaiwo.url}",
-        f"  cluster   {len(nodes)} {kind}, {gpus} GPUs" + (f", time x{options.speed:g}" if options.speed != 1 else ""),
+        f"  cluster   {cluster}" + (f", time x{options.speed:g}" if options.speed != 1 else ""),
         f"  page      {login}   (works once; it lets this browser change things)",
         f"  state     {options.home}",
         *([f"  note      {access.told}"] if access.told else []),

@@ -354,6 +354,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     after: list[str]
     time_limit_s: int
     estimate_s: int
+    learned_s: int  # how long runs like it took; 0: too few are known
     retries: int
     preemptible: bool
     exit_code: int
@@ -386,6 +387,27 @@ class WhyView(msgspec.Struct, frozen=True):
     as_of_s: int
     partitions: str = ""  # what the partition planner does for it, when that matters
     planned: str = ""  # when and where it is planned to start, and why then
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    """One start of a pod."""
+
+    attempt: int  # the first is 1
+    is_over: bool
+
+
+class AttemptsView(msgspec.Struct, frozen=True):
+    """The attempts whose logs are kept, the first one first, and where the workload is in its life."""
+
+    attempts: list[AttemptView]
+    state: State
+
+
+class ConsoleView(msgspec.Struct, frozen=True):
+    """Whether it takes its input from a person, and the folder on the server's machine with the socket for it."""
+
+    is_interactive: bool
+    folder: str  # empty: not now
 
 
 class Outcome(msgspec.Struct, frozen=True):

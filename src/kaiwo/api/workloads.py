@@ -1,17 +1,13 @@
-"""Routes about workloads: list, look, steer, ask why, read logs. Submitting is in `submissions`."""
+"""Routes about workloads: list, look, steer one, ask why. Submitting is in `submissions`, reading logs in `logs`."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
 
 from kaiwo import explain
 from kaiwo.api.listings import LISTINGS, WORKLOAD_PARAMS
 from kaiwo.api.nodeviews import ill_devices
-from kaiwo.api.params import Param
 from kaiwo.api.problems import quote
 from kaiwo.api.routes import Call, Route
-from kaiwo.api.streaming import Streaming, check_room
-from kaiwo.api.tail import follow_file, read_all
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.api.workloadviews import WAITS, obstacle_view, workload_detail
 from kaiwo.manifests.names import ARRAY_LABEL
@@ -25,13 +21,8 @@ from kaiwo.runtime.rows import GPU
 from kaiwo.snapshot.picture import Picture
 
 PATIENCE_S = 1.0
-TEXT = "text/plain; charset=utf-8"
 NAMED = "/workloads/{namespace}/{name}"
-LOG_PARAMS = (
-    Param("pod", "text", "Of this pod; without it of the first."),
-    Param("follow", "flag", "Go on until the workload is over.", False),
-    Param("tail", "int", "Only the last lines, so many.", None, 0, 1_000_000),
-)
+DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
 
 async def list_workloads(call: Call) -> Page[WorkloadView]:
@@ -58,22 +49,22 @@ async def get_workload(call: Call) -> WorkloadDetail:
 
 async def cancel(call: Call) -> Outcome:
     """Stop it for good."""
-    return await _steer(call, "cancel", "cancelled")
+    return await _steer(call, "cancel")
 
 
 async def hold(call: Call) -> Outcome:
     """Keep it from starting."""
-    return await _steer(call, "hold", "held")
+    return await _steer(call, "hold")
 
 
 async def release(call: Call) -> Outcome:
     """Let it start again."""
-    return await _steer(call, "release", "released")
+    return await _steer(call, "release")
 
 
 async def requeue(call: Call) -> Outcome:
     """Let it wait again, from the start."""
-    return await _steer(call, "requeue", "requeued")
+    return await _steer(call, "requeue")
 
 
 async def why(call: Call) -> WhyView:
@@ -119,31 +110,6 @@ async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
     return found
 
 
-async def logs(call: Call) -> Streaming:
-    """What its processes wrote."""
-    record = find_record(call)
-    name, cluster = record.workload.name, call.context.live.cluster
-    pod, tail = call.query["pod"] or "", call.query["tail"]
-    path = cluster.log_path(name, pod)
-    check_room(call.context)
-
-    def find_path() -> str:
-        try:
-            return str(cluster.log_path(name, pod))
-        except NotFoundError:
-            return path
-
-    def is_over() -> bool:
-        try:
-            return bool(cluster.record(name).state.is_over)
-        except NotFoundError:
-            return True
-
-    chunks: AsyncGenerator[bytes, None]
-    chunks = follow_file(find_path, is_over, tail) if call.query["follow"] else read_all(path, tail)
-    return Streaming(call.context, chunks, TEXT)
-
-
 def find_record(call: Call) -> Record:
     """The workload that the address names."""
     name = full_name(call)
@@ -185,10 +151,10 @@ def _ended(state: str) -> str:
     return f"was {state}" if state == "cancelled" else state
 
 
-async def _steer(call: Call, verb: str, done: str) -> Outcome:
+async def _steer(call: Call, verb: str) -> Outcome:
     name = find_record(call).workload.name
     await getattr(call.context.live.cluster, verb)(name, who=call.person)
-    return Outcome([f"workload {name} {done}"], [], [name])
+    return Outcome([f"workload {name} {DONE[verb]}"], [], [name])
 
 
 ROUTES = (
@@ -199,5 +165,4 @@ ROUTES = (
     Route("POST", NAMED + "/release", "Undo hold.", release, Outcome, may=(404,)),
     Route("POST", NAMED + "/requeue", "Stop it if it runs, and let it wait again.", requeue, Outcome, may=(404,)),
     Route("GET", NAMED + "/why", "Why it waits, and what would start it now.", why, WhyView, may=(404,)),
-    Route("GET", NAMED + "/logs", "What its processes wrote.", logs, "text/plain", params=LOG_PARAMS, may=(404,)),
 )

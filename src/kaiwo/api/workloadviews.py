@@ -90,6 +90,7 @@ def workload_detail(
         reservation=workload.reservation,
         expires_s=workload.expires_s,
         estimate_s=workload.estimate_s,
+        learned_s=picture.workloads.get(workload.name, workload).learned_s,
         retries=program.retries,
         preemptible=workload.preemptible,
         exit_code=record.exit_code,

@@ -22,6 +22,18 @@ def _host_name(_: click.Context, __: click.Parameter, names: tuple[str, ...]) ->
     return names
 
 
+def _account(_: click.Context, __: click.Parameter, account: str) -> str:
+    if account and (account.count(":") != 1 or not all(account.split(":"))):
+        raise click.BadParameter(f"'{account}' is no service account; write it as kaiwo-system:kaiwo-agent")
+    return account
+
+
+def _config_map(_: click.Context, __: click.Parameter, place: str) -> str:
+    if place and (place.count("/") != 1 or not all(place.split("/"))):
+        raise click.BadParameter(f"'{place}' is no ConfigMap; write it as kube-amd-gpu/config-manager-config")
+    return place
+
+
 _OPTIONS = (
     click.option(
         "--host-name",
@@ -46,10 +58,38 @@ _OPTIONS = (
         help="Where the webhooks are served.",
     ),
     click.option(
+        "--agents",
+        metavar="NAME",
+        default="",
+        help="Serve node agents over TLS with the webhooks' certificates: the ConfigMap that tells them whom to trust.",
+    ),
+    click.option(
+        "--agents-port",
+        metavar="N",
+        type=click.IntRange(0, 65535),
+        default=7601,
+        show_default=True,
+        help="Where node agents are served.",
+    ),
+    click.option(
+        "--agent-account",
+        metavar="NAMESPACE:NAME",
+        default="",
+        callback=_account,
+        help="The service account of node agents: each speaks for the node of its pod, and for no other.",
+    ),
+    click.option(
         "--may-name-users",
         metavar="NAME",
         multiple=True,
         help="A user or group who brings work for others (kaiwo.ai/user); again for more.",
+    ),
+    click.option(
+        "--dcm-config",
+        metavar="NAMESPACE/NAME",
+        default="",
+        callback=_config_map,
+        help="The ConfigMap with the profiles of AMD's Device Config Manager: those that Kaiwo needs are added there.",
     ),
     click.option(
         "--extender-port",

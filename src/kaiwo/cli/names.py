@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
 MOST_SHOWN = 100
+PAGE = 500  # the most that the server gives at once
 UNPAGED = ("/queues", "/reservations")
 
 
@@ -51,8 +52,8 @@ def current_user() -> str:
         return os.environ.get("USER", "")
 
 
-def resolve(server: "Server", name: str, states: Sequence[str] = ()) -> list[str]:
-    """Full names. A word that no workload has, but an array does, means the array's members in these states."""
+def resolve(server: "Server", name: str) -> list[str]:
+    """Full names. A word that no workload has, but an array does, means the array's members."""
     from kaiwo.cli.server import workload_path
     from kaiwo.model.errors import NotFoundError
 
@@ -65,23 +66,25 @@ def resolve(server: "Server", name: str, states: Sequence[str] = ()) -> list[str
         members = array_members(server, array)
         if not members:
             raise
-        return [member for member, state in members if not states or state in states]
+        return members
 
 
-def array_members(server: "Server", full: str) -> list[tuple[str, str]]:
-    """Name and state of each member of the array with this base name, by index."""
+def array_members(server: "Server", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
+    """The members of the array with this base name, by index: those in these states, or so many of them at least."""
     from kaiwo.api.views import Page, WorkloadView
 
     namespace, _, base = full.partition("/")
     found: list[WorkloadView] = []
-    query: dict[str, Any] = {"label": f"{ARRAY_LABEL}={base}", "limit": 500}
+    query: dict[str, Any] = {"label": f"{ARRAY_LABEL}={base}", "limit": PAGE}
+    if states:
+        query["state"] = ",".join(states)
     while True:
         page = server.decode(server.get("/workloads", query), Page[WorkloadView])
         found += [w for w in page.items if w.name.startswith(f"{namespace}/")]
-        if not page.next:
+        if not page.next or (most and len(found) >= most):
             break
         query["after"] = page.next
-    return [(w.name, w.state) for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
+    return [w.name for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
 
 
 def _given(ctx: click.Context) -> list[str]:

@@ -1,9 +1,10 @@
 """Talk to a running Kaiwo over HTTP, and turn all that can go wrong into one sentence.
 
 In:    a path, a query, perhaps a body.   Out: the API's own bytes, or a KaiwoError that names the way out.
-Never: retries a write.
+Never: retries a write that may have been done. One that was refused because there were too many is sent again later.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -19,6 +20,9 @@ T = TypeVar("T")
 Query = Mapping[str, str | int | Sequence[str]]
 
 BASE = "/api/v1"
+TOO_MANY = 429
+PATIENCE_S = 60.0  # with a server that has too much to do, in all
+LONGEST_PAUSE_S = 10.0
 
 
 class NoServerError(ClusterError):
@@ -72,10 +76,17 @@ class Server:
         sent = {"User-Agent": f"kaiwo/{__version__}", **(headers or {})}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
-        try:
-            answer = request(method, address, target, sent, body, self.timeout_s, is_patient, trust)
-        except (OSError, HttpError) as error:
-            raise self.explain(error) from error
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer = request(method, address, target, sent, body, self.timeout_s, is_patient, trust)
+            except (OSError, HttpError) as error:
+                raise self.explain(error) from error
+            pause_s = _pause_s(answer)
+            if answer.status != TOO_MANY or is_patient or time.monotonic() + pause_s > until:
+                break
+            answer.close()
+            time.sleep(pause_s)
         if answer.status >= 300:
             raise self._problem(answer)
         return answer
@@ -123,14 +134,8 @@ class Server:
             problem = msgspec.json.decode(body, type=Problem)
         except msgspec.DecodeError:
             return self._strange(f"HTTP {response.status}")
-        if problem.kind == "invalid":
-            return ConfigError(problem.message, problem.field)
-        if problem.kind == "refused":
-            return RefusedError(problem.message)
-        if problem.kind == "not-found":
-            return NotFoundError(problem.message)
         # The server's own words about a token are for those who write programs.
-        return ClusterError(self._no_right() if response.status == 401 else problem.message)
+        return ClusterError(self._no_right()) if response.status == 401 else as_error(problem)
 
     def _no_right(self) -> str:
         if self.token_from == "KAIWO_TOKEN":
@@ -148,6 +153,25 @@ class Server:
             f"{self.url} does not answer like kaiwo {__version__} ({fact}); "
             "another program may have its port, or the versions differ: kaiwo doctor"
         )
+
+
+def as_error(problem: Problem) -> KaiwoError:
+    """A refusal in the server's words."""
+    match problem.kind:
+        case "invalid":
+            return ConfigError(problem.message, problem.field)
+        case "refused":
+            return RefusedError(problem.message)
+        case "not-found":
+            return NotFoundError(problem.message)
+        case _:
+            return ClusterError(problem.message)
+
+
+def _pause_s(answer: Answer) -> float:
+    """How long the server wants to be left alone."""
+    text = answer.headers.get("retry-after", "")
+    return min(float(text), LONGEST_PAUSE_S) if text.isdecimal() else 1.0
 
 
 def workload_path(full_name: str) -> str:

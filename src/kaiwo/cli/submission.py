@@ -147,6 +147,7 @@ _BACKGROUND: tuple[Callable[[Any], Any], ...] = (
 
 def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """The submission form; what was not said is left out."""
+    _refuse_empty(ctx, options)
     command: list[str] = ctx.meta.get(COMMAND, [])
     name = _name(options, command)
     namespace, _, base = full_name(name).partition("/")
@@ -201,6 +202,20 @@ def name_from(command: Sequence[str]) -> str:
     stem = re.sub(r"\.[a-z]{1,4}$", "", os.path.basename(_telling_word(command)).lower())
     stem = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40].strip("-") or "work"
     return f"{stem}-{''.join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in os.urandom(5))}"
+
+
+def _refuse_empty(ctx: click.Context, options: dict[str, Any]) -> None:
+    """Mostly a shell variable that has no value: without it the work would be another than was meant."""
+    for parameter in ctx.command.params:
+        given = options.get(parameter.name or "")
+        is_empty = given == "" or (isinstance(given, tuple) and "" in given)
+        if is_empty and isinstance(parameter, click.Option) and _is_typed(ctx, parameter):
+            raise ConfigError(f"{parameter.opts[-1]} is empty; give it a value, or leave it out")
+
+
+def _is_typed(ctx: click.Context, parameter: click.Parameter) -> bool:
+    source = ctx.get_parameter_source(parameter.name or "")
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _telling_word(command: Sequence[str]) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kaiwo.clusters.ledger import overcommit
-from kaiwo.clusters.lifecycle import Life, all_tasks, array_of
+from kaiwo.clusters.lifecycle import Ending, Life, all_tasks, array_of
 from kaiwo.clusters.world import World
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
 from kaiwo.model.program import Program, State
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.queue_check import check_tree
+from kaiwo.model.queue_welcome import who_turns_away
 from kaiwo.model.workload import Workload
 
 Item = tuple[Workload, Program]
@@ -33,9 +34,7 @@ def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
         batch[workload.name] = workload
     for name in batch:
         if (life := world.lives.get(name)) is not None and not life.is_over:
-            raise ConfigError(
-                f"workload {name} exists and is {life.record.state}; choose another name, or cancel it first", "name"
-            )
+            raise ConfigError(_taken(life), "name")
     for queue in {workload.queue for workload in batch.values()}:
         _check_queue_takes_work(world, queue)
     for workload in batch.values():
@@ -68,22 +67,22 @@ def is_same(queue: Queue, before: Queue | None) -> bool:
 
 def check_welcome(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
     """Its queue, and every queue above that, takes work of this namespace and this user, where he is known."""
-    namespace = workload.name.partition("/")[0]
-    at, seen = workload.queue, set[str]()
-    while (queue := queues.get(at)) is not None and at not in seen:
-        seen.add(at)  # a cluster may hold a circle that nobody refused
-        if queue.namespaces and namespace not in queue.namespaces:
-            raise RefusedError(
-                f"queue {at} takes work of the namespaces {_some(queue.namespaces)} only, and workload {workload.name} "
-                f"is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of {at}"
-            )
-        if knows_user and queue.users and workload.user not in queue.users:
-            whose = f"is {workload.user}'s" if workload.user else "has no user"
-            raise RefusedError(
-                f"queue {at} takes work of the users {_some(queue.users)} only, and workload {workload.name} {whose}; "
-                f"choose another queue, or add the user to spec.users of {at}"
-            )
-        at = queue.parent
+    refusal = who_turns_away(queues, workload, knows_user)
+    if refusal is None:
+        return
+    queue, field = refusal
+    if field == "namespaces":
+        namespace = workload.name.partition("/")[0]
+        raise RefusedError(
+            f"queue {queue.name} takes work of the namespaces {_some(queue.namespaces)} only, and workload "
+            f"{workload.name} is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of "
+            f"{queue.name}"
+        )
+    whose = f"is {workload.user}'s" if workload.user else "has no user"
+    raise RefusedError(
+        f"queue {queue.name} takes work of the users {_some(queue.users)} only, and workload {workload.name} {whose}; "
+        f"choose another queue, or add the user to spec.users of {queue.name}"
+    )
 
 
 def check_queues_removal(world: World, names: Sequence[str], leaving: Iterable[Life] = ()) -> None:
@@ -128,6 +127,16 @@ def find_node(world: World, name: str) -> Node:
     if node is None:
         raise NotFoundError(f"node {name} does not exist")
     return node
+
+
+def _taken(life: Life) -> str:
+    name = life.workload.name
+    if life.ending is Ending.CANCEL:
+        return (
+            f"workload {name} was cancelled and is still stopping; its name is free again as soon as it has ended: "
+            f"kaiwo wait {name} --for over"
+        )
+    return f"workload {name} exists and is {life.record.state}; choose another name, or cancel it first"
 
 
 def _check_expiry(workload: Workload, now_s: int) -> None:

@@ -10,18 +10,17 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from kaiwo.clusters import batch, happenings, lifecycle, reserving
-from kaiwo.clusters.admission import Item, check_node, check_welcome, find_life, find_node, is_same
+from kaiwo.clusters import batch, happenings, reserving, steering
+from kaiwo.clusters.admission import Item, check_node, find_life, find_node, is_same
 from kaiwo.clusters.ledger import in_use, keep_held
-from kaiwo.clusters.lifecycle import Ending, Life
-from kaiwo.clusters.protocol import News
+from kaiwo.clusters.protocol import LogFile, News
 from kaiwo.clusters.world import Change, World
-from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
+from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.event import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Eviction, Plan, Start
-from kaiwo.model.program import Record, State
+from kaiwo.model.program import Record
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 
@@ -140,7 +139,7 @@ class EmbeddedCluster:
         self, queues: Sequence[str], workloads: Sequence[str], who: str = "", reservations: Sequence[str] = ()
     ) -> tuple[str, ...]:
         """Queues, reservations and work together, all or none. Returns the workloads that are still stopping."""
-        message = _cancelled(who)
+        message = steering.cancelled(who)
 
         def act(change: Change) -> tuple[str, ...]:
             reserving.remove(change, reservations)
@@ -162,54 +161,37 @@ class EmbeddedCluster:
 
     async def cancel(self, name: str, who: str = "") -> None:
         """Stop its pods, then it is `cancelled`."""
-        message = _cancelled(who)
-
-        def act(change: Change) -> None:
-            life = find_life(change.world, name)
-            if life.is_over and life.record.state is not State.CANCELLED:
-                raise RefusedError(f"workload {name} has already {life.record.state}; there is nothing to cancel")
-            if not life.is_over:
-                happenings.stop_workload(change, life, Ending.CANCEL, message)
-
-        await self._make(act)
-        self._audit(who, "cancel", [name])
+        await self._steer_one("cancel", name, who)
 
     async def hold(self, name: str, who: str = "") -> None:
         """Keep a waiting workload from starting."""
-
-        def act(change: Change) -> None:
-            life = self._living(change, name)
-            if life.record.state in (State.STARTING, State.RUNNING):
-                raise RefusedError(
-                    f"workload {name} is {life.record.state} and only waiting work can be held; requeue it"
-                )
-            self._set_held(change, life, True)
-
-        await self._make(act)
-        self._audit(who, "hold", [name])
+        await self._steer_one("hold", name, who)
 
     async def release(self, name: str, who: str = "") -> None:
         """Undo `hold`."""
-        await self._make(lambda change: self._set_held(change, self._living(change, name), False))
-        self._audit(who, "release", [name])
+        await self._steer_one("release", name, who)
 
     async def requeue(self, name: str, who: str = "") -> None:
         """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
+        await self._steer_one("requeue", name, who)
 
-        def act(change: Change) -> None:
-            life = find_life(change.world, name)
-            if life.ending is Ending.CANCEL:
-                raise RefusedError(f"workload {name} is being cancelled; requeue it when it has ended")
-            if not life.is_over:
-                happenings.stop_workload(change, life, Ending.REQUEUE)
-                return
-            self._check_queue(change, life)
-            life = lifecycle.wait_again(life, change.now_s)
-            change.put_life(lifecycle.with_state(life, ()))
-            happenings.revive(change, name)
+    async def steer(self, verb: str, names: Sequence[str], who: str = "") -> tuple[KaiwoError | None, ...]:
+        """Cancel, hold, release or requeue many in one change; for each, why not, or None: it is done."""
+        step = steering.STEPS[verb]
 
-        await self._make(act)
-        self._audit(who, "requeue", [name])
+        def act(change: Change) -> tuple[KaiwoError | None, ...]:
+            refusals: list[KaiwoError | None] = []
+            for name in names:
+                try:
+                    step(change, name, who)
+                    refusals.append(None)
+                except (ConfigError, NotFoundError, RefusedError) as refusal:
+                    refusals.append(refusal)
+            return tuple(refusals)
+
+        refusals = await self._make(act)
+        self._audit(who, verb, [name for name, refusal in zip(names, refusals, strict=True) if refusal is None])
+        return refusals
 
     async def put_queue(self, queue: Queue, who: str = "") -> None:
         """Create or replace a queue."""
@@ -307,11 +289,16 @@ class EmbeddedCluster:
 
     def log_path(self, name: str, pod: str = "") -> str:
         """The file its output goes to (of the first pod when none is named); empty when it has none."""
+        logs = self.logs_of(name, pod)
+        return logs[-1].path if logs else ""
+
+    def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
+        """What each attempt wrote that is still kept, the first one first (of the first pod when none is named)."""
         life = find_life(self.world, name)
         names = [each for each, _ in happenings.ordered_pods(life.workload)]
         if pod and pod not in names:
             raise NotFoundError(f"workload {name} has no pod {pod}; it has {', '.join(names[:5])}")
-        return ""
+        return ()
 
     # Shared steps.
 
@@ -333,23 +320,10 @@ class EmbeddedCluster:
         if events and self._outbox is not None:
             self._outbox.put_nowait(tuple(events))
 
-    def _living(self, change: Change, name: str) -> Life:
-        life = find_life(change.world, name)
-        if life.is_over:
-            raise RefusedError(f"workload {name} has ended ({life.record.state}); requeue it to run it again")
-        return life
-
-    def _set_held(self, change: Change, life: Life, held: bool) -> None:
-        if life.workload.held != held:
-            life = lifecycle.with_workload(life, held=held)
-            pods = change.world.pods_of.get(life.workload.name, {})
-            change.put_life(lifecycle.with_state(life, [placement.pod for placement in pods.values()]))
-
-    def _check_queue(self, change: Change, life: Life) -> None:
-        queue = life.workload.queue
-        if queue not in change.world.queues or change.world.children.get(queue):
-            raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
-        check_welcome(change.world.queues, life.workload)
+    async def _steer_one(self, verb: str, name: str, who: str) -> None:
+        (refusal,) = await self.steer(verb, (name,), who)
+        if refusal is not None:
+            raise refusal
 
 
 class _DryRunError(Exception):
@@ -365,10 +339,6 @@ def clear_node(change: Change, name: str, message: str) -> tuple[str, ...]:
     for workload, pod in list(change.world.pods_on.get(name, ())):
         leaving.setdefault(workload, []).append(pod)
     return tuple(workload for workload, pods in leaving.items() if happenings.evict(change, workload, pods, message))
-
-
-def _cancelled(who: str) -> str:
-    return f"cancelled by {who}" if who else "cancelled"
 
 
 def _cordon(change: Change, name: str, cordoned: bool, reason: str) -> None:

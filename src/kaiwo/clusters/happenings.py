@@ -17,7 +17,7 @@ from kaiwo.model.event import PodChanged, PodGone, WorkloadGone
 from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.program import State
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, Workload, pod_name
+from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_name
 
 RUNS_KEPT = 3  # folders of earlier runs of one pod
 
@@ -62,7 +62,7 @@ def evict(change: Change, name: str, pods: Iterable[str], message: str) -> list[
         return []
     names = {placement.pod.name for placement in leaving}
     staying = [pod for pod, at in placed.items() if pod not in names and at.pod.phase is not Phase.RELEASING]
-    if lifecycle.breaks_gang(life.workload, staying) or not any(_is_up(placed[pod]) for pod in staying):
+    if breaks_gang(life.workload, staying) or not any(_is_up(placed[pod]) for pod in staying):
         leaving = [placement for placement in placed.values() if _is_up(placement)]
         life = lifecycle.stop_all(life, Ending.EVICT, change.now_s, message)
     _stop(change, leaving)
@@ -231,7 +231,7 @@ def _why_not(change: Change, life: Life, pods: Sequence[Pod], placed: Mapping[st
     if workload.after or workload.after_failed:
         return f"it waits for {(workload.after + workload.after_failed)[0]}"
     staying = [pod for pod, at in placed.items() if at.pod.phase is not Phase.RELEASING]
-    if lifecycle.breaks_gang(workload, [*staying, *(pod.name for pod in pods)]):
+    if breaks_gang(workload, [*staying, *(pod.name for pod in pods)]):
         return "the plan starts only a part of its pods"
     return change.world.ledger.refusal(change.world.nodes, pods)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kaiwo.manifests.names import ARRAY_LABEL
 from kaiwo.model.program import Record, State
-from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 
 SIMULATED_S = 600  # how long work without a command takes when nobody says
 LONGEST_BACK_OFF_S = 60
@@ -98,7 +98,12 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def needs_queue(self) -> bool:
         """It may run again in its queue: it has not ended, and nobody cancelled it."""
-        return not self.is_over and self.ending is not Ending.CANCEL
+        return not self.is_over and self.ending is not Ending.CANCEL and not self.is_interrupted
+
+    @property
+    def is_interrupted(self) -> bool:
+        """It is stopped for others, and cannot go on later: nobody would sit at its input again."""
+        return self.ending is Ending.EVICT and self.record.program.is_interactive
 
     @property
     def wants_pods(self) -> bool:
@@ -141,11 +146,14 @@ def stop_all(life: Life, ending: Ending, now_s: int, message: str = "") -> Life:
 
 def end(life: Life, now_s: int) -> Life:
     """The last of its stopping pods is gone."""
-    ending = life.ending
+    ending, is_interrupted = life.ending, life.is_interrupted
     life = replace(life, ending=Ending.NONE)
     match ending:
         case Ending.CANCEL:
             return _over(life, State.CANCELLED, now_s)
+        case Ending.EVICT if is_interrupted:
+            record = replace(life.record, exit_code=-signal.SIGTERM)
+            return _over(replace(life, record=record), State.FAILED, now_s)
         case Ending.FAIL if life.failures > life.record.program.retries:
             return _over(life, State.FAILED, now_s)
         case Ending.FAIL:
@@ -197,15 +205,6 @@ def all_tasks(array: str) -> str:
     return f"{array}-*"
 
 
-def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:
-    """With only these pods left, some role is below its minimum."""
-    count: dict[str, int] = {}
-    for pod in remaining:
-        role = pod.rpartition("-")[0]
-        count[role] = count.get(role, 0) + 1
-    return any(count.get(role.name, 0) < role.needed for role in workload.roles)
-
-
 def simulated_run(record: Record, run: Run, now_s: int) -> Run:
     """When a run without a process ends, and how."""
     work_s = record.program.simulated_s or record.workload.estimate_s or SIMULATED_S
@@ -217,6 +216,12 @@ def simulated_run(record: Record, run: Run, now_s: int) -> Run:
 def simulated_exit(run: Run) -> Exit:
     """The end of a run without a process."""
     return OUT_OF_TIME if run.is_cut_short else Exit()
+
+
+def run_of(record: Record) -> int:
+    """How long it ran, if it did what it was for. Of several attempts the last may have gone on where another was."""
+    is_telling = record.state is State.SUCCEEDED and record.attempt == 1
+    return max(1, record.ended_s - record.started_s) if is_telling else 0
 
 
 def back_off_s(times: int) -> int:

@@ -25,6 +25,14 @@ class News(NamedTuple):
     is_all: bool = False  # it was too long ago: whatever is not among the records is gone
 
 
+class LogFile(NamedTuple):
+    """What one attempt of a pod wrote."""
+
+    attempt: int  # the first is 1
+    path: str  # right after the start the file may not be there yet
+    is_over: bool  # nothing more comes
+
+
 class Cluster(Protocol):
     """Pods and nodes: what the scheduler needs."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.clusters.ledger import Ledger
-from kaiwo.clusters.lifecycle import Life, Placement, Run, array_of
+from kaiwo.clusters.lifecycle import Life, Placement, Run, array_of, run_of
 from kaiwo.clusters.protocol import News
 from kaiwo.clusters.recent import Recent
 from kaiwo.model.event import (
@@ -211,7 +211,7 @@ class Change:
             if before is None or not did_want or before.workload != life.workload:
                 self.events.append(WorkloadChanged(life.workload))
         elif did_want:
-            self.events.append(WorkloadGone(name))
+            self.events.append(WorkloadGone(name, run_of(life.record)))
             self.put_kept(name, ())
             self.put_promise(name, None)
 

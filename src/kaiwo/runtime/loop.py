@@ -22,6 +22,7 @@ from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.allocations import Allocations
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.past_use import LOOK_S, PastUse
+from kaiwo.runtime.run_times import RunTimes
 from kaiwo.runtime.scheduler import CycleSummary, Scheduler
 from kaiwo.snapshot.picture import Picture
 
@@ -44,8 +45,9 @@ class Loop:
         plugins: Registry = BUILTIN,
         may_decide: Callable[[], bool] = lambda: True,  # a standby only looks; `wake` when it may
         past_use: PastUse | None = None,  # None: it does not count
+        run_times: RunTimes | None = None,  # None: nothing is learned
     ) -> None:
-        self._past_use = past_use
+        self._past_use, self._run_times = past_use, run_times
         self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
         self._scheduler = Scheduler(journal, policy, plugins)
@@ -122,6 +124,8 @@ class Loop:
     async def _take_in(self) -> None:
         batches, self._inbox = self._inbox, []
         for batch in batches:
+            if self._run_times is not None:
+                batch = await self._on_thread(self._run_times.hear, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what was there before
                 self.allocations.hear(self.picture, batch)
             await self._patch(batch)

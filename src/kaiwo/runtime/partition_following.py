@@ -9,14 +9,14 @@ import asyncio
 import contextlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.devices.amd.partitioning import Outcome
-from kaiwo.gpus.course import Key, begun, done, follow, redrawn, size_of, touched
+from kaiwo.gpus.course import Key, begun, closed, done, follow, redrawn, size_of, touched
 from kaiwo.gpus.demand import Ongoing
 from kaiwo.gpus.fleet import NodeNow, PartitionPlan, Step
 from kaiwo.model.errors import KaiwoError, NotFoundError
@@ -28,6 +28,7 @@ from kaiwo.runtime.partition_kept import Underway
 from kaiwo.runtime.partition_machine import Machine
 
 HISTORY = 50
+RETRY_S = 300  # after a change that came to nothing
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -38,6 +39,16 @@ class Change(msgspec.Struct, frozen=True):
     change: ModeChange
     status: str
     reason: str = ""
+
+
+class Executor(Protocol):
+    """Changes the GPUs of one node, as a whole."""
+
+    async def carry_out(self, changes: Sequence[ModeChange]) -> Outcome:
+        """All of them or none."""
+
+    async def resume(self, note: str) -> Outcome:
+        """Go on with what a former leader began."""
 
 
 class Following:
@@ -53,6 +64,7 @@ class Following:
         self.history: deque[Change] = deque(maxlen=HISTORY)
         self.changed: Counter[str] = Counter()  # GPUs, by what became of it
         self.machine: Machine | None = None  # the one on which we run
+        self.others: Callable[[str], Executor | None] = lambda _: None  # who changes the GPUs of other real nodes
         self._running: dict[str, asyncio.Task[Outcome]] = {}  # by node
         self._resumed = Outcome("rolled-back", "Kaiwo was stopped before the change began")
 
@@ -102,7 +114,8 @@ class Following:
     def _ready(self, steps: Sequence[Step]) -> set[Key]:
         """What may change now. A memory mode changes on all GPUs of a node at once."""
         ready = {_key(step) for step in steps if step.is_due and self._is_idle(step)}
-        for name in {step.node for step in steps if step.change.before.memory != step.change.after.memory}:
+        memory = {step.node for step in steps if step.change.before.memory != step.change.after.memory}
+        for name in memory | {step.node for step in steps if self.others(step.node) is not None}:
             mine = {_key(step) for step in steps if step.node == name}
             if not mine <= ready:
                 ready -= mine
@@ -131,6 +144,35 @@ class Following:
         emit("partition-change-begun", node=name, gpus=gpus, to=modes)
         if self.machine is not None and self.machine.node == name:
             self._running[name] = asyncio.create_task(self.machine.carry_out(changes))
+        elif (other := self.others(name)) is not None:
+            self._running[name] = asyncio.create_task(other.carry_out(changes))
+
+    async def adopt(self, name: str, changes: Sequence[ModeChange], note: str, now_s: int) -> None:
+        """Go on with what a former leader began on a node."""
+        other, node = self.others(name), self.live.picture.node_objects.get(name)
+        if other is None or node is None or name in self._running:
+            return
+        model = next((gpu.model for gpu in node.gpus), "")
+        fresh = {(name, each.gpu): Ongoing(model, each.before, now_s, each.after, is_changing=True) for each in changes}
+        self.states = self.states | fresh
+        self._running[name] = asyncio.create_task(other.resume(note))
+        emit("partition-change-resumed", node=name, gpus=[each.gpu for each in changes])
+        await self._show(name)
+
+    async def abandon(self) -> None:
+        """Another replica leads: what is under way is on the nodes, for that one to go on with."""
+        names = {node for node, _ in self.states}
+        for task in self._running.values():
+            task.cancel()
+        self._running, self.states = {}, {}
+        for name in sorted(names):
+            await self._show(name)
+
+    def failed_lately(self, name: str, now_s: int) -> Change | None:
+        """The change of a node that came to nothing a moment ago: it would come to nothing again."""
+        last = next((each for each in self.history if each.node == name), None)
+        is_over = last is None or last.status == "done" or now_s - last.at_s >= RETRY_S
+        return None if is_over else last
 
     # The end of a change.
 
@@ -139,7 +181,8 @@ class Following:
         changing = [key for key, state in self.states.items() if state.is_changing]
         for name in sorted({node for node, _ in changing}):
             keys = [key for key in changing if key[0] == name]
-            if self.machine is not None and self.machine.node == name:
+            is_here = self.machine is not None and self.machine.node == name
+            if is_here or name in self._running:
                 await self._finish_real(name, keys, now_s)
             elif self._is_virtual(name) and all(self._due_s.get(key, 0) <= now_s for key in keys):
                 await self._conclude(name, keys, Outcome("done"), now_s)
@@ -159,8 +202,9 @@ class Following:
         states = dict(self.states)
         for key in keys:
             state = states[key]
-            self.changed[outcome.status] += 1
-            self.history.appendleft(Change(now_s, name, _change(key, state), outcome.status, outcome.reason))
+            if state.goal != state.mode:  # others only waited for those
+                self.changed[outcome.status] += 1
+                self.history.appendleft(Change(now_s, name, _change(key, state), outcome.status, outcome.reason))
             # What went back stays a while as it is: it would be tried again at once.
             states[key] = done(state, now_s) if outcome.status == "done" else Ongoing(state.model, state.mode, now_s)
         self.states = states
@@ -179,16 +223,24 @@ class Following:
             await self.agents.tell_again(name)
             return
         states, sizes = self.states, dict(self._sizes)
+        if self.live.cluster.kind == "kubernetes":  # the Node shows its devices by itself
+            if self.agents.of(name) is not None:
+                await self.agents.tell_again(name)
+                return
+            with contextlib.suppress(NotFoundError):
+                await self.live.cluster.change_devices(name, lambda node: closed(node, states))
+            return
         with contextlib.suppress(NotFoundError):  # the node is gone, and with it what there was to show
             await self.live.cluster.change_devices(name, lambda node: redrawn(node, states, sizes))
 
     def can_change(self, name: str) -> bool:
-        """It is made up, or it is the machine on which we run."""
-        return self._is_virtual(name) or (self.machine is not None and self.machine.node == name)
+        """It is made up, it is the machine on which we run, or somebody changes it for us."""
+        is_here = self.machine is not None and self.machine.node == name
+        return is_here or self.others(name) is not None or self._is_virtual(name)
 
     def _is_virtual(self, name: str) -> bool:
         node: Node | None = self.live.picture.node_objects.get(name)
-        return node is None or VIRTUAL_LABEL in node.labels
+        return self.live.cluster.kind != "kubernetes" and (node is None or VIRTUAL_LABEL in node.labels)
 
 
 def _key(step: Step) -> Key:

@@ -32,7 +32,7 @@ def said_for(partitions: Partitions, wants: Iterable[Request]) -> str:
 
 def _plan(partitions: Partitions, steps: Sequence[Step], changing: int) -> str:
     if partitions.policy == "dry-run":
-        where = "the nodes' owner must change them" if partitions.is_kubernetes else f"let it with: {SWITCH}"
+        where = f"let it with: {SWITCH if partitions.side is None else '--partitions on'}"
         return f"the partition planner would {_what(steps)}; the policy is dry-run: {where}"
     parts = [f"{_gpus(changing)} {'is' if changing == 1 else 'are'} being changed"] if changing else []
     idle, busy = [step for step in steps if step.is_due], [step for step in steps if not step.is_due]

@@ -6,12 +6,14 @@ In:    the live picture, the policy (off, dry-run, on), what people want.   Out:
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from kaiwo.gpus.course import closed
+from kaiwo.gpus.fleet import Step
+from kaiwo.gpus.whole_nodes import whole_nodes
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.partitions import Platform
@@ -21,28 +23,28 @@ from kaiwo.runtime.partition_following import Following
 from kaiwo.runtime.partition_kept import FILE, Kept, Policy, read_kept, write_kept
 from kaiwo.runtime.partition_look import Look, NodeStand, Question, make_plan, see
 
+if TYPE_CHECKING:
+    from kaiwo.runtime.partition_cluster import ClusterSide
+
 EVERY_S, REST_FACTOR = 1.0, 10  # a look at a large cluster is followed by a longer rest
 
 
 class Partitions:
     """One cluster's partition modes. Lives on the event loop."""
 
-    def __init__(self, live: Any, agents: Agents, home: str, policy: str = "") -> None:
+    def __init__(self, live: Any, agents: Agents, home: str, policy: str = "", config: str = "") -> None:
         self.live, self.agents = live, agents
         self._path = Path(home) / FILE
         kept = read_kept(self._path)
         self.policy: Policy = kept.policy if not policy else msgspec.convert(policy, Policy)
-        self._check(self.policy)
         self.plans: dict[str, PartitioningPlan] = {plan.name: plan for plan in kept.plans}
         self.following = Following(live, agents, kept.underway, self._keep)
         self.look = Look()
         self.failures = 0
         agents.overlay = lambda node: closed(node, self.following.states)
-
-    @property
-    def is_kubernetes(self) -> bool:
-        """There the modes are changed by others: this loop only plans."""
-        return bool(self.live.cluster.kind == "kubernetes")
+        self.side = _side_of(live.cluster, config)
+        if self.side is not None:
+            self.following.others = self.side.executor
 
     async def run(self) -> None:
         """For ever."""
@@ -60,19 +62,12 @@ class Partitions:
 
     async def set_policy(self, policy: Policy) -> None:
         """Let modes change, only plan, or do neither."""
-        self._check(policy)
         self.policy = policy
         await self._keep()
 
-    def _check(self, policy: Policy) -> None:
-        if policy == "on" and self.is_kubernetes:
-            raise RefusedError(
-                "on Kubernetes Kaiwo only plans partition changes; let AMD's Device Config Manager make those that "
-                "`kaiwo partitions` names, and leave the policy at dry-run"
-            )
-
     async def put_plans(self, plans: Sequence[PartitioningPlan]) -> list[str]:
         """Take what people want. Returns a word for each: created, changed or unchanged."""
+        self._refuse_here("kubectl apply takes PartitioningPlans")
         words = []
         for plan in plans:
             before = self.plans.get(plan.name)
@@ -83,6 +78,7 @@ class Partitions:
 
     async def drop_plan(self, name: str) -> bool:
         """The nodes stay as they are. False: there was none."""
+        self._refuse_here("kubectl delete removes PartitioningPlans")
         found = self.plans.pop(name, None) is not None
         await self._keep()
         return found
@@ -93,18 +89,38 @@ class Partitions:
         asked = Question(self.live.cluster.now_s(), dict(self.following.states), dry, self._platforms())
         return list((await self._plan(asked)).stands)
 
+    def _refuse_here(self, way_out: str) -> None:
+        if self.side is not None:
+            raise RefusedError(f"this cluster is Kubernetes, which keeps its own objects; {way_out}")
+
     async def turn(self) -> None:
         """Once around."""
         now_s = self.live.cluster.now_s()
+        if self.side is not None:
+            self.plans = self.side.plans()
+            if not self.side.leads:
+                await self.following.abandon()
+                return
+            await self.side.adopt(self.following, now_s)
         await self.following.finish(now_s)
         if self.policy == "off" or not self._has_matter():
             self.look = Look(now_s)
         else:
             asked = Question(now_s, dict(self.following.states), tuple(self.plans.values()), self._platforms())
             self.look = await self._plan(asked)
-        may_change = self.policy == "on" and not self.is_kubernetes
-        steps = [step for step in self.look.steps if may_change and self.following.can_change(step.node)]
-        await self.following.follow(self.look.nodes, steps, now_s)
+        if self.side is not None:
+            self.side.note_profiles(self.look.stands)
+        await self.following.follow(self.look.nodes, self._allowed_steps(now_s), now_s)
+        if self.side is not None:
+            await self.side.show(self.look.stands, self.following, self.policy, now_s)
+
+    def _allowed_steps(self, now_s: int) -> list[Step]:
+        """Those that the policy lets happen where somebody can make them, and where they did not fail a moment ago."""
+        following = self.following
+        nodes = {step.node for step in self.look.steps} if self.policy == "on" else set()
+        able = {name for name in nodes if following.can_change(name) and not following.failed_lately(name, now_s)}
+        steps = [step for step in self.look.steps if step.node in able]
+        return whole_nodes(self.look.nodes, steps, {name for name in able if following.others(name) is not None})
 
     async def _plan(self, asked: Question) -> Look:
         """The picture stands still only while it is read; the planning goes on beside the scheduler."""
@@ -126,3 +142,12 @@ class Partitions:
     async def _keep(self) -> None:
         kept = Kept(self.policy, tuple(self.plans.values()), self.following.underway())
         await asyncio.to_thread(write_kept, self._path, kept)
+
+
+def _side_of(cluster: Any, config: str) -> "ClusterSide | None":
+    """None where there is no Kubernetes: its client costs what others need not pay."""
+    if cluster.kind != "kubernetes":
+        return None
+    from kaiwo.runtime.partition_cluster import ClusterSide
+
+    return ClusterSide(cluster, config)

@@ -108,12 +108,34 @@ async def serve(
         allow_files()  # agents of other machines come; jobs of a Kaiwo for itself keep the system's limit
     listener = _listen(host, port)
     url = f"{'https' if tls.certificate else 'http'}://{_shown(host)}:{listener.getsockname()[1]}"
-    config = uvicorn.Config(
+    config = _config(app, lifespan="on", ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None)
+    server = await _begin(config, listener, on_stop)
+    try:
+        if home:
+            server.announce(home, url, os.path.abspath(tls.certificate) if tls.certificate else "")
+    except BaseException:
+        await server.stop()
+        raise
+    return server, url
+
+
+async def serve_beside(
+    app: Any, host: str, port: int, context: ssl.SSLContext, on_stop: Callable[[], None] = lambda: None
+) -> tuple[Server, int]:
+    """Another door to an application that is served already, over TLS with certificates that may change; its port."""
+    listener = _listen(host, port)
+    config = _config(app, lifespan="off")
+    config.load()
+    config.ssl = context
+    return await _begin(config, listener, on_stop), int(listener.getsockname()[1])
+
+
+def _config(app: Any, **options: Any) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http="h11",
         ws="none",
         loop="none",
-        lifespan="on",
         log_config=None,
         log_level="critical",
         access_log=False,
@@ -122,10 +144,12 @@ async def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GOODBYE_S,
         limit_concurrency=MOST_CONNECTIONS,
-        ssl_certfile=tls.certificate or None,
-        ssl_keyfile=tls.key or None,
         h11_max_incomplete_event_size=64 * 1024,
+        **options,
     )
+
+
+async def _begin(config: uvicorn.Config, listener: socket.socket, on_stop: Callable[[], None]) -> Server:
     inner = _Quiet(config)
     task = asyncio.create_task(inner.serve(sockets=[listener]), name="kaiwo-http")
     while not inner.started:
@@ -134,14 +158,7 @@ async def serve(
             task.result()
             raise ClusterError("the HTTP server did not start; see the log")
         await asyncio.sleep(0.005)
-    server = Server(inner, task, on_stop)
-    try:
-        if home:
-            server.announce(home, url, os.path.abspath(tls.certificate) if tls.certificate else "")
-    except BaseException:
-        await server.stop()
-        raise
-    return server, url
+    return Server(inner, task, on_stop)
 
 
 def check_tls(tls: Tls) -> None:

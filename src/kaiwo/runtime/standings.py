@@ -101,7 +101,7 @@ class Standings:
             self._objects, self._empty = objects, QueueTable(picture.queue_objects)
             _ = self._empty.tree  # worked out once for all copies
         table = self._empty.copy()
-        table.all_used, table.all_fixed = table.summed(picture.used), table.summed(picture.fixed)
+        table.set_used(table.summed(picture.used), table.summed(picture.fixed))
         table.count_models(all_by_model(picture))
         return table
 

@@ -83,6 +83,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("reservation", detail.reservation),
             ("expires", _expiry(detail.expires_s, now)),
             ("estimate", span(detail.estimate_s) if detail.estimate_s else ""),
+            ("earlier runs", f"took up to {span(detail.learned_s)}" if detail.learned_s else ""),
             ("planned", detail.planned.removeprefix("planned ")),
             ("retries", str(detail.retries) if detail.retries else ""),
             ("after", ", ".join(short_name(name) for name in detail.after)),

@@ -1,26 +1,20 @@
 """`kaiwo run`: a command on GPUs, in the foreground, as if it ran here."""
 
+import os
 import signal
-import time
 from typing import Any
 
 import click
 
-from kaiwo.api.views import Outcome, WorkloadDetail
-from kaiwo.cli import printing
+from kaiwo.api.seat import seat
+from kaiwo.api.views import Outcome
+from kaiwo.cli import console, printing
 from kaiwo.cli.discovery import connect
+from kaiwo.cli.foreground import Foreground
 from kaiwo.cli.submission import COMMAND, CommandVerb, in_flags, make_form, work_options
 from kaiwo.cli.verb import this_place, this_server
-from kaiwo.cli.verbs.logs import copy_log
 from kaiwo.cli.verbs.submit import post_form, refuse_nothing
-from kaiwo.cli.verbs.wait import ending
-from kaiwo.cli.waiting import Watcher
-from kaiwo.cli.words import short_name
 from kaiwo.model.errors import KaiwoError
-from kaiwo.model.program import State
-
-PAUSE_S = 0.2
-PATIENCE_S = 0.5  # work that starts at once is not said to wait
 
 
 class Stopped(BaseException):
@@ -34,28 +28,38 @@ class Stopped(BaseException):
 @work_options(is_background=False)
 @click.pass_context
 def run(ctx: click.Context, **options: Any) -> int:
-    """Run a command on GPUs in the foreground: wait for its turn, show its output, exit with its exit code.
+    """Run a command on GPUs in the foreground: wait for its turn, be its input and output, exit with its exit code.
 
-    Ctrl-C cancels it. Its input is empty.
+    At a terminal the command gets a terminal: a shell, a debugger or an editor works, and Ctrl-C reaches the command.
+    Otherwise your standard input is its standard input. While it waits for its turn, Ctrl-C cancels it.
+
+    When you go away, the command gets SIGHUP and the end of its input, as from a terminal; `kaiwo logs` keeps what it
+    printed. It is started once: stopped for other work, it fails and says so. Its input is empty with --retries, with
+    input from /dev/null, in the background of a terminal, and where Kaiwo runs on another machine.
 
     \b
     Examples:
       kaiwo run --gpus 1 -- python check.py
+      kaiwo run --gpus 1 -- bash
       kaiwo run --fraction 0.25 --time 10m -- rocm-smi
+      zcat data.gz | kaiwo run --gpus 1 -- python score.py > scores
     """
     if not ctx.meta.get(COMMAND):
         refuse_nothing(
             ctx, options, "there is no command to run; give it after two dashes: kaiwo run --gpus 1 -- python check.py"
         )
-    server = this_server()
+    server, place = this_server(), this_place()
     previous = _listen()
     name = ""
     try:
-        outcome = server.decode(post_form(server, make_form(ctx, options), {}), Outcome)
+        form, query = make_form(ctx, options), _input()
+        if query and console.is_terminal() and "TERM" in os.environ:
+            form["env"] = {"TERM": os.environ["TERM"], **form.get("env", {})}
+        outcome = server.decode(post_form(server, form, query), Outcome)
         for warning in outcome.warnings:
             printing.hint(f"warning: {in_flags(warning)}")
         name = outcome.names[0]
-        return _attend(name)
+        return Foreground(lambda: connect(place), name).attend(has_input=bool(query))
     except Stopped as stopped:
         return _cancel(name, stopped.number)
     finally:
@@ -63,36 +67,11 @@ def run(ctx: click.Context, **options: Any) -> int:
             signal.signal(number, handler)
 
 
-def _attend(name: str) -> int:
-    """Wait for its turn, copy its output, and return what the shell should see."""
-    place = this_place()
-    watcher = Watcher(lambda: connect(place))
-    told, patience = "", time.monotonic() + PATIENCE_S
-    while True:
-        detail = watcher.detail(name)
-        if detail and detail.summary.state not in (State.WAITING, State.HELD, State.STARTING):
-            break
-        if detail and time.monotonic() > patience and detail.summary.reason not in ("", told):
-            told = detail.summary.reason
-            printing.hint(f"{short_name(name)} waits: {told}")
-        time.sleep(PAUSE_S)
-    if (pods := detail.summary.pods.total) > 1:
-        other = f"kaiwo logs {short_name(name)} --pod main-1"
-        printing.hint(f"this is the output of main-0, the first of {pods} pods; of another: {other}")
-    copy_log(connect(place), name, {"follow": "true"})
-    while not (detail and detail.summary.state.is_over):
-        time.sleep(PAUSE_S)
-        detail = watcher.detail(name)
-    return _exit_code(detail)
-
-
-def _exit_code(detail: WorkloadDetail) -> int:
-    if detail.summary.state is State.SUCCEEDED:
-        return 0
-    printing.hint(f"kaiwo: {ending(detail)}")
-    if detail.exit_code < 0:
-        return 128 - detail.exit_code
-    return detail.exit_code or 1
+def _input() -> dict[str, str]:
+    """What to say of our input when submitting; nothing when there is none to give."""
+    if not console.wants_input():
+        return {}
+    return {"input_from": seat() or "unknown"}
 
 
 def _cancel(name: str, number: int) -> int:

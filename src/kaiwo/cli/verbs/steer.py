@@ -1,20 +1,19 @@
-"""`kaiwo cancel`, `hold`, `release`, `requeue`: one way to name many workloads, four things to do to each."""
+"""`kaiwo cancel`, `hold`, `release`, `requeue`: one way to name many workloads, four things to do to them."""
 
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from kaiwo.api.views import Outcome
 from kaiwo.cli import printing
 from kaiwo.cli.kinds import WORKLOADS
 from kaiwo.cli.listing import fetch
-from kaiwo.cli.names import complete_queue, complete_workload, resolve
-from kaiwo.cli.server import Server, workload_path
+from kaiwo.cli.names import complete_queue, complete_workload
+from kaiwo.cli.steering import Steering
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.wish import make_wish
 from kaiwo.cli.words import LIVING
-from kaiwo.model.errors import ConfigError, KaiwoError
+from kaiwo.model.errors import ConfigError
 
 
 def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -57,9 +56,10 @@ def cancel(**chosen: Any) -> int:
     Examples:
       kaiwo cancel train
       kaiwo cancel sweep sweep2-3
+      kaiwo cancel 'sweep-*'
       kaiwo cancel -l team=vision --state waiting
     """
-    return _each(lambda server, name: server.send("DELETE", workload_path(name)), LIVING, **chosen)
+    return _each("cancel", LIVING, **chosen)
 
 
 @click.command(cls=Verb)
@@ -72,7 +72,7 @@ def hold(**chosen: Any) -> int:
       kaiwo hold train
       kaiwo hold -q lab
     """
-    return _each(_post("hold"), ("waiting",), **chosen)
+    return _each("hold", ("waiting",), **chosen)
 
 
 @click.command(cls=Verb)
@@ -85,7 +85,7 @@ def release(**chosen: Any) -> int:
       kaiwo release train
       kaiwo release -l team=vision
     """
-    return _each(_post("release"), ("held",), **chosen)
+    return _each("release", ("held",), **chosen)
 
 
 @click.command(cls=Verb)
@@ -98,15 +98,11 @@ def requeue(**chosen: Any) -> int:
       kaiwo requeue train
       kaiwo requeue -l team=vision --state failed
     """
-    return _each(_post("requeue"), ("running", "failed"), **chosen)
-
-
-def _post(verb: str) -> Callable[[Server, str], bytes]:
-    return lambda server, name: server.send("POST", f"{workload_path(name)}/{verb}")
+    return _each("requeue", ("running", "failed"), **chosen)
 
 
 def _each(
-    act: Callable[[Server, str], bytes],
+    verb: str,
     default_states: tuple[str, ...],
     names: tuple[str, ...],
     labels: tuple[str, ...],
@@ -124,20 +120,4 @@ def _each(
         names = tuple(item["name"] for item in fetch(server, WORKLOADS, wish)[0])
         if not names:
             printing.hint("no workloads match; nothing was done")
-    code = 0
-    for name in names:
-        try:
-            targets = resolve(server, name, default_states)
-            if not targets:
-                printing.hint(f"no task of the array {name} is {' or '.join(default_states)}; nothing was done")
-            for target in targets:
-                body = act(server, target)
-                printing.print_outcome(body, server.decode(body, Outcome))
-        except KaiwoError as error:
-            if len(names) == 1:
-                raise
-            from kaiwo.cli.main import exit_code
-
-            printing.hint(f"kaiwo: {error}")
-            code = code or exit_code(error)
-    return code
+    return Steering(server, verb, default_states).do(names)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kaiwo.clusters import happenings
+from kaiwo.clusters.admission import find_life
 from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.lifecycle import Exit, Placement, simulated_exit
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
@@ -27,10 +28,11 @@ from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
 from kaiwo.clusters.local.seed import are_virtual, seed
 from kaiwo.clusters.local.shares import Shares
 from kaiwo.clusters.local.store import Store
+from kaiwo.clusters.protocol import LogFile
 from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.node import Node
-from kaiwo.model.workload import Phase
+from kaiwo.model.workload import Phase, Workload
 
 T = TypeVar("T")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
@@ -134,16 +136,23 @@ class LocalCluster(EmbeddedCluster):
             self._store.close()
         self.home.close()
 
-    def log_path(self, name: str, pod: str = "") -> str:
-        """The file its output goes to (of the first pod when none is named); empty when it has none."""
-        super().log_path(name, pod)
+    def logs_of(self, name: str, pod: str = "") -> Sequence[LogFile]:
+        """What each attempt wrote that is still kept, the first one first."""
+        super().logs_of(name, pod)
         runs = list(self.world.runs_of.get(name, {}).values())
         pods = [pod] if pod else [each for each, _ in happenings.ordered_pods(self.world.lives[name].workload)]
         for each in pods:
-            for run in reversed(runs):
-                if run.pod == each:
-                    return str(RunFolder(self.home.runs / run.id).log)
-        return ""
+            if mine := [run for run in runs if run.pod == each]:
+                return [LogFile(run.attempt, str(self._folder(run.id).log), self._is_over(run.id)) for run in mine]
+        return ()
+
+    def console_of(self, name: str) -> str:
+        """The folder with the socket at which its input is taken; empty: there is none now."""
+        life = find_life(self.world, name)
+        placement = self.world.pods_of.get(name, {}).get(self._first_pod(life.workload))
+        if placement is None or not placement.run.is_process or not life.record.program.is_interactive:
+            return ""
+        return str(self._folder(placement.run.id).path)
 
     def run_of(self, workload: str, pod: str) -> tuple[str, str]:
         """The run's id, and the grade of what it was given."""
@@ -228,6 +237,7 @@ class LocalCluster(EmbeddedCluster):
             devices=placement.pod.devices,
             isolation=want.isolation,
             least_grade=want.least_grade,
+            console=record.program.is_interactive and placement.run.pod == self._first_pod(record.workload),
         )
 
     def _run_started(self, run_id: str) -> None:
@@ -312,6 +322,17 @@ class LocalCluster(EmbeddedCluster):
         self.clock.promise(promise_ms)
 
     # The home folder.
+
+    @staticmethod
+    def _first_pod(workload: Workload) -> str:
+        return happenings.ordered_pods(workload)[0][0]
+
+    def _folder(self, run_id: str) -> RunFolder:
+        return RunFolder(self.home.runs / run_id)
+
+    def _is_over(self, run_id: str) -> bool:
+        key = self.world.pod_of_run.get(run_id)
+        return key is None or self.world.pods[key].pod.phase is Phase.DONE
 
     def _stray_folders(self) -> list[str]:
         """Folders that a crash left between forgetting a run and removing them."""

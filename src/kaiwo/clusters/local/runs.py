@@ -71,6 +71,7 @@ class RunSpec(msgspec.Struct, frozen=True):
     cgroup: str = ""  # to begin in; empty: where we are
     isolation: str = ""  # how it wants to be kept apart from its neighbours
     least_grade: str = ""
+    console: bool = False  # somebody comes to sit at its input
 
 
 class RunFolder:

@@ -4,7 +4,7 @@
 
 In:    RUN_FOLDER/run.json (command, env, workdir, log, time_limit_s, grace_s).
 Out:   start.json before the command begins, overdue when its time is up, exit.json after it ended, its output in the
-       log.
+       log. With `console` in run.json it begins when the person who runs it is there, and talks to them (console.py).
 Never: runs twice. The lock is held as long as this process lives, and a folder with a start or an exit record is left
        alone. Nothing but the standard library, and little of that: hundreds of these may wait at once.
 
@@ -17,6 +17,7 @@ import json
 import os
 import signal
 import sys
+import termios
 import time
 
 SWEEP_S = 2.0  # for what the command left running
@@ -33,8 +34,14 @@ def main(folder: str, notice: int) -> int:
     run = read_json(folder, "run.json")
     adopt_orphans()
     log = os.open(run["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    console = load_console().Console(folder, log) if run.get("console") else None
+    if console is not None and (why := console.meet({signal.SIGTERM})):
+        write_json(folder, "exit.json", never_began(why))
+        return 0
+    has_terminal = console is not None and console.is_terminal
     began = time.time()
-    pid, go, trouble = fork_command(run, log, (lock, notice))
+    ends = console.ends() if console is not None else (os.open(os.devnull, os.O_RDONLY), log)
+    pid, go, trouble = fork_command(run, ends, (lock, notice))
     start = {
         "supervisor": os.getpid(),
         "supervisor_ticks": start_ticks(os.getpid()),
@@ -44,18 +51,45 @@ def main(folder: str, notice: int) -> int:
         "started": began,
     }
     write_json(folder, "start.json", start)
+    if console is not None:
+        for fd in set(ends):
+            os.close(fd)
+        console.connect(pid)
     os.write(go, b"1")
     os.close(go)
     tell(notice)
-    status, reason, patience_s = wait_for(pid, run["time_limit_s"], run["grace_s"], folder)
+    status, reason, patience_s = wait_for(pid, run["time_limit_s"], run["grace_s"], folder, has_terminal)
     message = read_all(trouble)
     if message:
         os.write(log, f"kaiwo: {message}\n".encode())
     sweep(pid, patience_s, is_told=reason != "exited")
+    if console is not None:
+        console.drain()
     code = os.waitstatus_to_exitcode(status)
     record = {"code": code, "reason": reason, "message": message, "started": began, "ended": time.time()}
     write_json(folder, "exit.json", record)
+    if console is not None:
+        console.finish(record)
     return 0
+
+
+def load_console():
+    """The file beside this one: no package is there to import it from."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("console", os.path.join(os.path.dirname(os.path.abspath(__file__)), "console.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def never_began(why: str) -> dict:
+    """The exit record of a command that had nobody to talk to."""
+    if why == "stopped":
+        return {"code": -signal.SIGTERM, "reason": "stopped"}
+    return {"code": -signal.SIGHUP, "reason": "exited", "message": "whoever ran it went away before it began"}
 
 
 def take_lock(folder: str) -> int | None:
@@ -74,7 +108,7 @@ def take_lock(folder: str) -> int | None:
     return None
 
 
-def fork_command(run: dict, log: int, private: tuple[int, ...]) -> tuple[int, int, int]:
+def fork_command(run: dict, ends: tuple[int, int], private: tuple[int, ...]) -> tuple[int, int, int]:
     """A child that waits for the word to go: its pid, where to write the word, and where it says what went wrong."""
     go_read, go = os.pipe()
     trouble, trouble_write = os.pipe()
@@ -84,7 +118,7 @@ def fork_command(run: dict, log: int, private: tuple[int, ...]) -> tuple[int, in
             if fd >= 0:
                 os.close(fd)
         try:
-            become_command(run, log, go_read)
+            become_command(run, ends, go_read)
         except BaseException as error:
             os.write(trouble_write, explain(run, error).encode())
         finally:
@@ -94,17 +128,19 @@ def fork_command(run: dict, log: int, private: tuple[int, ...]) -> tuple[int, in
     return pid, go, trouble
 
 
-def become_command(run: dict, log: int, go: int) -> None:
+def become_command(run: dict, ends: tuple[int, int], go: int) -> None:
     """In the child: everything between the fork and the command. Does not return."""
     os.setsid()
+    if os.isatty(ends[0]):
+        fcntl.ioctl(ends[0], termios.TIOCSCTTY, 0)  # its own: Ctrl-C there reaches it
     if not os.read(go, 1):
         os._exit(127)  # the supervisor died before it had written its start record: then this never ran
     if run.get("cgroup"):
         with open(os.path.join(run["cgroup"], "cgroup.procs"), "w") as procs:
             procs.write(str(os.getpid()))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    os.dup2(ends[0], 0)
+    os.dup2(ends[1], 1)
+    os.dup2(ends[1], 2)
     os.chdir(run["workdir"])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)  # whoever started Kaiwo (make, a shell) may have ignored some
@@ -123,7 +159,9 @@ def explain(run: dict, error: BaseException) -> str:
     return f"the command cannot be run: {error}"
 
 
-def wait_for(pid: int, limit_s: float, grace_s: float, folder: str) -> tuple[int, str, float]:
+def wait_for(
+    pid: int, limit_s: float, grace_s: float, folder: str, has_terminal: bool = False
+) -> tuple[int, str, float]:
     """Wait for the command's end; stop it at its limit or when told to.
 
     Returns its status, why it ended, and how many seconds what it left running may still take.
@@ -146,6 +184,8 @@ def wait_for(pid: int, limit_s: float, grace_s: float, folder: str) -> tuple[int
             if reason == "time-limit":
                 mark_overdue(folder)
             kill_group(pid, signal.SIGTERM)
+            if has_terminal:
+                kill_group(pid, signal.SIGHUP)  # a shell at a terminal does not listen to the other one
             kill_group(pid, signal.SIGCONT)  # a stopped process cannot end
             deadline = time.monotonic() + grace_s
         else:

@@ -1,0 +1,16 @@
+"""Where a process sits: two that sit at the same place see the same files as the same user.
+
+In:    /proc.   Out: one word, to be compared and not to be read.
+"""
+
+import os
+
+
+def seat() -> str:
+    """The machine as it was started, its view of the file system (a container has its own), and the user."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{boot}:{os.stat('/proc/self/ns/mnt').st_ino}:{os.getuid()}"
+    except OSError:
+        return ""

@@ -1,0 +1,29 @@
+"""What the routes that steer many workloads take and give."""
+
+from typing import Annotated
+
+import msgspec
+
+from kaiwo.api.views import Problem
+
+MOST_NAMES = 1000  # in one request: they are one change, and others wait for it
+
+
+class NamesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which workloads: `namespace/name` each."""
+
+    names: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_NAMES)]
+
+
+class SteeredView(msgspec.Struct, frozen=True):
+    """One of them: what was done, or why not."""
+
+    name: str
+    done: str  # empty: nothing
+    problem: Problem | None = None
+
+
+class ManyOutcome(msgspec.Struct, frozen=True):
+    """One answer for each name, in their order; a name that was given twice has one."""
+
+    results: list[SteeredView]

@@ -1,0 +1,86 @@
+"""What people do to a workload: cancel, hold, release and requeue it, as changes of the world.
+
+In:    a Change, one workload's name, and who wants it.   Out: its next life in the Change.
+Never: changes anything before it has found that it may: whoever steers many goes on after a refusal.
+"""
+
+from collections.abc import Callable, Mapping
+
+from kaiwo.clusters import happenings, lifecycle
+from kaiwo.clusters.admission import check_welcome, find_life
+from kaiwo.clusters.lifecycle import Ending, Life
+from kaiwo.clusters.world import Change
+from kaiwo.model.errors import ConfigError, RefusedError
+from kaiwo.model.program import State
+
+
+def cancel(change: Change, name: str, who: str) -> None:
+    """Stop its pods, then it is `cancelled`."""
+    life = find_life(change.world, name)
+    if life.is_over and life.record.state is not State.CANCELLED:
+        raise RefusedError(f"workload {name} has already {life.record.state}; there is nothing to cancel")
+    if not life.is_over:
+        happenings.stop_workload(change, life, Ending.CANCEL, cancelled(who))
+
+
+def hold(change: Change, name: str, who: str) -> None:
+    """Keep a waiting workload from starting."""
+    life = _living(change, name)
+    if life.record.state in (State.STARTING, State.RUNNING):
+        raise RefusedError(f"workload {name} is {life.record.state} and only waiting work can be held; requeue it")
+    _set_held(change, life, True)
+
+
+def release(change: Change, name: str, who: str) -> None:
+    """Undo `hold`."""
+    _set_held(change, _living(change, name), False)
+
+
+def requeue(change: Change, name: str, who: str) -> None:
+    """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
+    life = find_life(change.world, name)
+    if life.ending is Ending.CANCEL:
+        raise RefusedError(f"workload {name} is being cancelled; requeue it when it has ended")
+    if life.record.program.is_interactive:
+        raise RefusedError(f"workload {name} had its input from a `kaiwo run`, which gives it only once; run it again")
+    if not life.is_over:
+        happenings.stop_workload(change, life, Ending.REQUEUE)
+        return
+    _check_queue(change, life)
+    life = lifecycle.wait_again(life, change.now_s)
+    change.put_life(lifecycle.with_state(life, ()))
+    happenings.revive(change, name)
+
+
+STEPS: Mapping[str, Callable[[Change, str, str], None]] = {
+    "cancel": cancel,
+    "hold": hold,
+    "release": release,
+    "requeue": requeue,
+}
+
+
+def cancelled(who: str) -> str:
+    """Why it ended, for people."""
+    return f"cancelled by {who}" if who else "cancelled"
+
+
+def _living(change: Change, name: str) -> Life:
+    life = find_life(change.world, name)
+    if life.is_over:
+        raise RefusedError(f"workload {name} has ended ({life.record.state}); requeue it to run it again")
+    return life
+
+
+def _set_held(change: Change, life: Life, held: bool) -> None:
+    if life.workload.held != held:
+        life = lifecycle.with_workload(life, held=held)
+        pods = change.world.pods_of.get(life.workload.name, {})
+        change.put_life(lifecycle.with_state(life, [placement.pod for placement in pods.values()]))
+
+
+def _check_queue(change: Change, life: Life) -> None:
+    queue = life.workload.queue
+    if queue not in change.world.queues or change.world.children.get(queue):
+        raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
+    check_welcome(change.world.queues, life.workload)
