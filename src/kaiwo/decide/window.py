@@ -46,15 +46,16 @@ class Window:
         while turns and len(self.picked) < size and not desk.is_spent:
             lane = turns.lane
             found = lane.head[2]
-            if self._is_stuck(found):
+            stock = self._stock(found) if is_single(found) else None
+            if self._is_stuck(found, stock):
                 self._set_aside(lane, found)
                 continue
-            count = self._how_many(lane, found, size - len(self.picked))
-            if not count:
+            count = self._how_many(lane, found, stock, size - len(self.picked)) if stock is not None else 0
+            if stock is None or not count:
                 break
             if not self.picked:
                 self._order = turns.mark()
-            self._pick(lane, found, count)
+            self._pick(lane, found, stock, count)
         desk.working.back_to(mark)
 
     def put_back(self) -> None:
@@ -63,14 +64,14 @@ class Window:
             self.turns.lanes[queue].back_to(heads)
         self.turns.back_to(self._order, self._emptied)
 
-    def _is_stuck(self, found: WaitingClass) -> bool:
+    def _is_stuck(self, found: WaitingClass, stock: Stock | None) -> bool:
         """It cannot start whatever the window does: room and limits only shrink within a cycle."""
         desk = self.desk
         if found.key in desk.stuck:
             return True
-        if not is_single(found):
+        if stock is None:
             return False
-        if self._stock(found).room and (self.picked or desk.may_start(found)):
+        if stock.room and (self.picked or desk.may_start(found)):
             return False
         if desk.may_wait_for_release(found):
             return False
@@ -83,13 +84,12 @@ class Window:
             self._emptied.append(found.queue)
         self.turns.again()
 
-    def _how_many(self, lane: Lane, found: WaitingClass, most: int) -> int:
+    def _how_many(self, lane: Lane, found: WaitingClass, stock: Stock, most: int) -> int:
         """How many of the first class can be picked now."""
         working = self.desk.working
         queue = working.queues.row[found.queue]
-        if not is_single(found) or working.queues.is_model_bounded[queue]:
+        if working.queues.is_model_bounded[queue]:
             return 0
-        stock = self._stock(found)
         is_last = self.turns.is_last_queue
         count = min(lane.run(), most, stock.left) if is_last else min(1, stock.left)
         if stock.charge is None:  # what its queue pays hangs on the device, and whose turn is next hangs on that
@@ -99,8 +99,8 @@ class Window:
             return count
         return count if within_limits(working, queue, _times(stock.charge, count), is_fixed) else 0
 
-    def _pick(self, lane: Lane, found: WaitingClass, count: int) -> None:
-        stock, shape, position = self._stock(found), found.needs[0][0], lane.head[1]
+    def _pick(self, lane: Lane, found: WaitingClass, stock: Stock, count: int) -> None:
+        shape, position = found.needs[0][0], lane.head[1]
         stock.left -= count
         if found.queue not in self._lanes:
             self._lanes[found.queue] = lane.mark()

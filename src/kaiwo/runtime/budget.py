@@ -6,14 +6,15 @@ from kaiwo.model.policy import Policy
 
 TARGET_US = 300_000  # no cycle over 400 ms, with room for a bad moment
 GROW_BELOW_US = 250_000  # to this by proportion: the next steps may be dearer than the last
-FEWEST = 1_000  # fewer would only pay a cycle's fixed cost more often; the first cycle begins there
+FEWEST = 1_000  # fewer would only pay a cycle's fixed cost more often
+FIRST = 2_000  # of the first cycle, before anything is known
 
 
 class StepBudget:
     """The policy's steps at most; fewer while steps are slow."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._now = most, min(most, FEWEST)
+        self._most, self._now = most, min(most, FIRST)
 
     def apply(self, policy: Policy) -> Policy:
         """The policy with this cycle's steps."""
