@@ -328,3 +328,17 @@ def test_a_fork_has_promises_of_its_own() -> None:
     fork = world.picture.fork()
     fork.promises.clear()
     assert world.picture.promises
+
+
+def test_who_is_owed_starts_before_a_planned_start_that_is_over_its_share() -> None:
+    world = World(gpus_per_node=4).queue("a", quota_milli=1_000).queue("b")
+    world.running("old", gpus=4, queue="b", estimate_s=100)
+    world.submit("wide", pods=4, gpus_each=1, queue="b", estimate_s=1_000, submitted_s=1).settle()
+    assert promise(world, "default/wide").start_s == 100
+    world.now_s = 100  # both come to their turn at once
+    world.finish("old").submit("owed", gpus_each=1, queue="a", estimate_s=100, submitted_s=99)
+    for now_s in (100, 101, 102):
+        world.now_s = now_s
+        assert not [eviction for plan in world.settle() for eviction in plan.evictions]
+    assert world.is_running("owed")
+    assert promise(world, "default/wide").start_s == 200

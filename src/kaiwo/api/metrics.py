@@ -87,6 +87,11 @@ def _queues(context: Context) -> Iterator[Metric]:
             for name, family in amounts.items():
                 amount = getattr(view, name)
                 family.add_metric([queue.name, resource], float("inf") if amount == UNLIMITED else amount * unit)
+        for model, bound in sorted(queue.gpu_models.items()):
+            for name in ("quota", "limit"):
+                amount = getattr(bound, name)
+                gpus = float("inf") if amount == UNLIMITED else amount / 1000
+                amounts[name].add_metric([queue.name, f"gpu/{model}"], gpus)
     yield from amounts.values()
     yield from (running, waiting)
     yield _evictions(context)

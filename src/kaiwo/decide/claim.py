@@ -12,12 +12,13 @@ from typing import Protocol
 import numpy as np
 
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import Placement, paid_for, place_workload
+from kaiwo.decide.gang import Payer, Placement, place_pods, place_workload
 from kaiwo.decide.limits import within_limits
 from kaiwo.decide.neighbours import may_stand, still_holds
 from kaiwo.decide.order import Turns
 from kaiwo.decide.place import Placed
 from kaiwo.decide.prices import TakenPlaces
+from kaiwo.decide.promise_dues import Due
 from kaiwo.decide.victims import Unit, UnitLane
 from kaiwo.model.neighbours import kept
 from kaiwo.model.plan import Cause, Eviction, Nomination
@@ -159,15 +160,31 @@ class Claim:
             elif not self._takes_back(unit):
                 self._move(unit, room)
         room.stopped.reverse()
+        self._take_along(room)
         return room
+
+    def _take_along(self, room: Room) -> None:
+        """What a workload could spare does not run on without what it needs: it goes, or begins anew in its place."""
+        roster = self._desk.roster
+        gone = {id(unit) for unit in (*room.stopped, *(unit for unit, _ in room.moved))}
+        for unit in [each for each in room.stopped if not each.is_surplus]:
+            room.stopped.extend(each for each in roster.spare_of(unit) if id(each) not in gone)
+        for unit, _ in [each for each in room.moved if not each[0].is_surplus]:
+            for each in [each for each in roster.spare_of(unit) if id(each) not in gone]:
+                room.moved.append((each, [(pod, Placed(pod.node, pod.devices)) for pod in each.pods]))
 
     def _stays(self, unit: Unit) -> bool:
         """What a workload needs has its places again; what it can spare is looked at later."""
         return unit.is_surplus or self._takes_back(unit)
 
     def _move(self, unit: Unit, room: Room) -> bool:
-        """Another place for the unit; else it is stopped."""
+        """Another place for the unit, which minds planned starts on its own account; else it is stopped."""
+        book, shades = self._desk.book, self._desk.shades
+        ours = book.shade
+        if shades is not None:
+            book.shade = shades.of(unit.workload, Due(self._queue_of(unit), unit.charge, is_fixed=False))
         moved = self._place_again(unit)
+        book.shade = ours
         if moved is None:
             room.stopped.append(unit)
             return False
@@ -202,10 +219,9 @@ class Claim:
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
                 want = desk.picture.want_of(unit.workload, role_of(unit.workload, pod.name))
-                placed = desk.placer.place(-1, want, 1)
-                if not placed:
+                placed = place_pods(working, desk.placer, Payer(queue, is_fixed=False), -1, want, 1)
+                if placed is None:
                     return None
-                working.charge(queue, paid_for(working, want, placed))
                 moved.append((pod, placed[0]))
             attempt.keep()
         return moved

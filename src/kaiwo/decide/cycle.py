@@ -71,6 +71,7 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
     keep_promises(desk)
     left: list[list[WaitingClass]] = []
     barred: list[list[WaitingClass]] = []
+    candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
     for group in _split(candidates, desk.picture.backlog.resumed):
         turns, may_not = line_up(desk, group)
         if "allocate" in desk.policy.actions:
@@ -158,6 +159,7 @@ def _fate(desk: Desk, name: str) -> Fate:
 
     keep_promises(desk)
     candidates = backlog.candidates(everybody=desk.picture.rules != desk.active.rules)
+    candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
     for group in _split(candidates, backlog.resumed):
         turns, _ = line_up(desk, group, always=target)
         Allocate(desk, turns).run(is_over)

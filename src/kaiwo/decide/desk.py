@@ -55,6 +55,7 @@ class Desk:
         self.nominations: list[Nomination] = []
         self.promised: dict[str, Promise] = {}  # who waits for a planned start
         self.unpromised: list[str] = []  # and who does no longer
+        self.due_by_turns: list[WaitingClass] = []  # of these, who may start now if it is still free at their turn
         self.shades: Shades | None = None  # what the others have to mind; None: nothing is promised
         self.dimmed: dict[ClassKey, Obstacle] = {}  # classes that would fit if they did not stay so long
         self.passed_over: dict[ClassKey, int] = {}  # how many of a class wait for a planned start, or stay too long

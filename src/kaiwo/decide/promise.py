@@ -123,7 +123,10 @@ class _Keeper:
                 continue
             self._kept.remove(bound)
             self._desk.unpromised.append(bound.promise.workload)
-            if _start(self._desk, bound.promise, bound.workload):
+            if self._dues.takes_what_others_are_owed(bound.due):
+                found, _ = self._desk.picture.backlog.stand_of(bound.promise.workload)
+                self._desk.due_by_turns.append(found)  # who is owed comes first, else they would stop it again
+            elif _start(self._desk, bound.promise, bound.workload):
                 self._begun.append(bound.take)
 
     def _is_free(self, promise: Promise) -> bool:

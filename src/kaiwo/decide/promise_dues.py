@@ -56,6 +56,19 @@ class Dues:
         used = now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
         return bool(((used > entitled(now, int(side))) & (claim.need > 0)).any())
 
+    def takes_what_others_are_owed(self, due: Due) -> bool:
+        """It takes its queue over its share while work waits in a queue that has less than its own."""
+        now = standing(self._working)
+        path = list(now.queues.path[due.queue])
+        if not (now.used[path] + due.charge > entitled(now, np.array(path, np.intp))).any():
+            return False
+        rows = [
+            now.queues.row[queue]
+            for queue, asked in self._working.waiting.items()
+            if queue in now.queues.row and any(asked)
+        ]
+        return any(row != due.queue and (now.used[row] < now.fair[row]).any() for row in rows)
+
     def let_start(self, due: Due, at_s: int, others: Sequence[Due]) -> bool:
         """At that time its queues' bounds leave what it pays, beside these others."""
         if not self.is_bounded(due):

@@ -203,7 +203,7 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
 
 def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
     """Move others together; nobody loses a place."""
-    lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: True)
+    lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: unit.workload.name != workload.name)
     if not lanes:
         return None
     return Claim(desk, workload, one_more(found), _NobodyLoses(), lanes).meet()

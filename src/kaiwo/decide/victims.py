@@ -64,6 +64,7 @@ class Roster:
         self._picture, self._now_s, self._by_lost_work = picture, now_s, victim_order == "lost-work"
         self._units: dict[str, list[Unit]] | None = None
         self._rows: Rows | None = None
+        self._spare: dict[str, list[Unit]] | None = None
         self._lowest: dict[str, int] | None = None  # by queue: the lowest priority that runs there
         self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self.begun: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
@@ -104,6 +105,16 @@ class Roster:
     def units(self, queue: str) -> list[Unit]:
         """Those of one queue, the first to go first."""
         return self._all().get(queue, [])
+
+    def spare_of(self, unit: Unit) -> list[Unit]:
+        """What the unit's workload can spare and has not given up yet."""
+        if self._spare is None:
+            self._spare = {}
+            for units in self._all().values():
+                for each in units:
+                    if each.is_surplus:
+                        self._spare.setdefault(each.workload.name, []).append(each)
+        return [each for each in self._spare.get(unit.workload.name, ()) if not self._is_gone(each)]
 
     def amounts(self, queue: str) -> tuple[int, int, int]:
         """The milli-GPU of all units of a queue, of the smallest and of the largest."""

@@ -121,6 +121,15 @@ def _above(queue: Queue, by_name: Mapping[str, Queue]) -> Iterator[Finding]:
                 f"queue {name} has a {word} quota of {_show(field, quota)}, above the limit of {_show(field, limit)} "
                 f"of {above.name}, which wins; lower the quota or raise that limit",
             )
+    for model, amounts in sorted(queue.gpu_models.items()):
+        bound = above.gpu_models.get(model)
+        if bound is not None and UNLIMITED != bound.limit < amounts.quota:
+            yield _warning(
+                name,
+                f"resources.gpu.models.{model}.quota",
+                f"queue {name} has a quota of {_show('gpu', amounts.quota)} {model}, above the limit of "
+                f"{_show('gpu', bound.limit)} of {above.name}, which wins; lower the quota or raise that limit",
+            )
 
 
 def _below(queue: Queue, children: list[Queue]) -> Iterator[Finding]:
@@ -134,6 +143,16 @@ def _below(queue: Queue, children: list[Queue]) -> Iterator[Finding]:
                 f"resources.{field}.quota",
                 f"queue {queue.name} has a {word} quota of {_show(field, own)}, and the queues below it "
                 f"{_show(field, promised)} together; when all use theirs, others can reclaim the difference: "
+                f"raise its quota or lower theirs",
+            )
+    for model, amounts in sorted(queue.gpu_models.items()):
+        promised = sum(max(0, child.gpu_models[model].quota) for child in children if model in child.gpu_models)
+        if UNLIMITED != amounts.quota < promised:
+            yield _warning(
+                queue.name,
+                f"resources.gpu.models.{model}.quota",
+                f"queue {queue.name} has a quota of {_show('gpu', amounts.quota)} {model}, and the queues below it "
+                f"{_show('gpu', promised)} together; when all use theirs, others can reclaim the difference: "
                 f"raise its quota or lower theirs",
             )
 
