@@ -106,3 +106,18 @@ def test_a_queue_that_leads_into_a_circle_is_not_blamed_for_it() -> None:
 def test_errors_come_first() -> None:
     kinds = [each.is_error for each in found(Queue("a", gpu=gpus(1)), Queue("b", "a", gpu=gpus(2)), Queue("c", "x"))]
     assert kinds == [True, False]
+
+
+def test_quotas_of_a_gpu_model_are_compared_with_the_queue_above() -> None:
+    def queue(name: str, parent: str, quota: int, limit: int = -1) -> Queue:
+        bound = ModelAmounts(quota * 1000, limit * 1000 if limit >= 0 else -1)
+        return Queue(name, parent, gpu=gpus(8), gpu_models={"MI300X": bound})
+
+    findings = found(Queue("org", gpu=gpus(16), gpu_models={"MI300X": ModelAmounts(2_000, 4_000)}),
+                     queue("a", "org", 8), queue("b", "org", 1))  # fmt: skip
+    assert [(finding.queue, finding.field) for finding in findings] == [
+        ("a", "resources.gpu.models.MI300X.quota"),
+        ("org", "resources.gpu.models.MI300X.quota"),
+    ]
+    assert "8 MI300X, above the limit of 4 of org" in findings[0].sentence
+    assert "2 MI300X, and the queues below it 9 together" in findings[1].sentence
