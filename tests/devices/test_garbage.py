@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.devices import Inventory, PhysicalGpu, discover
-from kaiwo.devices.amd import files
+from kaiwo.devices.amd import files, gpus, kfd
 from tests.devices import damage
 from tests.devices.trees import KFD, PCI, Box, address, write_box
 
@@ -183,3 +183,14 @@ def test_a_topology_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     found = discover(str(tmp_path))
     assert found.gpus == ()
     assert any("not a directory" in note for note in found.notes)
+
+
+def test_more_nodes_than_are_read_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_box(tmp_path, Box(gpus=2, has_sysfs=False))
+    assert discover(str(tmp_path)).notes == ()
+    for module in (kfd, gpus):
+        monkeypatch.setattr(module, "MOST_NODES", 3)
+    found = discover(str(tmp_path))
+    check(found)
+    assert len(found.gpus) == 1
+    assert any("more than 3 nodes; only the first 3 are read" in note for note in found.notes)

@@ -302,3 +302,11 @@ def test_names_of_instruction_sets_and_products() -> None:
     assert amd_model(0, "", 90402, 255 * 1024, 304) == "MI325X"
     assert amd_model(0x740C, "", 90010, 0, 104) == "MI250"
     assert amd_model(0, "", 0, 0, 0) == "AMD"
+
+
+def test_a_device_of_which_the_tool_says_nothing_is_noted(tmp_path: Path) -> None:
+    known = {"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X"}, "bus": {"bdf": "0000:05:00.0"}}
+    silent = {"gpu": 1, "asic": "N/A", "vram": {"size": "N/A"}, "bus": {"bdf": "N/A"}}
+    found = told(tmp_path, [known, silent])
+    assert len(found.gpus) == 1
+    assert any("lists device 1 and says nothing of it" in note for note in found.notes)

@@ -15,7 +15,7 @@ from kaiwo.api.routes import Call, Route
 from kaiwo.api.views import AgentView, Page, TakenView
 from kaiwo.devices.report import MEDIA_TYPE, Hello, Line, LineReader
 from kaiwo.model.errors import ClusterError
-from kaiwo.runtime.agents import Agents, Heard
+from kaiwo.runtime.agents import Agents, Heard, tidy
 
 SILENT_S = 30.0  # then the other end is taken for dead; a live agent speaks every second
 
@@ -61,7 +61,7 @@ def agent_view(agents: Agents, heard: Heard) -> AgentView:
         version=heard.version,
         heard_ago_s=round(agents.age_s(heard)),
         gpus=len(heard.inventory.gpus),
-        notes=list(heard.sample.notes if heard.sample else ()),
+        notes=[tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))],
     )
 
 

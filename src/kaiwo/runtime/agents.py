@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,16 +20,14 @@ from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.report import Correction, GpuSample, Hello, Line, Sample
 from kaiwo.devices.sharing.words import Platform
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.wiring import Wiring
+from kaiwo.runtime.agents_belief import believed_inventory, believed_sample, check_devices, check_wiring
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.machine import devices_of, wiring_of
 
 LOST_S = 5.0  # five samples
-MOST_DEVICES = 1024
-MOST_MIB = 1 << 24
-MOST_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
 MOST_REASON = 300
 HERE = "this process"  # the watch of `kaiwo up` over its own machine
 
@@ -45,6 +43,8 @@ class Heard(msgspec.Struct):
     at: float = 0.0  # by the monotonic clock
     is_lost: bool = False
     told: tuple[Gpu, ...] | None = None  # what the cluster was told last
+    doubts: Mapping[str, str] = {}  # by GPU: what its agent says of it and cannot be
+    odd: tuple[str, ...] = ()  # what was left out of the inventory
 
     def gpu(self, device: str) -> GpuSample | None:
         """The newest of the physical GPU of that id."""
@@ -90,7 +90,7 @@ class Agents:
             case Sample():
                 if before is None:
                     raise ConfigError("a sample came before the hello; begin the stream with the hello line")
-                before.sample = line
+                before.sample = believed_sample(line, before.inventory, before.doubts)
                 self._note(before)
                 await self._tell(before)
             case Correction():
@@ -115,14 +115,21 @@ class Agents:
             await self._tell(heard)
 
     async def _greet(self, line: Hello, before: Heard | None, is_stream: bool) -> None:
-        devices = devices_of(line.inventory)
+        inventory, doubts, odd = believed_inventory(line.inventory)
+        devices = devices_of(inventory)
         check_devices(devices)
-        check_wiring(wiring_of(line.inventory, devices))
-        if before is None or before.inventory != line.inventory:
-            emit("agent-heard", node=line.node, version=line.version, gpus=len(line.inventory.gpus))
-        heard = Heard(line.node, line.version if is_stream else HERE, line.inventory, line.platform)
+        check_wiring(wiring_of(inventory, devices))
+        if before is None or before.inventory != inventory:
+            emit("agent-heard", node=line.node, version=line.version, gpus=len(inventory.gpus))
+        if odd and (before is None or before.odd != odd):
+            emit("agent-odd", level="warning", node=line.node, notes=[tidy(note) for note in odd])
+        heard = Heard(line.node, line.version if is_stream else HERE, inventory, line.platform)
+        heard.doubts, heard.odd = doubts, odd
         if before is not None:
-            heard.sample, heard.is_lost = before.sample, before.is_lost
+            heard.is_lost = before.is_lost
+            heard.sample = before.sample
+            if before.sample and doubts != before.doubts:
+                heard.sample = believed_sample(before.sample, inventory, doubts)
         self._heard[line.node] = heard
         self._note(heard)
         await self._tell(heard)
@@ -170,26 +177,6 @@ def health_of(gpus: tuple[Gpu, ...]) -> Callable[[Node], Node]:
         return replace(node, gpus=tuple(fresh))
 
     return how
-
-
-def check_devices(gpus: tuple[Gpu, ...]) -> None:
-    """ConfigError for what no machine has: the picture counts in arrays and takes the sums for true."""
-    if len(gpus) > MOST_DEVICES:
-        raise ConfigError(f"the inventory has {len(gpus)} devices; a node has at most {MOST_DEVICES:,}", "inventory")
-    ids = [gpu.id for gpu in gpus]
-    if len(set(ids)) != len(ids):
-        raise ConfigError("two devices of the inventory have the same id; each needs its own", "inventory")
-    for gpu in gpus:
-        if not gpu.id or len(gpu.id) > 200 or not (gpu.id + gpu.model + gpu.profile).isprintable():
-            raise ConfigError("a device of the inventory has no printable id of at most 200 signs", "inventory")
-        if not 0 <= gpu.memory_mib <= MOST_MIB or not 0 < gpu.milli <= WHOLE_MILLI:
-            raise ConfigError(f"device {gpu.id} says {gpu.memory_mib} MiB and {gpu.milli} milli", "inventory")
-
-
-def check_wiring(wiring: Wiring) -> None:
-    """ConfigError for a link or a NUMA node beyond all measure."""
-    if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
-        raise ConfigError("a link or a NUMA node of the inventory is beyond all measure", "inventory")
 
 
 def tidy(text: str) -> str:

@@ -3,6 +3,7 @@
 import datetime
 import ssl
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class Receiver:
                 if self.headers["Authorization"] != f"Bearer {receiver.token}":
                     receiver.count_refusal()
                     self.close_connection = True
-                    self._say(401)
+                    self._say(401, b'{"message": "the token is not known; renew it"}')
                     return
                 reader = LineReader()
                 while size := int(self.rfile.readline() or b"0", 16):
@@ -52,10 +53,13 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 return
 
-            def _say(self, status: int) -> None:
+            def _say(self, status: int, body: bytes = b"") -> None:
                 self.send_response(status)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                if body:
+                    time.sleep(0.05)  # as from a busy server: the body comes later than the head
+                    self.wfile.write(body)
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Take)
         self._server.daemon_threads = True

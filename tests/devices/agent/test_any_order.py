@@ -120,5 +120,52 @@ def test_names_given_away_again_before_the_pod_is_gone(tmp_path: Path) -> None:
 def test_more_than_is_bound_is_refused(tmp_path: Path) -> None:
     node = Node([1], str(tmp_path))
     node.allocate("pod-0")
-    with pytest.raises(ClusterError, match="no pod on this node waits"):
+    with pytest.raises(ClusterError, match="no pod on this node waits for 2"):
+        node.allocator.allocate(RESOURCE, node.free[:2])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_kubelet_that_lost_its_list_gets_the_same_devices_again(tmp_path: Path, is_restarted: bool) -> None:
+    node = Node([2, 1, 1], str(tmp_path))
+    first = node.allocate("pod-0")
+    node.allocator.verify(RESOURCE, node.held["pod-0"])
+    others = [node.allocate("pod-1")]
+    if is_restarted:
+        node.restart()
+    node.free += node.held["pod-0"]
+    assert node.allocate("pod-0") == first  # under other names
+    node.allocator.verify(RESOURCE, node.held["pod-0"])
+    others.append(node.allocate("pod-2"))
+    assert len({*first, *others[0], *others[1]}) == 4
+    owners = [grant.owner for grant in node.allocator._sharing.grants]
+    assert sorted(owner.split("/")[1] for owner in owners) == ["pod-0", "pod-1", "pod-2"]
+
+
+def test_old_names_given_to_another_pod_leave_the_grant_in_force(tmp_path: Path) -> None:
+    node = Node([1, 1], str(tmp_path))
+    node.allocate("pod-0")
+    node.free.append(old := node.held["pod-0"][0])
+    node.allocate("pod-0")
+    node.free = [old]
+    node.allocate("pod-1")
+    assert sorted(grant.owner.split("/")[1] for grant in node.allocator._sharing.grants) == ["pod-0", "pod-1"]
+
+
+def test_which_of_two_served_pods_is_asked_for_again_cannot_be_told(tmp_path: Path) -> None:
+    node = Node([1, 1], str(tmp_path))
+    node.allocate("pod-0")
+    node.allocate("pod-1")
+    with pytest.raises(ClusterError, match="team/pod-0, team/pod-1 have theirs already"):
         node.allocate("pod-0")
+    assert node.allocator.allocate(RESOURCE, node.held["pod-1"]).held[0].device.id == GPUS[1]  # its own names tell
+
+
+def test_a_stranger_does_not_start_on_the_devices_of_a_served_pod(tmp_path: Path) -> None:
+    node = Node([1], str(tmp_path))
+    node.allocate("pod-0")
+    names = node.free[:1]
+    node.allocator.allocate(RESOURCE, names)
+    node.held["stray"] = names
+    with pytest.raises(ClusterError, match="team/stray was about to start on the devices of team/pod-0"):
+        node.allocator.verify(RESOURCE, names)
+    node.allocator.verify(RESOURCE, node.held["pod-0"])

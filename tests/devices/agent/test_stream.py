@@ -131,8 +131,26 @@ def test_a_wrong_token_is_told_and_a_renewed_one_is_used(
     while not any("401" in line for line in said):
         stream.send(sample(1))
         time.sleep(0.01)
+    assert any("401 Unauthorized: the token is not known; renew it" in line for line in said), said
     (tmp_path / "token").write_text("another")
     stream.send(sample(2))
+    receiver.wait_for(Sample)
+
+
+@pytest.mark.parametrize("odd", [b"tok1\ntok2\n", "tök\n".encode(), b"\xff\xfe", b"", b"a b\n", b"a\x00b"])
+def test_a_token_file_that_is_odd_for_a_moment_does_not_end_the_stream(
+    receiver: Receiver, open_stream: Callable[..., Stream], tmp_path: Path, odd: bytes
+) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(odd)
+    said: list[str] = []
+    stream = open_stream(receiver.url, said, token_file=str(path))
+    wait_until(lambda: len(said) > 1)  # it was tried again
+    assert len(set(said)) == 1
+    assert f"{path} does not hold one token on one line" in said[0]
+    assert receiver.paths == []
+    path.write_text(f"{TOKEN}\n")
+    stream.send(sample(1))
     receiver.wait_for(Sample)
 
 

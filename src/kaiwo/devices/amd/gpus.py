@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from kaiwo.devices.amd.files import numbered
 from kaiwo.devices.amd.ids import product_name
 from kaiwo.devices.amd.join import group_nodes, indices_of, is_partitioned_kind, links_of, numa_of
-from kaiwo.devices.amd.kfd import CPU, GPU, KfdNode, memory_mib, pci_address, read_nodes
+from kaiwo.devices.amd.kfd import CPU, GPU, MOST_NODES, KfdNode, memory_mib, pci_address, read_nodes
 from kaiwo.devices.amd.layout import Layout
+from kaiwo.devices.amd.lost import place_lost
 from kaiwo.devices.amd.shape import Cut, cut_of
 from kaiwo.devices.amd.sysfs import SysfsFacts, hexadecimal, read_facts, read_telemetry
 from kaiwo.devices.amd.unlisted import unlisted_gpus
@@ -39,6 +41,9 @@ def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[Physical
     nodes = read_nodes(layout.kfd) if layout.kfd else []
     speaking = [node for node in nodes if node.kind == GPU]
     usable = [node.number for node in speaking if node.facts]
+    speaking, notes = place_lost(layout, speaking)
+    if layout.kfd and len(numbered(layout.kfd)) > MOST_NODES:
+        notes.append(f"the topology has more than {MOST_NODES:,} nodes; only the first {MOST_NODES:,} are read")
     machine = Machine(
         layout=layout,
         nodes=nodes,
@@ -47,7 +52,7 @@ def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[Physical
         ids={},
         devices=layout.partitions(),
         has_telemetry=has_telemetry,
-        notes=[],
+        notes=notes,
     )
     groups = group_nodes(speaking)
     for group in groups:

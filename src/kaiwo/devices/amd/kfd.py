@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import msgspec
 
 from kaiwo.devices.amd.files import numbered, read_properties, text_of
+from kaiwo.devices.amd.memory import believed_bytes
 
 CPU, GPU = "cpu", "gpu"
 GPU_SIGNS = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
 MOST_NODES = 1024
+MOST_SIMDS = 1 << 14  # 4,096 compute units
 PCIE, XGMI = 2, 11
 LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
 _LOCAL_HEAPS = (1, 2)  # memory on the GPU that the CPU can see, and cannot
@@ -55,6 +57,7 @@ def read_nodes(folder: str) -> list[KfdNode]:
     _tell_kinds(nodes)
     gpus = [node for node in nodes if node.kind == GPU]
     _compare(gpus, gpus if len(gpus) > 1 else nodes)
+    _compare_simds(gpus)
     return nodes
 
 
@@ -73,12 +76,20 @@ def read_links(node: KfdNode) -> list[RawLink]:
 
 
 def memory_mib(node: KfdNode) -> int:
-    """The memory banks on the GPU; older kernels say it in one number."""
-    top = os.path.join(node.folder, "mem_banks")
-    banks = [read_properties(f"{top}/{number}/properties").facts for number in numbered(top)[:64]]
-    local = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS)
-    size = (local or node.fact("local_mem_size")) >> 20
-    return size if size < 1 << 26 else 0  # 64 TiB on one GPU is no memory size
+    """The memory banks on the GPU; older kernels say it in one number. What is not believed is its problem."""
+    local = sum(_bank_bytes(node, number) for number in numbered(os.path.join(node.folder, "mem_banks"))[:64])
+    if not local:
+        local, problem = believed_bytes(node.fact("local_mem_size"), "local_mem_size in properties")
+        node.problems += [problem] if problem else []
+    return local >> 20
+
+
+def distrust_simds(node: KfdNode, usual: int) -> None:
+    """Forget a number of SIMDs that is far from the usual one: a digit of it may be lost."""
+    told = node.fact("simd_count")
+    if told and usual and not usual <= 2 * told <= 4 * usual:
+        del node.facts["simd_count"]
+        node.problems.append(f"properties says simd_count {told}, where {usual} is usual")
 
 
 def pci_address(node: KfdNode) -> str:
@@ -95,6 +106,22 @@ def _read_node(top: str, number: int) -> KfdNode:
     folder = f"{top}/{number}"
     read = read_properties(f"{folder}/properties")
     return KfdNode(number, folder, dict(read.facts), list(read.problems), is_cut=read.is_cut)
+
+
+def _bank_bytes(node: KfdNode, number: int) -> int:
+    file = f"mem_banks/{number}/properties"
+    path = f"{node.folder}/{file}"
+    read = read_properties(path)
+    if read.problems:
+        # Some copies of a tree leave the banks out: that is no trouble of the device.
+        node.problems += [f"mem_banks/{number}/{problem}" for problem in read.problems if os.path.exists(path)]
+    elif "heap_type" not in read.facts or "size_in_bytes" not in read.facts:
+        node.problems.append(f"{file} lacks size_in_bytes")
+    if read.facts.get("heap_type") not in _LOCAL_HEAPS:
+        return 0
+    size, problem = believed_bytes(read.facts.get("size_in_bytes", 0), file)
+    node.problems += [problem] if problem else []
+    return size
 
 
 def _tell_kinds(nodes: Sequence[KfdNode]) -> None:
@@ -132,3 +159,18 @@ def _compare(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
             node.problems.append(f"properties lacks {missing[0]}{more}")
         elif node.is_cut and (cut - 1) * 2 < others:
             node.problems.append(f"properties ends in the middle of a line ({list(node.facts)[-1]})")
+
+
+def _compare_simds(gpus: Sequence[KfdNode]) -> None:
+    """Devices of one kind have as many; of two that differ the smaller one lost a digit."""
+    alike: dict[tuple[int, int], list[KfdNode]] = {}
+    for node in gpus:
+        if node.fact("simd_count") > MOST_SIMDS:
+            del node.facts["simd_count"]
+            node.problems.append("properties says a simd_count beyond all measure")
+        alike.setdefault((node.fact("device_id"), node.fact("num_xcc")), []).append(node)
+    for nodes in alike.values():
+        counts = Counter(node.fact("simd_count") for node in nodes if node.fact("simd_count"))
+        usual, times = counts.most_common(1)[0] if counts else (0, 0)
+        for node in nodes:
+            distrust_simds(node, usual if times > 1 else max(counts, default=0))

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from kaiwo.devices.amd.join import indices_of, is_partitioned_kind
-from kaiwo.devices.amd.kfd import KfdNode
-from kaiwo.devices.amd.sysfs import SysfsFacts
+from kaiwo.devices.amd.kfd import KfdNode, distrust_simds
+from kaiwo.devices.amd.memory import is_likely, unlikely
+from kaiwo.devices.amd.sysfs import VRAM_TOTAL, SysfsFacts
 from kaiwo.devices.models import nominal_mib
 from kaiwo.model.partitions import CHIPS, WHOLE_MODE, Mode, legal_modes, mode_of_count, next_modes, partition_count
 
@@ -39,7 +40,7 @@ def cut_of(model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, banks: Seque
     cut = Cut(problems=[], notes=[], sizes_mib=list(banks))
     _divide(cut, model, group, sysfs, is_virtual)
     _count_units(cut, model, group, is_virtual)
-    _count_memory(cut, model, sysfs, is_virtual)
+    _count_memory(cut, model, group, sysfs, is_virtual)
     _list_modes(cut, model, sysfs, is_virtual)
     return cut
 
@@ -70,15 +71,27 @@ def _divide(cut: Cut, model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, i
 
 def _count_units(cut: Cut, model: str, group: Sequence[KfdNode], is_virtual: bool) -> None:
     chip = CHIPS.get(model)
+    for node in group if chip and not is_virtual else ():
+        distrust_simds(node, 4 * chip.compute_units // cut.count if chip else 0)
     cut.compute_units = _total([node.compute_units for node in group], cut.count)
     cut.simds = _total([node.fact("simd_count") for node in group], cut.count)
     cut.xcds = chip.xcds if chip and not is_virtual else _total([node.fact("num_xcc") for node in group], cut.count)
 
 
-def _count_memory(cut: Cut, model: str, sysfs: SysfsFacts, is_virtual: bool) -> None:
-    if sysfs.memory_mib or any(cut.sizes_mib):
+def _count_memory(cut: Cut, model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, is_virtual: bool) -> None:
+    """Two files say it, and the table says what can be: a number that cannot is left out, and named."""
+    whole_mib = sysfs.memory_mib
+    cut.problems += [sysfs.memory_problem] if sysfs.memory_problem else []
+    if whole_mib and not is_likely(whole_mib, model, 1, is_virtual):
+        cut.problems.append(unlikely(VRAM_TOTAL, whole_mib, model))
+        whole_mib = 0
+    for place, (node, size) in enumerate(zip(group, cut.sizes_mib, strict=True)):
+        if size and not is_likely(size, model, cut.count, is_virtual):
+            node.problems.append(unlikely("mem_banks", size, model))
+            cut.sizes_mib[place] = 0
+    if whole_mib or any(cut.sizes_mib):
         cut.memory_from = "driver"
-        cut.memory_mib = sysfs.memory_mib or _total(cut.sizes_mib, cut.count)
+        cut.memory_mib = whole_mib or _total(cut.sizes_mib, cut.count)
     elif not is_virtual and nominal_mib(model):
         cut.memory_from = "table"
         cut.memory_mib = nominal_mib(model)

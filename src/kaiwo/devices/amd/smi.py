@@ -54,7 +54,15 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
             _take(document, found)
     odd = [] if documents else ["the tool's answer holds no JSON"]
     gpus = [found[index] for index in sorted(found)]
-    return [gpu for gpu in gpus if gpu.pci or gpu.product or gpu.memory_mib or gpu.compute_mode], odd
+    silent = [gpu.index for gpu in gpus if not _is_told(gpu)]
+    odd += [
+        f"the tool lists device {index} and says nothing of it: no address, name, memory or mode" for index in silent
+    ]
+    return [gpu for gpu in gpus if _is_told(gpu)], odd
+
+
+def _is_told(gpu: SmiGpu) -> bool:
+    return bool(gpu.pci or gpu.product or gpu.memory_mib or gpu.compute_mode)
 
 
 def json_documents(text: str) -> list[Any]:

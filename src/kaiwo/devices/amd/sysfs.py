@@ -11,11 +11,13 @@ import msgspec
 
 from kaiwo.devices.amd.files import entries, number_of, read_bytes, text_of
 from kaiwo.devices.amd.layout import drm_names
+from kaiwo.devices.amd.memory import believed_bytes
 from kaiwo.devices.inventory import Errors, Telemetry
 from kaiwo.model.partitions import COMPUTE_MODES, MEMORY_MODES
 
 _COUNTS = re.compile(rb"(ue|ce)\s*[:=]\s*(\d{1,18})", re.IGNORECASE)
 _PAGE = re.compile(rb"^0x[0-9a-f]+\s*:\s*0x[0-9a-f]+\s*:\s*[RPF]", re.IGNORECASE | re.MULTILINE)
+VRAM_TOTAL = "mem_info_vram_total"
 _MOST_C, _MOST_W = 200, 20_000
 
 
@@ -26,6 +28,7 @@ class SysfsFacts(msgspec.Struct, frozen=True):
     device_id: int = 0
     revision: int | None = None
     memory_mib: int = 0
+    memory_problem: str = ""  # why the file that says it is not believed
     numa: int | None = None
     compute_mode: str = ""
     memory_mode: str = ""
@@ -46,11 +49,13 @@ def read_facts(folder: str) -> SysfsFacts:
 
     card, render = drm_names(folder)
     numa = number_of(at("numa_node"))
+    memory_mib, memory_problem = _memory(at(VRAM_TOTAL))
     return SysfsFacts(
         product=text_of(at("product_name")),
         device_id=number_of(at("device")) or 0,
         revision=number_of(at("revision")),
-        memory_mib=(number_of(at("mem_info_vram_total")) or 0) >> 20,
+        memory_mib=memory_mib,
+        memory_problem=memory_problem,
         numa=numa if numa is not None and 0 <= numa < 4096 else None,
         compute_mode=_one_of(COMPUTE_MODES, text_of(at("current_compute_partition"))),
         memory_mode=_one_of(MEMORY_MODES, text_of(at("current_memory_partition"))),
@@ -95,6 +100,15 @@ def read_errors(folder: str) -> Errors:
     pages = _bytes(os.path.join(folder, "gpu_vram_bad_pages"))
     bad_pages = len(_PAGE.findall(pages)) if pages else None
     return Errors(sums[b"ce"], sums[b"ue"], bad_pages) if is_told else Errors(bad_pages=bad_pages)
+
+
+def _memory(path: str) -> tuple[int, str]:
+    """MiB. A file that is not there says nothing; one with something else in it than a size is a problem."""
+    told = number_of(path)
+    if told is None:
+        return 0, f"{VRAM_TOTAL} holds no number" if os.path.isfile(path) and os.access(path, os.R_OK) else ""
+    size, problem = believed_bytes(told, VRAM_TOTAL)
+    return size >> 20, problem
 
 
 def hexadecimal(number: int | None) -> str:

@@ -5,9 +5,12 @@ In:    a layout, the GPUs that are listed.   Out: the others, degraded, with wha
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from kaiwo.devices.amd.layout import Layout
-from kaiwo.devices.amd.sysfs import SysfsFacts, read_facts, read_telemetry
-from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry
+from kaiwo.devices.amd.memory import is_likely, unlikely
+from kaiwo.devices.amd.sysfs import VRAM_TOTAL, SysfsFacts, read_facts, read_telemetry
+from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, reasons
 from kaiwo.devices.models import VIRTUAL_FUNCTIONS, amd_model
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.partitions import CHIPS, partition_count
@@ -21,7 +24,7 @@ def unlisted_gpus(
     """By PCI address."""
     known = {gpu.pci for gpu in listed}
     facts = {
-        address: (folder, read_facts(folder))
+        address: (folder, _believed(read_facts(folder)))
         for address in layout.amd_addresses()
         if address not in known and (folder := layout.pci_folder(address))
     }
@@ -33,6 +36,14 @@ def unlisted_gpus(
         parts = _partitions(address, sysfs, renders, {n: d for n, d in devices.items() if n not in claimed})
         gpus.append(_gpu(address, sysfs, parts, read_telemetry(folder) if has_telemetry else Telemetry()))
     return gpus
+
+
+def _believed(sysfs: SysfsFacts) -> SysfsFacts:
+    """Without a size of memory that its model cannot have."""
+    model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
+    if not sysfs.memory_mib or is_likely(sysfs.memory_mib, model, 1, sysfs.device_id in VIRTUAL_FUNCTIONS):
+        return sysfs
+    return replace(sysfs, memory_mib=0, memory_problem=unlikely(VRAM_TOTAL, sysfs.memory_mib, model))
 
 
 def _gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetry: Telemetry) -> PhysicalGpu:
@@ -63,7 +74,7 @@ def _gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetr
         telemetry=telemetry,
         errors=sysfs.errors,
         health="degraded",
-        reason=NOT_LISTED,
+        reason=reasons([NOT_LISTED, sysfs.memory_problem]),
         partitions=parts,
     )
 

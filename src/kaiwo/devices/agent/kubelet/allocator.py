@@ -14,7 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from kaiwo.devices.agent.kubelet.book import Allocation, Book
-from kaiwo.devices.agent.kubelet.matching import Match, find_match, same_shape
+from kaiwo.devices.agent.kubelet.matching import Match, find_match, nobody_waits, same_shape
 from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources
 from kaiwo.devices.agent.kubelet.pods import BoundPod, Pods
 from kaiwo.devices.assigned import read_assigned, write_assigned
@@ -37,7 +37,10 @@ class Allocator:
         with self._lock:
             found = find_match(resource, len(ids), self._bound(), self._book.served)
             if isinstance(found, str):
-                found = find_match(resource, len(ids), self._bound(is_fresh=True), self._book.served)
+                pods = self._bound(is_fresh=True)
+                found = find_match(resource, len(ids), pods, self._book.served)
+                if found == nobody_waits(resource, len(ids)):
+                    found = self._served_before(resource, ids, {pod.uid for pod in pods if not pod.is_over})
             if isinstance(found, str):
                 raise ClusterError(found)
             allocation = Allocation(resource, tuple(sorted(ids)), found)
@@ -84,14 +87,33 @@ class Allocator:
                 self._sharing.release(allocation.owner)
             return [one.owner for one in gone]
 
+    def _served_before(self, resource: str, ids: list[str], alive: set[str]) -> Match | str:
+        """The kubelet lost its list and asks again: the one container that can be meant has its devices already."""
+        mine = [one for one in self._book.allocations if one.resource == resource and len(one.ids) == len(ids)]
+        mine = [one for one in mine if one.match.pod.uid in alive]
+        same = [one for one in mine if one.ids == tuple(sorted(ids))] or mine
+        owners = {one.owner: one.match for one in same}
+        if len(owners) == 1:
+            return replace(same[0].match, is_certain=False)  # before it starts, the kubelet's own list must say so
+        names = ", ".join(sorted(f"{match.pod.namespace}/{match.pod.name}" for match in owners.values()))
+        if not names:
+            return nobody_waits(resource, len(ids))
+        return (
+            f"the kubelet asks for {len(ids)} {resource}, and {names} have theirs already; which of them it means "
+            "cannot be told: delete the one that does not start"
+        )
+
     def _take_over(self, allocation: Allocation) -> None:
         """The kubelet gives these names away again: whoever had them has ended, or is an init container of this pod."""
+        taken = set(allocation.ids)
+        # A container that was asked for twice goes on under its other names.
+        kept = {one.owner for one in self._book.allocations if not taken & set(one.ids)}
         for old in self._book.allocations:
-            if old.resource != allocation.resource or not set(old.ids) & set(allocation.ids):
+            if old.resource != allocation.resource or not taken & set(old.ids):
                 continue
             if old.match.pod.uid == allocation.match.pod.uid and old.match.shares == allocation.match.shares:
                 self._sharing.rename(old.owner, allocation.owner)  # the same units for both
-            else:
+            elif old.owner not in kept:
                 self._sharing.release(old.owner)
 
     def _bound(self, is_fresh: bool = False) -> list[BoundPod]:

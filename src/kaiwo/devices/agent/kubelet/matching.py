@@ -35,8 +35,11 @@ def find_match(resource: str, count: int, pods: Sequence[BoundPod], served: Coll
             odd.append(found)
     if waiting:
         return msgspec.structs.replace(waiting[0], is_certain=len(waiting) == 1)
-    if odd:
-        return "; ".join(odd)
+    return "; ".join(odd) or nobody_waits(resource, count)
+
+
+def nobody_waits(resource: str, count: int) -> str:
+    """Why there is no match, when no pod that asks for as many is without them."""
     return (
         f"no pod on this node waits for {count} {resource} with {ANNOTATION} on it; let Kaiwo schedule it: "
         "schedulerName: kaiwo-scheduler"
