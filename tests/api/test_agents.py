@@ -11,7 +11,8 @@ from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.devices.report import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu, Share
-from kaiwo.runtime.agents import Agents, check_devices
+from kaiwo.runtime.agents import Agents
+from kaiwo.runtime.agents_belief import check_devices
 from tests.api.world import World, node, run, until, world
 
 GPUS = tuple(PhysicalGpu(f"gpu-{index}", "amd", "MI300X", memory_mib=196_608, order=index) for index in range(8))

@@ -77,6 +77,58 @@ def test_waiting_work_says_what_would_serve_it_and_the_policy_lets_it(tmp_path: 
     run(look())
 
 
+def test_a_change_under_way_is_shown_with_its_tenants_and_why_tells_those_who_wait_for_it(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with up(tmp_path, "on") as client:
+            cluster = client.kaiwo.cluster
+            here = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
+            small = {"name": "small", "gpuPartition": "CPX", "simulate": "200h", **here}
+            await client.http.post("/workloads", json=small)
+            await until(lambda: cluster.record("default/small").state == "running", "small to run")
+            await client.http.post("/workloads", json={"name": "big", "gpus": 8, "simulate": "10m", **here})
+            await until(lambda: not cluster.world.nodes["node-1"].gpus[0].healthy, "gpu-0 to drain")
+            why = (await client.http.get("/workloads/default/big/why")).json()
+            assert "it needs 8 GPUs in SPX mode on one node, and node-1 has 7 GPUs in it now" in str(why["obstacles"])
+            assert "waiting does not help" not in str(why)
+            assert why["partitions"].startswith("for work like this, 1 GPU takes no new work and will change from CPX")
+            shown = (await client.http.get("/gpus", params={"node": "node-1"})).json()["items"]
+            parts = [gpu for gpu in shown if gpu["parent"] == "gpu-0"]
+            assert {gpu["change"] for gpu in parts} == {"draining"}
+            assert [tenant["workload"] for gpu in parts for tenant in gpu["tenants"]] == ["default/small"]
+            assert {gpu["change"] for gpu in shown if not gpu["parent"]} == {""}
+            await client.http.delete("/workloads/default/small")
+            await until(lambda: cluster.record("default/big").state == "running", "big to run")
+
+    run(look())
+
+
+def test_mps_on_a_cluster_of_amd_gpus_is_refused_at_the_door(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with up(tmp_path) as client:
+            form = {"name": "x", "gpuFraction": 0.5, "gpuIsolation": "mps"}
+            answer = await client.http.post("/workloads", json=form)
+            assert answer.status_code >= 400
+            assert "does not exist on AMD GPUs" in answer.text
+            assert "write time-slicing, cu-mask or partition" in answer.text
+            answer = await client.http.post("/workloads", json=form | {"gpuIsolation": "cu-mask"})
+            assert answer.status_code < 300
+
+    run(look())
+
+
+@pytest.mark.parametrize("profile", ["banana", "spx-nps4"])
+def test_a_plan_with_a_profile_that_no_gpu_can_have_is_refused(tmp_path: Path, profile: str) -> None:
+    async def look() -> None:
+        async with up(tmp_path) as client:
+            body, kind = PLAN.replace("cpx-nps1", profile), {"Content-Type": "application/yaml"}
+            answer = await client.http.post("/manifests", content=body, headers=kind)
+            assert answer.status_code == 400
+            assert "write one of spx-nps1, " in answer.text
+            assert (await client.look()).plans == []
+
+    run(look())
+
+
 @pytest.mark.parametrize("body", [{}, {"policy": "maybe"}, {"policy": 1}, {"police": "on"}, []])
 def test_a_wrong_policy_is_refused(tmp_path: Path, body: object) -> None:
     async def look() -> None:

@@ -28,3 +28,12 @@ def test_a_partition_and_a_device_that_nobody_measures() -> None:
     gpu = GpuView("a", "gpu-0-p1", 1, "MI300X", 24_576, 0, 0, True, "", [tenant], "CPX+NPS1", "gpu-0")
     cells = shown(gpu)
     assert (cells["PARTITION"], cells["WHO"], cells["BUSY"]) == ("CPX+NPS1", "small", "")
+
+
+def test_a_gpu_that_waits_for_another_mode_is_not_ill_and_keeps_its_tenants() -> None:
+    tenant = TenantView("default/small", "main-0", 125, 24_576, Phase.RUNNING, "partition")
+    facts = ("a", "gpu-0-p1", 1, "MI300X", 24_576, 0, 0, False, "closed to new work")
+    cells = shown(GpuView(*facts, [tenant], "CPX+NPS1", "gpu-0", change="draining"))
+    assert (cells["STATE"], cells["WHO"]) == ("draining", "small; closed to new work")
+    assert shown(GpuView(*facts, [], change="changing"))["STATE"] == "changing"
+    assert shown(GpuView(*facts, []))["STATE"] == "unhealthy"

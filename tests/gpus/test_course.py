@@ -1,5 +1,6 @@
 """A plan is followed step by step: closed, changed, open again."""
 
+from kaiwo.gpus.closing import change_of
 from kaiwo.gpus.course import begun, closed, done, follow, touched
 from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
 from kaiwo.gpus.planner import plan_partitions
@@ -34,7 +35,7 @@ def test_an_idle_gpu_is_cut_for_who_waits_and_serves_when_it_is_done() -> None:
     assert begun({}, course) == [("n", "gpu-0")]
     assert touched({}, course) == ["n"]
     world.tell(NodeChanged(closed(machine(*whole(0, 1)), course)))
-    assert [gpu.id for gpu in world.picture.node_objects["n"].gpus] == ["gpu-1"]
+    assert [change_of(gpu) for gpu in world.picture.node_objects["n"].gpus] == ["changing", ""]  # shown, and not ill
     again = plan(world, course, 1_030)
     assert begun(course, again) == []  # it is on its way
     course = {("n", "gpu-0"): done(again["n", "gpu-0"], 1_060)}

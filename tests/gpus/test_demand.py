@@ -7,7 +7,8 @@ import pytest
 from kaiwo.decide import decide
 from kaiwo.devices import discover
 from kaiwo.explain import obstacles_of
-from kaiwo.explain.sentences import sentence
+from kaiwo.explain.sentences import remedy, sentence
+from kaiwo.gpus.closing import set_aside
 from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
 from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Need, NodeNow
 from kaiwo.gpus.listing import list_devices
@@ -54,8 +55,9 @@ def test_waiting_work_is_told_by_what_it_asks_for() -> None:
     assert needs == [
         Need("CPX", "", 1, 2),  # who asks for the same, and has waited about as long, is told together
         Need("CPX", "NPS4", 2, 1),
-        Need("SPX", "", 1, 8 + 2 + 1, 60),
+        Need("SPX", "", 1, 8, 60),
         Need("SPX", "", 8, 1, 10),
+        Need("SPX", "", 1, 2 + 1, is_share=True),  # GPUs, on which all of them find room
     ]
 
 
@@ -99,6 +101,17 @@ def test_a_node_whose_gpus_all_change_shows_no_devices_and_is_still_counted_on()
     plan = plan_partitions(1_000, fleet(world, ongoing), waiting_needs(world.picture, 0))
     assert (plan.steps, plan.unserved) == ((), ())
     assert len(plan_partitions(1_000, fleet(world), waiting_needs(world.picture, 0)).steps) == 1
+
+
+def test_a_change_that_has_just_ended_counts_before_the_picture_shows_it() -> None:
+    """Else a second GPU would change for the same work."""
+    first = set_aside(Gpu("gpu-0", "MI300X", 196_608), CPX, is_changing=True)
+    world = World(nodes=0).tell(node("n", first, Gpu("gpu-1", "MI300X", 196_608))).submit("part", request=PART)
+    over = {("n", "gpu-0"): Ongoing("MI300X", CPX, 990)}
+    (found,) = fleet(world, over)
+    assert [gpu.mode for gpu in found.gpus] == [CPX, SPX]
+    plan = plan_partitions(1_000, [found], waiting_needs(world.picture, 0))
+    assert (plan.steps, plan.unserved) == ((), ())
 
 
 def test_nodes_that_take_no_work_and_gpus_that_cannot_be_cut_are_left_out() -> None:
@@ -153,7 +166,10 @@ def test_work_that_only_another_mode_serves_says_so() -> None:
     )
     world.settle()
     assert world.why("part") == [Reason.PARTITION_MODE]
-    assert world.why("tpx") == [Reason.NOT_ENOUGH_GPUS]  # an MI300X cannot be cut in three
+    assert world.why("tpx") == [Reason.PARTITION_MODE]
+    (told,) = obstacles_of(world.picture, "default/tpx", world.policy, 0)
+    assert sentence(told) == "no GPU of this cluster can be in TPX mode: MI300X has SPX, DPX, QPX, CPX"
+    assert remedy(told) == "ask for a mode that there is; waiting does not help"
     (told,) = obstacles_of(world.picture, "default/part", world.policy, 0)
     assert sentence(told) == "no GPU is in CPX mode, and 6 GPUs could be"
     world.tell(node("cut", *cut("gpu-0")))

@@ -77,6 +77,26 @@ def test_a_plan_that_cannot_be_meant_is_refused_with_the_way_out(spec: dict[str,
         read(document(**spec))
 
 
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        ({"dcmProfileName": "banana"}, 'names "banana", which tells no partition mode; write one of spx-nps1'),
+        ({"dcmProfileName": "spx-nps4"}, "is SPX.NPS4, in which no GPU can be; write one of spx-nps1, .*cpx-nps4"),
+        ({"computeMode": "DPX", "memoryMode": "NPS4"}, "is DPX.NPS4, in which no GPU can be"),
+    ],
+)
+def test_a_profile_that_no_gpu_can_have_is_refused_at_the_door(profile: dict[str, str], message: str) -> None:
+    rule = {"selector": {"matchLabels": {"pool": "inference"}}, "profile": profile}
+    with pytest.raises(ConfigError, match=message):
+        read(document(rules=[rule]))
+
+
+def test_a_reference_is_refused_when_its_name_tells_an_illegal_mode() -> None:
+    rule = {"selector": {"matchLabels": {"pool": "inference"}}, "profileRef": {"name": "spx-nps4"}}
+    with pytest.raises(ConfigError, match="in which no GPU can be"):
+        read(document(rules=[rule]))
+
+
 def test_what_is_not_known_is_said() -> None:
     _, warnings = read(document(speed="fast"))
     assert warnings == ["PartitioningPlan 'plan': unknown and ignored: spec.speed"]

@@ -12,7 +12,7 @@ from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.devices.amd.partitioning_record import Record, write_record
 from kaiwo.devices.amd.partitioning_ways import SysfsWay
 from kaiwo.devices.discover import discover
-from kaiwo.gpus.course import CLOSED_PREFIX
+from kaiwo.gpus.closing import change_of
 from kaiwo.history import Journal
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu
@@ -81,11 +81,11 @@ class Play:
         """Of each GPU of a node, in its order; '' while it changes."""
         found: dict[str, str] = {}
         for gpu in self.cluster.world.nodes[name].gpus:
-            found[gpu.parent or gpu.id] = gpu.profile or "SPX"
+            found[gpu.parent or gpu.id] = "" if change_of(gpu) == "changing" else gpu.profile or "SPX"
         return [found.get(f"gpu-{number}", "") for number in range(4)]
 
     def closed(self, name: str = "a") -> list[str]:
-        return [gpu.id for gpu in self.cluster.world.nodes[name].gpus if gpu.reason.startswith(CLOSED_PREFIX)]
+        return [gpu.id for gpu in self.cluster.world.nodes[name].gpus if change_of(gpu) == "draining"]
 
     def runs(self, name: str) -> bool:
         return f"default/{name}" in self.loop.picture.pods

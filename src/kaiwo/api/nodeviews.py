@@ -12,7 +12,7 @@ import numpy as np
 from kaiwo.api.cursor import read_cursor, write_cursor
 from kaiwo.api.problems import did_you_mean, not_found, quote
 from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
-from kaiwo.gpus.course import CLOSED_PREFIX
+from kaiwo.gpus.closing import change_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
@@ -123,7 +123,7 @@ def ill_devices(picture: Picture, workload: str) -> str:
         node = picture.node_objects.get(pod.node)
         held = {share.gpu for share in pod.devices}
         for gpu in node.gpus if node is not None else ():
-            if gpu.id in held and not gpu.healthy and not gpu.reason.startswith(CLOSED_PREFIX):
+            if gpu.id in held and not gpu.healthy and not change_of(gpu):
                 said.append(f"; {gpu.id} of {pod.node}, on which it runs, is not healthy: {gpu.reason}")
     return "".join(dict.fromkeys(said))
 
@@ -139,7 +139,7 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, 
             tenants.append(TenantView(held.workload, held.name, milli, mib, held.phase))
     return GpuView(
         node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants,
-        gpu.profile, gpu.parent,
+        gpu.profile, gpu.parent, change=change_of(gpu),
     )  # fmt: skip
 
 

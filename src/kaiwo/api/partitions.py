@@ -11,6 +11,7 @@ from kaiwo.devices.amd.partitioning_dcm import OPT_IN
 from kaiwo.gpus.fleet import Need, Step
 from kaiwo.manifests import read_json
 from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.partitions import WHOLE_MODE
 from kaiwo.runtime.partition_kept import POLICIES
 from kaiwo.runtime.partitions import Partitions
 
@@ -99,10 +100,15 @@ def _executor(partitions: Partitions) -> str:
 
 
 def _need(need: Need) -> str:
-    kind = (
-        "whole GPUs" if need.compute == "SPX" else f"{need.compute}{f'+{need.memory}' * bool(need.memory)} partitions"
-    )
-    return f"{need.count} pods with {need.devices} {kind} each"
+    if need.is_share:
+        return f"work that asks for shares of {_count(need.count * need.devices, 'GPU')}"
+    mode = f"{need.compute}{f'+{need.memory}' * bool(need.memory)}"
+    kind = "whole GPU" if need.compute == WHOLE_MODE else f"{mode} partition"
+    return f"{_count(need.count, 'pod')} with {_count(need.devices, kind)} each"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _plan(partitions: Partitions, name: str) -> PlanView:

@@ -17,6 +17,7 @@ from kaiwo.api.settings import Settings
 from kaiwo.api.up import calm_the_interpreter, first_of
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
+from kaiwo.clusters.kubernetes.client.first_contact import first_contact
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.election import Election
 from kaiwo.clusters.kubernetes.extender.binding import Binder
@@ -69,6 +70,9 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
     _check_agents(options)
     policy = policy_of(options.policy)
     access = find_access(options.kubeconfig, options.context)
+    if trouble := await first_contact(access):
+        sys.stderr.write(f"kaiwo: {trouble}\nIt is asked again until it answers; Ctrl-C ends this.\n")
+        sys.stderr.flush()
     leading = Leading(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
     cluster.books.extended = options.extends if options.extender_port else ""
@@ -98,7 +102,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
             context.webhooks = admission.webhooks.tally
         if options.extender_port:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
-        status = QueueStatus(cluster.client, cluster.books.queue_generations, emit)
+        books = cluster.books
+        status = QueueStatus(cluster.client, books.queue_generations, books.queue_faults, emit)
         showing = asyncio.create_task(show_queues(context.board, status, leading.may_decide, EVERY_S))
         stack.push_async_callback(_cancel, [showing])
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)

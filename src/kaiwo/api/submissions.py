@@ -19,11 +19,14 @@ from kaiwo.api.routes import Call, Route
 from kaiwo.api.settling import settle
 from kaiwo.api.views import Outcome
 from kaiwo.clusters.admission import is_same
+from kaiwo.gpus.isolation import is_mps_on_amd
 from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
-from kaiwo.model.program import State
+from kaiwo.model.program import Program, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_check import check_tree
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.picture import Picture
 
 YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
@@ -91,6 +94,7 @@ async def _put(call: Call, parsed: Parsed) -> Outcome:
     dry_run, live = call.query["dry_run"], call.context.live
     queues, items = parsed.queues, parsed.submissions
     reservations = parsed.reservations
+    _refuse_mps_on_amd(live.picture, items)
     there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
     before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
@@ -112,6 +116,16 @@ async def _put(call: Call, parsed: Parsed) -> Outcome:
     promises = await asyncio.to_thread(_promises, dict(live.picture.queue_objects), queues) if queues else []
     warnings = [*parsed.warnings, *promises]
     return Outcome(done, warnings, [] if dry_run else names)
+
+
+def _refuse_mps_on_amd(picture: Picture, items: Sequence[tuple[Workload, Program]]) -> None:
+    """Who names no model learns here that the GPUs of this cluster have no MPS: waiting would not help."""
+    for workload, _ in items:
+        if any(is_mps_on_amd(role.request, picture.node_objects.values()) for role in workload.roles):
+            raise RefusedError(
+                f'workload {workload.name}: its isolation is "mps", which does not exist on AMD GPUs, and this cluster '
+                "has no others; write time-slicing, cu-mask or partition"
+            )
 
 
 async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:

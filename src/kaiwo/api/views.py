@@ -107,6 +107,7 @@ class GpuView(msgspec.Struct, frozen=True):
     profile: str = ""  # of a partition: `CPX+NPS4`
     parent: str = ""  # the physical GPU of which it is a partition
     measured: MeasuredView | None = None  # null in a stream, and where nobody measures
+    change: str = ""  # draining | changing, where its partition mode changes; it is not healthy meanwhile
 
 
 class NodeView(msgspec.Struct, frozen=True):

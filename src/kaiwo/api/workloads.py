@@ -9,7 +9,7 @@ from kaiwo.api.nodeviews import ill_devices
 from kaiwo.api.problems import quote
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
-from kaiwo.api.workloadviews import WAITS, obstacle_view, workload_detail
+from kaiwo.api.workloadviews import KUBERNETES, WAITS, obstacle_view, workload_detail
 from kaiwo.manifests.names import ARRAY_LABEL
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.program import Record, State
@@ -44,7 +44,8 @@ async def get_workload(call: Call) -> WorkloadDetail:
     obstacles: tuple[Obstacle, ...] = ()
     if record.state in WAITS:
         obstacles = await live.ask(lambda picture: explain.obstacles_of(picture, name, live.policy, now_s))
-    return workload_detail(live.picture, record, gpu_milli, obstacles, now_s)
+    views = [obstacle_view(each, live.cluster.kind) for each in obstacles]
+    return workload_detail(live.picture, record, gpu_milli, views, now_s)
 
 
 async def cancel(call: Call) -> Outcome:
@@ -74,15 +75,20 @@ async def why(call: Call) -> WhyView:
     name, now_s = record.workload.name, live.cluster.now_s()
 
     found = await _explain(live, name, now_s) if record.state in WAITS else None
+    if found is None and record.state is State.HELD and record.message:
+        answer = f"{record.workload.name.removeprefix('default/')} waits: {record.message}"
+        return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s)
     if found is None:
         answer = plain_answer(record) + ill_devices(live.picture, name)
         return WhyView(name, record.state, answer, [], 0, 0, None, "it does not wait", now_s)
-    change = found.change
+    kind, change = live.cluster.kind, found.change
+    if change is not None and kind == KUBERNETES:
+        change = explain.propose_in_kubernetes(change)
     return WhyView(
         workload=name,
         state=record.state,
         answer=found.answer,
-        obstacles=[obstacle_view(each.obstacle) for each in found.obstacles],
+        obstacles=[obstacle_view(each.obstacle, kind) for each in found.obstacles],
         position=found.position,
         ahead=found.ahead,
         change=None if change is None else ChangeView(change.kind, change.by, change.sentence, change.command),

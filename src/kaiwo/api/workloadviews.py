@@ -19,6 +19,7 @@ from kaiwo.runtime.select import Pick, select
 from kaiwo.snapshot.picture import Picture
 
 NOT_TRIED = "not tried yet"
+KUBERNETES = "kubernetes"
 WAITS = (State.WAITING, State.HELD)
 
 
@@ -59,6 +60,8 @@ def reason_of(picture: Picture, record: Record) -> str:
     if record.state not in WAITS:
         return record.message
     obstacles = waiting_obstacles(picture, record.workload.name)
+    if record.state is State.HELD and not obstacles and record.message:
+        return record.message  # the scheduler is not told of it: whoever keeps it back says why
     if record.state is State.HELD and not obstacles:  # so fresh that the picture has not heard of it
         obstacles = (Obstacle(Reason.HELD),)
     return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
@@ -73,7 +76,7 @@ def waiting_obstacles(picture: Picture, name: str) -> tuple[Obstacle, ...]:
 
 
 def workload_detail(
-    picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[Obstacle], now_s: int
+    picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
 ) -> WorkloadDetail:
     """All there is to say of one workload."""
     workload, program = record.workload, record.program
@@ -81,7 +84,7 @@ def workload_detail(
     return WorkloadDetail(
         summary=workload_view(picture, record, gpu_milli),
         placed=[pod_view(pods[name]) for name in sorted(pods, key=_numbered)],
-        obstacles=[obstacle_view(obstacle) for obstacle in obstacles],
+        obstacles=[*obstacles],
         requests=[describe_role(role) for role in workload.roles],
         command=list(program.command),
         image=program.image,
@@ -104,12 +107,13 @@ def pod_view(pod: Pod) -> PodView:
     return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device(share) for share in pod.devices])
 
 
-def obstacle_view(obstacle: Obstacle) -> ObstacleView:
-    """An obstacle with its sentence."""
+def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
+    """An obstacle with its sentence, and what to do about it in such a cluster."""
+    remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
     return ObstacleView(
         reason=obstacle.reason.value,
         sentence=explain.sentence(obstacle),
-        remedy=explain.remedy(obstacle),
+        remedy=remedy(obstacle),
         need=obstacle.need,
         have=obstacle.have,
         unit=obstacle.unit,

@@ -82,16 +82,17 @@ QUEUE: Sequence[Column] = (
 def gpu_state(g: GpuView) -> str:
     """One word for a device."""
     if not g.healthy:
-        return "unhealthy"
+        return g.change or "unhealthy"
     if not g.tenants:
         return "free"
     return "shared" if g.free_milli > 0 and g.free_mib > 0 else "full"
 
 
 def _tenants(g: GpuView, _: float) -> str:
+    tenants = ", ".join(f"{short_name(t.workload)}{_share(t)}" for t in g.tenants)
     if g.reason and not g.healthy:
-        return g.reason
-    return ", ".join(f"{short_name(t.workload)}{_share(t)}" for t in g.tenants)
+        return f"{tenants}; {g.reason}" if tenants else g.reason
+    return tenants
 
 
 def _share(t: TenantView) -> str:

@@ -21,7 +21,7 @@ DEFAULT_LIMIT = 500
 STATES: dict[str, tuple[str, ...]] = {
     "workload": tuple(state.value for state in State),
     "node": ("ready", "cordoned", "not-ready"),
-    "gpu": ("free", "shared", "full", "unhealthy"),
+    "gpu": ("free", "shared", "full", "unhealthy", "draining", "changing"),
     "reservation": tuple(phase.value for phase in ReservationPhase),
 }
 

@@ -20,6 +20,7 @@ from kaiwo.snapshot.working import Working
 
 MOST_DERIVED = 4096
 MOST_NAMED = 3
+NO_PLACES = "no node has the label "  # how the subject begins of a spread over places that do not exist
 _Array = TypeVar("_Array", IntArray, BoolArray)
 
 
@@ -181,6 +182,8 @@ def _is_even(view: Working, want: Request, own: Neighbours, rule: Spread) -> Ver
     mask = _within_skew(view, want, own, rule, now)
     if kept is not None:
         mask &= _within_skew(view, want, own, rule, now + kept)
+    if not (places_of(view.nodes, rule.level) >= 0).any():
+        return Verdict(mask, Reason.PODS_UNEVEN, f"{NO_PLACES}{rule.level}", False)
     return Verdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
 
 

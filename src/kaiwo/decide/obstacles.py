@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kaiwo.decide.ask import ask
+from kaiwo.decide.cuts import no_such_device
 from kaiwo.decide.fit import pods_that_fit
 from kaiwo.decide.gang import one_more
 from kaiwo.decide.limits import least_by_model, least_charge
@@ -16,7 +17,7 @@ from kaiwo.decide.neighbours import verdicts_by_reason
 from kaiwo.decide.offers import OfferBook
 from kaiwo.decide.reserve_reasons import beside_reserved, reserved_obstacles
 from kaiwo.decide.score import ShapeBook
-from kaiwo.decide.shortage import fits_when_empty, no_such_device, short_of
+from kaiwo.decide.shortage import NEVER, fits_when_empty, short_of, too_large
 from kaiwo.gpus.fit import times_per_device
 from kaiwo.model.plan import Nomination
 from kaiwo.model.reason import Obstacle, Reason
@@ -32,6 +33,7 @@ from kaiwo.snapshot.working import Working
 
 SUB_GROUP = "sub-group"
 MOST_NAMED = 3  # sub-groups that are short
+UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
 
 
@@ -180,7 +182,7 @@ class Inquiry:
             return []  # one pod fits somewhere: what is missing is room for the gang
         offer = self._offers.of(shape)
         if want.gpus and not offer.devices.any():
-            return [no_such_device(self._view, want)]
+            return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
         if (
             state.allowed.all() and not self._active.free_filters and want.neighbours is None
         ):  # asking each filter about each node costs a millisecond
@@ -198,7 +200,7 @@ class Inquiry:
             (p.name, ask(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
             for p in self._active.filters
         ]
-        return by_filters + verdicts_by_reason(self._view, want)
+        return [*_without_echoes(by_filters), *verdicts_by_reason(self._view, want)]
 
     def _blocking_filters(
         self, want: Request, verdicts: list[tuple[str, BoolArray, Reason]], could: BoolArray
@@ -211,16 +213,45 @@ class Inquiry:
             kept_out = int((~mask).sum())
             alone = (~mask & (against == 1) & would_do).any()
             if kept_out and (not mask.any() or alone):
-                found.append(Obstacle(reason, 1, int(mask.sum()), "nodes", name, f"{kept_out} of {len(mask)} nodes"))
+                subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
+                found.append(Obstacle(reason, 1, int(mask.sum()), "nodes", subject, f"{kept_out} of {len(mask)} nodes"))
         return found
+
+    def _lacking(self, want: Request) -> str:
+        """The label of a rule that holds on no node at all; empty when each of them holds somewhere."""
+        labels = [node.labels for node in self._view.nodes.nodes]
+        return next((rule.key for rule in want.node_rules if not any(map(rule.holds, labels))), "")
 
     def _gang(self, needs: Needs) -> Obstacle:
         """How many of the pods that must start together would fit, each shape for itself."""
         if not any(needed for _, _, needed in needs):
             return Obstacle(Reason.GANG, 1, int(any(self._book.state(shape).room for shape, _, _ in needs)), "pods")
         need = sum(needed for _, _, needed in needs)
+        most = sum(min(needed, self._most(shape)) for shape, _, needed in needs)
+        if most < need:
+            return Obstacle(Reason.GANG, need, most, "pods", "", NEVER)
         have = sum(min(needed, self._book.state(shape).room) for shape, _, needed in needs)
         return Obstacle(Reason.GANG, need, have, "pods")
+
+    def _most(self, shape: int) -> int:
+        """Pods of one shape that all devices of the cluster would serve, if they were free."""
+        want = self._picture.backlog.shapes[shape]
+        if not want.gpus or not want.is_exclusive:
+            return UNCOUNTED
+        return int((self._offers.of(shape).devices // want.gpus).sum())
+
+
+def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple[str, BoolArray, Reason]]:
+    """Kubernetes taints a node that is cordoned or not ready: that is the same obstacle once more, not a second one."""
+    told = [mask for _, mask, reason in verdicts if reason in (Reason.NODE_CORDONED, Reason.NODE_NOT_READY)]
+    return [
+        (
+            name,
+            np.logical_or.reduce([mask, *(~each for each in told)]) if reason is Reason.NODE_TAINTED else mask,
+            reason,
+        )
+        for name, mask, reason in verdicts
+    ]
 
 
 def _is_overdrawn(view: Working, kept: Nomination) -> bool:

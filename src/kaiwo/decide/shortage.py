@@ -6,11 +6,10 @@ In:    the view, a request, rows of nodes.   Out: obstacles with what is needed 
 import numpy as np
 from msgspec.structs import replace
 
+from kaiwo.decide.cuts import by_change
 from kaiwo.decide.fit import extended_free
 from kaiwo.decide.offers import Offer
-from kaiwo.gpus.demand import could_be_cut
 from kaiwo.gpus.fit import eligible
-from kaiwo.model.partitions import WHOLE_MODE
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
@@ -34,18 +33,12 @@ def short_of(view: Working, want: Request, rows: Rows, offer: Offer) -> list[Obs
     return everywhere or _short_beside_the_rest(view, want, rows, looks)
 
 
-def no_such_device(view: Working, want: Request) -> Obstacle:
-    """No working device of a wanted model anywhere."""
-    if want.gpu_models:
-        there = sorted({gpu.model for node in view.nodes.nodes for gpu in node.gpus})
-        if not set(there) & set(want.gpu_models):
-            detail = f"the cluster has {', '.join(there) or 'no GPUs'}"
-            return Obstacle(Reason.GPU_MODEL, want.gpus, 0, "gpus", " or ".join(want.gpu_models), detail)
-    if could := could_be_cut(view.nodes.nodes, want):
-        return Obstacle(Reason.PARTITION_MODE, want.gpus, could, "gpus", want.partition or WHOLE_MODE)
-    broken = sum(1 for node in view.nodes.nodes for gpu in node.gpus if not gpu.healthy)
-    reason = Reason.GPU_UNHEALTHY if broken else Reason.NOT_ENOUGH_GPUS
-    return Obstacle(reason, want.gpus, 0, "gpus")
+def too_large(view: Working, want: Request, offer: Offer) -> list[Obstacle]:
+    """What no node has enough of even when it is empty, GPUs apart: no change of GPUs would mend that."""
+    rows = np.arange(len(view.nodes.names))
+    looks = _looks(view, replace(want, gpus=0), rows, offer)
+    sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in looks]
+    return [each for each in sizes if each.detail in (NEVER, NOWHERE)]
 
 
 def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:
@@ -63,7 +56,7 @@ def largest_device_mib(view: Working, want: Request) -> int:
 
 def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
     free, _ = view.of(rows)
-    found = [_gpus(want, rows, offer)] if want.gpus else []
+    found = [_gpus(view, want, rows, offer)] if want.gpus else []
     for reason, unit, need, column in (
         (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU),
         (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, MEMORY),
@@ -117,18 +110,20 @@ def _short_beside_the_rest(view: Working, want: Request, rows: Rows, looks: list
 
 def _least(want: Request, obstacle: Obstacle) -> int:
     """What a node must have free; sizes that no node ever has are told in another measure."""
-    if obstacle.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY):
+    if obstacle.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.PARTITION_MODE):
         return want.gpus if want.is_exclusive else want.gpu_mib or want.gpu_milli
     return obstacle.need
 
 
-def _gpus(want: Request, rows: Rows, offer: Offer) -> _Look:
+def _gpus(view: Working, want: Request, rows: Rows, offer: Offer) -> _Look:
     """What is free of the devices, and the best that any node can offer."""
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
         beyond = _beyond(largest, int(offer.largest_mib.max()), want.gpu_mib)
         return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, beyond)
     if (devices := int(offer.devices[rows].max())) < want.gpus:
+        if (recut := by_change(view, want, rows)) is not None:
+            return now, recut
         beyond = _beyond(devices, int(offer.devices.max()), want.gpus)
         unit = "gpus" if want.is_exclusive else "devices"
         return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, beyond)

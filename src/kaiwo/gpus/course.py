@@ -9,15 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from kaiwo.gpus.closing import back_to_work, set_aside
 from kaiwo.gpus.demand import Ongoing, mode_of
 from kaiwo.gpus.fleet import UNKNOWN_S, NodeNow, PartitionPlan
+from kaiwo.gpus.fleet import Key as Key
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.partitions import cut
-
-Key = tuple[str, str]  # node, GPU
-CLOSED_PREFIX = "closed to new work until it is idle"
-CLOSED = CLOSED_PREFIX + ": it changes to {}"
 
 
 def follow(nodes: Sequence[NodeNow], plan: PartitionPlan) -> dict[Key, Ongoing]:
@@ -48,26 +46,25 @@ def done(state: Ongoing, now_s: int) -> Ongoing:
 
 
 def closed(node: Node, course: Mapping[Key, Ongoing]) -> Node:
-    """The node with the devices of changing GPUs gone, and those of GPUs that wait for it closed."""
+    """The node with the devices of GPUs that change, or wait for it, set aside."""
     devices = []
     for gpu in node.gpus:
         state = course.get((node.name, gpu.parent or gpu.id))
-        if state is None or state.goal is None:
-            devices.append(gpu)
-        elif not state.is_changing:
-            devices.append(replace(gpu, healthy=False, reason=CLOSED.format("+".join(state.goal))))
+        if state is not None and state.goal is not None:
+            gpu = set_aside(gpu, state.goal, state.is_changing)
+        devices.append(gpu)
     return replace(node, gpus=tuple(devices))
 
 
 def opened(node: Node) -> Node:
     """The node with nothing closed for a change."""
-    return replace(node, gpus=tuple(_open(gpu) for gpu in node.gpus))
+    return replace(node, gpus=tuple(back_to_work(gpu) for gpu in node.gpus))
 
 
 def redrawn(node: Node, course: Mapping[Key, Ongoing], sizes: Mapping[Key, int]) -> Node:
     """The node with every GPU in the mode that the course says, for nodes that have no machine to show it.
 
-    `sizes`: MiB of the whole GPUs, since one that changes shows no devices.
+    `sizes`: MiB of the whole GPUs, since a machine may show none while one changes.
     """
     shown: dict[str, list[Gpu]] = {}
     for gpu in opened(node).gpus:
@@ -93,10 +90,6 @@ def touched(before: Mapping[Key, Ongoing], after: Mapping[Key, Ongoing]) -> list
     """The nodes that look different now."""
     keys: Iterable[Key] = {*before, *after}
     return sorted({key[0] for key in keys if _look(before.get(key)) != _look(after.get(key))})
-
-
-def _open(gpu: Gpu) -> Gpu:
-    return replace(gpu, healthy=True, reason="") if gpu.reason.startswith(CLOSED_PREFIX) else gpu
 
 
 def _numbered(name: str) -> tuple[tuple[int, str], ...]:

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Need, NodeNow
-from kaiwo.gpus.sites import suits
+from kaiwo.gpus.closing import change_of
+from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Key, Need, NodeNow
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import CHIPS, COMPUTE_MODES, WHOLE_MODE, Mode, Platform, next_modes, partition_count
+from kaiwo.model.partitions import CHIPS, COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.nodes import Held
 from kaiwo.snapshot.picture import Picture
 
-OpenTo = Callable[[Request], frozenset[str] | None]  # the nodes that a request may go to; None: all
+OpenTo = Callable[[Request], frozenset[str] | None]  # the nodes that could hold such a pod; None: all
+BarredTo = Callable[[Request], frozenset[Key]]  # the GPUs that reservations keep from a request
 MayStart = Callable[[WaitingClass], bool]
 WHOLE = Mode(WHOLE_MODE, "NPS1")
 # Whoever waits for these would not start on other GPUs either.
@@ -36,7 +37,7 @@ class Ongoing(msgspec.Struct, gc=False, frozen=True):
     mode: Mode  # in which it is, or was before the change began
     since_s: int  # when it took that mode
     goal: Mode | None = None
-    is_changing: bool = False  # it shows no devices now
+    is_changing: bool = False  # being changed; a machine may show none of its devices meanwhile
 
 
 def anywhere(want: Request) -> frozenset[str] | None:
@@ -44,29 +45,44 @@ def anywhere(want: Request) -> frozenset[str] | None:
     return None
 
 
+def nothing_barred(want: Request) -> frozenset[Key]:
+    """Nothing is reserved for others."""
+    return frozenset()
+
+
 def always(waiting: WaitingClass) -> bool:
     """Its queue lets it start."""
     return True
 
 
-def waiting_needs(picture: Picture, now_s: int, open_to: OpenTo = anywhere, may_start: MayStart = always) -> list[Need]:
+def waiting_needs(
+    picture: Picture,
+    now_s: int,
+    open_to: OpenTo = anywhere,
+    may_start: MayStart = always,
+    barred_to: BarredTo = nothing_barred,
+) -> list[Need]:
     """One need for each kind of waiting pod that asks for GPUs which can be cut; its queue must let it start.
+
+    A workload of which some pod finds no node, whatever the modes are, is left out: no change would serve it.
 
     Who asks for the same GPUs and has waited about as long is one kind, whatever else they ask for: the planner's work
     grows with the kinds. 500 classes on 10,000 GPUs took it 10 s one by one, and 0.2 s so.
     """
-    found: dict[tuple[object, ...], Need] = {}
+    found: dict[tuple[Need, int], Need] = {}
     for waiting in picture.backlog.by_key.values():
         if any(obstacle.reason in NOT_OUR_MATTER for obstacle in waiting.obstacles) or not may_start(waiting):
             continue
+        wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs]
+        if any(needed and open_to(want) == frozenset() for want, needed in wants):
+            continue
         first = picture.workloads[waiting.line.at(0)[1]]
         waited_s = max(0, now_s - first.submitted_s)
-        for shape, _, needed in waiting.needs:
-            want = picture.backlog.shapes[shape]
+        for want, needed in wants:
             need = need_of(want, needed * len(waiting.line), waited_s)
             if need is not None:
-                need = replace(need, nodes=open_to(want))
-                key = (need.compute, need.memory, need.devices, need.models, need.nodes, waited_s // ABOUT_S)
+                need = replace(need, nodes=open_to(want), barred=barred_to(want))
+                key = (replace(need, count=0, waited_s=0), waited_s // ABOUT_S)
                 found[key] = _joined(found[key], need) if key in found else need
     return list(found.values())
 
@@ -83,7 +99,7 @@ def fleet_of(
         begun[name][gpu] = state
     nodes = []
     for name, node in sorted(picture.node_objects.items()):
-        # While all its GPUs change, a node shows no devices.
+        # While all its GPUs change, a node may show no devices.
         models = (*(gpu.model for gpu in node.gpus), *(state.model for state in begun[name].values()))
         model = next((model for model in models if model in CHIPS), "")
         if not model or not node.ready or node.cordoned:
@@ -92,21 +108,6 @@ def fleet_of(
         platform = (platforms or {}).get(name, "bare-metal")
         nodes.append(NodeNow(name, model, tuple(_gpus(picture, node, held, begun[name], now_s)), platform))
     return nodes
-
-
-def could_be_cut(nodes: Iterable[Node], want: Request) -> int:
-    """How many physical GPUs that work are cut in another way than the request asks, and could be cut so."""
-    need = need_of(want, 1, 0)
-    if need is None:
-        return 0
-    found = set()
-    for node in nodes:
-        for gpu in node.gpus:
-            modes = next_modes(gpu.model, mode_of(gpu)) if gpu.healthy else ()
-            is_wanted = not want.gpu_models or gpu.model in want.gpu_models
-            if is_wanted and not suits(mode_of(gpu), need) and any(suits(mode, need) for mode in modes):
-                found.add((node.name, gpu.parent or gpu.id))
-    return len(found)
 
 
 def _joined(first: Need, second: Need) -> Need:
@@ -126,7 +127,7 @@ def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:
         count = -(-count * want.gpu_milli // WHOLE_MILLI)
     elif want.is_memory:
         count = 1  # as much of a GPU as the next cycle finds; when that is too little, they still wait
-    return Need(WHOLE_MODE, "", want.gpus, count, waited_s, want.gpu_models)
+    return Need(WHOLE_MODE, "", want.gpus, count, waited_s, want.gpu_models, is_share=not want.is_whole)
 
 
 def _gpus(
@@ -145,6 +146,10 @@ def _gpus(
         if not parts[name] and not (state and state.is_changing):
             continue  # it was taken out of the machine
         shown = mode_of(parts[name][0]) if parts[name] else None
+        if state is not None and parts[name] and change_of(parts[name][0]):
+            # The picture is a moment behind: what was set aside is so no more, and a second GPU must not change for it.
+            yield _gpu(name, parts[name], tenants, state)
+            continue
         if state is None or (state.goal is None and shown not in (None, state.mode)):  # somebody else changed it
             state = Ongoing(parts[name][0].model, shown or WHOLE, -UNKNOWN_S)
         is_ill = state.goal is None and not all(part.healthy for part in parts[name])  # closed ones have a goal

@@ -7,6 +7,7 @@ import msgspec
 
 from kaiwo.model.partitions import Mode, ModeChange, Platform
 
+Key = tuple[str, str]  # node, GPU
 UNKNOWN_S = 24 * 3600  # how long work is taken to last whose end nobody told
 
 
@@ -43,6 +44,8 @@ class Need(msgspec.Struct, gc=False, frozen=True):
     waited_s: int = 0  # the first of them in line
     models: tuple[str, ...] = ()  # any of these; empty: any model
     nodes: frozenset[str] | None = None  # only these; None: any node
+    barred: frozenset[Key] = frozenset()  # GPUs that reservations keep for others
+    is_share: bool = False  # `count` is then GPUs, on each of which several find room
 
 
 class Terms(msgspec.Struct, gc=False, frozen=True):

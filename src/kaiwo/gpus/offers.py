@@ -50,7 +50,7 @@ def _can_be(site: GpuSite, mode: Mode) -> bool:
 
 def _by_compute(sites: Sequence[GpuSite], need: Need, mode: Mode, may_change: Allowed) -> Offer | None:
     """The GPUs that are idle soonest, as many as are missing."""
-    have = sum(site.free for site in sites if suits(site.to, need))
+    have = sum(site.free for site in sites if site.serves(need))
     each = partition_count(sites[0].node.model, mode.compute)
     wanted = -(-(need.devices - have) // each)
     able = [site for site in sites if not suits(site.to, need) and _can_be(site, mode) and may_change(site, need)]
@@ -62,11 +62,11 @@ def _by_compute(sites: Sequence[GpuSite], need: Need, mode: Mode, may_change: Al
 
 def _made(sites: Sequence[GpuSite], changing: list[GpuSite], mode: Mode, need: Need) -> Offer | None:
     each = partition_count(sites[0].node.model, mode.compute)
-    if len(changing) * each + sum(site.free for site in sites if suits(site.to, need)) < need.devices:
+    if len(changing) * each + sum(site.free for site in sites if site.serves(need)) < need.devices:
         return None
     ready_s = max(site.waits_s for site in changing)
     idle = sum(site.now.idle_gpu_s + ready_s - site.waits_s for site in changing)
-    beside = [site for site in sites if suits(site.to, need) and site not in changing]
+    beside = [site for site in sites if site.serves(need) and site not in changing]
     idle += ready_s * -(-sum(site.free for site in beside) // each)  # they wait for the others
     waiting = ready_s * -(-need.devices // each)  # as long as nobody's GPUs, but somebody's time
     broken = sum(1 for site in sites if not site.now.used and not site.is_moving and not suits(site.to, need))

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 
 from msgspec.structs import replace
 
-from kaiwo.gpus.fleet import Need, NodeNow, PartitionPlan, Step, Terms
+from kaiwo.gpus.fleet import Key, Need, NodeNow, PartitionPlan, Step, Terms
 from kaiwo.gpus.offers import Offer, offer_of
 from kaiwo.gpus.sites import GpuSite, is_for, sites_of, suits
 from kaiwo.model.partitions import ModeChange, next_modes, partition_count
@@ -33,7 +33,8 @@ def could_serve(nodes: Sequence[NodeNow], need: Need) -> bool:
 
 
 def _most_devices(node: NodeNow, need: Need) -> int:
-    able = (any(suits(mode, need) for mode in next_modes(node.model, gpu.mode, node.platform)) for gpu in node.gpus)
+    open_gpus = (gpu for gpu in node.gpus if (node.name, gpu.id) not in need.barred)
+    able = (any(suits(mode, need) for mode in next_modes(node.model, gpu.mode, node.platform)) for gpu in open_gpus)
     return sum(able) * partition_count(node.model, need.compute)
 
 
@@ -45,7 +46,8 @@ class _Planning:
     def __init__(self, now_s: int, nodes: Sequence[NodeNow], terms: Terms) -> None:
         self._now_s, self._terms = now_s, terms
         self._nodes = [sites_of(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
-        self._waiting: dict[str, int] = {}  # compute mode to the age of the oldest who waits for it in vain
+        # By compute mode, then by what they are barred from: the age of the oldest who waits for it in vain.
+        self._waiting: dict[str, dict[frozenset[Key], int]] = {}
 
     def plan(self, needs: Sequence[Need]) -> PartitionPlan:
         missing = [need.count - self._serve(need, need.count) for need in needs]
@@ -54,7 +56,8 @@ class _Planning:
         missing = [count - self._serve(need, count) for need, count in zip(needs, missing, strict=True)]
         for need, count in zip(needs, missing, strict=True):
             if count:
-                self._waiting[need.compute] = max(need.waited_s, self._waiting.get(need.compute, 0))
+                ages = self._waiting.setdefault(need.compute, {})
+                ages[need.barred] = max(need.waited_s, ages.get(need.barred, 0))
         unserved = []
         for need, count in zip(needs, missing, strict=True):
             if left := self._change_for(need, count):
@@ -65,7 +68,7 @@ class _Planning:
         """Take what is free or on its way, the fullest node first; the answer is how many pods that serves."""
         served = 0
         here = [sites for sites in self._nodes if is_for(sites[0].node, need)]
-        for sites in sorted(here, key=lambda sites: sum(site.free for site in sites if suits(site.to, need))):
+        for sites in sorted(here, key=lambda sites: sum(site.free for site in sites if site.serves(need))):
             while served < count and _take(sites, need):
                 served += 1
         return served
@@ -96,11 +99,19 @@ class _Planning:
         terms, now = self._terms, site.now
         if site.is_spoken or now.is_changing or self._now_s - now.since_s < terms.settle_s:
             return False
+        if not site.is_open_to(need):
+            return False
         if not now.used:
             return True
-        others_s = self._waiting.get(now.mode.compute)
+        others_s = self._longest_wait_s(site)
         is_theirs = others_s is not None and not others_s < need.waited_s >= terms.starve_s
         return terms.may_drain and not is_theirs
+
+    def _longest_wait_s(self, site: GpuSite) -> int | None:
+        """Of those who wait for the mode that a GPU is in and may use it; None: nobody does."""
+        key = (site.node.name, site.now.id)
+        ages = self._waiting.get(site.now.mode.compute, {})
+        return max((age_s for barred, age_s in ages.items() if key not in barred), default=None)
 
     def _steps(self, sites: Sequence[GpuSite]) -> list[Step]:
         moving = [site for site in sites if site.is_moving and not site.now.is_changing]
@@ -138,7 +149,7 @@ class _Planning:
 
 def _take(sites: Sequence[GpuSite], need: Need) -> bool:
     """One pod's devices of one node, of GPUs that are begun or spoken for before others."""
-    suitable = [site for site in sites if site.free and suits(site.to, need)]
+    suitable = [site for site in sites if site.free and site.serves(need)]
     if sum(site.free for site in suitable) < need.devices:
         return False
     left = need.devices

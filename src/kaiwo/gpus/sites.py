@@ -24,6 +24,14 @@ class GpuSite:
         """It will change."""
         return self.to != self.now.mode
 
+    def is_open_to(self, need: Need) -> bool:
+        """No reservation keeps it for others."""
+        return not need.barred or (self.node.name, self.now.id) not in need.barred
+
+    def serves(self, need: Need) -> bool:
+        """It will be in a mode that the need is about, and the need may use it."""
+        return suits(self.to, need) and self.is_open_to(need)
+
     @property
     def waits_s(self) -> int:
         """Until its work has ended."""

@@ -14,14 +14,17 @@ from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.names import check_label_key
 from kaiwo.manifests.objects import Object
 from kaiwo.manifests.placement import MAX_RULES, selector_rules
+from kaiwo.manifests.places import Place, show
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
-from kaiwo.model.partitions import COMPUTE_MODES, MEMORY_MODES, Mode
+from kaiwo.model.partitions import CHIPS, COMPUTE_MODES, MEMORY_MODES, Mode, legal_modes
 from kaiwo.model.request import NodeRule
 
 API_VERSION, KIND = "infrastructure.silogen.ai/v1alpha1", "PartitioningPlan"
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 MAX_NODES = 10_000
+DEFAULT_PROFILE = "default"  # what the Device Config Manager brings along: its nodes are left as they are
+_LEGAL = tuple(dict.fromkeys(mode for model in CHIPS for mode in legal_modes(model)))
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -94,12 +97,23 @@ def _read_rule(rule: Fields) -> PlanRule:
     name = name or reference.text("name")
     if not name:
         raise rule.place("profile").error("names no profile; add dcmProfileName, or profileRef with a name")
+    _check_profile(name, is_reference, rule.place("profileRef" if is_reference else "profile"))
     read = PlanRule(rule.text("description") or rule.text("name"), nodes, name, is_reference)
     profile.ignore("not checked: the node's own count of devices is", "expectedResources", "targetSelector")
     profile.skip("description", "displayName")
     for fields in (selector, profile, reference, rule):
         fields.finish(strict=False)
     return read
+
+
+def _check_profile(name: str, is_reference: bool, place: Place) -> None:
+    """A mode that some GPU has. What a reference means is for the object that it names to say."""
+    mode = mode_of_profile(name)
+    if mode in _LEGAL or (mode is None and (is_reference or name == DEFAULT_PROFILE)):
+        return
+    wrong = "tells no partition mode" if mode is None else f"is {'+'.join(mode)}, in which no GPU can be"
+    legal = ", ".join("-".join(each).lower() for each in _LEGAL)
+    raise place.error(f"names {show(name)}, which {wrong}; write one of {legal}")
 
 
 def _mode_words(profile: Fields) -> str:

@@ -7,22 +7,20 @@ Both run on threads, and change nothing.
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.score import allowed
 from kaiwo.gpus.course import Key
-from kaiwo.gpus.demand import MayStart, Ongoing, OpenTo, fleet_of, need_of, waiting_needs
+from kaiwo.gpus.demand import MayStart, Ongoing, fleet_of, need_of, waiting_needs
 from kaiwo.gpus.fleet import Need, NodeNow, Step, Terms
 from kaiwo.gpus.planner import plan_partitions
+from kaiwo.gpus.reserved_gpus import ReservedGpus
 from kaiwo.gpus.wanted import wanted_steps, why_not
 from kaiwo.manifests.partitioning_plans import Chosen, choose, mode_of_profile
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule
 from kaiwo.model.partitions import CHIPS, Mode, Platform, partition_count
-from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.request import Request
+from kaiwo.runtime.partition_reach import Reach
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.queues import RESOURCES
@@ -58,6 +56,7 @@ class Look(msgspec.Struct, frozen=True):
     at_s: int = 0
     nodes: tuple[NodeNow, ...] = ()
     steps: tuple[Step, ...] = ()  # that people want, then those that waiting work needs
+    needs: tuple[Need, ...] = ()  # of waiting work that a change could serve
     unserved: tuple[Need, ...] = ()
     stands: tuple[NodeStand, ...] = ()
     conflicts: tuple[str, ...] = ()
@@ -79,7 +78,8 @@ def see(picture: Picture, asked: Question) -> Seen:
     nodes = fleet_of(picture, asked.course, asked.now_s, asked.platforms)
     labels = {node.name: picture.node_objects[node.name].labels for node in nodes}
     view = Working(Snapshot(picture, asked.now_s))
-    needs = waiting_needs(picture, asked.now_s, _open_to(view), _has_room(view, picture))
+    reach, reserved = Reach(picture, view), ReservedGpus(view.reserved, nodes)
+    needs = waiting_needs(picture, asked.now_s, reach.nodes, _has_room(view, picture), reserved.barred_to)
     return Seen(tuple(nodes), labels, tuple(needs))
 
 
@@ -93,7 +93,7 @@ def make_plan(seen: Seen, asked: Question) -> Look:
     demand = plan_partitions(asked.now_s, pinned, seen.needs, TERMS)
     steps = (*wanted, *(step for step in demand.steps if step.node not in chosen.rules))
     stands = (*_stands(nodes, chosen, modes, wanted), *_dry(asked.plans, nodes, labels))
-    return Look(asked.now_s, nodes, steps, demand.unserved, stands, chosen.conflicts)
+    return Look(asked.now_s, nodes, steps, seen.needs, demand.unserved, stands, chosen.conflicts)
 
 
 def _matters(picture: Picture, asked: Question) -> bool:
@@ -140,23 +140,6 @@ def _milli(want: Request) -> int:
         return want.charge_milli
     most = max(partition_count(model, need.compute) for model in want.gpu_models or CHIPS)
     return want.gpus * WHOLE_MILLI // most
-
-
-def _open_to(view: Working) -> OpenTo:
-    everywhere = np.arange(len(view.nodes.names))
-    filters = BUILTIN.active(DEFAULT_POLICY).static_filters
-    fields = sorted({field for each in filters for field in getattr(each, "depends_on", ())})
-    known: dict[tuple[object, ...], frozenset[str] | None] = {}
-
-    def open_to(want: Request) -> frozenset[str] | None:
-        key = tuple(getattr(want, field) for field in fields)  # those who are equal in these get one answer
-        if key not in known:
-            mask = allowed(view, want, everywhere, filters)
-            names = (view.nodes.names[row] for row in np.flatnonzero(mask))
-            known[key] = None if mask.all() else frozenset(names)
-        return known[key]
-
-    return open_to
 
 
 def _stands(

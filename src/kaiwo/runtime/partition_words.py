@@ -9,6 +9,7 @@ from kaiwo.gpus.demand import need_of
 from kaiwo.gpus.fleet import Need, Step
 from kaiwo.gpus.planner import could_serve
 from kaiwo.gpus.sites import suits
+from kaiwo.model.partitions import ModeChange
 from kaiwo.model.request import Request
 from kaiwo.runtime.partitions import Partitions
 
@@ -16,18 +17,35 @@ SWITCH = "kaiwo partitions --policy on"
 
 
 def said_for(partitions: Partitions, wants: Iterable[Request]) -> str:
-    """Empty when modes have nothing to do with it."""
-    needs = [need for want in wants if (need := need_of(want)) is not None]
+    """Empty when modes have nothing to do with it, or when a change would not start it either."""
     if partitions.policy == "off":
         return ""
-    for need in needs:
-        steps = [step for step in partitions.look.steps if suits(step.change.after, need)]
-        changing = _changing(partitions, need)
+    for want in wants:
+        needs = _like(partitions.look.needs, want)
+        steps = [step for step in partitions.look.steps if _is_for_one(needs, step.node, step.change)]
+        changing = _changing(partitions, needs)
         if steps or changing:
             return _plan(partitions, steps, changing)
-        if _is_unserved(partitions, need):
+        if _is_unserved(partitions, want):
             return "no change of partition modes that is allowed now would serve it: others wait for those GPUs too"
     return ""
+
+
+def _like(needs: Iterable[Need], want: Request) -> list[Need]:
+    """What the planner knows of those who ask for the same."""
+    own = need_of(want)
+    if own is None:
+        return []
+    kind = (own.compute, own.memory, own.devices, own.models, own.is_share)
+    return [each for each in needs if (each.compute, each.memory, each.devices, each.models, each.is_share) == kind]
+
+
+def _is_for_one(needs: Iterable[Need], node: str, change: ModeChange) -> bool:
+    return any(suits(change.after, need) and _may_use(need, node, change.gpu) for need in needs)
+
+
+def _may_use(need: Need, node: str, gpu: str) -> bool:
+    return (need.nodes is None or node in need.nodes) and (node, gpu) not in need.barred
 
 
 def _plan(partitions: Partitions, steps: Sequence[Step], changing: int) -> str:
@@ -57,18 +75,25 @@ def _goal(steps: Sequence[Step]) -> str:
     return f"change from {change.before.compute} to {'+'.join(change.after)}"
 
 
-def _changing(partitions: Partitions, need: Need) -> int:
-    goals = [state.goal for state in partitions.following.states.values() if state.is_changing]
-    return sum(1 for goal in goals if goal is not None and suits(goal, need))
+def _changing(partitions: Partitions, needs: Sequence[Need]) -> int:
+    changes = [
+        (node, ModeChange(gpu, state.mode, state.goal))
+        for (node, gpu), state in partitions.following.states.items()
+        if state.is_changing and state.goal is not None
+    ]
+    return sum(1 for node, change in changes if _is_for_one(needs, node, change))
 
 
-def _is_unserved(partitions: Partitions, need: Need) -> bool:
-    is_missing = any(
-        (each.compute, each.memory, each.devices) == (need.compute, need.memory, need.devices)
-        for each in partitions.look.unserved
+def _is_unserved(partitions: Partitions, want: Request) -> bool:
+    look = partitions.look
+    missing = _like(look.unserved, want)
+    in_mode = any(
+        suits(gpu.mode, need) and _may_use(need, node.name, gpu.id)
+        for need in missing
+        for node in look.nodes
+        for gpu in node.gpus
     )
-    in_mode = any(suits(gpu.mode, need) for node in partitions.look.nodes for gpu in node.gpus)
-    return is_missing and not in_mode and could_serve(partitions.look.nodes, need)
+    return not in_mode and any(could_serve(look.nodes, need) for need in missing)
 
 
 def _gpus(count: int) -> str:

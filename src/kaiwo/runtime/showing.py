@@ -17,17 +17,16 @@ FIRST_S = 1.0
 
 async def show_queues(board: Board, status: QueueStatus, may_write: Callable[[], bool], every_s: float) -> None:
     """Until cancelled."""
-    seen = -1
+    seen: object = None
     await asyncio.sleep(min(FIRST_S, every_s))
     while True:
         if not may_write():
             status.begin_again()
-            seen = -1
-        elif seen != board.live.revision:
-            before = board.live.revision
+            seen = None
+        elif seen != (before := (board.live.revision, status.objects())):
             try:
                 await board.fresh_queues()
-                seen = before if await status.show(shown(board.sum_queues())) else -1
+                seen = before if await status.show(shown(board.sum_queues())) else None
             except Exception as error:  # what people see must not end what schedules: it is told, and tried again
                 emit("queue-status-broken", level="error", error=f"{type(error).__name__}: {error}")
         await asyncio.sleep(every_s)

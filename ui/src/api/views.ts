@@ -89,6 +89,7 @@ export interface GpuView {
   tenants: TenantView[]
   profile?: string // of a partition
   parent?: string
+  change?: 'draining' | 'changing' | '' // where its partition mode changes
   measured?: MeasuredView | null // null in a stream
 }
 

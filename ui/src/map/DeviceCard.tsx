@@ -46,7 +46,7 @@ function DeviceFacts({ gpu, isPinned, onPick }: { gpu: GpuView; isPinned: boolea
         {gpu.model}, {gpu.profile && `${gpu.profile}, `}
         {memory(gpu.memory_mib)}: {state}
         {state === 'shared' && `, ${gpus(gpu.free_milli)} and ${memory(gpu.free_mib)} free`}
-        {state === 'unhealthy' && gpu.reason && `, ${gpu.reason}`}
+        {!gpu.healthy && gpu.reason && `, ${gpu.reason}`}
         {use && `; measured: ${use}`}
       </p>
       {gpu.tenants.length > 0 && (

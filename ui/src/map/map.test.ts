@@ -121,6 +121,7 @@ describe('a device', () => {
   test('has one word', () => {
     expect(gpuState(gpu('n', 0))).toBe('free')
     expect(gpuState(gpu('n', 0, { healthy: false }))).toBe('unhealthy')
+    expect(gpuState(gpu('n', 0, { healthy: false, change: 'draining' }))).toBe('draining')
     expect(gpuState(gpu('n', 0, { free_milli: 500, tenants: [tenant(500, 1)] }))).toBe('shared')
     expect(gpuState(gpu('n', 0, { free_milli: 0, tenants: [tenant(1000, 1)] }))).toBe('full')
   })

@@ -8,6 +8,7 @@ from kaiwo.cli.names import complete_workload
 from kaiwo.cli.server import workload_path
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.words import count, full_name, short_name
+from kaiwo.model.program import State
 
 
 @click.command(cls=Verb)
@@ -56,7 +57,7 @@ def _answer(view: WhyView) -> str:
 def _print_next(view: WhyView) -> None:
     """Nothing is in its way: it runs, is about to, or is over."""
     name = short_name(view.workload)
-    if not view.state.is_over and printing.is_terminal():
+    if not view.state.is_over and view.state not in (State.WAITING, State.HELD) and printing.is_terminal():
         printing.hint(f"next: kaiwo logs -f {name}")
 
 

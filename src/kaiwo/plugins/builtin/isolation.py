@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kaiwo.gpus.isolation import grade_of
+from kaiwo.gpus.isolation import grade_of, whole_gpus
 from kaiwo.model.isolation import meets
 from kaiwo.model.node import Node
 from kaiwo.model.reason import Reason
@@ -26,6 +26,7 @@ class GpuIsolation:
 
 
 def _serves(node: Node, want: Request) -> bool:
-    grades = {(gpu.model, gpu.memory_mib): gpu for gpu in node.gpus if not gpu.profile}.values()
+    """GPUs that are cut have no shares now: another matter, for they could be whole again."""
+    grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
     found = (grade_of(want, gpu, node.labels) for gpu in grades)
     return any(grade and meets(grade, want.least_grade) for grade in found)

@@ -1,0 +1,66 @@
+"""Where a waiting pod could go if only the partition modes were others.
+
+In:    the view of a moment, a request.   Out: the nodes that the filters allow and that have the CPUs and memory.
+What work on GPUs holds of a node counts as free: it goes when they drain. What others hold does not.
+"""
+
+import numpy as np
+
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.score import allowed
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.model.request import Request
+from kaiwo.snapshot.arrays import BoolArray, IntArray
+from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, PODS
+from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.working import Working
+
+Nodes = frozenset[str] | None  # None: all
+
+
+class Reach:
+    """Those who are equal in what matters here get one answer."""
+
+    def __init__(self, picture: Picture, view: Working) -> None:
+        self._view, self._rows = view, np.arange(len(view.nodes.names))
+        self._room = _room(picture, view)
+        self._filters = BUILTIN.active(DEFAULT_POLICY).static_filters
+        self._fields = sorted({field for each in self._filters for field in getattr(each, "depends_on", ())})
+        self._allowed: dict[tuple[object, ...], BoolArray] = {}
+        self._named: dict[bytes, Nodes] = {}
+
+    def nodes(self, want: Request) -> Nodes:
+        """The nodes that could hold such a pod."""
+        key = tuple(getattr(want, field) for field in self._fields)
+        if key not in self._allowed:
+            self._allowed[key] = allowed(self._view, want, self._rows, self._filters)
+        mask = self._allowed[key] & self._has_room(want)
+        marks = mask.tobytes()
+        if marks not in self._named:
+            names = (self._view.nodes.names[row] for row in np.flatnonzero(mask))
+            self._named[marks] = None if mask.all() else frozenset(names)
+        return self._named[marks]
+
+    def _has_room(self, want: Request) -> BoolArray:
+        room, names = self._room, self._view.nodes.extended_names
+        enough: BoolArray = room[:, CPU] >= want.cpu_milli
+        enough &= (room[:, MEMORY] >= want.memory_mib) & (room[:, PODS] >= 1)
+        for name, amount in want.extended:
+            enough &= room[:, EXTENDED + names.index(name)] >= amount if name in names else amount <= 0
+        return enough
+
+
+def _room(picture: Picture, view: Working) -> IntArray:
+    """Per node what is free, and what goes with the work on its GPUs."""
+    room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
+    for name, held in picture.held_on.items():
+        row = view.nodes.row.get(name)
+        if row is None:
+            continue
+        for each in held.values():
+            if each.devices:
+                room[row, [CPU, MEMORY, PODS]] += (each.cpu_milli, each.memory_mib, 1)
+                for resource, amount in each.extended:
+                    if resource in view.nodes.extended_names:
+                        room[row, EXTENDED + view.nodes.extended_names.index(resource)] += amount
+    return room
