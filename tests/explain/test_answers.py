@@ -123,7 +123,9 @@ def test_pods_that_need_not_start_are_not_counted_among_those_that_must_start_to
     world = World(gpus_per_node=1)
     trainer, helper = Role(Request(gpus=1), "trainer", count=2), Role(Request(gpus=1), "helper", count=5, minimum=0)
     world.tell(WorkloadChanged(Workload("default/new", (trainer, helper)))).settle()
-    assert said(world, "new") == ["its 2 pods must start together, and there is room for 1"]
+    assert said(world, "new") == [
+        "its 2 pods must start together, and the whole cluster, were it empty, has GPUs for 1"
+    ]
 
 
 def test_stopping_what_is_being_stopped_already_is_no_change() -> None:

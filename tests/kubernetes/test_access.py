@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kaiwo.cli.main import main
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError, find_access
 from kaiwo.clusters.kubernetes.client.access import TokenFile, Trust
 from kaiwo.clusters.kubernetes.client.finding import in_cluster, read_kubeconfig
+from kaiwo.clusters.kubernetes.client.first_contact import first_contact
 from kaiwo.model.errors import ClusterError, ConfigError
 from tests.controlplane.plane import TOKEN, Plane
 from tests.kubernetes.speaking import client_for, run
@@ -89,6 +91,46 @@ def test_a_plugin_that_fails_is_named(plane: Plane, tmp_path: Path) -> None:
         run(_reads(plane.write_kubeconfig("by-nobody", lines)))
     with pytest.raises(ClusterError, match="ended with 1"):
         run(_reads(plane.write_kubeconfig("by-false", "exec: {command: 'false'}")))
+
+
+def test_a_plugin_that_hangs_is_named_with_its_patience_by_whoever_asks_last(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kaiwo.clusters.kubernetes.client.exec_plugin.TIMEOUT_S", 1.0)
+    access = read_kubeconfig(plane.write_kubeconfig("by-hanging", "exec: {command: sleep, args: ['60']}"))
+
+    async def test() -> str:
+        with pytest.raises(TimeoutError):  # as an election does, which has less patience
+            async with asyncio.timeout(0.2):
+                await first_contact(access)
+        return await first_contact(access)
+
+    assert "the exec plugin sleep gave no answer in 1 s" in run(test())
+
+
+def test_the_first_word_names_credentials_that_are_not_taken_and_a_stranger(plane: Plane, tmp_path: Path) -> None:
+    wrong = read_kubeconfig(plane.write_kubeconfig("by-bad-token", "token: guessed"))
+    assert "does not take the credentials" in run(first_contact(wrong))
+    good = read_kubeconfig(plane.kubeconfig)
+    assert run(first_contact(good)) == ""
+    assert "did not sign" in run(first_contact(good._replace(trust=Trust())))
+    assert "cannot be reached" in run(first_contact(good._replace(server="https://127.0.0.1:1")))
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_a_certificate_authority_that_cannot_be_read_is_named_before_anything_is_asked(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "its-ca.crt").write_text(text)
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\n"
+        "clusters: [{name: k, cluster: {server: 'https://127.0.0.1:1', certificate-authority: its-ca.crt}}]\n"
+    )
+    with pytest.raises(ConfigError, match=r"its-ca\.crt, which cannot be read"):
+        read_kubeconfig(kubeconfig)
+    assert main(["scheduler", "--kubeconfig", str(kubeconfig), "--home", str(tmp_path / "home")]) == 2
 
 
 def test_a_replaced_token_file_counts_as_soon_as_the_old_token_is_refused(plane: Plane, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
         ("image.repository=", "/image/repository"),
         ("agent.kubeletDir=kubelet", "/agent/kubeletDir"),
         ("api.agentsPort=443", "/api/agentsPort"),
+        ("webhooks.port=7600", "api.port and webhooks.port are both 7600"),
         ("partitions.policy=maybe", "/partitions/policy"),
         ("journal.sizeLimit=much", "/journal/sizeLimit"),
         ("serviceMonitor.enabled=true", "needs api.tokenSecret"),

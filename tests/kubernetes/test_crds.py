@@ -1,5 +1,6 @@
 """Our kinds on a real API server: what it takes, what it refuses and with which words."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def _name(path: Path) -> str:
 
 def _apply(plane: Plane, document: dict[str, object]) -> str:
     """What the server answers, without keeping anything."""
-    return plane.kubectl("apply", "--dry-run=server", "-f", "-", text=yaml.safe_dump(document), check=False)
+    return plane.kubectl("apply", "--dry-run=server", "-f", "-", text=json.dumps(document), check=False)
 
 
 def _queue(name: str = "q", **spec: object) -> dict[str, object]:
@@ -96,6 +97,15 @@ def test_a_queue_with_every_field_is_taken_here_and_there(kinds: Plane) -> None:
         ("q", {"resources": {"gpu": {"limit": -2}}}, "-1 for no limit"),
         ("q", {"resources": {"gpu": {"overQuotaWeight": -1}}}, "greater than or equal to 0"),
         ("q", {"resources": {"gpu": {"qouta": 8}}}, "unknown field"),
+        ("q", {"resources": {"gpu": {"limit": "4.0005"}}}, "steps of 0.001"),
+        ("q", {"resources": {"gpu": {"quota": "0.0001"}}}, "steps of 0.001"),
+        ("q", {"resources": {"gpu": {"models": {"MI300X": {"limit": "1.5m"}}}}}, "steps of 0.001"),
+        ("q", {"resources": {"gpu": {"quota": "1e30"}}}, "the most is 1,000,000 GPUs"),
+        ("q", {"resources": {"gpu": {"limit": "100Pi"}}}, "the most is 1,000,000 GPUs"),
+        ("q", {"resources": {"cpu": {"quota": "100Pi"}}}, "the most is 2,000,000 cores"),
+        ("q", {"resources": {"memory": {"limit": "2Ei"}}}, "the most is 1,024Pi"),
+        ("q", {"fairness": {"minRuntime": "999999999999999999999h"}}, "the most is ten years"),
+        ("q", {"fairness": {"minRuntime": 999999999999}}, "the most is ten years"),
         ("q", {"fairness": {"policy": "Fair"}}, "supported values"),
         ("q", {"fairness": {"minRuntime": "soon"}}, "a time such as"),
         ("q", {"priority": 2_000_000_000}, "less than or equal to"),
@@ -120,6 +130,7 @@ def test_the_examples_of_queues_are_taken(kinds: Plane) -> None:
 GOOD = [
     ("KaiwoReservation", {"gpus": 8, "owner": {"queue": "lab"}, "start": "2026-01-01T00:00:00Z"}),
     ("KaiwoReservation", {"gpus": 8, "gpuModels": ["MI300X"], "nodeSelector": {"rack": "7"}}),
+    ("KaiwoReservation", {"gpus": 8, "nodeSelector": {"example.com/rack.a": "7_b", "empty": ""}}),
     ("KaiwoReservation", {"nodes": ["a", "b"], "owner": {"user": "ada"}, "atEnd": "evict"}),
     ("KaiwoReservation", {"devices": [{"node": "a", "gpu": "gpu-0"}], "owner": {"workload": "default/train"}}),
     ("KaiwoTopology", {"levels": [{"name": "spine", "nodeLabel": "a"}, {"name": "leaf", "nodeLabel": "b"}]}),
@@ -142,6 +153,9 @@ BAD = [
         {"gpus": 1, "start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"},
         "end is not after start",
     ),
+    ("KaiwoReservation", {"gpus": 1, "nodeSelector": {"a b": "c"}}, "a key that no label can have"),
+    ("KaiwoReservation", {"gpus": 1, "nodeSelector": {"a": "b c"}}, "a value that no label can have"),
+    ("KaiwoReservation", {"gpus": 1, "owner": {"workload": "foo"}}, "must be namespace/name"),
     ("KaiwoTopology", {"levels": []}, "at least 1"),
     ("KaiwoTopology", {"levels": [{"name": "leaf"}]}, "needs the nodeLabel"),
     ("KaiwoTopology", {"levels": [{"name": "a"}, {"name": "a"}], "domains": []}, "Duplicate"),

@@ -14,7 +14,7 @@ from tests.controlplane.plane import Plane
 from tests.kubernetes.asking import queue
 from tests.kubernetes.scene import Json, Kubectl
 from tests.kubernetes.speaking import PATIENCE_S, run
-from tests.kubernetes.stage import scheduled, until_bound
+from tests.kubernetes.stage import scheduled, until_bound, until_said
 
 
 def test_a_queue_shows_how_it_stands(plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +47,48 @@ def test_a_queue_shows_how_it_stands(plane: Plane, tmp_path: Path, monkeypatch: 
             assert low["status"]["observedGeneration"] == 2
 
     run(test())
+
+
+def test_a_queue_that_cannot_be_read_says_so_and_stays_in_force(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rule of the definition refuses one mistake; a unit stands twice in this one, which none of them sees."""
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
+    monkeypatch.setattr("kaiwo.api.scheduler.EVERY_S", 0.1)
+    words = "each unit stands once"
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path / "first") as kubectl:
+            await kubectl.create(PATH, queue("team", resources={"gpu": {"limit": 1}}))
+            await until(kubectl, "team", lambda status: ready(status) == "True")
+            await kubectl.patch(f"{PATH}/team", {"spec": {"fairness": {"minRuntime": "1h1h"}}})
+            status = (await until(kubectl, "team", lambda status: ready(status) == "False"))["status"]
+            assert status["observedGeneration"] == 2
+            assert words in status["conditions"][0]["message"]
+            assert "stays in force" in status["conditions"][0]["message"]
+            await kubectl.node("node-1")
+            await kubectl.pod("one", gpus=1, annotations={"kaiwo.ai/queue": "team"})
+            await until_bound(kubectl, "one")
+            await kubectl.pod("two", gpus=1, annotations={"kaiwo.ai/queue": "team"})
+            await until_said(kubectl, "two", "queue 'team' has 0 GPUs left of its limit")
+        async with scheduled(plane, tmp_path / "second") as kubectl:
+            await kubectl.node("node-1")
+            await kubectl.pod("three", gpus=1, annotations={"kaiwo.ai/queue": "team"})
+            await until_said(kubectl, "three", "its queue 'team' cannot be read")
+            await until_said(kubectl, "three", words)
+            status = (await until(kubectl, "team", lambda status: status.get("waiting") == 0))["status"]
+            assert (ready(status), status["observedGeneration"]) == ("False", 2)
+            await kubectl.patch(f"{PATH}/team", {"spec": {"fairness": {"minRuntime": "1h"}}})
+            await until_bound(kubectl, "three")
+            await until(kubectl, "team", lambda status: ready(status) == "True")
+            await kubectl.delete(f"{PATH}/team")
+
+    run(test())
+
+
+def ready(status: Json) -> str:
+    return next((each["status"] for each in status.get("conditions", []) if each["type"] == "Ready"), "")
 
 
 def test_amounts_are_written_as_people_write_them() -> None:

@@ -24,6 +24,7 @@ from kaiwo.clusters.kubernetes.following import OWNERS
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
 from kaiwo.clusters.kubernetes.plans import PATH as PLANS
 from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
+from kaiwo.clusters.kubernetes.volume_words import SELECTED_NODE
 from kaiwo.devices.agent.kubelet.announcer import DEVICES_NOTE, MERGE, Announcer
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
 from kaiwo.devices.agent.kubelet.pods import ApiPods
@@ -35,6 +36,7 @@ from tests.kubernetes.asking import point_at_localhost, queue
 from tests.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered
 from tests.kubernetes.scene import Json, Kubectl, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run, until
+from tests.kubernetes.test_volumes import CLAIMS, CLASSES, VOLUMES, claim, storage_class, using, volume
 
 NAMESPACE = "t-rbac"
 (WEBHOOKS,) = free_ports(1)
@@ -138,6 +140,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await kubectl.create(PLANS, PLAN)
                 await _until_status(kubectl, f"{PLANS}/rbac")
                 await kubectl.delete(f"{PLANS}/rbac")
+                await _until_volumes_chosen(kubectl)
                 assert all(mirror.watches for mirror in kaiwo.cluster.following.mirrors)
 
     run(test())
@@ -148,6 +151,32 @@ def test_the_role_has_exactly_the_rights_that_are_used(
     assert above <= granted
     # A pod is read by its name only after a Binding that broke off, of which there was none here.
     assert granted - above == (used - above) | {("", "pods", "get")}
+
+
+async def _until_volumes_chosen(kubectl: Kubectl) -> None:
+    """A pod with a claim for a volume that is there, and one for a volume that must be made."""
+    documents = (
+        (CLASSES, storage_class("late")),
+        (CLASSES, storage_class("made", "example.com/disks")),
+        (VOLUMES, volume("local", "node-1")),
+        (CLAIMS, claim("data")),
+        (CLAIMS, claim("more", kind="made")),
+    )
+    for path, document in documents:
+        await kubectl.create(path, {key: value for key, value in document.items() if key != "status"})
+    await kubectl.patch(f"{VOLUMES}/local/status", {"status": {"phase": "Available"}})
+    await kubectl.patch("/api/v1/nodes/node-1", {"spec": {"unschedulable": None}})
+    await kubectl.pod("stores", volumes=using("data", "more"))
+    async with asyncio.timeout(PATIENCE_S):
+        while SELECTED_NODE not in (await kubectl.get(f"{CLAIMS}/more"))["metadata"].get("annotations", {}):
+            await asyncio.sleep(0.05)
+        while "claimRef" not in (await kubectl.get(f"{VOLUMES}/local"))["spec"]:
+            await asyncio.sleep(0.05)
+    await kubectl.delete(pod_path("stores"))
+    for path, document in reversed(documents):
+        where = f"{path}/{document['metadata']['name']}"
+        await kubectl.patch(where, {"metadata": {"finalizers": None}})
+        await kubectl.delete(where)
 
 
 async def _look_like_an_agent(url: str) -> None:

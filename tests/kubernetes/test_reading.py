@@ -61,6 +61,14 @@ def test_equal_wishes_are_one_value_and_different_ones_are_not() -> None:
     assert seen_pod("f", gpus=0).ask is not seen_pod("g", gpus=0, annotations=half).ask
 
 
+@pytest.mark.parametrize("note", [{"kaiwo.ai/gpu-fraction": "0.5"}, {"kaiwo.ai/gpu-memory": "4000"}])
+def test_a_share_beside_the_vendors_resource_is_whole_for_the_kubelet_counts_it_so(note: dict[str, str]) -> None:
+    ask = seen_pod("a", annotations=note).ask
+    assert (ask.refusal, ask.request) == ("", seen_pod("b").ask.request)
+    two = seen_pod("c", annotations={**note, "kaiwo.ai/gpu-devices": "2"}).ask
+    assert "a share on each of 2 devices and for amd.com/gpu: 1, which the kubelet hands out whole" in two.refusal
+
+
 def test_a_pod_goes_to_the_vendor_it_names() -> None:
     amd, nvidia = read_node(wire_node("a")), read_node(wire_node("b", resource="nvidia.com/gpu"))
     (rule,) = seen_pod("p").ask.request.node_rules

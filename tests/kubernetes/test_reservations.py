@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kaiwo.clusters.kubernetes.objects import Meta
+from kaiwo.clusters.kubernetes.objects import QueueMeta
 from kaiwo.clusters.kubernetes.reservations import PATH, ReservationObject, read_reservation, status_of
 from kaiwo.model.reservation import Device, Owner, Reservation
 from tests.controlplane.plane import Plane
@@ -123,7 +123,7 @@ def test_an_allocation_that_expires_is_evicted_and_its_successor_told_so(reserve
 
 def test_an_object_is_read_like_a_file() -> None:
     item = ReservationObject(
-        metadata=Meta(name="a", creation_timestamp="2026-01-31T18:00:00Z"),
+        metadata=QueueMeta(name="a", creation_timestamp="2026-01-31T18:00:00Z"),
         spec={"gpus": 2, "owner": {"queue": "lab"}},
         status={"devices": [{"node": "n", "gpu": "g"}, {"node": 7}, "spoilt"]},
     )
@@ -143,3 +143,27 @@ def test_the_status_says_phase_place_and_what_is_missing() -> None:
         "message": "for user ada from second 100 of the cluster's clock without an end; "
         "2 of 3 GPUs are not to be had now",
     }
+
+
+def test_a_reservation_that_cannot_be_read_says_so_and_stays_in_force(reserved: Plane, tmp_path: Path) -> None:
+    """A key with too long a name, which no rule of the definition refuses."""
+    key, words = "a/b" + "c" * 70, "nodeSelector"
+
+    async def test() -> None:
+        async with scheduled(reserved, tmp_path / "first") as (kubectl, _):
+            await reserve(kubectl, "odd", gpus=1)
+            await status(kubectl, "odd", "Active", 1)
+            await kubectl.patch(f"{PATH}/odd", {"spec": {"nodeSelector": {key: "c"}}})
+            async with asyncio.timeout(PATIENCE_S):
+                while "stays in force" not in (found := await status(kubectl, "odd", "Active", 1))["message"]:
+                    await asyncio.sleep(0.05)
+            assert words in found["message"]
+            assert found["observedGeneration"] == 2
+        async with scheduled(reserved, tmp_path / "second") as (kubectl, _):
+            found = await status(kubectl, "odd", "Unreadable", 0)
+            assert words in found["message"]
+            await kubectl.pod("named", annotations={"kaiwo.ai/reservation": "odd"})
+            await sentence(kubectl, "named", "its reservation 'odd' cannot be read")
+            await kubectl.delete(f"{PATH}/odd")
+
+    run(test())

@@ -79,6 +79,15 @@ def test_a_slip_in_a_template_is_a_slip() -> None:
     assert 'kaiwo.ai/gpu-fraction is "2"' in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
 
 
+def test_a_share_beside_whole_gpus_is_warned_about() -> None:
+    asks = {"resources": {"limits": {"amd.com/gpu": "1"}, "requests": {"amd.com/gpu": "1"}}}
+    spec = {"containers": [{"name": "c", **asks}]}
+    document = {"metadata": {"name": "w", "annotations": {"kaiwo.ai/gpu-fraction": "0.5"}}, "spec": spec}
+    verdict = judge(document | {"spec": spec | {"schedulerName": OURS}}, "Pod")
+    assert verdict.refusal == ""
+    assert any("it gets 1 whole; remove amd.com/gpu to share" in warning for warning in verdict.warnings)
+
+
 def test_nobody_hides_behind_a_template() -> None:
     for prefix in ("kaiwo.ai/", "kaiwo.silogen.ai/"):
         notes = {"kaiwo.ai/type": "batch", prefix + "user": "boss"}

@@ -24,6 +24,20 @@ app.kubernetes.io/part-of: kaiwo
 app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 {{- end }}
 
+{{- /* The scheduler's ports in one pod: two of one number would be taken by Kubernetes, and one listener would fail. */ -}}
+{{- define "kaiwo.checkPorts" -}}
+{{- $ports := dict "api.port" .Values.api.port }}
+{{- if .Values.webhooks.enabled }}{{ $_ := set $ports "webhooks.port" .Values.webhooks.port }}{{ end }}
+{{- if include "kaiwo.hearsAgents" . }}{{ $_ := set $ports "api.agentsPort" .Values.api.agentsPort }}{{ end }}
+{{- range $name, $port := $ports }}
+{{- range $other, $number := $ports }}
+{{- if and (lt $name $other) (eq (int $port) (int $number)) }}
+{{- fail (printf "%s and %s are both %d; give each its own port" $name $other (int $port)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Whether agents report to the scheduler: there must be some, and certificates. */ -}}
 {{- define "kaiwo.hearsAgents" -}}
 {{- if and .Values.agent.enabled .Values.webhooks.enabled }}true{{ end }}

@@ -1,10 +1,12 @@
 """Who holds how much of each node. The last word on what fits: a wrong plan is refused here.
 
-In:    pods taken and given back.   Out: why a set of pods does not fit, or nothing.
-Never: lets a device, a node's CPU, memory, pod slots or extended resources go below zero.
+In:    pods taken and given back.   Out: which of a set of pods does not fit and why, or nothing.
+Never: lets a pod take more of a device, or of a node's CPU, memory, pod slots or extended resources, than is left; or
+       holds against it what others hold too much of and it does not ask for.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,6 +49,13 @@ class Use:
             self.extended[name] = self.extended.get(name, 0) + sign * amount
 
 
+class Misfit(NamedTuple):
+    """A pod that cannot be where it was to go."""
+
+    node: str
+    why: str
+
+
 class Ledger:
     """The use of every node that has pods."""
 
@@ -73,22 +82,27 @@ class Ledger:
 
     def refusal(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> str:
         """Why these pods cannot all be placed now, in one sentence; empty when they can."""
+        misfit = self.misfit(nodes, pods)
+        return misfit.why if misfit else ""
+
+    def misfit(self, nodes: Mapping[str, Node], pods: Sequence[Pod]) -> Misfit | None:
+        """The first of these pods that cannot be placed now with those before it."""
         trial: dict[str, Use] = {}
         for pod in pods:
             node = nodes.get(pod.node)
             if node is None:
-                return f"node {pod.node} is gone"
+                return Misfit(pod.node, f"node {pod.node} is gone")
             if node.cordoned:
-                return f"node {pod.node} is cordoned"
+                return Misfit(pod.node, f"node {pod.node} is cordoned")
             if not node.ready:
-                return f"node {pod.node} is not ready"
+                return Misfit(pod.node, f"node {pod.node} is not ready")
             use = trial.get(pod.node)
             if use is None:
                 use = trial[pod.node] = self.use_of(pod.node).copy()
             use.add(pod)
-            if why := _broken_device(node, pod.devices) or overcommit(node, use):
-                return why
-        return ""
+            if why := _broken_device(node, pod.devices) or shortage(node, use, pod):
+                return Misfit(pod.node, why)
+        return None
 
 
 def holds(pod: Pod) -> bool:
@@ -112,6 +126,29 @@ def overcommit(node: Node, use: Use) -> str:
             return f"device {name} of node {node.name} has not enough left"
     for name, amount in use.extended.items():
         if amount > node.extended.get(name, 0):
+            return f"node {node.name} has not enough {name} left"
+    return ""
+
+
+def shortage(node: Node, use: Use, pod: Pod) -> str:
+    """The first thing that this pod takes and that is not left for it; `use` is with the pod. Empty: it fits.
+
+    A node may shrink under its pods, and others place pods too: what they hold too much of is not this pod's affair.
+    """
+    if pod.cpu_milli > 0 and use.cpu_milli > node.cpu_milli:
+        return f"node {node.name} has not enough CPU left"
+    if pod.memory_mib > 0 and use.memory_mib > node.memory_mib:
+        return f"node {node.name} has not enough memory left"
+    if use.pods > node.pods:
+        return f"node {node.name} has no pod slot left"
+    gpus = {gpu.id: gpu for gpu in node.gpus}
+    for share in pod.devices:
+        milli, mib = use.devices[share.gpu]
+        gpu = gpus[share.gpu]
+        if (share.milli > 0 and milli > gpu.milli) or (share.mib > 0 and mib > gpu.memory_mib):
+            return f"device {share.gpu} of node {node.name} has not enough left"
+    for name, amount in pod.extended:
+        if amount > 0 and use.extended[name] > node.extended.get(name, 0):
             return f"node {node.name} has not enough {name} left"
     return ""
 

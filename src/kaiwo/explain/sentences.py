@@ -5,10 +5,13 @@ In:    one Obstacle.   Out: what is in the way, with numbers, and what would rem
 
 from collections.abc import Callable
 
+from kaiwo.decide.cuts import COMING, NO_MPS, NO_SUCH_MODE, ON_NODE
+from kaiwo.decide.neighbours import NO_PLACES
 from kaiwo.decide.shortage import CLOSED, NEVER, NOWHERE, TOO_SMALL
 from kaiwo.explain.amounts import amount
 from kaiwo.explain.change import MIN_FRACTION_MILLI
 from kaiwo.explain.planned import gap_words
+from kaiwo.model.node_rules import VENDOR_LABEL
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.reservation import ENDLESS_S, clock_words
 
@@ -142,6 +145,41 @@ def _no_way(o: Obstacle) -> str:
     )
 
 
+def _in_other_mode(o: Obstacle) -> str:
+    if o.detail.startswith(NO_SUCH_MODE):
+        return f"no GPU of this cluster can be in {o.subject} mode: {o.detail.removeprefix(NO_SUCH_MODE)}"
+    if o.detail.startswith(ON_NODE):
+        node, _, coming = o.detail.removeprefix(ON_NODE).partition(f", {COMING}")
+        more = f"; {_gpus_that(int(coming), 'change')} to it" if coming else ", and its other GPUs could change to it"
+        return f"it needs {_need(o)} in {o.subject} mode on one node, and {node} has {_have(o)} in it now{more}"
+    if o.detail.startswith(COMING):
+        return f"no GPU is in {o.subject} mode yet; {_gpus_that(int(o.detail.removeprefix(COMING)), 'change')} to it"
+    return f"no GPU is in {o.subject} mode, and {amount(o.have, o.unit)} could be"
+
+
+def _other_mode_remedy(o: Obstacle) -> str:
+    if o.detail.startswith(NO_SUCH_MODE):
+        return "ask for a mode that there is; waiting does not help"
+    if COMING in o.detail:
+        return "wait for that change (kaiwo partitions shows it)"
+    if o.detail.startswith(ON_NODE):
+        less = f", or ask for {_have(o)} or less" if o.have else ""
+        return f"let GPUs change (kaiwo partitions shows the plan){less}"
+    return "let idle GPUs change (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)"
+
+
+def _gpus_that(count: int, verb: str) -> str:
+    return f"{amount(count, 'gpus')} {verb}{'s' if count == 1 else ''}"
+
+
+def _no_match(o: Obstacle) -> str:
+    """By its node selector or affinity, or by the vendor's name in the resource that it asks for."""
+    if o.subject.startswith(VENDOR_LABEL):
+        vendor = o.subject.removeprefix(VENDOR_LABEL)
+        return f"it asks for {vendor}.com/gpu, and none of the {o.detail.rpartition(' of ')[2]} has a GPU of {vendor}"
+    return f"{o.detail} do not match its node selector or affinity"
+
+
 def _no_extended(o: Obstacle) -> str:
     if o.detail == NOWHERE:
         return f"it needs {o.need} of {o.subject}, and no node of this cluster offers {o.subject}"
@@ -167,9 +205,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"requeue {o.subject}, or submit this without --after",
     ),
     Reason.NOT_BEFORE: (
-        lambda o: (
-            f"it is not tried before second {o.need} of the cluster's clock" + (f": {o.detail}" if o.detail else "")
-        ),
+        lambda o: f"it is not tried before {clock_words(o.need)}" + (f": {o.detail}" if o.detail else ""),
         lambda o: "wait; it is tried again by itself",
     ),
     Reason.NO_QUEUE: (
@@ -215,8 +251,12 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     Reason.NODE_NOT_READY: (lambda o: f"{o.detail} are not ready", lambda o: "look at kaiwo nodes for the reason"),
     Reason.NODE_CORDONED: (lambda o: f"{o.detail} are cordoned", lambda o: "uncordon one: kaiwo nodes uncordon NODE"),
     Reason.NODE_RULES: (
-        lambda o: f"{o.detail} do not match its node selector or affinity",
-        lambda o: "loosen the node selector, or label a node",
+        _no_match,
+        lambda o: (
+            "ask for GPUs that the cluster has (kaiwo gpus lists them), or add a node with such GPUs"
+            if o.subject.startswith(VENDOR_LABEL)
+            else "loosen the node selector, or label a node"
+        ),
     ),
     Reason.NODE_TAINTED: (
         lambda o: f"{o.detail} have taints that it does not tolerate",
@@ -235,8 +275,16 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "wait until those pods go, add a node, or prefer to be apart (podAntiAffinity)",
     ),
     Reason.PODS_UNEVEN: (
-        lambda o: f"on {o.detail} such pods would be spread too unevenly ({o.subject})",
-        lambda o: "make room in the places that have fewest, raise maxSkew, or say ScheduleAnyway",
+        lambda o: (
+            f"it must be spread over places that do not exist: {o.subject}"
+            if o.subject.startswith(NO_PLACES)
+            else f"on {o.detail} such pods would be spread too unevenly ({o.subject})"
+        ),
+        lambda o: (
+            "label the nodes, spread over a label that they have (topologyKey), or say ScheduleAnyway"
+            if o.subject.startswith(NO_PLACES)
+            else "make room in the places that have fewest, raise maxSkew, or say ScheduleAnyway"
+        ),
     ),
     Reason.PORT_TAKEN: (
         lambda o: f"{o.detail} have the port that it asks for in use ({o.subject})",
@@ -251,12 +299,20 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "look at kaiwo gpus for the reason",
     ),
     Reason.GPU_ISOLATION: (
-        lambda o: f"{o.detail} cannot keep a share of a GPU apart as it asks",
-        lambda o: "ask for a weaker grade or any method, or for a partition or a whole GPU",
+        lambda o: (
+            'its isolation is "mps", which does not exist on AMD GPUs, and there are no others'
+            if o.detail == NO_MPS
+            else f"{o.detail} cannot keep a share of a GPU apart as it asks"
+        ),
+        lambda o: (
+            "ask for time-slicing, cu-mask or a partition; waiting does not help"
+            if o.detail == NO_MPS
+            else "ask for a weaker grade or any method, or for a partition or a whole GPU"
+        ),
     ),
     Reason.PARTITION_MODE: (
-        lambda o: f"no GPU is in {o.subject} mode, and {amount(o.have, o.unit)} could be",
-        lambda o: "let idle GPUs change (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)",
+        _in_other_mode,
+        _other_mode_remedy,
     ),
     Reason.NOT_ENOUGH_GPUS: (
         _size,
@@ -298,12 +354,16 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: (
             f"the {_need(o)} that its sub-group {o.subject} needs must start together, and there is room for {o.have}"
             if o.subject
+            else f"its {_need(o)} must start together, and the whole cluster, were it empty, has GPUs for {o.have}"
+            if o.detail == NEVER
             else f"its {_need(o)} must start together, and there is room for {o.have}"
             if o.have < o.need
             else f"its {_need(o)} must start together, and do not fit beside each other"
         ),
         lambda o: (
-            f"ask for {_have(o)} or fewer, or wait for running work to end"
+            (f"ask for {_have(o)} or fewer, or add nodes" if o.have else "add nodes") + "; waiting does not help"
+            if o.detail == NEVER
+            else f"ask for {_have(o)} or fewer, or wait for running work to end"
             if 0 < o.have < o.need
             else "wait for running work to end"
         ),

@@ -46,6 +46,7 @@ class Proposal(msgspec.Struct, frozen=True):
     by: str
     sentence: str
     command: str
+    subject: str = ""  # as in the Change
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -140,7 +141,7 @@ def _answer(question: Question) -> Why:
 def propose(picture: Picture, name: str, change: Change, said: str = "") -> Proposal:
     """The change in words, with what to type and what is to be said of the search."""
     words, command = _WORDS[change.kind](picture, name, change)
-    return Proposal(change.kind, change.by, f"{words} ({said})" if said else words, command)
+    return Proposal(change.kind, change.by, f"{words} ({said})" if said else words, command, change.subject)
 
 
 def _smaller(picture: Picture, name: str, change: Change) -> tuple[str, str]:

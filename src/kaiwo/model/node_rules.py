@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 LARGEST = (1 << 63) - 1
+VENDOR_LABEL = "kaiwo.ai/gpu-vendor."  # put on nodes in our picture only: a GPU of this vendor is there
 _is_number = re.compile(r"[+-]?[0-9]+", re.ASCII).fullmatch
 
 

@@ -87,6 +87,34 @@ def named_groups() -> dict[str, Recording]:
     return told
 
 
+def halves() -> dict[str, Recording]:
+    """One role of an owner names a gang of its own; each half waits for itself alone."""
+    told: dict[str, Recording] = {}
+    named: dict[str, Any] = {"annotations": {"kaiwo.ai/gang": "w"}}
+    template = {"metadata": named}
+    job = o.make_training_job("PyTorchJob", "split", {"Master": 1, "Worker": 2})
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = template
+    master, workers = o.make_training_pods(job, "master", 1), o.make_training_pods(job, "worker", 2, **named)
+    told["a training job whose workers are a gang"] = record([job], [*master, *workers], (1, master), (2, workers))
+    told["the same without a worker"] = record([job], [*master, *workers[:1]], (1, master), (2, workers[:1]))
+    cluster = o.make_ray_cluster(
+        "split",
+        {"groupName": "gpu", "replicas": 2, "template": template},
+        {"groupName": "cpu", "replicas": 1, "template": {"metadata": {}}},
+        headGroupSpec={"template": {"metadata": {}}},
+    )
+    head = o.make_ray_pods(cluster, "headgroup", 1) + o.make_ray_pods(cluster, "cpu", 1)
+    workers = o.make_ray_pods(cluster, "gpu", 2, **named)
+    told["a ray cluster with a group that is a gang"] = record([cluster], [*head, *workers], (2, head), (2, workers))
+    lws = o.make_lws("split", 3)
+    lws["spec"]["leaderWorkerTemplate"] |= {"leaderTemplate": {"metadata": {}}, "workerTemplate": template}
+    sets, pods = o.make_lws_replica(lws, 0, 2)
+    for pod in pods[1:]:
+        pod["metadata"]["annotations"] = pod["metadata"]["annotations"] | named["annotations"]
+    told["a leader whose workers are a gang"] = record([lws, *sets], pods, (1, pods[:1]), (2, pods[1:]))
+    return told
+
+
 def nobodys() -> dict[str, Recording]:
     deployment = o.make_object("apps/v1", "Deployment", "web")
     replica_set = o.make_object("apps/v1", "ReplicaSet", "web-1", deployment)

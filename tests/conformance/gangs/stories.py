@@ -10,5 +10,6 @@ STORIES: dict[str, Recording] = {
     **recordings_more.training_jobs(),
     **recordings_more.leader_worker_sets(),
     **recordings_named.named_groups(),
+    **recordings_named.halves(),
     **recordings_named.nobodys(),
 }

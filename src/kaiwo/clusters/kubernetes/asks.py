@@ -19,11 +19,11 @@ from kaiwo.manifests.gpu_requests import settle
 from kaiwo.manifests.placement import HOSTNAME
 from kaiwo.manifests.quantities import MIB
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.node_rules import Choice, NodeRule, Preference, Rules
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.node_rules import VENDOR_LABEL, Choice, NodeRule, Preference, Rules
 from kaiwo.model.request import Request, Toleration
 
 SHARING_LABEL = OURS + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
-VENDOR_LABEL = OURS + "gpu-vendor."  # put on nodes in our picture only: a GPU of this vendor is there
 FIELD = "field:"  # begins the fields of a node in Kubernetes that are labels in our picture only
 NODE_NAME = FIELD + "metadata.name"
 
@@ -129,7 +129,7 @@ def _read(amounts: Amounts | None) -> dict[str, int]:
 
 
 def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], owner: str) -> Request:
-    """Whole GPUs by the resource's name; shares by annotation, and only where an agent serves them."""
+    """Whole GPUs by the resource's name; shares by annotation alone, and only where an agent serves them."""
     if not whole and not any(key.partition("/")[2].startswith("gpu-") for key in notes):
         return plain
     if len(whole) > 1:
@@ -146,9 +146,23 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     if whole:
         rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
     request = msgspec.structs.replace(plain, **gpu._asdict())
-    if request.is_fraction or request.is_memory:
+    is_share = request.is_fraction or request.is_memory
+    if is_share and whole:
+        check_beside(owner, resource, count, request.gpus)
+        as_whole = {"gpu_milli": WHOLE_MILLI, "gpu_mib": 0, "isolation": "", "least_grade": ""}
+        return msgspec.structs.replace(request, node_rules=tuple(rules), **as_whole)
+    if is_share:
         rules.append(NodeRule(SHARING_LABEL, "In", ("true",)))
     return msgspec.structs.replace(request, node_rules=tuple(rules))
+
+
+def check_beside(owner: str, resource: str, count: int, devices: int) -> None:
+    """A share beside the vendor's resource: the kubelet hands out whole GPUs, and counts them, whatever a note says."""
+    if count != devices:
+        raise ConfigError(
+            f"{owner} asks for a share on each of {devices} devices and for {resource}: {count}, which the kubelet "
+            f"hands out whole; remove {resource} to share devices"
+        )
 
 
 def _refusal(spec: PodSpec) -> str:
@@ -164,6 +178,7 @@ __all__ = [
     "SHARING_LABEL",
     "VENDOR_LABEL",
     "Ask",
+    "check_beside",
     "one_of",
     "read_ask",
     "read_rules",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.asks import NODE_NAME
 from kaiwo.clusters.kubernetes.budgets import Budgets
 from kaiwo.clusters.kubernetes.ends import Ends
 from kaiwo.clusters.kubernetes.gangs import Place
@@ -36,6 +37,7 @@ from kaiwo.model.event import (
     Event,
     NodeChanged,
     NodeGone,
+    PodChanged,
     QueueChanged,
     QueueGone,
     ReservationChanged,
@@ -43,11 +45,12 @@ from kaiwo.model.event import (
 )
 from kaiwo.model.neighbours import kept as kept_neighbours
 from kaiwo.model.node import Node
+from kaiwo.model.node_rules import NodeRule
 from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.promise import Promise
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
+from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
 
 SCHEDULER = "kaiwo-scheduler"
 
@@ -66,7 +69,9 @@ class Books:
         self._over: dict[str, Callable[[Node], Node]] = {}  # what is laid over them
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE: THE_DEFAULT}
         self.queue_generations: dict[str, int] = {}  # of those that are objects of the cluster
+        self.queue_faults: dict[str, str] = {}  # of those objects: why one cannot be read as it is now
         self.reservations: dict[str, Reservation] = {}
+        self.reservation_faults: dict[str, str] = {}
         self.told = Told()
         self.names = Names()
         self.roll = Roll()
@@ -80,7 +85,7 @@ class Books:
         self.kueue = KueueBook()
         self.budgets = Budgets()
         self.priorities = Priorities()
-        self._volumes = Volumes()
+        self.volumes = Volumes()
         self._grants = Grants(self.told.ledger)
         self._views: dict[str, View] = {}
         self._waiting_for_claims: set[Key] = set()
@@ -88,10 +93,11 @@ class Books:
         self._fresh_sentences: dict[Key, str] = {}
         self._ask = Inquiry(
             self._wishes,
-            self._volumes.rules,
+            self.volumes.rules,
             self.marks.neighbours,
             self.underway.starts.__contains__,
             self._held_back,
+            self._fault_above,
         )
 
     # What comes from the API server.
@@ -140,7 +146,7 @@ class Books:
         self.underway.forget(pod.uid)
         self.spaces.forget(pod.uid)
         self.planned.forget_pod(pod.uid)
-        self._grants.forget(pod.uid)
+        self._grants.forget(seen)
         self.marks.drop(pod.uid)
         self.kueue.forget(pod.key)
         self.sentences.pop(pod.key, None)
@@ -184,15 +190,27 @@ class Books:
 
     def put_queue(self, queue: Queue) -> None:
         """A queue is there, or different."""
+        if self.queue_faults.pop(queue.name, None) is not None:
+            self.roll.touch_all()
         if self.queues.get(queue.name) != queue:
             if queue.name not in self.queues:
                 self.roll.touch_all()  # a label of Kueue's may have meant it
             self.queues[queue.name] = queue
             self._events.append(QueueChanged(queue))
 
+    def put_queue_fault(self, name: str, fault: str) -> bool:
+        """A queue cannot be read as it is now: what it was before stays in force. False: that was known."""
+        is_new = self.queue_faults.get(name) != fault
+        if is_new:
+            self.queue_faults[name] = fault
+            self.roll.touch_all()
+        return is_new
+
     def drop_queue(self, name: str) -> None:
         """A queue is gone; `default` always exists."""
         self.queue_generations.pop(name, None)
+        if self.queue_faults.pop(name, None) is not None:
+            self.roll.touch_all()
         self.memory.drop(name)
         if name == DEFAULT_QUEUE:
             self.put_queue(THE_DEFAULT)
@@ -206,12 +224,24 @@ class Books:
 
     def put_reservation(self, reservation: Reservation) -> None:
         """GPUs are reserved, or reserved differently."""
+        if self.reservation_faults.pop(reservation.name, None) is not None:
+            self.roll.touch_all()
         if self.reservations.get(reservation.name) != reservation:
             self.reservations[reservation.name] = reservation
             self._events.append(ReservationChanged(reservation))
 
+    def put_reservation_fault(self, name: str, fault: str) -> bool:
+        """A reservation cannot be read as it is now: what it was before stays in force. False: that was known."""
+        is_new = self.reservation_faults.get(name) != fault
+        if is_new:
+            self.reservation_faults[name] = fault
+            self.roll.touch_all()
+        return is_new
+
     def drop_reservation(self, name: str) -> None:
         """A reservation is gone."""
+        if self.reservation_faults.pop(name, None) is not None:
+            self.roll.touch_all()
         if self.reservations.pop(name, None) is not None:
             self._events.append(ReservationGone(name))
 
@@ -222,7 +252,7 @@ class Books:
 
     def change_volumes(self, change: Callable[[Volumes], bool]) -> None:
         """Claims or volumes changed: pods that wait for one are looked at again."""
-        if change(self._volumes):
+        if change(self.volumes):
             for key in self._waiting_for_claims:
                 self.roll.touch(key)
 
@@ -254,6 +284,10 @@ class Books:
         events, self._events = self._events, []
         for key in self.marks.take_touched(self.pods.values()):
             self.roll.touch(key)
+        for unit in self.roll.take_touched():
+            events += self._tell(unit, now_s)
+        busy = {event.pod.node for event in events if isinstance(event, PodChanged) and event.pod.devices}
+        self.touch(self._grants.clashes(self.nodes, busy) if busy else ())
         for unit in self.roll.take_touched():
             events += self._tell(unit, now_s)
         return tuple(events)
@@ -313,11 +347,12 @@ class Books:
     # How.
 
     def _show(self, node: Node) -> None:
-        if self.nodes.get(node.name) != node:
+        before = self.nodes.get(node.name)
+        if before != node:
             self.nodes[node.name] = node
             self._events.append(NodeChanged(node))
-            for key in self._grants.waited_for(node.name):
-                self.roll.touch(key)
+            if before is None or [gpu.id for gpu in before.gpus] != [gpu.id for gpu in node.gpus]:
+                self.touch(self._grants.changed(node.name))
 
     def _tell(self, unit: Unit, now_s: int) -> list[Event]:
         keys = self.roll.keys_of.get(unit, set())
@@ -335,6 +370,7 @@ class Books:
         view = self._views[name] = view_unit(name, living, group, had, self._ask)
         self.sentences |= view.sentences
         self._fresh_sentences |= view.sentences
+        self.told.hold(name, view.held)
         holding = [
             self._held(name, slot, self.pods[key])
             for slot, key in view.by_slot.items()
@@ -356,6 +392,7 @@ class Books:
         if name is None:
             return []
         self._views.pop(name, None)
+        self.told.hold(name, None)
         self.told.kept.pop(name, None)  # the scheduler forgets it with the workload
         self.told.promise(name, None)
         self.planned.forget(name)
@@ -397,7 +434,9 @@ class Books:
         is_leaving = pod.is_going or pod.uid in self.underway.evictions
         phase = Phase.RELEASING if is_ours and is_leaving else Phase.RUNNING
         is_granted = is_ours or pod.scheduler == self.extended
-        return self.hold(workload, slot, pod, phase, pod.node, self._grants.of(pod, self.nodes, is_granted))
+        is_listed = pod.node in self.listed_nodes
+        devices = self._grants.of(pod, self.nodes.get(pod.node), is_granted, is_listed)
+        return self.hold(workload, slot, pod, phase, pod.node, devices)
 
     def hold(self, workload: str, slot: str, pod: SeenPod, phase: Phase, node: str, devices: Sequence | Shares) -> Pod:
         """A pod in its place."""
@@ -412,6 +451,16 @@ class Books:
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
         priority, has_class = self.priorities.of(pod)
         return read_wishes(f"Pod '{pod.name}'", said, priority, has_class, self.queues.__contains__)
+
+    def _fault_above(self, wishes: Wishes) -> str:
+        """Why a workload must wait until somebody mends its queue or its reservation: no version of it is known."""
+        fault = self.queue_faults.get(wishes.queue)
+        if fault and self.queues.get(wishes.queue, THE_DEFAULT) is THE_DEFAULT:
+            return f"its queue '{wishes.queue}' cannot be read: {fault}"
+        fault = self.reservation_faults.get(wishes.reservation)
+        if fault and wishes.reservation not in self.reservations:
+            return f"its reservation '{wishes.reservation}' cannot be read: {fault}"
+        return ""
 
     def _held_back(self, pod: SeenPod) -> str:
         """Why Kueue keeps a pod from starting."""
@@ -437,4 +486,12 @@ class Books:
         refusal = self.underway.refusals.get(workload.name) if workload else None
         if workload is None or refusal is None:
             return workload
-        return replace(workload, not_before_s=refusal.until_s, not_before_why=refusal.why)
+        waiting = replace(workload, not_before_s=refusal.until_s, not_before_why=refusal.why)
+        if not refusal.avoided:
+            return waiting
+        away = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
+        return replace(waiting, roles=tuple(_with_rule(role, away) for role in workload.roles))
+
+
+def _with_rule(role: Role, rule: NodeRule) -> Role:
+    return replace(role, request=replace(role.request, node_rules=(*role.request.node_rules, rule)))

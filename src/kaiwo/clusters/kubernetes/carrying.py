@@ -1,6 +1,6 @@
 """Take a plan to the API server: Bindings and Evictions, and what becomes of them.
 
-In:    a plan.   Out: writes under way; their outcomes come back through the books.
+In:    a plan.   Out: writes under way; their outcomes come back through the books. A pod's volumes come first.
 Never: binds a part of a gang when the whole was refused beforehand, asks twice for the same eviction, or believes a
        write that broke off: the pod is read again.
 """
@@ -17,7 +17,8 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.grants import notes_of
 from kaiwo.clusters.kubernetes.objects import Pod as WirePod
 from kaiwo.clusters.kubernetes.seen import Distillery, SeenPod
-from kaiwo.clusters.ledger import mismatch
+from kaiwo.clusters.kubernetes.volume_binding import VolumeBinder
+from kaiwo.clusters.ledger import Misfit, mismatch
 from kaiwo.clusters.lifecycle import STILL_STOPPING
 from kaiwo.model.event import PodChanged, PodGone, WorkloadGone
 from kaiwo.model.plan import Eviction, Plan, Start
@@ -25,6 +26,7 @@ from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang, leaders_of
 
 EVICTION_TRIES = 10  # about two minutes in which a disruption budget may open
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+AVOID_S = 60.0  # for so long a workload keeps away from a node that was refused to it twice in a row
 _read_pod = msgspec.json.Decoder(WirePod).decode
 
 
@@ -51,6 +53,7 @@ class Carrier:
     ) -> None:
         self._client, self._books, self._distillery = client, books, distillery
         self._now_s, self._settle, self._done, self._report = now_s, settle, done, report
+        self._volumes = VolumeBinder(client, books)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry(self, plan: Plan) -> tuple[str, ...]:
@@ -84,14 +87,13 @@ class Carrier:
             if start.pod in placed:
                 books.tell(PodChanged(placed[start.pod]))
         fresh = [start for start in starts if start.pod not in placed]
-        pods = self._pods_to_bind(name, workload, fresh) if fresh else []
-        why = pods if isinstance(pods, str) else self._why_not(workload, pods, placed)
         if not fresh:
             return []
-        if why or isinstance(pods, str):
+        pods = self._pods_to_bind(workload, fresh, placed)
+        if isinstance(pods, Misfit):
             for start in fresh:
                 books.tell(PodGone(name, start.pod))
-            books.underway.refuse(name, self._now_s(), why or "")
+            self._refuse(name, pods)
             return []
         for start, (pod, assumed) in zip(fresh, pods, strict=True):
             books.underway.begin_start(start, pod, assumed)
@@ -114,34 +116,52 @@ class Carrier:
         for start, pod in others:
             if is_refused:
                 self._books.underway.end_start(pod)
+                self._volumes.give_up(pod)
             else:
                 self._go(self._bind(start, pod))
         if is_refused:
             self._settle()
 
-    def _pods_to_bind(self, name: str, workload: Workload, starts: Sequence[Start]) -> list[tuple[SeenPod, Pod]] | str:
+    def _pods_to_bind(
+        self, workload: Workload, starts: Sequence[Start], placed: Mapping[str, Pod]
+    ) -> list[tuple[SeenPod, Pod]] | Misfit:
+        name = workload.name
         roles = {role.name: role for role in workload.roles}
         found: list[tuple[SeenPod, Pod]] = []
         for start in starts:
             pod, role = self._books.find(name, start.pod), roles.get(start.pod.rpartition("-")[0])
             if pod is None or role is None:
-                return f"it has no pod {start.pod}"
+                return Misfit("", f"it has no pod {start.pod}")
             if wrong := mismatch(role.request, start.devices):
-                return f"pod {start.pod}: {wrong}"
+                return Misfit("", f"pod {start.pod}: {wrong}")
             assumed = self._books.hold(name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
             found.append((pod, replace(assumed, until_s=start.until_s)))
-        return found
+        return self._misfit(workload, [assumed for _, assumed in found], placed) or self._volumes.take(found) or found
 
-    def _why_not(self, workload: Workload, pods: Sequence[tuple[SeenPod, Pod]], placed: Mapping[str, Pod]) -> str:
+    def _refuse(self, name: str, misfit: Misfit) -> None:
+        if self._books.underway.refuse(name, self._now_s(), misfit.why, misfit.node):
+            self._go(self._forgive(name))
+
+    async def _forgive(self, name: str) -> None:
+        await asyncio.sleep(AVOID_S)
+        self._books.underway.forgive(name)
+        self._settle()
+
+    def _misfit(self, workload: Workload, coming: Sequence[Pod], placed: Mapping[str, Pod]) -> Misfit | None:
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):
-            return STILL_STOPPING
-        coming = [pod for _, pod in pods]
+            return Misfit("", STILL_STOPPING)
         if breaks_gang(workload, [*placed, *(pod.name for pod in coming)]):
-            return "the plan starts only a part of its pods"
-        return self._books.told.ledger.refusal(self._books.nodes, coming)
+            return Misfit("", "the plan starts only a part of its pods")
+        return self._books.told.ledger.misfit(self._books.nodes, coming)
 
     async def _bind(self, start: Start, pod: SeenPod) -> None:
         """One write: the node and the devices together. The UID makes sure that it is this very pod."""
+        if why := await self._volumes.bind(pod, start.node):
+            self._report("volume-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=why)
+            self._refuse(start.workload, Misfit(start.node, why))
+            self._books.underway.end_start(pod)
+            self._settle()
+            return
         body = {
             "apiVersion": "v1",
             "kind": "Binding",

@@ -23,15 +23,15 @@ from kaiwo.clusters.kubernetes.plans import PATH as PLANS
 from kaiwo.clusters.kubernetes.plans import PlanObject, Plans
 from kaiwo.clusters.kubernetes.priorities import PATH as PRIORITIES
 from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
-from kaiwo.clusters.kubernetes.queues import read_queue
+from kaiwo.clusters.kubernetes.queues import FoundQueue, find_queue
 from kaiwo.clusters.kubernetes.reservations import PATH as RESERVATIONS
-from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver
+from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver, find_reservation
 from kaiwo.clusters.kubernetes.roll import Above
 from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
 from kaiwo.clusters.kubernetes.wishes import keep_wishes
-from kaiwo.model.queue import Queue
 
 PODS = "/api/v1/pods"
+STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 WRITTEN = (PODS, QUEUES)  # what the next leader must know is on these
 LOOK_S = 0.01
 TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
@@ -98,14 +98,24 @@ class Following:
                 lambda item: books.change_volumes(lambda volumes: volumes.drop_volume(item)),
             )
         )
+        kinds: Resource[objects.StorageClass] = Resource(STORAGE_CLASSES, objects.StorageClass)
+        self._follow(
+            Kind(
+                kinds,
+                _same,
+                _name,
+                lambda item: books.change_volumes(lambda volumes: volumes.put_class(item)),
+                lambda item: books.change_volumes(lambda volumes: volumes.drop_class(item)),
+            )
+        )
         queues: Resource[objects.QueueObject] = Resource(QUEUES, objects.QueueObject)
         self._follow(
             Kind(
                 queues,
-                self._read_queue,
-                lambda queue: queue.name,
-                books.put_queue,
-                lambda queue: books.drop_queue(queue.name),
+                find_queue,
+                lambda found: found.name,
+                self._put_queue,
+                lambda found: books.drop_queue(found.name),
             ),
             is_optional=True,
         )
@@ -124,7 +134,7 @@ class Following:
         reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
         reserver = self._reserver
         self._follow(
-            Kind(reservations, reserver.read, lambda found: found.name, books.put_reservation, reserver.drop),
+            Kind(reservations, find_reservation, lambda found: found.name, reserver.put, reserver.drop),
             is_optional=True,
         )
         plans: Resource[PlanObject] = Resource(PLANS, PlanObject)
@@ -242,14 +252,14 @@ class Following:
         if self._is_discovered and all(reader.is_listed for reader in self._readers):
             self._warm.set()
 
-    def _read_queue(self, item: objects.QueueObject) -> Queue | None:
-        queue = read_queue(item)
-        if isinstance(queue, str):
-            self._report("queue-unreadable", level="warning", queue=_name(item), error=queue)
-            return None
-        self._books.queue_generations[queue.name] = item.metadata.generation
-        self._books.remember(queue.name, read_memory(item.status))
-        return queue
+    def _put_queue(self, found: FoundQueue) -> None:
+        books, name = self._books, found.name
+        books.queue_generations[name] = found.item.metadata.generation
+        books.remember(name, read_memory(found.item.status))
+        if found.queue is not None:
+            books.put_queue(found.queue)
+        elif books.put_queue_fault(name, found.fault):
+            self._report("queue-unreadable", level="warning", queue=name, error=found.fault)
 
 
 class Pods:

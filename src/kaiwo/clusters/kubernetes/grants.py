@@ -2,10 +2,12 @@
 
 In:    shares, pods.   Out: an annotation, and back.
 A pod that somebody else placed has no such annotation: the kubelet chose its devices and tells nobody. For our books it
-is dealt the least used ones, so that as many are counted as it holds.
+is dealt the least used ones, so that as many are counted as it holds. So is a pod whose annotation names devices that
+its node does not have, where nobody but the kubelet counts them: the node shrank, or somebody wrote nonsense.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,37 +25,69 @@ _decode = msgspec.json.Decoder(Shares).decode
 _FILLS_MARK = FILLS_NOTE.encode()
 
 
+class Deal(NamedTuple):
+    """What our books say of a pod whose devices nobody tells."""
+
+    key: Key
+    node: str
+    shares: Shares
+
+
 class Grants:
     """The devices of every pod."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._dealt: dict[str, tuple[str, Shares]] = {}  # by UID: its node, and what it was dealt there
-        self._early: dict[str, set[Key]] = {}  # by node: pods that were seen before it
+        self._dealt: dict[str, Deal] = {}  # by UID
+        self._on: dict[str, set[Key]] = {}  # by node: pods to look at again when it has other devices
 
-    def of(self, pod: SeenPod, nodes: Mapping[str, Node], is_ours: bool) -> Shares:
-        """What a bound pod holds."""
-        if is_ours and (granted := read_grant(pod.notes)) is not None:
-            return granted
+    def of(self, pod: SeenPod, node: Node | None, is_ours: bool, is_listed: bool) -> Shares:
+        """What a bound pod holds. `is_listed`: an agent tells which devices the node has."""
+        granted = read_grant(pod.notes) if is_ours else None
         count = pod.ask.gpus_by_resource
-        if not count:
+        if not granted and not count:
             return ()
-        node = nodes.get(pod.node)
-        if node is None:
-            self._early.setdefault(pod.node, set()).add(pod.key)
-            return ()
-        dealt = self._dealt.get(pod.uid)
-        if dealt is None or dealt[0] != pod.node:
-            shares = deal(count, node.gpus, self._ledger.use_of(pod.node))
-            dealt = self._dealt[pod.uid] = (pod.node, shares)
-        return dealt[1]
+        self._on.setdefault(pod.node, set()).add(pod.key)
+        there = {gpu.id for gpu in node.gpus} if node is not None else set()
+        is_told = granted is not None and (is_listed or all(share.gpu in there for share in granted))
+        if node is None or is_told or not count:
+            self._dealt.pop(pod.uid, None)
+            return granted or ()
+        before = self._dealt.get(pod.uid)
+        known = before.shares if before is not None and before.node == pod.node else granted or ()
+        kept = tuple(share for share in known if share.gpu in there)[:count]
+        more = deal(count - len(kept), _others(node.gpus, kept), self._ledger.use_of(pod.node))
+        self._dealt[pod.uid] = Deal(pod.key, pod.node, kept + more)
+        # Where the node has fewer than that, what was granted counts on, for its queue.
+        gone = [share for share in granted or () if share.gpu not in there]
+        return (kept + more + tuple(gone))[:count]
 
-    def waited_for(self, node: str) -> set[Key]:
-        """The node is there now: whose devices can be dealt at last."""
-        return self._early.pop(node, set())
+    def changed(self, node: str) -> set[Key]:
+        """The node has other devices now: whose must be looked at again."""
+        return self._on.pop(node, set())
 
-    def forget(self, uid: str) -> None:
-        self._dealt.pop(uid, None)
+    def clashes(self, nodes: Mapping[str, Node], busy: Collection[str]) -> list[Key]:
+        """Whose deal is on a device that somebody else turned out to hold, while another one is free.
+
+        `busy`: nodes on which somebody's devices changed. At a start pods come in any order, dealt ones first.
+        """
+        found: list[Key] = []
+        used = {name: dict(self._ledger.use_of(name).devices) for name in busy if name in nodes}
+        for uid, (key, name, shares) in list(self._dealt.items()):
+            clash = _clash(shares, nodes[name], used[name]) if name in used else None
+            if clash is not None:
+                milli, mib = used[name][clash.gpu]
+                used[name][clash.gpu] = milli - clash.milli, mib - clash.mib
+                self._dealt[uid] = Deal(key, name, tuple(share for share in shares if share is not clash))
+                found.append(key)
+        return found
+
+    def forget(self, pod: SeenPod) -> None:
+        """It is gone."""
+        self._dealt.pop(pod.uid, None)
+        for node in (pod.node, pod.nominated):
+            if node in self._on:
+                self._on[node].discard(pod.key)
 
 
 def write_grant(shares: Sequence[Share]) -> str:
@@ -88,3 +122,15 @@ def deal(count: int, gpus: Iterable[Gpu], use: Use) -> Shares:
     """The least used devices, whole. More than there are cannot be dealt."""
     order = sorted((use.devices.get(gpu.id, (0, 0)), place, gpu) for place, gpu in enumerate(gpus))
     return tuple(Share(gpu.id, WHOLE_MILLI, gpu.memory_mib) for _, _, gpu in order[:count])
+
+
+def _others(gpus: Iterable[Gpu], kept: Shares) -> list[Gpu]:
+    own = {share.gpu for share in kept}
+    return [gpu for gpu in gpus if gpu.id not in own]
+
+
+def _clash(shares: Shares, node: Node, used: Mapping[str, tuple[int, int]]) -> Share | None:
+    sizes = {gpu.id: gpu.milli for gpu in node.gpus}
+    if all(any(used.get(gpu, (0, 0))) for gpu in sizes):
+        return None  # there is nothing else to deal
+    return next((each for each in shares if used.get(each.gpu, (0, 0))[0] > sizes.get(each.gpu, 0)), None)

@@ -276,10 +276,15 @@ class Node(Wire):
 
 
 class ClaimSpec(Wire):
-    """Which volume a claim got."""
+    """Which volume a claim got, or what it asks of one."""
 
     volume_name: str = ""
     storage_class_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    resources: Resources | None = None
+    selector: LabelSelector | None = None
+    volume_attributes_class_name: str | None = None
 
 
 class ClaimStatus(Wire):
@@ -302,10 +307,30 @@ class VolumeNodeAffinity(Wire):
     required: NodeSelector | None = None
 
 
+class ClaimRef(Wire):
+    """Whose a volume is."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class VolumeSpec(Wire):
     """Of a PersistentVolume."""
 
     node_affinity: VolumeNodeAffinity | None = None
+    capacity: Amounts | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    storage_class_name: str = ""
+    claim_ref: ClaimRef | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class VolumeStatus(Wire):
+    """Available | Bound | Released | Failed."""
+
+    phase: str = ""
 
 
 class PersistentVolume(Wire):
@@ -313,6 +338,22 @@ class PersistentVolume(Wire):
 
     metadata: Meta
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+    status: VolumeStatus = msgspec.field(default_factory=VolumeStatus)
+
+
+class TopologyTerm(Wire):
+    """Where a provisioner makes volumes: all of these must hold."""
+
+    match_label_expressions: tuple[Expression, ...] | None = None
+
+
+class StorageClass(Wire):
+    """How volumes are made, and when."""
+
+    metadata: Meta
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologyTerm, ...] | None = None
 
 
 class Namespace(Wire):

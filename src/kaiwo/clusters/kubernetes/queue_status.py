@@ -5,7 +5,7 @@ Never: writes what is there already, or for a queue that is no object of the clu
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError, Unr
 
 PATH = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
 WHOLE, GIB_MIB = 1000, 1024
+NOTHING = ((0, 0, 0), (0, 0, 0), (0, 0, 0))  # used, fair share, deserved
 
 
 class Shown(NamedTuple):
@@ -35,16 +36,17 @@ class QueueStatus:
         self,
         client: Client,
         generations: dict[str, int],
+        faults: dict[str, str],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._generations, self._report = client, generations, report
+        self._client, self._generations, self._faults, self._report = client, generations, faults, report
         self._written: dict[str, dict[str, Any]] = {}
         self.writes = 0
 
     async def show(self, queues: Iterable[Shown]) -> bool:
         """Write what is new. False: some of it could not be written, and is to be tried again."""
         all_well = True
-        for queue in queues:
+        for queue in with_faults(queues, self._faults):
             generation = self._generations.get(queue.name)
             if generation is None:
                 self._written.pop(queue.name, None)
@@ -53,6 +55,10 @@ class QueueStatus:
             if self._written.get(queue.name) != status:
                 all_well &= await self._write(queue.name, status)
         return all_well
+
+    def objects(self) -> object:
+        """Another value whenever an object changed, also in a way that the scheduler is not told of."""
+        return dict(self._generations), dict(self._faults)
 
     async def _write(self, name: str, status: dict[str, Any]) -> bool:
         body = msgspec.json.encode({"status": status})
@@ -69,6 +75,20 @@ class QueueStatus:
     def begin_again(self) -> None:
         """Another replica may have written since."""
         self._written = {}
+
+
+def with_faults(queues: Iterable[Shown], faults: Mapping[str, str]) -> list[Shown]:
+    """Those that cannot be read as they are now: some are in force as they were, the others are in no sum."""
+    known = {queue.name: queue for queue in queues}
+    for name, fault in faults.items():
+        there = known.get(name)
+        known[name] = there._replace(mistake=still_in_force(fault)) if there else Shown(name, 0, 0, *NOTHING, fault)
+    return list(known.values())
+
+
+def still_in_force(fault: str) -> str:
+    """What people read on an object of which an older version counts."""
+    return f"{fault} (until then the last version that could be read stays in force, while this scheduler runs)"
 
 
 def write_status(queue: Shown, generation: int, before: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 In:    the object.   Out: a Queue, or the sentence why it cannot be used.
 """
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.objects import QueueObject
@@ -10,6 +12,24 @@ from kaiwo.clusters.kubernetes.quantities import seconds
 from kaiwo.manifests import parse
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import Queue
+
+
+class FoundQueue(NamedTuple):
+    """A KaiwoQueue that is there, whether or not it can be used."""
+
+    item: QueueObject
+    queue: Queue | None  # None: it cannot be used
+    fault: str = ""  # why
+
+    @property
+    def name(self) -> str:
+        return self.item.metadata.name
+
+
+def find_queue(item: QueueObject) -> FoundQueue:
+    """What cannot be used stays on the books: its people must be told, and its pods must not run without a limit."""
+    found = read_queue(item)
+    return FoundQueue(item, None, found) if isinstance(found, str) else FoundQueue(item, found)
 
 
 def read_queue(item: QueueObject) -> Queue | str:

@@ -12,6 +12,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.client import ApiError, Client
+from kaiwo.clusters.kubernetes.units import Held
 from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError, RefusedError
 from kaiwo.model.program import Program, Record, State
@@ -70,15 +71,17 @@ class Records:
         _refuse(f"kubectl drain {name} does it, with its rules for DaemonSets and local data")
 
     def record(self, name: str) -> Record:
-        """One living workload."""
-        workload = self._books.told.workloads.get(name)
-        if workload is None:
+        """One living workload, by its name or by that of one of its pods."""
+        namespace, _, pod = name.partition("/")
+        found = self._find(name) or self._find(self._books.workload_of((namespace, pod)) or "")
+        if found is None:
             raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
-        return self._record(workload)
+        return found
 
     def records(self) -> Sequence[Record]:
-        """Every living workload."""
-        return [self._record(workload) for workload in self._books.told.workloads.values()]
+        """Every living workload, with those that the scheduler is not told of."""
+        told = self._books.told
+        return [*(self._record(workload) for workload in told.workloads.values()), *map(_held, told.held.values())]
 
     def news(self, after: int) -> News:
         """The workloads that changed since the version of the last news; -1: all of them."""
@@ -86,19 +89,29 @@ class Records:
         version, names = told.version, told.recent.since(after) if after >= 0 else None
         if names is None:
             return News(version, self.records(), (), is_all=True)
-        living = [told.workloads[name] for name in names if name in told.workloads]
-        gone = [name for name in names if name not in told.workloads]
-        return News(version, [self._record(workload) for workload in living], gone)
+        found = {name: self._find(name) for name in names}
+        living = [record for record in found.values() if record is not None]
+        return News(version, living, [name for name, record in found.items() if record is None])
 
     def log_path(self, name: str, pod: str = "") -> str:
         """The output is with the kubelet: kubectl logs."""
         self.record(name)
         return ""
 
+    def _find(self, name: str) -> Record | None:
+        told = self._books.told
+        if name in told.workloads:
+            return self._record(told.workloads[name])
+        return _held(told.held[name]) if name in told.held else None
+
     def _record(self, workload: Workload) -> Record:
         pods = self._books.told.pods.get(workload.name, {}).values()
         started_s = min((pod.since_s for pod in pods), default=0)
         return Record(workload, NO_PROGRAM, _state(workload, [*pods]), attempt=min(len(pods), 1), started_s=started_s)
+
+
+def _held(held: Held) -> Record:
+    return Record(held.workload, NO_PROGRAM, State.HELD, message=held.sentence)
 
 
 def _state(workload: Workload, pods: list[Any]) -> State:

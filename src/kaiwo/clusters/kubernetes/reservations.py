@@ -7,7 +7,7 @@ Never: writes a status that is there already. The devices that a plan picked are
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -15,21 +15,23 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.objects import Meta, Wire
+from kaiwo.clusters.kubernetes.objects import QueueMeta, Wire
 from kaiwo.clusters.kubernetes.quantities import seconds
+from kaiwo.clusters.kubernetes.queue_status import still_in_force
 from kaiwo.manifests import parse
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.plan import Plan
 from kaiwo.model.reservation import Device, Reservation
 
 PATH = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
+UNREADABLE = "Unreadable"
 LOOK_S = 1.0  # how late a phase may be in the status; the scheduler itself goes by the clock
 
 
 class ReservationObject(Wire):
     """A KaiwoReservation. Its spec is read by the same code as a file's."""
 
-    metadata: Meta
+    metadata: QueueMeta
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 
@@ -50,6 +52,24 @@ def read_reservation(item: ReservationObject) -> Reservation | str:
     return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
 
 
+class FoundReservation(NamedTuple):
+    """A KaiwoReservation that is there, whether or not it can be used."""
+
+    item: ReservationObject
+    reservation: Reservation | None  # None: it cannot be used
+    fault: str = ""  # why
+
+    @property
+    def name(self) -> str:
+        return self.item.metadata.name
+
+
+def find_reservation(item: ReservationObject) -> FoundReservation:
+    """What cannot be used stays on the books: its people must be told."""
+    found = read_reservation(item)
+    return FoundReservation(item, None, found) if isinstance(found, str) else FoundReservation(item, found)
+
+
 class Reserver:
     """Keeps the books' reservations, and writes their status while this is the leader."""
 
@@ -63,6 +83,7 @@ class Reserver:
         self._client, self._books, self._now_s, self._report = client, books, now_s, report
         self._wanted: dict[str, tuple[Device, ...]] = {}  # picked by a plan, and not in the status yet
         self._there: dict[str, dict[str, Any]] = {}  # the status as the server has it
+        self._generations: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -74,23 +95,24 @@ class Reserver:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def read(self, item: ReservationObject) -> Reservation | None:
+    def put(self, found: FoundReservation) -> None:
         """What the watch brought, with what a plan picked meanwhile."""
-        name = item.metadata.name
-        found = read_reservation(item)
-        if isinstance(found, str):
-            self._report("reservation-unreadable", level="warning", reservation=name, error=found)
-            return None
-        self._there[name] = item.status or {}
-        if self._wanted.get(name) == found.picked:
+        name, reservation = found.name, found.reservation
+        self._there[name] = found.item.status or {}
+        self._generations[name] = found.item.metadata.generation
+        if reservation is None:
+            if self._books.put_reservation_fault(name, found.fault):
+                self._report("reservation-unreadable", level="warning", reservation=name, error=found.fault)
+            return
+        if self._wanted.get(name) == reservation.picked:
             del self._wanted[name]
-        return replace(found, picked=self._wanted.get(name, found.picked))
+        self._books.put_reservation(replace(reservation, picked=self._wanted.get(name, reservation.picked)))
 
-    def drop(self, reservation: Reservation) -> None:
+    def drop(self, found: FoundReservation) -> None:
         """It is gone."""
-        self._wanted.pop(reservation.name, None)
-        self._there.pop(reservation.name, None)
-        self._books.drop_reservation(reservation.name)
+        for known in (self._wanted, self._there, self._generations):
+            known.pop(found.name, None)
+        self._books.drop_reservation(found.name)
 
     def carry(self, plan: Plan) -> None:
         """The devices that a plan picked; the scheduler assumes them already."""
@@ -108,11 +130,11 @@ class Reserver:
         while True:
             await asyncio.sleep(LOOK_S)
             if self._client.may_write:
-                for name in sorted(self._books.reservations):
+                for name in sorted(self._books.reservations.keys() | self._books.reservation_faults.keys()):
                     await self._write(name)
 
     async def _write(self, name: str) -> None:
-        status = status_of(self._books.reservations[name], self._now_s())
+        status = self._status(name) | {"observedGeneration": self._generations.get(name, 0)}
         there = self._there.get(name, {})
         if all(there.get(key) == value for key, value in status.items()):
             return
@@ -121,6 +143,14 @@ class Reserver:
             self._there[name] = there | status
         except (ApiError, UnreachableError) as error:
             self._report("reservation-status-failed", level="warning", reservation=name, error=str(error)[:300])
+
+    def _status(self, name: str) -> dict[str, Any]:
+        """Of one that cannot be read: what is in force, and why that is not what was written."""
+        known, fault = self._books.reservations.get(name), self._books.reservation_faults.get(name, "")
+        if known is None:
+            return {"phase": UNREADABLE, "kept": 0, "message": fault, "devices": []}
+        status = status_of(known, self._now_s())
+        return status | {"message": still_in_force(fault)} if fault else status
 
 
 def status_of(reservation: Reservation, now_s: int) -> dict[str, Any]:

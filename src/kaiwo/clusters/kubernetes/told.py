@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from kaiwo.clusters.kubernetes.units import Held
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.recent import Recent
 from kaiwo.model.event import (
@@ -34,6 +35,7 @@ class Told:
         self.pods: dict[str, dict[str, Pod]] = {}
         self.kept: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
         self.promises: dict[str, Promise] = {}  # planned starts, by workload
+        self.held: dict[str, Held] = {}  # work that the scheduler is not told of, for people who ask
         self.ledger = Ledger()
         self.version = 0
         self.recent = Recent()  # which workloads changed lately, for those who look again and again
@@ -58,6 +60,14 @@ class Told:
         if events:
             self._note(name)
         return events
+
+    def hold(self, name: str, held: Held | None) -> None:
+        """It waits, and the scheduler is not told of it; None: that is over."""
+        if self.held.get(name) != held:
+            self.held.pop(name, None)
+            if held is not None:
+                self.held[name] = held
+            self._note(name)
 
     def tell_kept(self, name: str, kept: Mapping[str, Nomination]) -> list[Event]:
         """The difference to the space that was told before."""

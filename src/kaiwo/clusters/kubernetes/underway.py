@@ -20,6 +20,8 @@ class Refusal(NamedTuple):
     times: int  # in a row
     until_s: int
     why: str
+    node: str = ""  # that has no room for it; empty: nothing says that another node would do better
+    avoided: tuple[str, ...] = ()  # had no room twice in a row: other nodes are tried
 
 
 class Underway:
@@ -66,14 +68,28 @@ class Underway:
             self.evictions.discard(pod.uid)
             self._roll.touch(pod.key)
 
-    def refuse(self, workload: str, now_s: int, why: str) -> None:
-        """Its workload waits longer each time."""
-        times = self.refusals[workload].times + 1 if workload in self.refusals else 1
-        self.refusals[workload] = Refusal(times, now_s + back_off_s(times - 1), why)
-        if workload in self._names.unit_of:
-            self._roll.touch_unit(self._names.unit_of[workload])
+    def refuse(self, workload: str, now_s: int, why: str, node: str = "") -> bool:
+        """Its workload waits longer each time. True: from now on it keeps away from the node, until `forgive`."""
+        before = self.refusals.get(workload, Refusal(0, 0, ""))
+        is_again = bool(node) and before.node == node
+        avoided = (*before.avoided, node) if is_again else before.avoided
+        until_s = now_s + back_off_s(before.times)
+        self.refusals[workload] = Refusal(before.times + 1, until_s, why, node, avoided)
+        self._look_again(workload)
+        return is_again
+
+    def forgive(self, workload: str) -> None:
+        """The nodes that it kept away from may have room by now."""
+        refusal = self.refusals.get(workload)
+        if refusal is not None and refusal.avoided:
+            self.refusals[workload] = refusal._replace(node="", avoided=())
+            self._look_again(workload)
 
     def calm(self, workload: str) -> None:
         """A start went well, or the workload is gone: its refusals are forgotten."""
-        if self.refusals.pop(workload, None) is not None and workload in self._names.unit_of:
+        if self.refusals.pop(workload, None) is not None:
+            self._look_again(workload)
+
+    def _look_again(self, workload: str) -> None:
+        if workload in self._names.unit_of:
             self._roll.touch_unit(self._names.unit_of[workload])

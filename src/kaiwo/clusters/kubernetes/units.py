@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes.gangs import Group
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.kubernetes.slots import give_places
-from kaiwo.clusters.kubernetes.volumes import Where
+from kaiwo.clusters.kubernetes.volume_words import Where
 from kaiwo.clusters.kubernetes.wishes import Wishes
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.neighbours import Neighbours
@@ -23,6 +23,8 @@ from kaiwo.model.workload import Role, Workload
 
 Slots = dict[str, tuple[str, int]]  # by UID: role, place
 ALONE = "main"
+# What Kubernetes itself writes on a pod before which somebody put a gate: the same words everywhere.
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Inquiry(NamedTuple):
@@ -33,6 +35,14 @@ class Inquiry(NamedTuple):
     neighbours: Callable[[SeenPod], Neighbours | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
     held_back: Callable[[SeenPod], str] = lambda _: ""  # why somebody else keeps it from starting
+    fault_above: Callable[[Wishes], str] = lambda _: ""  # what is wrong with its queue or its reservation
+
+
+class Held(NamedTuple):
+    """Work that waits, and of which the scheduler must not be told."""
+
+    workload: Workload
+    sentence: str
 
 
 class View(NamedTuple):
@@ -42,6 +52,7 @@ class View(NamedTuple):
     slots: Slots  # of the pods that are bound, about to be, or may be started
     sentences: dict[Key, str]  # why a pod cannot even be tried
     by_slot: dict[str, Key] = {}  # the same slots by their full name
+    held: Held | None = None  # what people are shown instead of a workload
 
 
 class _Kept(NamedTuple):
@@ -71,15 +82,33 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
     if kept:
         try:
             wishes = ask.wishes(kept[0].pod)
+            fault = ask.fault_above(wishes)
         except ConfigError as error:
-            sentences |= {each.pod.key: str(error) for each in kept if not each.is_fixed}
+            fault = str(error)
+        if fault:
+            sentences |= {each.pod.key: fault for each in kept if not each.is_fixed}
             kept = [each for each in kept if each.is_fixed]
     if not kept:
-        return View(None, {}, sentences)
+        return View(
+            None, {}, sentences, held=_held(name, pods, group, waits or next(iter(sentences.values()), GATED), ask)
+        )
     roles, slots = _roles(kept, group, had)
     by_slot = {"{}-{}".format(*slots[each.pod.uid]): each.pod.key for each in kept}
     workload = replace(_workload(name, kept, roles, wishes), groups=_sub_groups(group, roles))
     return View(workload, slots, sentences, by_slot)
+
+
+def _held(name: str, pods: Sequence[SeenPod], group: Group | None, sentence: str, ask: Inquiry) -> Held | None:
+    """The same workload as if it could be tried; of wishes that make no sense, none."""
+    kept = [_Kept(pod, pod.ask.request, False) for pod in pods if not pod.is_going]
+    if not kept:
+        return None
+    try:
+        wishes = ask.wishes(kept[0].pod)
+    except ConfigError:
+        wishes = Wishes()
+    roles, _ = _roles(kept, group, {})
+    return Held(replace(_workload(name, kept, roles, wishes), held=True), sentence)
 
 
 def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:

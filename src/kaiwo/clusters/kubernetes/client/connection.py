@@ -17,6 +17,7 @@ import kaiwo
 from kaiwo.clusters.kubernetes.client.access import Access, Credential
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError, read_status
+from kaiwo.model.errors import ClusterError
 
 CONNECT_S = 5.0
 CALL_S = 30.0
@@ -163,7 +164,7 @@ class Client:
         """Send it; a credential that is refused is replaced once."""
         refused: Credential | None = None
         while True:
-            credential = await self.access.source.get(refused)
+            credential = await self._credential(refused)
             headers = {"Content-Type": kind}
             if credential.token:
                 headers["Authorization"] = f"Bearer {credential.token}"
@@ -182,6 +183,15 @@ class Client:
                     yield answer
                     return
             refused = credential
+
+    async def _credential(self, refused: Credential | None) -> Credential:
+        """An exec plugin that gives none is as good as a server that does not answer: both may come back."""
+        try:
+            return await self.access.source.get(refused)
+        except UnreachableError:
+            raise
+        except ClusterError as error:
+            raise UnreachableError(str(error)) from error
 
     def _pool_for(self, credential: Credential) -> aiohttp.ClientSession:
         """The connections belong to a client certificate: another one needs others."""

@@ -16,7 +16,7 @@ from kaiwo.clusters.kubernetes.client.access import Credential
 from kaiwo.model.errors import ClusterError, ConfigError
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 30.0
 EARLY_S = 30.0  # a credential is replaced so long before it expires
 
 
@@ -62,14 +62,19 @@ class ExecPlugin:
         self._command = str(folder / spec.command) if "/" in spec.command else spec.command
         self._spec, self._cluster = spec, cluster
         self._credential: Credential | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._running: asyncio.Task[Credential] | None = None
 
     async def get(self, refused: Credential | None = None) -> Credential:
-        async with self._one_at_a_time:
-            held = self._credential
-            if held is None or held.expires_s - EARLY_S < time.time() or held is refused:
-                held = self._credential = await self._run()
+        """One run at a time. Who asks may have less patience than the program: the run goes on for the next one, so
+        that in the end somebody is told how long it gave no answer."""
+        held = self._credential
+        if held is not None and held.expires_s - EARLY_S >= time.time() and held is not refused:
             return held
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run(), name="kaiwo-exec-plugin")
+            self._running.add_done_callback(_look_at)
+        self._credential = await asyncio.shield(self._running)
+        return self._credential
 
     async def _run(self) -> Credential:
         env = os.environ | {item.name: item.value for item in self._spec.env or ()}
@@ -93,9 +98,11 @@ class ExecPlugin:
         try:
             output, complaint = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
         except TimeoutError:
-            process.kill()
-            await process.wait()
             raise ClusterError(f"the exec plugin {self._command} gave no answer in {TIMEOUT_S:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode:
             said = complaint.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
             raise ClusterError(f"the exec plugin {self._command} ended with {process.returncode}: {said[0][:200]}")
@@ -114,3 +121,9 @@ class ExecPlugin:
             issued.client_key_data.encode(),
             issued.expiration_timestamp.timestamp() if issued.expiration_timestamp else float("inf"),
         )
+
+
+def _look_at(run: asyncio.Task[Credential]) -> None:
+    """Nobody may be left who asks how it went."""
+    if not run.cancelled():
+        run.exception()

@@ -86,9 +86,11 @@ def in_cluster(files: Path = POD_FILES) -> Access:
         )
     shown = f"[{host}]" if ":" in host else host
     namespace = (files / "namespace").read_text().strip() if (files / "namespace").is_file() else "default"
+    trust = Trust(ca_file=str(files / "ca.crt"))
+    _check_trust(trust, "this pod's service account")
     return Access(
         f"https://{shown}:{port}",
-        Trust(ca_file=str(files / "ca.crt")),
+        trust,
         TokenFile(str(files / "token")),
         namespace,
         "in-cluster",
@@ -118,6 +120,7 @@ def read_kubeconfig(path: Path, context: str = "") -> Access:
         server.tls_server_name,
     )
     source = _source(user or _User(), path, server)
+    _check_trust(trust, str(path))
     return Access(server.server.rstrip("/"), trust, source, chosen.namespace or "default", name)
 
 
@@ -136,6 +139,20 @@ def _decode(path: Path) -> _Kubeconfig:
         return msgspec.convert(raw, _Kubeconfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"the kubeconfig {path} cannot be used: {error}", "--kubeconfig") from error
+
+
+def _check_trust(trust: Trust, who: str) -> None:
+    """Before anything is asked: a file that is not there would look like a server that is not."""
+    where = trust.ca_file if trust.ca_file and not trust.ca_data else "certificate-authority-data"
+    try:
+        trust.context(Credential())
+    except (OSError, ValueError) as error:  # OpenSSL's complaints are of the first kind
+        reason = getattr(error, "strerror", "") or getattr(error, "reason", "") or str(error)
+        raise ConfigError(
+            f"{who} names the certificate authority {where}, which cannot be read ({reason}); correct the path, "
+            "or write its certificate there",
+            "certificate-authority",
+        ) from error
 
 
 def _source(user: _User, path: Path, server: _Server) -> Source:

@@ -12,7 +12,7 @@ from kaiwo.clusters.kubernetes.gangs.jobset_waves import count_wave
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_NAME, JOBSET_ROLE, JOBSET_UID
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
-from kaiwo.clusters.kubernetes.gangs.wishes import read_names
+from kaiwo.clusters.kubernetes.gangs.wishes import read_names, together
 
 GROUP = "jobset.x-k8s.io"
 
@@ -49,7 +49,6 @@ def _role_of(member: Member) -> str:
 
 
 def _together(jobset: JobSet, roles: Collection[str]) -> list[ReplicatedJob]:
-    """The replicated jobs whose pods are in one gang with those that we have: they name the same one, or none."""
     names = {each.name: read_names(each.job.template, each.annotations) for each in jobset.replicated_jobs}
-    ours = {names[role] for role in roles if role in names}
-    return [each for each in jobset.replicated_jobs if names[each.name] in ours]
+    ours = together(names, roles)
+    return [each for each in jobset.replicated_jobs if each.name in ours]

@@ -19,14 +19,17 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
     LWS_WORKER,
 )
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner, read_count
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.clusters.kubernetes.gangs.wishes import read_names, together
 
 GROUP = "leaderworkerset.x-k8s.io"
 
 
-class LeaderWorkerTemplate(msgspec.Struct, frozen=True, gc=False):
+class LeaderWorkerTemplate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     size: int | None = 1
+    leader_template: Template | None = None  # none: a leader is made like a worker
+    worker_template: Template | None = None
 
 
 class LeaderWorkerSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -54,13 +57,25 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     leader = next((each for each in alive(members) if _role_of(each) == "leader"), None)
     why_later = "" if "worker" in held else _explain_later(spec, leader)
     if why_later:
-        return build_group(key, [Want("leader", 1, 1), Want("worker", 0, 0, later=size - 1)], held, why_later)
+        wants = [Want("leader", 1, 1), Want("worker", 0, 0, later=size - 1)]
+        return build_group(key, _together(spec, wants, members), held, why_later)
     wants = [Want("leader", 1, 1), Want("worker", size - 1, size - 1)]
-    group = build_group(key, wants, held, "the leader and the workers of one replica")
+    group = build_group(key, _together(spec, wants, members), held, "the leader and the workers of one replica")
     if not group.waits or leader is None or "worker" in held or _has_worker_set(leader, owners):
         return group
     refused = f"no StatefulSet {leader.name} makes its workers; while it does not come, `kubectl get events` says why"
     return msgspec.structs.replace(group, waits=f"{group.waits}; {refused}")
+
+
+def _together(spec: LeaderWorkerSpec, wants: Sequence[Want], members: Sequence[Member]) -> list[Want]:
+    """Without the half that is in a gang of its own."""
+    template = spec.leader_worker_template or LeaderWorkerTemplate()
+    names = {
+        "leader": read_names(template.leader_template or template.worker_template, {}),
+        "worker": read_names(template.worker_template, {}),
+    }
+    ours = together(names, {_role_of(each) for each in members})
+    return [want for want in wants if want.role in ours]
 
 
 def _read_size(spec: LeaderWorkerSpec, members: Sequence[Member]) -> int:

@@ -12,11 +12,18 @@ import msgspec
 from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_flat_group, build_group, hold
 from kaiwo.clusters.kubernetes.gangs.labels import RAY_GROUP, RAY_NODE
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.wishes import read_names, together
 
 GROUP = "ray.io"
 HEAD = "head"
+
+
+class HeadGroup(msgspec.Struct, frozen=True, gc=False):
+    """One pod."""
+
+    template: Template | None = None
 
 
 class WorkerGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -28,6 +35,7 @@ class WorkerGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     max_replicas: int | None = None
     num_of_hosts: int | None = 1
     suspend: bool | None = False
+    template: Template | None = None
 
     @property
     def hosts(self) -> int:
@@ -55,6 +63,7 @@ class WorkerGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 class RaySpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     enable_in_tree_autoscaling: bool | None = False
+    head_group_spec: HeadGroup | None = None
     worker_group_specs: tuple[WorkerGroup, ...] | None = None
     suspend: bool | None = False
 
@@ -76,14 +85,17 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
         return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(cluster, str(key)))
     spec = cluster.spec or RaySpec()
     wants = [Want(HEAD, 1, 1)]
+    names = {HEAD: read_names((spec.head_group_spec or HeadGroup()).template, {})}
     for group in spec.worker_group_specs or ():
+        names[_worker_role(group.group_name)] = read_names(group.template, {})
         minimum = group.least if spec.enable_in_tree_autoscaling else group.wanted
         wants.append(Want(_worker_role(group.group_name), max(group.wanted, minimum), minimum))
     rule = "the head and the wanted workers"
     if spec.enable_in_tree_autoscaling:
         rule = "the head and each group's smallest number of workers"
     waits = f"{key} is suspended; resume it" if spec.suspend else ""
-    return build_group(key, wants, hold(members, _role_of), rule, waits)
+    ours = together(names, {_role_of(each) for each in members})
+    return build_group(key, [want for want in wants if want.role in ours], hold(members, _role_of), rule, waits)
 
 
 def _role_of(member: Member) -> str:

@@ -12,8 +12,9 @@ import msgspec
 from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_flat_group, build_group, hold
 from kaiwo.clusters.kubernetes.gangs.labels import TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.wishes import read_names, together
 
 GROUP = "kubeflow.org"
 KINDS = ("PyTorchJob", "MPIJob", "TFJob", "JAXJob", "PaddleJob", "XGBoostJob")
@@ -23,6 +24,7 @@ ROLES = ("launcher", "master", "chief", "ps", "worker")
 
 class ReplicaSpec(msgspec.Struct, frozen=True, gc=False):
     replicas: int | None = 1
+    template: Template | None = None
 
 
 class ElasticPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -56,8 +58,8 @@ class TrainingSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     launcher_creation_policy: str | None = "AtStartup"
 
     @property
-    def replicas(self) -> dict[str, int]:
-        """Roles in lower case, as the pods' labels have them, with those first that the others need."""
+    def roles(self) -> dict[str, ReplicaSpec]:
+        """In lower case, as the pods' labels have them, with those first that the others need."""
         found = (
             self.pytorch_replica_specs
             or self.mpi_replica_specs
@@ -67,8 +69,8 @@ class TrainingSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
             or self.xgb_replica_specs
             or {}
         )
-        counts = {name.lower(): _count(spec) for name, spec in found.items()}
-        return dict(sorted(counts.items(), key=lambda item: _rank(item[0])))
+        roles = {name.lower(): spec or ReplicaSpec() for name, spec in found.items()}
+        return dict(sorted(roles.items(), key=lambda item: _rank(item[0])))
 
 
 class TrainingJob(Owner, frozen=True, gc=False):
@@ -91,21 +93,23 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
         return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(job, str(key)))
     spec = job.spec or TrainingSpec()
     run = spec.run_policy or RunPolicy()
-    wants = [_want(spec, role, count, members) for role, count in spec.replicas.items()]
+    wants = [_want(spec, role, _count(each), members) for role, each in spec.roles.items()]
     rule = "all replicas" if all(want.minimum == want.count for want in wants) else "the elastic policy's minimum"
     asked = run.scheduling_policy and run.scheduling_policy.min_available
     if asked:
         wants, rule = _deal(wants, asked), "the scheduling policy's minimum"
+    names = {role: read_names(each.template, {}) for role, each in spec.roles.items()}
+    ours = together(names, {_role_of(each) for each in members})
     waits = f"{key} is suspended; resume it" if run.suspend else ""
-    return build_group(key, wants, hold(members, _role_of), rule, waits)
+    return build_group(key, [want for want in wants if want.role in ours], hold(members, _role_of), rule, waits)
 
 
 def _rank(role: str) -> tuple[int, str]:
     return (ROLES.index(role) if role in ROLES else len(ROLES)), role
 
 
-def _count(spec: ReplicaSpec | None) -> int:
-    return 1 if spec is None or spec.replicas is None else max(0, spec.replicas)
+def _count(spec: ReplicaSpec) -> int:
+    return 1 if spec.replicas is None else max(0, spec.replicas)
 
 
 def _role_of(member: Member) -> str:

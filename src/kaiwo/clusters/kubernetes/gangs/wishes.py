@@ -3,7 +3,7 @@
 In:    labels, annotations and the few fields of a pod's spec.   Out: the name that was meant, or nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, PREFIXES
 from kaiwo.clusters.kubernetes.gangs.metadata import Template, TemplateSpec, Texts, WorkloadReference
@@ -23,6 +23,15 @@ def read_wish(name: str, places: Iterable[Texts]) -> str:
 def read_gang_name(places: Iterable[Texts]) -> str:
     wish = read_wish("gang", places)
     return "" if wish in FLAGS else wish
+
+
+def together(names: Mapping[str, tuple[str, ...]], roles: Collection[str]) -> frozenset[str]:
+    """Of an owner's roles, those whose pods are in one gang with pods of `roles`: they name the same one, or none.
+
+    Two halves of one owner would wait for each other for ever if each counted the other's pods as its own.
+    """
+    ours = {names[role] for role in roles if role in names}
+    return frozenset(role for role, named in names.items() if not ours or named in ours)
 
 
 def read_names(template: Template | None, annotations: Texts) -> tuple[str, ...]:

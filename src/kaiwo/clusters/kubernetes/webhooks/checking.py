@@ -6,6 +6,7 @@ In:    one object with its annotations.   Out: one sentence with the way out, or
 from collections.abc import Mapping
 
 from kaiwo.clusters.admission import check_welcome
+from kaiwo.clusters.kubernetes.asks import check_beside
 from kaiwo.clusters.kubernetes.webhooks.defaulting import named_users
 from kaiwo.clusters.kubernetes.webhooks.persons import House, Person
 from kaiwo.clusters.kubernetes.webhooks.reviews import Verdict
@@ -75,7 +76,15 @@ def _check_gpus(owner: str, place: Place, said: list[tuple[Texts, Texts]], warni
         annotations.add(Fields({"annotations": notes, "labels": labels}, owner, []))
     count, resource = whole_gpus(place)
     wish = annotations.gpu_wish(count, "", ())
-    settle(wish, annotations.gpu_words(resource, annotations.place("gpu-models").field), warnings)
+    words = annotations.gpu_words(resource, annotations.place("gpu-models").field)
+    settled = settle(wish, words, warnings)
+    if count and (wish.fraction_milli is not None or wish.memory_mib is not None):
+        check_beside(owner, resource, count, settled.gpus)
+        asked = words.fraction if wish.memory_mib is None else words.memory
+        warnings.append(
+            f"{owner}: {resource} stands beside {asked}, and the kubelet hands out whole GPUs: it gets {count} whole; "
+            f"remove {resource} to share"
+        )
     for name in ("gang-size", "min-pods"):
         annotations.read(name, lambda value, where: read_number(value, where, 1, MOST_PODS), 1)
 

@@ -1,0 +1,67 @@
+"""Advice for a cluster whose work comes and goes with kubectl, and what its rules and its labels keep from starting."""
+
+import pytest
+
+from kaiwo.explain import propose_in_kubernetes, remedy_in_kubernetes, why
+from kaiwo.explain.change import Kind
+from kaiwo.explain.in_kubernetes import REPLACE
+from kaiwo.explain.why import Proposal
+from kaiwo.model.neighbours import Neighbours, Spread
+from kaiwo.model.node import Taint
+from kaiwo.model.node_rules import VENDOR_LABEL, NodeRule
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.request import Request
+from tests.worlds import World
+
+CORDON = Taint("node.kubernetes.io/unschedulable")
+REFUSED = ("kaiwo cancel", "kaiwo submit", "kaiwo apply", "--")  # there
+
+
+def told(world: World, name: str) -> list[str]:
+    world.settle()
+    found = why(world.picture, f"default/{name}", world.policy, world.now_s).obstacles
+    return [each.sentence for each in found]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_no_advice_names_a_command_that_is_refused(kind: Kind) -> None:
+    subject = "lab:gpu:limit" if kind is Kind.QUOTA else "lab"
+    found = propose_in_kubernetes(Proposal(kind, "researcher", "do this", "kaiwo cancel x", subject))
+    assert not any(word in f"{found.sentence} {found.command.replace(REPLACE, '')}" for word in REFUSED)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_no_remedy_names_a_command_that_is_refused(reason: Reason) -> None:
+    held_here = (Reason.HELD, Reason.DEPENDENCY, Reason.DEPENDENCY_FAILED)  # nobody can ask for these with kubectl
+    if reason not in held_here:
+        words = remedy_in_kubernetes(Obstacle(reason, 2, 1, "pods", "lab", "1 of 2 nodes"))
+        assert not any(word in words for word in REFUSED)
+
+
+def test_gpus_of_a_vendor_that_nobody_has_are_no_matter_of_node_selectors() -> None:
+    rule = NodeRule(f"{VENDOR_LABEL}nvidia", "Exists")
+    world = World(nodes=2).submit("new", request=Request(gpus=1, node_rules=(rule,)))
+    assert told(world, "new") == ["it asks for nvidia.com/gpu, and none of the 2 nodes has a GPU of nvidia"]
+
+
+def test_the_cordon_of_the_only_node_that_matches_is_named() -> None:
+    world = World(nodes=2).node("mine", labels={"rack": "7"}, cordoned=True, taints=(CORDON,))
+    world.submit("new", request=Request(gpus=1, node_rules=(NodeRule("rack", "In", ("7",)),)))
+    assert told(world, "new")[0] == "1 of 3 nodes are cordoned"
+    assert not any("taint" in each for each in told(world, "new"))
+
+
+def test_a_gang_larger_than_the_cluster_is_not_told_to_wait() -> None:
+    world = World(nodes=6).running("old", gpus=8).submit("big", pods=7, gpus_each=8)
+    world.settle()
+    found = why(world.picture, "default/big", world.policy, world.now_s).obstacles[0]
+    assert found.sentence == "its 7 pods must start together, and the whole cluster, were it empty, has GPUs for 6"
+    assert found.remedy == "ask for 6 pods or fewer, or add nodes; waiting does not help"
+
+
+def test_a_spread_over_a_label_that_no_node_has_says_so() -> None:
+    spread = Neighbours(("app",), spread=(Spread("app", "example.com/row", 1),))
+    world = World(nodes=2).submit("new", request=Request(gpus=1, neighbours=spread))
+    assert told(world, "new") == [
+        "it must be spread over places that do not exist: no node has the label example.com/row"
+    ]

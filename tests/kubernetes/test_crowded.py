@@ -1,0 +1,106 @@
+"""Nodes of which more is held than they have, and the kubelet's way to count GPUs, with the whole product."""
+
+import asyncio
+from pathlib import Path
+
+from tests.controlplane.plane import Plane
+from tests.kubernetes.scene import Json, Kubectl, pod_path
+from tests.kubernetes.speaking import PATIENCE_S, run
+from tests.kubernetes.test_scheduler import bound, scheduled
+
+RDMA = "rdma/hca"
+
+
+async def _offer(kubectl: Kubectl, node: str, **amounts: str | int) -> None:
+    """What a device plugin would change. `rdma` stands for the resource of that name."""
+    named = {{"rdma": RDMA, "gpus": "amd.com/gpu"}[key]: str(value) for key, value in amounts.items()}
+    await kubectl.patch(f"/api/v1/nodes/{node}/status", {"status": {"allocatable": named, "capacity": named}})
+
+
+def _container(**requests: str) -> list[Json]:
+    amounts = {key.replace("_", "/"): value for key, value in requests.items()}
+    return [{"name": "main", "image": "work", "resources": {"requests": amounts, "limits": amounts}}]
+
+
+async def _until_bound(kubectl: Kubectl, name: str) -> str:
+    async with asyncio.timeout(PATIENCE_S):
+        while not (node := (await kubectl.read_pod(name))["spec"].get("nodeName")):
+            await asyncio.sleep(0.02)
+    return str(node)
+
+
+def test_a_node_that_lost_a_device_takes_as_many_pods_as_the_kubelet_does(plane: Plane, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=1) as (kubectl, kaiwo):
+            for number in range(8):
+                await kubectl.pod(f"s-{number}")
+            pods = {pod["metadata"]["name"]: pod for pod in await bound(kubectl, 8)}
+            last = next(name for name, pod in pods.items() if '"gpu-7"' in str(pod["metadata"]["annotations"]))
+            for name in [each for each in pods if each != last][:3]:
+                await kubectl.delete(pod_path(name))
+            await _offer(kubectl, "node-1", gpus=7)
+            for name in ("t-0", "t-1", "t-2"):
+                await kubectl.pod(name)
+            await bound(kubectl, 7)
+            async with asyncio.timeout(PATIENCE_S):
+                while not any([(await kubectl.condition(f"t-{number}")).get("message") for number in range(3)]):
+                    await asyncio.sleep(0.05)
+            assert len(await bound(kubectl, 7)) == 7
+            assert not kaiwo.cluster.books.underway.refusals
+
+    run(test())
+
+
+def test_what_others_hold_too_much_of_keeps_nobody_away(plane: Plane, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=1) as (kubectl, _):
+            await _offer(kubectl, "node-1", rdma=1)
+            await kubectl.pod("first", containers=_container(rdma_hca="1"))
+            await _until_bound(kubectl, "first")
+            await _offer(kubectl, "node-1", rdma=0)
+            await kubectl.pod("greedy", containers=_container(memory="3Ti"), schedulerName="other", nodeName="node-1")
+            amounts = {"amd.com/gpu": "1"}
+            resources = {"requests": amounts, "limits": amounts}
+            await kubectl.pod("second", containers=[{"name": "main", "image": "work", "resources": resources}])
+            assert await _until_bound(kubectl, "second") == "node-1"
+
+    run(test())
+
+
+def test_a_share_beside_the_vendors_resource_is_a_whole_gpu(plane: Plane, tmp_path: Path) -> None:
+    """The kubelet counts `amd.com/gpu: 1` as one, whatever the annotation says: of 10 pods 8 fit."""
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=0) as (kubectl, _):
+            await kubectl.node("node-1", labels={"kaiwo.ai/gpu-sharing": "true"})
+            for number in range(10):
+                await kubectl.pod(f"h-{number}", annotations={"kaiwo.ai/gpu-fraction": "0.5"})
+            await bound(kubectl, 8)
+            async with asyncio.timeout(PATIENCE_S):
+                while sum([bool((await kubectl.condition(f"h-{at}")).get("message")) for at in range(10)]) < 2:
+                    await asyncio.sleep(0.05)
+            assert len(await bound(kubectl, 8)) == 8
+
+    run(test())
+
+
+def test_whoever_has_others_stopped_starts_in_their_place(plane: Plane, tmp_path: Path) -> None:
+    """Running work must not be stopped for somebody whom the last look at the node then refuses."""
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=1) as (kubectl, kaiwo):
+            await _offer(kubectl, "node-1", rdma=1)
+            await kubectl.pod("holder", containers=_container(rdma_hca="1"))
+            await kubectl.pod("low", gpus=8, annotations={"kaiwo.ai/priority": "1"})
+            await bound(kubectl, 2)
+            await _offer(kubectl, "node-1", rdma=0)
+            await kubectl.phase("low", "Running")
+            await kubectl.pod("high", gpus=8, annotations={"kaiwo.ai/priority": "900"})
+            async with asyncio.timeout(PATIENCE_S):
+                while not (await kubectl.read_pod("low"))["metadata"].get("deletionTimestamp"):
+                    await asyncio.sleep(0.02)
+            await kubectl.delete(pod_path("low"))  # as its kubelet would
+            assert await _until_bound(kubectl, "high") == "node-1"
+            assert not kaiwo.cluster.books.underway.refusals
+
+    run(test())
