@@ -125,10 +125,10 @@ def inventory(node: str) -> Inventory:
 async def _serve(home: Path, nodes: int) -> None:
     from kaiwo.api.app import context_of, make_app
     from kaiwo.api.settings import Settings
-    from kaiwo.api.up import calm_the_interpreter
     from kaiwo.clusters.local import LocalCluster
     from kaiwo.history.journal import Journal
     from kaiwo.model.node import Node
+    from kaiwo.runtime.calm import calm_the_interpreter
     from kaiwo.runtime.loop import Loop
     from kaiwo.runtime.machine import devices_of
     from kaiwo.runtime.server import serve

@@ -21,6 +21,7 @@ from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
+from kaiwo.runtime.calm import calm_the_interpreter
 from kaiwo.runtime.scheduler import Decision, Scheduler
 
 NODES = 1_000
@@ -153,6 +154,7 @@ def tell(scheduler: Scheduler, *batches: Iterable[Event]) -> None:
 def cycles(scheduler: Scheduler, longest: list[float]) -> tuple[float, list[Decision]]:
     """Until nothing is left to decide: the time of all of them together."""
     decisions = []
+    calm_the_interpreter()  # as every Kaiwo process does once its state is loaded
     began = time.perf_counter()
     while (decision := scheduler.cycle(NOW_S)) is not None:
         decisions.append(decision)

@@ -11,6 +11,7 @@ import pytest
 
 from kaiwo.api import up
 from kaiwo.api.up import cluster_words, running
+from kaiwo.runtime import calm
 from kaiwo.runtime.options import UpOptions
 from tests.api.world import node, run
 
@@ -60,7 +61,7 @@ def test_the_collector_and_the_threads_leave_the_event_loop_alone(tmp_path: Path
 
     frozen, switch_s = run(look())
     assert frozen > 10_000
-    assert switch_s == pytest.approx(up.SWITCH_S)
+    assert switch_s == pytest.approx(calm.SWITCH_S)
 
 
 def test_a_loop_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,15 @@ def test_a_queue_pays_for_partitions_in_parts_of_physical_gpus() -> None:
     assert world.picture.used["small"][0] == 250
 
 
+def test_queues_take_turns_for_partitions() -> None:
+    world = World(nodes=0).tell(cut_node(gpus=1)).queue("red").queue("blue")
+    for number in range(8):
+        for queue in ("red", "blue"):
+            world.submit(f"{queue}-{number}", request=Request(gpus=1, partition="CPX"), queue=queue)
+    world.settle()
+    assert world.picture.used["red"][0] == world.picture.used["blue"][0] == 500
+
+
 def hives(size: int, fast: int = 50_000, slow: int = 0) -> Wiring:
     """Two hives of equal size: fast inside, slow between."""
     mb_s = tuple(tuple(fast if a // size == b // size else slow for b in range(2 * size)) for a in range(2 * size))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kaiwo.api.app import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
-from kaiwo.api.up import calm_the_interpreter, first_of
+from kaiwo.api.up import first_of
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
 from kaiwo.clusters.kubernetes.client.first_contact import first_contact
@@ -25,6 +25,7 @@ from kaiwo.clusters.kubernetes.extender.server import Extender
 from kaiwo.clusters.kubernetes.queue_status import QueueStatus
 from kaiwo.history.journal import Journal
 from kaiwo.model.errors import ConfigError
+from kaiwo.runtime.calm import calm_the_interpreter
 from kaiwo.runtime.extending import Extension
 from kaiwo.runtime.leading import ALONE, Leadership, Leading
 from kaiwo.runtime.log import emit

@@ -5,7 +5,6 @@ In:    what the person asked for.   Out: a running product, and the address wher
 
 import asyncio
 import contextlib
-import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -20,6 +19,7 @@ from kaiwo.clusters.local.cluster_file import DEFAULT_MODEL, DEFAULT_NODES
 from kaiwo.devices.discover import discover
 from kaiwo.history.journal import Journal
 from kaiwo.model.node import Node
+from kaiwo.runtime.calm import calm_the_interpreter
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop import Loop
 from kaiwo.runtime.machine import real_node
@@ -34,14 +34,6 @@ from kaiwo.runtime.run_times_kept import InFile as RunsInFile
 from kaiwo.runtime.server import Tls, check_tls, serve
 from kaiwo.runtime.shares import MachineShares
 from kaiwo.runtime.watching import watching
-
-# Both were measured with bench/loop.py on two busy cores, as the event loop's lag in the 99th percentile.
-# The collector visits every entry of the large tables at each full collection: by default 33 times in half a minute,
-# 50 ms each; with the loaded state frozen and these thresholds, once. The model's structs are not collected at all.
-GC_THRESHOLD = (2_000, 10, 100)
-# So long a thread that computes keeps the interpreter from the event loop: a lag of 42 to 74 ms with Python's own 5 ms,
-# of 22 to 25 ms with this.
-SWITCH_S = 0.0005
 
 
 def run(options: UpOptions) -> None:
@@ -116,14 +108,6 @@ async def _run(options: UpOptions) -> None:
             if demo is not None:
                 demo.cancel()
                 await asyncio.gather(demo, return_exceptions=True)
-
-
-def calm_the_interpreter() -> None:
-    """Keep the garbage collector and busy threads from stopping the event loop."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLD)
-    sys.setswitchinterval(SWITCH_S)
 
 
 async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:

@@ -9,7 +9,7 @@ from kaiwo.decide.desk import Desk
 from kaiwo.decide.gang import first_missing_pod, one_more, paid_for, place_pods, place_workload
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.place import Placed
-from kaiwo.decide.window import LARGEST, SMALLEST, Window, is_single
+from kaiwo.decide.window import LARGEST, SMALLEST, Window
 from kaiwo.model.plan import Start
 from kaiwo.snapshot.backlog import WaitingClass
 
@@ -83,7 +83,7 @@ class Allocate:
                     return [], group[len(placed)]
                 for at, each in zip(group, placed, strict=True):
                     found, position = window.picked[at]
-                    if not self._pays(found, each):
+                    if at in window.unpaid and not self._pays(found, each):
                         return [], at
                     starts[at] = self._single_start(found, position, each)
             attempt.keep()
@@ -105,7 +105,7 @@ class Allocate:
             self._turns.again()
             return
         if found.key not in desk.stuck and desk.could_fit(found, name):
-            started = self._start_single(found, position) if is_single(found) else self._start_one(name, found)
+            started = self._start_single(found, position) if found.is_single else self._start_one(name, found)
         desk.steps += max(1, started)
         if started or self._waits_for_release(name, found) or desk.seeks_shorter(found, name):
             lane.advance(1)

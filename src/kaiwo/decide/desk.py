@@ -169,7 +169,7 @@ class Desk:
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""
-        if want.is_memory and not self._equal_mib:
+        if want.is_partition or (want.is_memory and not self._equal_mib):
             return None
         return charge_of(want, pods, self._equal_mib)
 

@@ -104,6 +104,7 @@ class Turns(Generic[L]):
         self._left = sum(1 for lane in lanes.values() if lane)
         self._next: dict[int, Next] = {}  # by row, of queues in which somebody is left: what its next workload needs
         self._heaps: dict[int, list[Entry]] = {}  # by parent: its children in which somebody is left
+        self.row = NOBODY  # of the queue whose turn it is
         self._build()
 
     def __bool__(self) -> bool:
@@ -121,11 +122,12 @@ class Turns(Generic[L]):
             if row in self._next and not self.lanes[name]:
                 self._left -= 1
                 self._remove(row)
+        self._go_down()
 
     @property
     def lane(self) -> L:
         """The lane of the queue whose turn it is."""
-        return self.lanes[self.queue]
+        return self.lanes[self._working.queues.names[self.row]]
 
     @property
     def is_last_queue(self) -> bool:
@@ -135,20 +137,11 @@ class Turns(Generic[L]):
     @property
     def queue(self) -> str:
         """The queue whose turn it is."""
-        return self._working.queues.names[self._row]
-
-    @property
-    def _row(self) -> int:
-        row, heap = NOBODY, self._heaps.get(NOBODY)
-        while heap is not None:
-            row = heap[0][1]
-            heap = self._heaps.get(row)
-        return row
+        return self._working.queues.names[self.row]
 
     def again(self) -> None:
         """The queue took its turn: it and all above it stand in the order anew, or leave when nobody is left in it."""
-        row = self._row
-        lane = self.lanes[self._working.queues.names[row]]
+        row, lane = self.row, self.lane
         is_left = bool(lane)
         if is_left and self._left == 1:
             return
@@ -157,6 +150,15 @@ class Turns(Generic[L]):
         else:
             self._left -= 1
         self._stand_anew(row, is_left)
+        self._go_down()
+
+    def _go_down(self) -> None:
+        """From the root, at each level to who stands first."""
+        row, heap = NOBODY, self._heaps.get(NOBODY)
+        while heap is not None:
+            row = heap[0][1]
+            heap = self._heaps.get(row)
+        self.row = row
 
     def _stand_anew(self, row: int, is_left: bool) -> None:
         """From a leaf at the top of all its heaps upwards."""
@@ -213,6 +215,7 @@ class Turns(Generic[L]):
                 self._next[parent] = self._next[self._heaps[parent][0][1]]
         if NOBODY in self._heaps:
             heapify(self._heaps[NOBODY])
+        self._go_down()
 
     def _key(self, row: int) -> tuple[int, ...]:
         """One queue's key. An order that can answer for one queue is asked so: an array of one costs ten times that."""

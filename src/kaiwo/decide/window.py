@@ -12,9 +12,11 @@ from kaiwo.decide.desk import Desk
 from kaiwo.decide.limits import within_limits
 from kaiwo.decide.order import Head, Lane, Mark, Turns
 from kaiwo.snapshot.backlog import WaitingClass
+from kaiwo.snapshot.nodes import GPU_LEFT
 from kaiwo.snapshot.queues import Charge
 
 LARGEST, SMALLEST = 2_048, 8
+SAFE = 64  # so many are picked whatever they need; more only while there is plenty for all of them
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class Stock:
 
     room: int  # for so many pods, if nothing else came
     left: int  # of it, beside those who were picked
+    milli: int  # of GPUs, that one of them needs
     charge: Charge | None  # what a queue pays for one of them, if that does not hang on the device it gets
 
 
@@ -34,19 +37,27 @@ class Window:
     desk: Desk
     picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class and the position in its line
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
+    unpaid: set[int] = field(default_factory=set)  # of these, whose price hangs on the device they get
+    _paid: tuple[int, int] = (0, 0)  # where the working copy stood
     _order: Mark = field(default_factory=lambda: ({}, {}, 0))
     _lanes: dict[str, list[Head]] = field(default_factory=dict)
     _stocks: dict[int, Stock] = field(default_factory=dict)
+    _milli: int = 0  # of GPUs, that those who were picked need
     _emptied: list[str] = field(default_factory=list)  # queues in which only stuck ones were left
 
     def gather(self, size: int) -> None:
-        """Pick turns as if each of them started, until one surely would not."""
+        """Pick turns as if each of them started, and let their queues pay, until one surely would not start."""
         desk, turns = self.desk, self.turns
-        mark = desk.working.mark()
+        self._paid = desk.working.mark()
+        plenty = (
+            int(desk.working.free[:, GPU_LEFT].sum()) * 7 // 8
+        )  # what is left at the end is in pieces that fit nobody
         while turns and len(self.picked) < size and not desk.is_spent:
+            if self._milli > plenty and len(self.picked) >= SAFE:
+                break
             lane = turns.lane
             found = lane.head[2]
-            stock = self._stock(found) if is_single(found) else None
+            stock = self._stock(found) if found.is_single else None
             if self._is_stuck(found, stock):
                 self._set_aside(lane, found)
                 continue
@@ -56,10 +67,13 @@ class Window:
             if not self.picked:
                 self._order = turns.mark()
             self._pick(lane, found, stock, count)
-        desk.working.back_to(mark)
+        if desk.working.queues.models:  # of which model's bound they take is known once they have a device
+            desk.working.back_to(self._paid)
+            self.unpaid.update(range(len(self.picked)))
 
     def put_back(self) -> None:
-        """Nobody of the window had a turn."""
+        """Nobody of the window had a turn, and nobody paid."""
+        self.desk.working.back_to(self._paid)
         for queue, heads in self._lanes.items():
             self.turns.lanes[queue].back_to(heads)
         self.turns.back_to(self._order, self._emptied)
@@ -86,11 +100,9 @@ class Window:
 
     def _how_many(self, lane: Lane, found: WaitingClass, stock: Stock, most: int) -> int:
         """How many of the first class can be picked now."""
-        working = self.desk.working
-        queue = working.queues.row[found.queue]
+        working, queue, is_last = self.desk.working, self.turns.row, self.turns.is_last_queue
         if working.queues.is_model_bounded[queue]:
             return 0
-        is_last = self.turns.is_last_queue
         count = min(lane.run(), most, stock.left) if is_last else min(1, stock.left)
         if stock.charge is None:  # what its queue pays hangs on the device, and whose turn is next hangs on that
             return count if is_last else 0
@@ -100,16 +112,18 @@ class Window:
         return count if within_limits(working, queue, _times(stock.charge, count), is_fixed) else 0
 
     def _pick(self, lane: Lane, found: WaitingClass, stock: Stock, count: int) -> None:
-        shape, position = found.needs[0][0], lane.head[1]
+        position, first = lane.head[1], len(self.picked)
         stock.left -= count
+        self._milli += stock.milli * count
         if found.queue not in self._lanes:
             self._lanes[found.queue] = lane.mark()
-        group = self.by_shape.setdefault(shape, [])
-        group.extend(range(len(self.picked), len(self.picked) + count))
+        positions = range(first, first + count)
+        self.by_shape.setdefault(found.needs[0][0], []).extend(positions)
         self.picked.extend([(found, position + at) for at in range(count)])
-        if stock.charge is not None:
-            working = self.desk.working
-            working.charge(working.queues.row[found.queue], _times(stock.charge, count), not found.signature[1])
+        if stock.charge is None:
+            self.unpaid.update(positions)
+        else:
+            self.desk.working.charge(self.turns.row, _times(stock.charge, count), not found.signature[1])
         lane.advance(count)
         self.turns.again()
 
@@ -118,14 +132,9 @@ class Window:
         stock = self._stocks.get(shape)
         if stock is None:
             room, want = self.desk.room(shape), self.desk.picture.backlog.shapes[shape]
-            stock = self._stocks[shape] = Stock(room, room, self.desk.known_charge(want, 1))
+            stock = self._stocks[shape] = Stock(room, room, want.charge_milli, self.desk.known_charge(want, 1))
         return stock
 
 
 def _times(charge: Charge, count: int) -> Charge:
     return charge if count == 1 else tuple([amount * count for amount in charge])
-
-
-def is_single(found: WaitingClass) -> bool:
-    """One pod is missing of each workload, and no space is kept for it."""
-    return len(found.needs) == 1 and found.needs[0][1:] == (1, 1) and not found.signature[2]

@@ -34,26 +34,22 @@ Amount: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and 
 class WaitingClass:
     """Workloads of one queue that ask for exactly the same: one of them cannot start, none behind it can."""
 
-    __slots__ = ("asks", "digest", "key", "least", "line", "obstacles", "queue", "signature")
+    __slots__ = (
+        "asks", "choices", "digest", "is_single", "key", "least", "line", "needs", "obstacles", "queue", "signature",
+    )  # fmt: skip
 
     def __init__(self, queue: str, signature: Signature, digest: str, asks: Amount) -> None:
         self.queue = queue
         self.signature = signature
+        self.needs: Needs = signature[0]  # what each of its workloads needs, by role
+        self.choices: Choices | None = signature[4]  # the ways in which its sub-groups may start; None: it has none
+        # One pod is missing of each workload, and no space is kept for it.
+        self.is_single = len(self.needs) == 1 and self.needs[0][1:] == (1, 1) and not signature[2]
         self.digest, self.asks = digest, asks
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.line = Line()
         self.least: tuple[int, Charge] | None = None  # see decide.desk: what its queue pays at least, by largest device
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
-
-    @property
-    def needs(self) -> Needs:
-        """What each of its workloads needs, by role."""
-        return self.signature[0]
-
-    @property
-    def choices(self) -> Choices | None:
-        """The ways in which its sub-groups may start; None: it has none."""
-        return self.signature[4]
 
     def copy(self) -> "WaitingClass":
         """An independent class."""
