@@ -254,17 +254,22 @@ class Waiting:
         self._client = client
 
     async def until(self, count: int) -> None:
+        """A watch may end at any time: then it is begun anew."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self._is_reached(count):
+                await asyncio.sleep(0.01)
+
+    async def _is_reached(self, count: int) -> bool:
         params = {"fieldSelector": "spec.nodeName!="}
         listed = msgspec.json.decode(await self._client.read("/api/v1/pods", params), type=_Listed)
         have = len(listed.items)
-        if have >= count:
-            return
         watch = params | {"watch": "true", "resourceVersion": listed.metadata.resource_version}
-        async with asyncio.timeout(PATIENCE_S), self._client.stream("/api/v1/pods", watch, PATIENCE_S) as content:
+        async with self._client.stream("/api/v1/pods", watch, PATIENCE_S) as content:
             rest = b""
-            while have < count:
-                *lines, rest = (rest + await content.readany()).split(b"\n")
+            while have < count and (more := await content.readany()):
+                *lines, rest = (rest + more).split(b"\n")
                 have += sum(line.startswith(b'{"type":"ADDED"') for line in lines)
+        return have >= count
 
 
 class _Version(msgspec.Struct, rename="camel"):

@@ -5,16 +5,14 @@ In:    what the person or the deployment asked for.   Out: a running scheduler, 
 
 import asyncio
 import contextlib
+import importlib
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kaiwo.api.app import context_of, make_app
-from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
-from kaiwo.api.up import first_of
 from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
 from kaiwo.clusters.kubernetes.client.first_contact import first_contact
@@ -29,7 +27,7 @@ from kaiwo.runtime.calm import calm_the_interpreter
 from kaiwo.runtime.extending import Extension
 from kaiwo.runtime.leading import ALONE, Leadership, Leading
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop import Loop
+from kaiwo.runtime.loop import Loop, first_of
 from kaiwo.runtime.options import SchedulerOptions
 from kaiwo.runtime.past_use import PastUse
 from kaiwo.runtime.past_use_kept import InQueues
@@ -37,9 +35,11 @@ from kaiwo.runtime.policy_file import policy_of
 from kaiwo.runtime.run_times import RunTimes
 from kaiwo.runtime.run_times_kept import InFile as RunsInFile
 from kaiwo.runtime.server import Tls, check_tls, serve, serve_beside
-from kaiwo.runtime.showing import EVERY_S, show_queues
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from kaiwo.api.context import Context
     from kaiwo.clusters.kubernetes.webhooks.admission import Admission
 
 WEBHOOKS_S = 10.0  # so long the rest waits for them
@@ -50,7 +50,7 @@ class Scheduling(NamedTuple):
 
     cluster: KubernetesCluster
     loop: Loop
-    context: Context
+    context: "Context"
     url: str
     scheduling: "asyncio.Task[None]"  # ends only when it fails
 
@@ -81,13 +81,6 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunsInFile(options.home))
     loop = Loop(cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use, run_times=run_times)
-    settings = Settings(
-        home=options.home, host=options.host, names=options.host_names, agent_token_file=options.agent_token_file,
-        partitions=options.partitions, dcm_config=options.dcm_config,
-    )  # fmt: skip
-    app = make_app(loop, settings)
-    context = context_of(app)
-    context.leadership = leading.leadership
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
         stack.push_async_callback(leading.hand_over, cluster)
@@ -95,6 +88,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         tasks = [asyncio.create_task(loop.run(), name="kaiwo-loop"), *leading.start(cluster, loop)]
         ending = asyncio.create_task(_first_to_end(tasks), name="kaiwo-scheduling")
         stack.push_async_callback(_cancel, [*tasks, ending])
+        app, context = await _api(options, loop)
+        context.leadership = leading.leadership
         await first_of(loop.changed(0), ending)  # every cache is warm
         calm_the_interpreter()
         if options.webhooks:
@@ -105,6 +100,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
         books = cluster.books
         status = QueueStatus(cluster.client, books.queue_generations, books.queue_faults, emit)
+        from kaiwo.runtime.showing import EVERY_S, show_queues
+
         showing = asyncio.create_task(show_queues(context.board, status, leading.may_decide, EVERY_S))
         stack.push_async_callback(_cancel, [showing])
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
@@ -117,6 +114,19 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
             emit("agents-served", port=port)
         stack.push_async_callback(leading.hand_over, cluster)  # first of all: the next leader need not wait for us
         yield Scheduling(cluster, loop, context, url, ending)
+
+
+async def _api(options: SchedulerOptions, loop: Loop) -> "tuple[Starlette, Context]":
+    """Loaded here, beside the first lists: half a second that no pod has to wait for."""
+    await asyncio.to_thread(importlib.import_module, "kaiwo.api.app")
+    from kaiwo.api.app import context_of, make_app
+
+    settings = Settings(
+        home=options.home, host=options.host, names=options.host_names, agent_token_file=options.agent_token_file,
+        partitions=options.partitions, dcm_config=options.dcm_config,
+    )  # fmt: skip
+    app = make_app(loop, settings)
+    return app, context_of(app)
 
 
 def _leadership(options: SchedulerOptions, access: Access) -> Leadership:

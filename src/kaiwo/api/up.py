@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from kaiwo.history.journal import Journal
 from kaiwo.model.node import Node
 from kaiwo.runtime.calm import calm_the_interpreter
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop import Loop
+from kaiwo.runtime.loop import Loop, first_of
 from kaiwo.runtime.machine import real_node
 from kaiwo.runtime.options import UpOptions
 from kaiwo.runtime.partition_kept import FILE, as_changed, read_kept
@@ -108,15 +108,6 @@ async def _run(options: UpOptions) -> None:
             if demo is not None:
                 demo.cancel()
                 await asyncio.gather(demo, return_exceptions=True)
-
-
-async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:
-    """Until it happens, or the loop ends by itself, which is an error worth seeing."""
-    waiting = asyncio.ensure_future(event)
-    await asyncio.wait([waiting, scheduling], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if scheduling.done():
-        scheduling.result()
 
 
 def _nodes(options: UpOptions) -> Sequence[Node] | None:

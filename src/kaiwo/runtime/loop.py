@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -196,3 +196,12 @@ class Loop:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:
+    """Until it happens, or the loop ends by itself, which is an error worth seeing."""
+    waiting = asyncio.ensure_future(event)
+    await asyncio.wait([waiting, scheduling], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if scheduling.done():
+        scheduling.result()
