@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from kaiwo.decide.desk import Desk
+from kaiwo.decide.guarded import words_of_young
 from kaiwo.decide.limits import charge_of
 from kaiwo.decide.victims import Unit, UnitLane
 from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
@@ -66,6 +67,20 @@ class Sieve:
         least_s = self._desk.working.queues.tree.min_runtime_s
         rows = zip(self._units, self._queue.tolist(), strict=True)
         return np.array([0 if unit.is_surplus else unit.since_s + int(least_s[row]) for unit, row in rows], np.int64)
+
+    @cached_property
+    def _young(self) -> BoolArray:
+        """Per unit: its minimum run time is not over."""
+        young: BoolArray = self.until_s > self._desk.working.now_s
+        return young
+
+    def kept_by_time(self, queues: BoolArray) -> list[str]:
+        """What minimum run times keep in these queues, in words."""
+        if not self._young.any():
+            return []
+        is_young = self._young & self._alive & queues[self._queue]
+        milli = np.array([unit.charge[GPU] for unit in self._units], np.int64)
+        return words_of_young(self._desk.working.queues, self._queue, is_young, milli)
 
     def _nodes(self, needs: Needs, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
         """Where to look, for all shapes together; None when one of them cannot be served."""

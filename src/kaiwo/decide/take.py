@@ -95,7 +95,8 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
 
 def _has_below(desk: Desk, found: WaitingClass) -> bool:
     """Something less important runs in its queue; the first in a line is the most important."""
-    return desk.roster.has_below(found.queue, desk.picture.workloads[found.line.at(0)[1]].priority)
+    queue, priority = found.queue, desk.picture.workloads[found.line.at(0)[1]].priority
+    return desk.roster.has_below(queue, priority) or desk.roster.has_guarded_below(queue, priority)
 
 
 def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
@@ -127,14 +128,14 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         desk.verdicts[found.key] = _refused(now, refusal)
         return None
     may_lose = victim_queues(now, claim, desk.roster.rows(now.queues.row))
-    if not may_lose.any():
+    if not may_lose.any() and not _kept(desk, now, claim, may_lose):
         return None
     queues = [now.queues.names[row] for row in may_lose.nonzero()[0].tolist()]
     needs = one_more(found)
     desk.steps += 10 + len(queues) // QUEUES_A_STEP
     most = most_for(desk, now, claim, queues)
     if most.milli < claim.need[GPU]:
-        desk.verdicts[found.key] = _too_little(now, claim, most)
+        desk.verdicts[found.key] = _too_little(now, claim, most, _kept(desk, now, claim, may_lose))
         return None
     looked_at = 0
     for rule, wide in _searches(needs):
@@ -147,9 +148,11 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         if room is not None:
             return room
         looked_at = max(looked_at, attempt.looked_at)
-    if not looked_at:
+    kept = _kept(desk, now, claim, may_lose)
+    if not looked_at and not kept:
         return None  # no node could serve, whatever went: its other obstacles say so
-    searched = f"undecided: {looked_at} pieces of running work were tried in their order"
+    searched = f"undecided: {looked_at} pieces of running work were tried in their order" if looked_at else "proved"
+    searched += "".join(f"; {words}" for words in kept)
     if desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
         searched += f"; {desk.spared.words}"
@@ -167,9 +170,18 @@ def _refused(now: Standing, refusal: Refusal) -> Obstacle:
     )
 
 
-def _too_little(now: Standing, claim: QueueClaim, most: Most) -> Obstacle:
+def _kept(desk: Desk, now: Standing, claim: QueueClaim, may_lose: BoolArray) -> list[str]:
+    """What the rules would let go, and is kept by disruption budgets or minimum run times."""
+    guarded = desk.roster.guarded
+    rows = guarded.rows(now.queues)
+    could_lose = victim_queues(now, claim, rows).nonzero()[0].tolist() if len(rows) else []
+    words = [guarded.words(now.queues.names[row]) for row in could_lose]
+    return words + (_sieve(desk).kept_by_time(may_lose) if may_lose.any() else [])
+
+
+def _too_little(now: Standing, claim: QueueClaim, most: Most, kept: list[str]) -> Obstacle:
     parts = [f"{most.free_milli} free"] + [f"{amount} in {name}" for name, amount in sorted(most.taken_milli.items())]
-    detail = "milli-GPU: " + ", ".join(parts[:MOST_NAMED])
+    detail = "; ".join(["milli-GPU: " + ", ".join(parts[:MOST_NAMED]), *kept])
     need = int(claim.need[GPU])
     return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, need, most.milli, "milli-gpu", now.queues.names[claim.queue], detail)
 
@@ -188,17 +200,25 @@ def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
 
 def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
     """From less important work of the same queue."""
-    if not desk.roster.has_below(found.queue, workload.priority) or not _has_waited(desk, workload):
+    if not _has_below(desk, found) or not _has_waited(desk, workload):
         return None
     lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
-    if not lanes:
-        return None
     now = standing(desk.working)
     rule = _PreemptRule(now, now.queues.row[found.queue], np.array(desk.claim_of(found)))
-    room = desk.spared.watched(Claim(desk, workload, one_more(found), rule, lanes).meet)
-    if room is None and desk.spared.refused is not None:
-        desk.look_again(desk.spared.again_s)
+    claim = Claim(desk, workload, one_more(found), rule, lanes)
+    room = desk.spared.watched(lambda: claim.meet() if lanes else None)
+    if room is None:
+        _tell_what_is_kept(desk, workload, found)
     return room
+
+
+def _tell_what_is_kept(desk: Desk, workload: Workload, found: WaitingClass) -> None:
+    kept = [desk.roster.guarded.words(found.queue, below=workload.priority)]
+    if desk.spared.refused is not None:
+        desk.look_again(desk.spared.again_s)
+        kept.append(desk.spared.words)
+    if detail := "; ".join(filter(None, kept)):
+        desk.verdicts.setdefault(found.key, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, detail=detail))
 
 
 def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:

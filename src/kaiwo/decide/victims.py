@@ -11,6 +11,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
+from kaiwo.decide.guarded import Guarded
 from kaiwo.decide.spare import spare_of
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
@@ -65,7 +66,9 @@ class Roster:
         self._units: dict[str, list[Unit]] | None = None
         self._rows: Rows | None = None
         self._spare: dict[str, list[Unit]] | None = None
-        self._lowest: dict[str, int] | None = None  # by queue: the lowest priority that runs there
+        self._lowest: dict[str, int] | None = None  # by queue: the lowest priority of what may be stopped there
+        self._lowest_guarded: dict[str, int] = {}  # and of what no disruption budget lets go
+        self._guarded = Guarded()
         self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self.begun: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
         self._amounts: dict[str, tuple[int, int, int]] = {}
@@ -83,14 +86,28 @@ class Roster:
 
     def has_below(self, queue: str, priority: int) -> bool:
         """Something less important runs in a queue. Quick to say: most cycles need no more than a no."""
+        return self._lowest_by_queue().get(queue, priority) < priority
+
+    def has_guarded_below(self, queue: str, priority: int) -> bool:
+        """The same of what no disruption budget lets go."""
+        self._lowest_by_queue()
+        return self._lowest_guarded.get(queue, priority) < priority
+
+    @property
+    def guarded(self) -> Guarded:
+        """What disruption budgets keep."""
+        self._all()
+        return self._guarded
+
+    def _lowest_by_queue(self) -> dict[str, int]:
         if self._lowest is None:
             self._lowest = {}
             for name in self._picture.pods:
                 workload = self._picture.workloads.get(name)
-                if workload is not None and workload.preemptible and workload.may_go:
-                    lowest = self._lowest.get(workload.queue, workload.priority)
-                    self._lowest[workload.queue] = min(lowest, workload.priority)
-        return self._lowest.get(queue, priority) < priority
+                if workload is not None and workload.preemptible:
+                    known = self._lowest if workload.may_go else self._lowest_guarded
+                    known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
+        return self._lowest
 
     def queues(self) -> Iterable[str]:
         """The queues in which something that may be stopped runs."""
@@ -142,6 +159,7 @@ class Roster:
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[Unit]:
         if not workload.may_go:
+            self._guarded.keep(workload, pods.values())
             return []
         if len(workload.roles) == 1 and workload.roles[0].count == 1:
             (pod,) = pods.values()
@@ -161,6 +179,9 @@ class Roster:
         is_growing = begun is not None and breaks_gang(workload, begun)  # then what it needs does not go now
         if kept and may_go >= len(kept) and not is_growing:
             units.append(self._unit(workload, tuple(kept), False, since_s, len(units)))
+        if workload.may_go > 0 and not is_growing:
+            going = {pod.name for unit in units for pod in unit.pods}
+            self._guarded.keep(workload, [pod for name, pod in running.items() if name not in going])
         return units
 
     def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:

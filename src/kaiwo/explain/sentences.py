@@ -237,6 +237,10 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         _no_way,
         lambda o: "ask for less, or wait for work to end",
     ),
+    Reason.NO_WAY_TO_PREEMPT: (
+        lambda o: f"less important work runs in queue '{o.subject}', and may not be stopped for it now: {o.detail}",
+        lambda o: "wait for work to end, or loosen what keeps it",
+    ),
     Reason.QUEUE_QUOTA: (
         lambda o: (
             f"queue '{o.subject}' has {_have(o)} left of its quota{_model(o)}, "

@@ -79,7 +79,12 @@ def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Regist
 
 Answer = TypeVar("Answer")
 
-_TOLD_BY_CYCLES = (Reason.OVER_FAIR_SHARE, Reason.NOT_ENOUGH_RECLAIMABLE, Reason.NO_WAY_TO_RECLAIM)
+_TOLD_BY_CYCLES = (
+    Reason.OVER_FAIR_SHARE,
+    Reason.NOT_ENOUGH_RECLAIMABLE,
+    Reason.NO_WAY_TO_RECLAIM,
+    Reason.NO_WAY_TO_PREEMPT,
+)
 
 
 def _with_sound_plugins(question: Question, answer: Callable[[Question], Answer]) -> Answer:

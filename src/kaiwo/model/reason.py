@@ -43,6 +43,7 @@ class Reason(enum.StrEnum):
     OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may take nothing from others
     NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever may be taken from others is too little
     NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # the sums would do; the search found no set of others whose places serve
+    NO_WAY_TO_PREEMPT = "no-way-to-preempt"  # less important work runs in its queue, and something keeps it
     RESERVED = "reserved-for-others"
     RESERVATION = "reservation-not-usable"  # the one it names is not there, not active, or not for it
     EXPIRED = "allocation-expired"

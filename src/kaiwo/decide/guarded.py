@@ -1,0 +1,51 @@
+"""What could be stopped by the rules of queues, and is kept by a disruption budget or a minimum run time.
+
+In:    running work that does not go.   Out: words with numbers, for those who wait for it.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kaiwo.model.workload import Pod, Workload
+from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.queues import QueueTable
+
+MOST_NAMED = 3
+
+
+class Guarded:
+    """The work of a cycle of which disruption budgets keep some, by queue."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[tuple[str, int, int]]] = {}  # name, priority, milli-GPU
+
+    def keep(self, workload: Workload, pods: Iterable[Pod]) -> None:
+        """These pods of a workload do not go."""
+        milli = [sum(share.milli for share in pod.devices) for pod in pods]
+        if milli:
+            self._kept.setdefault(workload.queue, []).append((workload.name, workload.priority, sum(milli)))
+
+    def rows(self, queues: QueueTable) -> Rows:
+        """The queues with such work."""
+        return np.array(sorted(queues.row[name] for name in self._kept if name in queues.row), np.intp)
+
+    def words(self, queue: str, below: int | None = None) -> str:
+        """What budgets keep in a queue; of the work below a priority, if one is given."""
+        kept = [each for each in self._kept.get(queue, ()) if below is None or each[1] < below]
+        if not kept:
+            return ""
+        names = sorted(name for name, _, _ in kept)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        milli = sum(milli for _, _, milli in kept)
+        return f"disruption budgets keep {milli} milli-GPU in {queue} ({', '.join(names[:MOST_NAMED])}{more})"
+
+
+def words_of_young(queues: QueueTable, queue: IntArray, is_young: BoolArray, milli: IntArray) -> list[str]:
+    """What minimum run times keep, in words for each queue. `queue`, `is_young` and `milli` stand beside each other."""
+    found = []
+    for row in np.unique(queue[is_young]).tolist():
+        kept = int(milli[is_young & (queue == row)].sum())
+        least_s = int(queues.tree.min_runtime_s[row])
+        found.append(f"minimum run times of {least_s} s keep {kept} milli-GPU in {queues.names[row]}")
+    return found
