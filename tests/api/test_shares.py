@@ -52,6 +52,9 @@ def test_the_queue_tree_has_every_number(tmp_path: Path) -> None:
             _, top, speech, vision = page.items
             assert (top.policy, speech.reclaim_strategy, speech.min_runtime_s) == ("WeightedFair", "conservative", 300)
             assert (speech.users, speech.gpu_models["MI300X"].limit) == (["ada"], 6000)
+            of_model = speech.gpu_models["MI300X"]
+            assert (of_model.used, of_model.fixed) == (4000, 0)
+            assert of_model.used <= of_model.share <= of_model.limit
             assert (vision.gpu_milli.fixed, vision.gpu_milli.used, vision.gpu_milli.waiting) == (0, 12_000, 4000)
             assert (speech.gpu_milli.fixed, speech.gpu_milli.used, speech.gpu_milli.waiting) == (0, 4000, 16_000)
             assert top.gpu_milli.used == speech.gpu_milli.used + vision.gpu_milli.used == 16_000
@@ -124,6 +127,8 @@ def test_the_metrics_have_every_queue(tmp_path: Path) -> None:
                 'kaiwo_queue_fair_share{queue="speech",resource="gpu"} 10.0',
                 'kaiwo_queue_asked{queue="speech",resource="gpu"} 16.0',
                 'kaiwo_queue_waiting{queue="lab"} 5.0',
+                'kaiwo_queue_limit{queue="speech",resource="gpu/MI300X"} 6.0',
+                'kaiwo_queue_used{queue="speech",resource="gpu/MI300X"} 4.0',
             ):
                 assert line in text.splitlines(), line
             used = re.search(r'kaiwo_queue_used{queue="lab",resource="memory"} (\S+)', text)

@@ -88,7 +88,7 @@ def _queues(context: Context) -> Iterator[Metric]:
                 amount = getattr(view, name)
                 family.add_metric([queue.name, resource], float("inf") if amount == UNLIMITED else amount * unit)
         for model, bound in sorted(queue.gpu_models.items()):
-            for name in ("quota", "limit"):
+            for name in ("quota", "limit", "used", "fixed", "share"):
                 amount = getattr(bound, name)
                 gpus = float("inf") if amount == UNLIMITED else amount / 1000
                 amounts[name].add_metric([queue.name, f"gpu/{model}"], gpus)

@@ -66,7 +66,7 @@ def _queue_view(sums: QueueSums) -> QueueView:
         gpu_milli=_amount(queue.gpu, each, 0),
         cpu_milli=_amount(queue.cpu, each, 1),
         memory_mib=_amount(queue.memory, each, 2),
-        gpu_models={model: ModelAmountView(a.quota, a.limit) for model, a in queue.gpu_models.items()},
+        gpu_models=_models(each),
         running=sums.running,
         waiting=sums.waiting,
         policy=each.policy,
@@ -82,6 +82,16 @@ def _amount(amounts: Amounts, each: QueueStanding, at: int) -> AmountView:
     terms = each.terms[at]
     waiting = terms.wants - each.used[at]
     return AmountView(amounts.quota, amounts.limit, amounts.weight, each.used[at], waiting, each.fixed[at], terms.share)
+
+
+def _models(each: QueueStanding) -> dict[str, ModelAmountView]:
+    at = {terms.resource: number for number, terms in enumerate(each.terms)}
+    return {
+        model: ModelAmountView(
+            bound.quota, bound.limit, each.used[at[model]], each.fixed[at[model]], each.terms[at[model]].share
+        )
+        for model, bound in each.queue.gpu_models.items()
+    }
 
 
 def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: Lines) -> ShareView:

@@ -210,10 +210,13 @@ class AmountView(msgspec.Struct, frozen=True):
 
 
 class ModelAmountView(msgspec.Struct, frozen=True):
-    """What a queue may have of one GPU model, in milli-GPU. -1: unlimited."""
+    """What a queue may have of one GPU model and has, in milli-GPU. -1: unlimited."""
 
     quota: int
     limit: int
+    used: int
+    fixed: int  # the part of it that may not be preempted
+    share: int
 
 
 class QueueView(msgspec.Struct, frozen=True):

@@ -128,7 +128,7 @@ export interface QueueView {
   gpu_milli: AmountView
   cpu_milli: AmountView
   memory_mib: AmountView
-  gpu_models: Record<string, { quota: number; limit: number }>
+  gpu_models: Record<string, { quota: number; limit: number; used: number; fixed: number; share: number }>
   running: number
   waiting: number
   policy: SharePolicy

@@ -85,7 +85,8 @@ def print_queue(view: QueueView) -> None:
 
 def _model(name: str, amounts: ModelAmountView) -> str:
     quota = "" if amounts.quota < 0 else f" quota {milli(amounts.quota)}"
-    return name + quota + ("" if amounts.limit < 0 else f" limit {milli(amounts.limit)}")
+    most = "" if amounts.limit < 0 else f" limit {milli(amounts.limit)}"
+    return f"{name} used {milli(amounts.used)}{quota}{most}"
 
 
 def _row(name: str, amounts: AmountView, write: Any) -> list[str]:
