@@ -31,6 +31,7 @@ from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.registry import Registry
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -97,7 +98,7 @@ class World:
     def after(self, plan: Plan) -> "World":
         for start in plan.starts:
             assert start.pod not in self.picture.pods.get(start.workload, {}), f"{start} has its place already"
-        assumed = self.picture.assume(plan, self.now_s)
+        assumed = assume(self.picture, plan, self.now_s)
         self.picture.absorb(plan)
         self.tell(*assumed)
         self._going += [(each.workload, each.pod) for each in plan.evictions]

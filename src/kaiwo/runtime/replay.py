@@ -16,6 +16,7 @@ from kaiwo.model.errors import NotFoundError
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.state import unpack_state
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 
 
@@ -48,7 +49,7 @@ def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
             case Cycle():
                 plan = entry.decode_plan()
                 picture.snapshot(entry.head.now_s)
-                assumed = picture.assume(plan, entry.head.now_s)
+                assumed = assume(picture, plan, entry.head.now_s)
                 picture.absorb(plan)
                 picture.patch(assumed)
     raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")

@@ -20,6 +20,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.budget import StepBudget
 from kaiwo.runtime.state import pack_state
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -76,7 +77,7 @@ class Scheduler:
         plan = decide(snapshot, policy, self.plugins)
         took_us = (time.perf_counter_ns() - began) // 1000
         self._budget.learn(plan.steps, took_us)
-        assumed = self.picture.assume(plan, snapshot.now_s)
+        assumed = assume(self.picture, plan, snapshot.now_s)
         self._is_behind = True
         number = self._keep(plan, policy, snapshot.now_s, took_us)
         summary = CycleSummary(
