@@ -23,6 +23,7 @@ from kaiwo.model.promise import Delay, Promise
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.timeline import OVERDUE_S
 
@@ -151,7 +152,7 @@ class Cluster:
 
     def _cycle(self, now_s: int) -> Plan:
         plan = decide(self._picture.snapshot(now_s), self._policy)
-        assumed = self._picture.assume(plan, now_s)
+        assumed = assume(self._picture, plan, now_s)
         self._picture.absorb(plan)
         self._picture.patch(assumed)
         self.result.cycles += 1

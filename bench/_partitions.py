@@ -21,6 +21,7 @@ from kaiwo.model.partitions import Mode, cut
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 
 NODES, GPUS, MODEL, MIB = 16, 8, "MI300X", 196_608
@@ -147,7 +148,7 @@ class Cluster:
     def _decide(self, now_s: int, end_s: int) -> None:
         while True:
             plan = decide(self.picture.snapshot(now_s))
-            assumed = self.picture.assume(plan, now_s)
+            assumed = assume(self.picture, plan, now_s)
             self.picture.absorb(plan)
             self.picture.patch(assumed)
             for start in plan.starts:

@@ -13,6 +13,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
 from kaiwo.model.reason import Reason
 from kaiwo.model.workload import Phase, Pod
+from kaiwo.snapshot.assumed import assume
 from tests.worlds import World
 
 
@@ -100,7 +101,7 @@ def test_a_spent_budget_goes_on_where_it_stopped() -> None:
 def test_assumed_pods_are_not_decided_again() -> None:
     world = World(gpus_per_node=1).submit("one", gpus_each=1)
     plan = decide(world.snapshot())
-    world.tell(*world.picture.assume(plan, 0))
+    world.tell(*assume(world.picture, plan, 0))
     world.picture.absorb(plan)
     assert decide(world.snapshot()).starts == ()
 

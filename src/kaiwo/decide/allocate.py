@@ -6,8 +6,10 @@ In:    the desk and the classes that deserve a try.   Out: starts on the desk, a
 from collections.abc import Callable
 
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import first_missing_pod, one_more, paid_for, place_pods, place_workload
+from kaiwo.decide.gang import first_missing_pod, place_workload
+from kaiwo.decide.least import one_more
 from kaiwo.decide.order import Lane, Turns
+from kaiwo.decide.paid import paid_for, place_pods
 from kaiwo.decide.place import Placed
 from kaiwo.decide.window import LARGEST, SMALLEST, Window
 from kaiwo.model.plan import Start

@@ -12,10 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import Payer, Placement, place_pods, place_workload
+from kaiwo.decide.gang import Placement, place_workload
 from kaiwo.decide.limits import within_limits
 from kaiwo.decide.neighbours import may_stand, still_holds
 from kaiwo.decide.order import Turns
+from kaiwo.decide.paid import Payer, place_pods
 from kaiwo.decide.place import Placed
 from kaiwo.decide.prices import TakenPlaces
 from kaiwo.decide.promise_dues import Due

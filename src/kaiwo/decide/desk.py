@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from kaiwo.decide.backfill import Shades
 from kaiwo.decide.eviction_budget import EvictionBudget
-from kaiwo.decide.gang import Payer, Placement, each_way, must_pay
+from kaiwo.decide.gang import Placement
+from kaiwo.decide.least import each_way, must_pay
 from kaiwo.decide.limits import charge_of, least_by_model, least_charge, within_limits
 from kaiwo.decide.order import Lane
+from kaiwo.decide.paid import Payer
 from kaiwo.decide.place import Placer
 from kaiwo.decide.promise_dues import Due
 from kaiwo.decide.score import ShapeBook

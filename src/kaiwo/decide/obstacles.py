@@ -10,7 +10,7 @@ import numpy as np
 from kaiwo.decide.ask import ask
 from kaiwo.decide.cuts import no_such_device
 from kaiwo.decide.fit import pods_that_fit
-from kaiwo.decide.gang import one_more
+from kaiwo.decide.least import one_more
 from kaiwo.decide.limits import least_by_model, least_charge
 from kaiwo.decide.model_bounds import short_models
 from kaiwo.decide.neighbours import verdicts_by_reason

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kaiwo.decide.backfill import Bound, Shades
 from kaiwo.decide.backfill_deadline import stop_overdue, wake_for
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import leaders_first, paid_for
+from kaiwo.decide.gang import leaders_first
+from kaiwo.decide.paid import paid_for
 from kaiwo.decide.promise_blame import blame
 from kaiwo.decide.promise_book import due_of, in_order, reserved_for_others, takes_of
 from kaiwo.decide.promise_dues import Due, Dues

@@ -10,22 +10,20 @@ import numpy as np
 from kaiwo.decide.allocate import line_up
 from kaiwo.decide.claim import Claim, Room, carry_out
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import one_more
+from kaiwo.decide.least import one_more
 from kaiwo.decide.oracle import Most, most_for
 from kaiwo.decide.sieve import Sieve
-from kaiwo.decide.victims import Unit
+from kaiwo.decide.take_rules import MoveRule, NobodyLoses, PreemptRule, ReclaimRule
 from kaiwo.model.plan import Cause
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.workload import Workload
-from kaiwo.queues.exchange import Exchange
 from kaiwo.queues.reclaim_rules import Claim as QueueClaim
-from kaiwo.queues.reclaim_rules import Refusal, Standing, entitled, may_claim, victim_queues
+from kaiwo.queues.reclaim_rules import Refusal, Standing, may_claim, victim_queues
 from kaiwo.queues.share import standing
-from kaiwo.snapshot.arrays import BoolArray, IntArray
+from kaiwo.snapshot.arrays import BoolArray
 from kaiwo.snapshot.backlog import Needs, WaitingClass
 from kaiwo.snapshot.queues import GPU, Charge
 
-MOST_MOVED = 64
 QUEUES_A_STEP = 10
 STEPS_A_CLAIM = 25  # about what listing the victims of a large cluster costs, in pods placed
 MOST_NAMED = 6
@@ -204,7 +202,7 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         return None
     lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
     now = standing(desk.working)
-    rule = _PreemptRule(now, now.queues.row[found.queue], np.array(desk.claim_of(found)))
+    rule = PreemptRule(now, now.queues.row[found.queue], np.array(desk.claim_of(found)))
     claim = Claim(desk, workload, one_more(found), rule, lanes)
     room = desk.spared.watched(lambda: claim.meet() if lanes else None)
     if room is None:
@@ -226,78 +224,15 @@ def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | 
     lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: unit.workload.name != workload.name)
     if not lanes:
         return None
-    return Claim(desk, workload, one_more(found), _NobodyLoses(), lanes).meet()
+    return Claim(desk, workload, one_more(found), NobodyLoses(), lanes).meet()
 
 
-class _ReclaimRule:
-    """Fair shares: see `queues.reclaim_rules`."""
-
-    def __init__(self, now: Standing, claim: QueueClaim) -> None:
-        self._now, self._claim = now, claim
-        self._exchange = Exchange(now, claim)
-
-    def may_go(self, unit: Unit) -> bool:
-        return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
-
-    def may_stand(self, stopped: list[Unit]) -> bool:
-        exchange = Exchange(self._now, self._claim)
-        for unit in stopped:
-            if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
-                return False
-        return exchange.verdict() is None
-
-    def _queue_of(self, unit: Unit) -> int:
-        return self._now.queues.row[unit.workload.queue]
-
-
-class _MoveRule(_ReclaimRule):
-    """Others may be moved, too, whose work may not be stopped: a few, since each needs another place."""
-
-    def __init__(self, now: Standing, claim: QueueClaim) -> None:
-        super().__init__(now, claim)
-        self._left = MOST_MOVED
-
-    def may_go(self, unit: Unit) -> bool:
-        self._left -= 1
-        return self._left >= 0
-
-
-def _searches(needs: Needs) -> Iterator[tuple[type[_ReclaimRule], bool]]:
+def _searches(needs: Needs) -> Iterator[tuple[type[ReclaimRule], bool]]:
     """One after the other, until one succeeds. A large gang looks first where the first victims are, and no further."""
     if sum(needed for _, _, needed in needs) >= MANY_PODS:
-        yield _ReclaimRule, False
-    yield _ReclaimRule, True
-    yield _MoveRule, True
-
-
-class _AnyRule:
-    """Whoever is offered may go."""
-
-    def may_go(self, unit: Unit) -> bool:
-        return True
-
-    def may_stand(self, stopped: list[Unit]) -> bool:
-        return True
-
-
-class _PreemptRule(_AnyRule):
-    """A queue does not grow over its share by this: another queue would take back what it gained, and so on."""
-
-    def __init__(self, now: Standing, queue: int, need: IntArray) -> None:
-        path = np.array(now.queues.path[queue], np.intp)
-        used = now.used[path]
-        self._over = used + need - np.maximum(used, entitled(now, path))
-
-    def may_stand(self, stopped: list[Unit]) -> bool:
-        given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
-        return bool((self._over <= given).all())
-
-
-class _NobodyLoses(_AnyRule):
-    """Everybody finds another place."""
-
-    def may_stand(self, stopped: list[Unit]) -> bool:
-        return not stopped
+        yield ReclaimRule, False
+    yield ReclaimRule, True
+    yield MoveRule, True
 
 
 def _has_waited(desk: Desk, workload: Workload) -> bool:

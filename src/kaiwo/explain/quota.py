@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kaiwo.decide.cycle import Fate
-from kaiwo.decide.gang import must_pay
+from kaiwo.decide.least import must_pay
 from kaiwo.decide.limits import least_by_model, least_charge
 from kaiwo.explain.change import Change, Kind, bound_name, highest_raise
 from kaiwo.explain.room import Room

@@ -15,6 +15,7 @@ from kaiwo.model.event import Event, NominationGone, PodChanged, PodGone
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import LEAVING, Phase
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from tests.conformance.kai.loader import NOW_S, Loaded, load
 
@@ -70,7 +71,7 @@ class Table:
         plan = decide(self.picture.snapshot(NOW_S), self.policy)
         self.evictions += len({(each.workload, each.pod) for each in plan.evictions})
         seen = self.seen(plan)
-        assumed = self.picture.assume(plan, NOW_S)
+        assumed = assume(self.picture, plan, NOW_S)
         self.picture.absorb(plan)
         self.picture.patch(assumed)
         return seen

@@ -1,0 +1,76 @@
+"""Whose work may go for a claim, and whether all that would go may go together.
+
+In:    how the queues stand, the claim, units of running work.   Out: yes or no.
+"""
+
+import numpy as np
+
+from kaiwo.decide.victims import Unit
+from kaiwo.queues.exchange import Exchange
+from kaiwo.queues.reclaim_rules import Claim, Standing, entitled
+from kaiwo.snapshot.arrays import IntArray
+
+MOST_MOVED = 64
+
+
+class ReclaimRule:
+    """Fair shares: see `queues.reclaim_rules`."""
+
+    def __init__(self, now: Standing, claim: Claim) -> None:
+        self._now, self._claim = now, claim
+        self._exchange = Exchange(now, claim)
+
+    def may_go(self, unit: Unit) -> bool:
+        return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        exchange = Exchange(self._now, self._claim)
+        for unit in stopped:
+            if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
+                return False
+        return exchange.verdict() is None
+
+    def _queue_of(self, unit: Unit) -> int:
+        return self._now.queues.row[unit.workload.queue]
+
+
+class MoveRule(ReclaimRule):
+    """Others may be moved, too, whose work may not be stopped: a few, since each needs another place."""
+
+    def __init__(self, now: Standing, claim: Claim) -> None:
+        super().__init__(now, claim)
+        self._left = MOST_MOVED
+
+    def may_go(self, unit: Unit) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+class _AnyRule:
+    """Whoever is offered may go."""
+
+    def may_go(self, unit: Unit) -> bool:
+        return True
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        return True
+
+
+class PreemptRule(_AnyRule):
+    """A queue does not grow over its share by this: another queue would take back what it gained, and so on."""
+
+    def __init__(self, now: Standing, queue: int, need: IntArray) -> None:
+        path = np.array(now.queues.path[queue], np.intp)
+        used = now.used[path]
+        self._over = used + need - np.maximum(used, entitled(now, path))
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
+        return bool((self._over <= given).all())
+
+
+class NobodyLoses(_AnyRule):
+    """Everybody finds another place."""
+
+    def may_stand(self, stopped: list[Unit]) -> bool:
+        return not stopped
