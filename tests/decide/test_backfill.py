@@ -5,12 +5,21 @@ from msgspec.structs import replace
 
 from kaiwo.decide.backfill import LEAD_S
 from kaiwo.explain import why
-from kaiwo.model.event import Event, NodeChanged, ReservationChanged, WorkloadChanged
+from kaiwo.model.event import (
+    Event,
+    NodeChanged,
+    PodChanged,
+    PodGone,
+    ReservationChanged,
+    WorkloadChanged,
+    WorkloadGone,
+)
 from kaiwo.model.plan import Cause, Plan, encode_plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.promise import Delay, Promise
 from kaiwo.model.reason import Reason
 from kaiwo.model.reservation import Owner, Reservation
+from kaiwo.model.workload import Phase
 from kaiwo.snapshot.picture import Picture
 from tests.worlds import World
 
@@ -342,3 +351,26 @@ def test_who_is_owed_starts_before_a_planned_start_that_is_over_its_share() -> N
         assert not [eviction for plan in world.settle() for eviction in plan.evictions]
     assert world.is_running("owed")
     assert promise(world, "default/wide").start_s == 200
+
+
+def test_space_that_comes_free_is_not_given_to_one_who_takes_what_a_queue_must_pay_for_a_plan() -> None:
+    """The queue may have 2 GPUs, and the plan takes both; who comes later has to leave them."""
+    world = World(nodes=0, policy=Policy(actions=("allocate",))).node("n0", gpus=2).node("n1", gpus=1)
+    world.queue("lab", gpu_limit=2_000).submit("theirs", pods=3, gpus_each=1, minimum=0, estimate_s=300)
+    world.settle()
+    world.now_s = 5
+    world.submit("large", gpus_each=2, queue="lab")
+    world.settle()
+    world.now_s = 6
+    world.submit("small", gpus_each=1, queue="lab", estimate_s=120)
+    world.settle()
+    leaving = list(world.picture.pods["default/theirs"].values())
+    world.tell(WorkloadGone("default/theirs"), *(PodChanged(replace(pod, phase=Phase.RELEASING)) for pod in leaving))
+    world.now_s = 7
+    plan = world.decide()
+    assert "default/small" not in {each.workload for each in plan.nominations}
+    world.tell(*(PodGone("default/theirs", pod.name) for pod in leaving))
+    world.now_s = 8
+    world.settle()
+    assert world.is_running("large")
+    assert not world.is_running("small")

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from kaiwo.decide import decide
 from kaiwo.explain.change import (
     CPU,
@@ -20,8 +22,10 @@ from kaiwo.explain.change import (
     raised,
     size_of,
 )
+from kaiwo.model.event import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.queue_check import check_tree
 from kaiwo.model.workload import Phase
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from tests.worlds import World
 
@@ -35,10 +39,27 @@ def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | Non
 
 
 def _starts_after(world: World, name: str, change: Change) -> bool:
-    """One cycle of `decide` on a fork, with the change made."""
+    """One cycle of `decide` on a fork, with the change made as a person makes it."""
     fork = world.picture.fork()
-    fork.patch(events_of(fork, fork.workloads[name], change))
+    told = events_of(fork, fork.workloads[name], change)
+    if is_submitted_again(change):
+        fork.patch([WorkloadGone(name)])
+        plan = decide(fork.snapshot(world.now_s), world.policy)
+        fork.absorb(plan)
+        fork.patch(assume(fork, plan, world.now_s))
+        told = [submitted_again(each, world.now_s) for each in told]
+    fork.patch(told)
     return any(start.workload == name for start in decide(fork.snapshot(world.now_s), world.policy).starts)
+
+
+def is_submitted_again(change: Change) -> bool:
+    """Whoever asks for less, another model or another queue cancels the workload and submits it again."""
+    return change.kind in (Kind.SMALLER_SIZE, Kind.OTHER_MODEL, Kind.OTHER_QUEUE)
+
+
+def submitted_again(event: Event, now_s: int) -> Event:
+    assert isinstance(event, WorkloadChanged)
+    return WorkloadChanged(replace(event.workload, submitted_s=now_s))
 
 
 def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:

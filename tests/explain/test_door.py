@@ -131,9 +131,10 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
             check_others(world, name)
             continue
         new = proposed_flags(answer)
-        again = read(name, flags | new, world.picture.workloads[f"default/{name}"].submitted_s)
+        again = read(name, flags | new, world.now_s)
         assert is_let_in(world, again), (seed, name, flags, answer.change)
-        world.tell(WorkloadGone(again.name), WorkloadChanged(again)).decide()
+        world.tell(WorkloadGone(again.name)).decide()
+        world.tell(WorkloadChanged(again)).decide()
         assert world.is_running(name), (seed, name, flags, answer.change)
         for flag in new:
             seen[flag] = seen.get(flag, 0) + 1

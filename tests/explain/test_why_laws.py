@@ -10,9 +10,10 @@ from kaiwo.explain.change import LEAST, SHARE, UNITS, Change, Kind, events_of, s
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.trial import Question
 from kaiwo.manifests.quantities import MIN_FRACTION_MILLI
+from kaiwo.model.event import WorkloadGone
 from kaiwo.model.reason import Reason
 from tests.conftest import IS_QUICK, SIZE
-from tests.explain.exhaustive import cheapest_by_search
+from tests.explain.exhaustive import cheapest_by_search, is_submitted_again, submitted_again
 from tests.explain.generated import waiting_world
 from tests.worlds import World
 
@@ -85,7 +86,11 @@ def _starts_after(world: World, name: str, change: Change) -> bool:
     fresh.tell(*world.picture.events())
     fresh.settle()
     assert not fresh.is_running(name)
-    fresh.tell(*events_of(fresh.picture, fresh.picture.workloads[name], change))
+    told = events_of(fresh.picture, fresh.picture.workloads[name], change)
+    if is_submitted_again(change):
+        fresh.tell(WorkloadGone(name)).decide()  # others may take what was planned or kept for it
+        told = [submitted_again(each, fresh.now_s) for each in told]
+    fresh.tell(*told)
     fresh.decide()  # now, and not once others made room
     return fresh.is_running(name)
 

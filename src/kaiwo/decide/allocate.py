@@ -121,7 +121,7 @@ class Allocate:
     def _waits_for_release(self, name: str, found: WaitingClass) -> bool:
         """Keep space for a workload that fits once those who are leaving are gone."""
         desk = self._desk
-        if not desk.may_wait_for_release(found) or name in desk.promised:
+        if not desk.may_wait_for_release(found) or name in desk.promised or not desk.leaves_dues(found, name):
             return False
         desk.steps += 1
         workload = desk.picture.workloads[name]

@@ -103,14 +103,15 @@ class Desk:
             self.book.shade = None if found.signature[2] else self.shades.of(workload, self.due_of(found))
         if found.signature[2]:
             return True  # space is kept for it
-        return self._has_room(found) and self._leaves_dues(found, name)
+        return self._has_room(found) and self.leaves_dues(found, name)
 
     def due_of(self, found: WaitingClass) -> Due:
         """What the queue pays for a workload of this class."""
         queue, is_fixed, _ = self.payer(found)
         return Due(queue, self.claim_of(found), is_fixed)
 
-    def _leaves_dues(self, found: WaitingClass, name: str) -> bool:
+    def leaves_dues(self, found: WaitingClass, name: str) -> bool:
+        """It takes nothing of what queues must pay for the planned starts of others."""
         if self.shades is None or self.book.shade is None:
             return True
         return self.shades.leave_dues(self.picture.workloads[name or found.line.at(0)[1]], self.due_of(found))

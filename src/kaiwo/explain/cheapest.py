@@ -16,8 +16,10 @@ from kaiwo.explain.sizes import smaller_sizes
 from kaiwo.explain.stops import Stops
 from kaiwo.explain.trial import Question
 from kaiwo.model.queue_welcome import who_turns_away
+from kaiwo.snapshot.picture import Picture
 
 Candidates = Iterator[Change | None]  # cheapest first; None: others may help that are not named
+Kinds = Iterator[tuple[Question, Candidates]]  # of one kind, and the state in which they are tried
 
 MOST_LOOKS = (
     1_200  # what one kind may cost, in classes looked at: about 50 ms. Then the search is given up, and says so
@@ -29,22 +31,21 @@ SMALL, TO_THE_END = 4, 8  # so few nodes are searched so much longer: seldom mor
 class _Search:
     """How many changes were put to `decide`, and whether some were not that might have helped."""
 
-    question: Question
     tries: int = 0
     gave_up: bool = False
 
-    def first_that_starts(self, candidates: Candidates) -> Change | None:
+    def first_that_starts(self, question: Question, candidates: Candidates) -> Change | None:
         """The first of them after which `decide` starts the workload."""
-        before = self.question.looks
+        before = question.looks
         for change in candidates:
             if change is None:
                 self.gave_up = True
                 continue
-            if self.question.looks - before > most_looks(self.question) and not self.question.is_tried(change):
+            if question.looks - before > most_looks(question) and not question.is_tried(change):
                 self.gave_up = True
                 return None
             self.tries += 1
-            if self.question.starts_with(change):
+            if question.starts_with(change):
                 return change
         return None
 
@@ -56,9 +57,9 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
         return None, "it is not tried before what is in its way is gone; what helps stands beside it"
     if waiting.all_open or waiting.stand_of(question.name)[0].key in waiting.open:
         return None, "the next cycle tries it; ask again in a moment"
-    search = _Search(question)
-    for candidates in _kinds(question):
-        change = search.first_that_starts(candidates)
+    search = _Search()
+    for asked, candidates in _kinds(question):
+        change = search.first_that_starts(asked, candidates)
         if change is not None:
             said = f"{search.tries} changes were tried; a cheaper one may be among those that were not"
             return change, said if search.gave_up else ""
@@ -67,19 +68,21 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
     return None, "no single change of size, model, queue, limit, quota or running workload would start it now"
 
 
-def _kinds(question: Question) -> Iterator[Candidates]:
+def _kinds(question: Question) -> Kinds:
     """The closed list, cheapest kind first. Work that runs and would grow is helped by a limit alone."""
     room, most = Room(question), most_looks(question)
     if question.name in question.picture.pods:
-        yield raises(question, room, most)
+        yield question, raises(question, room, most)
         return
-    yield iter(smaller_sizes(question, room))
-    yield _other_models(question, room)
-    yield _other_queues(question, room)
+    again = question.resubmitted
+    room_again = room if again is question else Room(again)
+    yield again, iter(smaller_sizes(again, room_again))
+    yield again, _other_models(again, room_again)
+    yield again, _other_queues(again, room_again)
     stops = Stops(question)
-    yield stops.worth_a_try("researcher")
-    yield raises(question, room, most)
-    yield stops.worth_a_try("admin")
+    yield question, stops.worth_a_try("researcher")
+    yield question, raises(question, room, most)
+    yield question, stops.worth_a_try("admin")
 
 
 def most_looks(question: Question) -> int:
@@ -102,10 +105,17 @@ def _other_queues(question: Question, room: Room) -> Iterator[Change]:
     """Every other queue that takes work of this user and namespace, and has enough left."""
     picture, workload = question.picture, question.workload
     queues = picture.queues
-    if not room.takes_anywhere(workload):
-        return  # another queue brings no room
+    brings_room = _with_reservations(picture)
+    has_room = room.takes_anywhere(workload)
     for name, is_leaf in zip(queues.names, queues.is_leaf, strict=True):
         moved = replace(workload, queue=name)
-        is_other = is_leaf and name != workload.queue
+        is_other = is_leaf and name != workload.queue and (has_room or name in brings_room)
         if is_other and who_turns_away(picture.queue_objects, moved) is None and room.takes(moved):
             yield Change(Kind.OTHER_QUEUE, "researcher", name)
+
+
+def _with_reservations(picture: Picture) -> set[str]:
+    """The queues whose work may use GPUs that are reserved for them or for a queue above."""
+    queues = picture.queues
+    owners = {queues.row.get(each.owner.queue) for each in picture.reserved.objects.values() if each.owner.queue}
+    return {name for name, path in zip(queues.names, queues.path, strict=True) if not owners.isdisjoint(path)}

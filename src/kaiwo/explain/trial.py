@@ -8,11 +8,15 @@ Everybody who waits takes part, also those who cannot start: whose turn it is ha
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kaiwo.decide.cycle import BUILTIN, Fate, fate_of
+from msgspec import structs
+
+from kaiwo.decide.cycle import BUILTIN, Fate, decide, fate_of
 from kaiwo.explain.change import Change, events_of, events_to_undo
+from kaiwo.model.event import WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.registry import Active, Registry
+from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working import Working
@@ -53,6 +57,23 @@ class Question:
             if queue is not None:
                 view.give_back(kept, queue, is_fixed=not self.workload.preemptible)
         return view
+
+    @cached_property
+    def resubmitted(self) -> "Question":
+        """The same question after the workload was cancelled and submitted again, as one who changes it has to do.
+
+        What was planned or kept for it is gone then, and a cycle gave it to others.
+        """
+        picture = self.picture
+        if self.name not in picture.promises and self.name not in picture.nominations:
+            return self
+        fork = picture.fork()
+        fork.patch([WorkloadGone(self.name)])
+        plan = decide(fork.snapshot(self.now_s), self.policy, self.plugins)
+        fork.absorb(plan)
+        fork.patch(assume(fork, plan, self.now_s))
+        fork.patch([WorkloadChanged(structs.replace(self.workload, submitted_s=self.now_s))])
+        return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
 
     def is_tried(self, change: Change) -> bool:
         """The answer is known already."""

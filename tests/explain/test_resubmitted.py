@@ -1,0 +1,70 @@
+"""What one proposes to somebody who has a plan: after cancel and submit the plan is gone, and others were asked first."""
+
+from msgspec.structs import replace
+
+from kaiwo.explain.change import Change, Kind, events_of
+from kaiwo.explain.cheapest import cheapest_change
+from kaiwo.explain.trial import Question
+from kaiwo.model.event import ReservationChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.reservation import Owner, Reservation
+from tests.worlds import World
+
+MINE = "default/mine"
+
+
+def proposed(world: World) -> Change:
+    change, reason = cheapest_change(Question(world.picture, MINE, world.policy, world.now_s))
+    assert change is not None, reason
+    return change
+
+
+def submit_again(world: World, change: Change) -> None:
+    (changed,) = events_of(world.picture, world.picture.workloads[MINE], change)
+    assert isinstance(changed, WorkloadChanged)
+    world.tell(WorkloadGone(MINE)).decide()
+    world.tell(WorkloadChanged(replace(changed.workload, submitted_s=world.now_s))).decide()
+
+
+def wait_a_second(world: World) -> World:
+    world.settle()
+    world.now_s += 1
+    world.settle()
+    return world
+
+
+def test_what_others_take_when_the_plan_is_gone_is_not_proposed() -> None:
+    world = World().submit("long", gpus_each=7, estimate_s=600)
+    world.settle()
+    world.submit("mine", gpus_each=8, estimate_s=600)
+    world.settle()
+    world.submit("other", gpus_each=1, estimate_s=3_600)
+    wait_a_second(world)
+    assert not world.is_running("other")  # the plan keeps it out
+    change, _ = cheapest_change(Question(world.picture, MINE, world.policy, world.now_s))
+    assert change is None or change.kind is Kind.STOP
+    submit_again(world, Change(Kind.SMALLER_SIZE, "researcher", "main:gpus", 1))
+    assert not world.is_running("mine")  # so it is
+
+
+def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
+    world = World(nodes=2).queue("lab", gpu_limit=8_000).submit("first", gpus_each=8, queue="lab", estimate_s=600)
+    world.settle()
+    world.submit("mine", gpus_each=4, queue="lab", estimate_s=600)
+    wait_a_second(world)
+    assert MINE in world.picture.promises
+    change = proposed(world)
+    assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "default")
+    submit_again(world, change)
+    assert world.is_running("mine")
+
+
+def test_another_queue_helps_when_gpus_are_reserved_for_it() -> None:
+    world = World().queue("lab")
+    world.tell(ReservationChanged(Reservation("night", gpus=8, owner=Owner(queue="lab"))))
+    world.settle()
+    world.submit("mine", gpus_each=4)
+    wait_a_second(world)
+    change = proposed(world)
+    assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "lab")
+    submit_again(world, change)
+    assert world.is_running("mine")
