@@ -390,3 +390,16 @@ def test_work_that_waits_past_its_expiry_is_told_so() -> None:
     world.now_s = 100
     assert world.decide().expired == ("default/late",)
     assert world.why("late") == [Reason.EXPIRED]
+
+
+def test_what_a_reservation_leaves_of_a_gang_goes_whole_in_the_same_cycle() -> None:
+    """Of 3 pods 2 must run. The reservation takes one; the other two are no surplus to whoever makes room next."""
+    world = World(gpus_per_node=3).submit("gang", pods=3, gpus_each=1, minimum=2)
+    world.settle()
+    device = world.picture.pods["default/gang"]["main-0"].devices[0].gpu
+    world.queue("lab", quota_milli=1_000)
+    reserve(world, "night", devices=(Device("node-0", device),), owner=Owner(queue="lab"))
+    world.submit("urgent", gpus_each=1, priority=100)
+    plan = world.decide()
+    stopped = {each.pod for each in plan.evictions if each.workload == "default/gang"}
+    assert len(stopped) in (1, 3), stopped

@@ -114,14 +114,9 @@ class Turns(Generic[L]):
         """The order of the queues as it stands, for `back_to`."""
         return {parent: list(heap) for parent, heap in self._heaps.items()}, dict(self._next), self._left
 
-    def back_to(self, mark: "Mark", emptied: list[str]) -> None:
-        """Put the queues into the order in which they stood; of the emptied ones, those with nobody left stay away."""
+    def back_to(self, mark: "Mark") -> None:
+        """Put the queues into the order in which they stood, when the lanes are what they were then."""
         self._heaps, self._next, self._left = mark
-        for name in emptied:
-            row = self._working.queues.row[name]
-            if row in self._next and not self.lanes[name]:
-                self._left -= 1
-                self._remove(row)
         self._go_down()
 
     @property
@@ -177,21 +172,6 @@ class Turns(Generic[L]):
                 is_left = True
             else:
                 del self._heaps[parent]
-
-    def _remove(self, row: int) -> None:
-        """Take a queue out from wherever it stands."""
-        path = self._working.queues.path[row]
-        for at, each in enumerate(path):
-            parent = path[at + 1] if at + 1 < len(path) else NOBODY
-            self._next.pop(each, None)
-            heap = self._heaps.get(parent)
-            if heap is None:
-                return
-            heap[:] = [entry for entry in heap if entry[1] != each]
-            if heap:
-                heapify(heap)
-                return
-            del self._heaps[parent]
 
     def _build(self) -> None:
         """All queues in which somebody waits, from the leaves up."""

@@ -164,7 +164,11 @@ class Roster:
         if len(workload.roles) == 1 and workload.roles[0].count == 1:
             (pod,) = pods.values()
             return [self._unit(workload, (pod,), False, pod.since_s, 0)] if pod.phase is Phase.RUNNING else []
-        running = {name: pod for name, pod in pods.items() if pod.phase is Phase.RUNNING}
+        running = {
+            name: pod
+            for name, pod in pods.items()
+            if pod.phase is Phase.RUNNING and (workload.name, name) not in self.gone
+        }
         if not running:
             return []
         since_s = min(pod.since_s for pod in running.values())

@@ -43,7 +43,6 @@ class Window:
     _lanes: dict[str, list[Head]] = field(default_factory=dict)
     _stocks: dict[int, Stock] = field(default_factory=dict)
     _milli: int = 0  # of GPUs, that those who were picked need
-    _emptied: list[str] = field(default_factory=list)  # queues in which only stuck ones were left
 
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, and let their queues pay, until one surely would not start."""
@@ -76,7 +75,7 @@ class Window:
         self.desk.working.back_to(self._paid)
         for queue, heads in self._lanes.items():
             self.turns.lanes[queue].back_to(heads)
-        self.turns.back_to(self._order, self._emptied)
+        self.turns.back_to(self._order)
 
     def _is_stuck(self, found: WaitingClass, stock: Stock | None) -> bool:
         """It cannot start whatever the window does: room and limits only shrink within a cycle."""
@@ -93,10 +92,15 @@ class Window:
         return True
 
     def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
+        """When the window is put back it stands there again, until its turn comes: its place is nobody else's."""
+        if self.picked:
+            self._mark(lane, found)
         lane.set_aside()
-        if not lane:
-            self._emptied.append(found.queue)
         self.turns.again()
+
+    def _mark(self, lane: Lane, found: WaitingClass) -> None:
+        if found.queue not in self._lanes:
+            self._lanes[found.queue] = lane.mark()
 
     def _how_many(self, lane: Lane, found: WaitingClass, stock: Stock, most: int) -> int:
         """How many of the first class can be picked now."""
@@ -115,8 +119,7 @@ class Window:
         position, first = lane.head[1], len(self.picked)
         stock.left -= count
         self._milli += stock.milli * count
-        if found.queue not in self._lanes:
-            self._lanes[found.queue] = lane.mark()
+        self._mark(lane, found)
         positions = range(first, first + count)
         self.by_shape.setdefault(found.needs[0][0], []).extend(positions)
         self.picked.extend([(found, position + at) for at in range(count)])
