@@ -157,9 +157,16 @@ class Allocate:
         if not desk.may_start(found):
             return 0
         workload = desk.picture.workloads[name]
-        placement = place_workload(desk.working, desk.placer, desk.picture, workload, found.needs)
+        grows = self._may_grow(found)
+        placement = place_workload(desk.working, desk.placer, desk.picture, workload, found.needs, grows=grows)
         if placement is None:
             return 0
         desk.starts.extend(placement.starts)
         desk.given_up.extend(placement.given_up)
         return len(placement.starts)
+
+    def _may_grow(self, found: WaitingClass) -> bool:
+        """First what everybody needs to start, then more: while others wait, growth is the next cycle's matter."""
+        starts = any(needed for _, _, needed in found.needs)
+        is_alone = self._turns.is_last_queue and len(self._turns.lane.rest()) == 1 and len(found.line) == 1
+        return found.choices is not None or not starts or is_alone

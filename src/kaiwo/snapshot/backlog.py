@@ -97,7 +97,7 @@ class Backlog:
         keys, faults = self.order(workload)
         if faults:
             self.faults[workload.name] = faults
-        place = (keys, workload.name)
+        place = (_with_growth_last(keys, not any(needed for _, _, needed in needs)), workload.name)
         found.line.join(place)
         if found.line.at(0) is place:
             self.open[found.key] = found  # what the others may not take, who is more important perhaps may
@@ -240,3 +240,9 @@ def chosen(needs: Needs, needed: Sequence[int]) -> Needs:
 
 
 _NOTHING: Amount = (0, 0, 0, 0)
+
+
+def _with_growth_last(keys: Keys, grows: bool) -> Keys:
+    """Among equally important work, who has not started stands before who runs and would like more."""
+    (most, *others), *rest = keys if keys and keys[0] else ((0,), *keys[1:])
+    return ((most, int(grows), *others), *rest)
