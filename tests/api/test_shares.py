@@ -94,7 +94,7 @@ def test_every_share_is_the_sum_of_its_terms_in_numbers_and_in_words(tmp_path: P
             speech = by_name["speech"]
             assert [each.workload for each in speech.line] == [f"default/s{number}" for number in range(1, 5)]
             assert speech.orders == ["priority-then-age"]
-            assert speech.line[0].keys == [[-speech.line[0].priority, speech.line[0].submitted_s]]
+            assert speech.line[0].keys == [[-speech.line[0].priority, 0, speech.line[0].submitted_s]]
             missing = await kaiwo.get("/shares/visoin")
             assert (missing.status_code, "vision" in missing.json()["message"]) == (404, True)
 

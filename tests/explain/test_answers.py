@@ -8,9 +8,10 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import Why, why
 from kaiwo.model.event import PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.policy import Policy
-from kaiwo.model.queue import Amounts, ModelAmounts, Queue
+from kaiwo.model.queue import Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
+from kaiwo.model.subgroup import SubGroup
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.contract import View
@@ -366,3 +367,24 @@ def test_the_quota_of_a_model_is_raised_no_higher_than_the_door_lets_it() -> Non
     assert proposed(world, "one") == "raise the MI300X quota of queue 'modelled' by 1 GPU, to 1 GPU"
     world.submit("two", pods=2, gpus_each=1, minimum=2, queue="modelled", preemptible=False).settle()
     assert "quota" not in proposed(world, "two")
+
+
+def test_of_several_ways_to_be_whole_the_cheapest_stop_is_named() -> None:
+    """One of two sub-groups is enough: the other's CPUs and one's own GPU are in use, and the own work goes first."""
+    world = World(nodes=0, policy=Policy(actions=("allocate",))).node("n0", gpus=1, cpu_milli=4_000)
+    world.submit("theirs", pods=2, request=Request(cpu_milli=2_000), user="bob")
+    world.submit("mine", gpus_each=1, user="ann").settle()
+    roles = (Role(Request(gpus=1), "gpu"), Role(Request(cpu_milli=4_000), "cpu"))
+    world.tell(WorkloadChanged(Workload("default/new", roles, user="ann", groups=(SubGroup("", minimum=1),)))).settle()
+    assert proposed(world, "new") == "stop mine, which runs now"
+    sentences = [each.sentence for each in why(world.picture, "default/new", world.policy, world.now_s).obstacles]
+    assert "its sub-group cpu needs 1 pod, and there is no room for it" in sentences
+
+
+def test_a_queue_that_never_reclaims_says_so() -> None:
+    world = World(gpus_per_node=2).queue("rich").submit("old", pods=2, gpus_each=1, queue="rich")
+    world.settle()
+    world.queue("shy", quota_milli=2_000, fairness=Fairness(reclaim_strategy=ReclaimStrategy.NONE))
+    world.submit("new", gpus_each=1, queue="shy").settle()
+    sentences = [each.sentence for each in why(world.picture, "default/new", world.policy, world.now_s).obstacles]
+    assert "queue 'shy' takes nothing from others: its reclaimStrategy is none" in sentences

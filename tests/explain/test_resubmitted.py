@@ -1,4 +1,4 @@
-"""What one proposes to somebody who has a plan: after cancel and submit the plan is gone, and others were asked first."""
+"""What is proposed to somebody who has a plan: after cancel and submit it is gone, and others were asked first."""
 
 from msgspec.structs import replace
 

@@ -18,7 +18,7 @@ from kaiwo.model.plan import Cause
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.workload import Workload
 from kaiwo.queues.reclaim_rules import Claim as QueueClaim
-from kaiwo.queues.reclaim_rules import Refusal, Standing, may_claim, victim_queues
+from kaiwo.queues.reclaim_rules import Refusal, Rule, Standing, may_claim, victim_queues
 from kaiwo.queues.share import standing
 from kaiwo.snapshot.arrays import BoolArray
 from kaiwo.snapshot.backlog import Needs, WaitingClass
@@ -162,6 +162,8 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
 
 
 def _refused(now: Standing, refusal: Refusal) -> Obstacle:
+    if refusal.rule is Rule.NEVER_RECLAIMS:
+        return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], detail=refusal.rule)
     unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
     return Obstacle(
         Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, now.queues.names[refusal.queue], refusal.rule

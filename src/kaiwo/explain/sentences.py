@@ -14,6 +14,7 @@ from kaiwo.explain.planned import gap_words
 from kaiwo.model.node_rules import VENDOR_LABEL
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.reservation import ENDLESS_S, clock_words
+from kaiwo.queues.reclaim_rules import Rule
 
 
 def sentence(obstacle: Obstacle) -> str:
@@ -135,6 +136,13 @@ def _no_pods(o: Obstacle) -> str:
     return "every node that it could use runs as many pods as it may"
 
 
+def _may_not_take(o: Obstacle) -> str:
+    if o.detail == Rule.NEVER_RECLAIMS:
+        return f"queue '{o.subject}' takes nothing from others: its reclaimStrategy is none"
+    bound = "its quota" if o.detail == Rule.OVER_QUOTA else "its fair share"
+    return f"queue '{o.subject}' may not take from others: with this it would use {_need(o)}, and {bound} is {_have(o)}"
+
+
 def _no_way(o: Obstacle) -> str:
     """GPUs are counted; of work without them the other obstacles name what is short."""
     if not o.need:
@@ -221,11 +229,12 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"raise its limit by {amount(o.need - o.have, o.unit)}, or wait for work in it to end",
     ),
     Reason.OVER_FAIR_SHARE: (
+        _may_not_take,
         lambda o: (
-            f"queue '{o.subject}' may not take from others: with this it would use {_need(o)}, "
-            f"and its fair share is {_have(o)}"
+            "wait for work to end, or give the queue another reclaimStrategy"
+            if o.detail == Rule.NEVER_RECLAIMS
+            else "wait for work to end, or raise the queue's quota or weight"
         ),
-        lambda o: "wait for work to end, or raise the queue's quota or weight",
     ),
     Reason.NOT_ENOUGH_RECLAIMABLE: (
         lambda o: (
@@ -356,7 +365,9 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     ),
     Reason.GANG: (
         lambda o: (
-            f"the {_need(o)} that its sub-group {o.subject} needs must start together, and there is room for {o.have}"
+            f"its sub-group {o.subject} needs {_need(o)} to start together, and there is room for {o.have}"
+            if o.subject and o.need > 1
+            else f"its sub-group {o.subject} needs {_need(o)}, and there is no room for it"
             if o.subject
             else f"its {_need(o)} must start together, and the whole cluster, were it empty, has GPUs for {o.have}"
             if o.detail == NEVER

@@ -7,11 +7,13 @@ gain the room that is missing, and its queues what they may take? Of 8,000 that 
 
 from collections.abc import Iterator
 from functools import cached_property
-from operator import itemgetter
+from heapq import merge
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
 from kaiwo.decide.fit import pods_that_fit
+from kaiwo.decide.least import each_way
 from kaiwo.decide.limits import least_charge
 from kaiwo.decide.score import allowed
 from kaiwo.decide.shortage import largest_device_mib
@@ -22,6 +24,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held
 from kaiwo.snapshot.queues import ENDLESS, Charge
 from kaiwo.snapshot.working import Working
@@ -38,9 +41,24 @@ class Stops:
     """All that run, looked at once for both who may stop them."""
 
     def __init__(self, question: Question) -> None:
+        found = question.picture.backlog.stand_of(question.name)[0]
+        self._ways = [_Way(question, needs) for needs in each_way(found) or [found.needs]]
+
+    def worth_a_try(self, by: str) -> Iterator[Change]:
+        """Cheapest first: a researcher's own, or (`admin`) everybody else's; each once, whichever way it helps."""
+        seen: set[str] = set()
+        for change in merge(*(way.worth_a_try(by) for way in self._ways), key=attrgetter("cost", "subject")):
+            if change.subject not in seen:
+                seen.add(change.subject)
+                yield change
+
+
+class _Way:
+    """One way in which the workload could start; one with sub-groups may have several."""
+
+    def __init__(self, question: Question, needs: Needs) -> None:
         self._question, self._view = question, question.view
         backlog = question.picture.backlog
-        needs = backlog.stand_of(question.name)[0].needs
         # Those who ask for exactly the same and stand before it start first, or none of them does.
         turns = 1 if question.picture.leaving else 1 + backlog.ahead_in_class(question.name)
         self._must_start = any(needed for _, _, needed in needs)
@@ -53,7 +71,7 @@ class Stops:
         self._charge: Charge = (turns * each[0], turns * each[1], turns * each[2])
 
     def worth_a_try(self, by: str) -> Iterator[Change]:
-        """Cheapest first: a researcher's own, or (`admin`) everybody else's. Few are looked at while few are asked."""
+        """The same. Few are looked at while few are asked."""
         left = self._running[by == "researcher"]
         size = FIRST_LOOK
         while left:
