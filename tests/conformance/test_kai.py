@@ -11,7 +11,8 @@ import pytest
 from kaiwo.model.queue import UNLIMITED, Amounts
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.picture import Picture
-from tests.conformance.kai.loader import NOW_S, load, load_queue
+from tests.conformance.kai.jobs import NOW_S
+from tests.conformance.kai.loader import load, load_queue
 from tests.conformance.kai.report import run_folder
 from tests.conformance.kai.tables import check_spec
 from tests.conftest import ROOT, find_shared_dir

@@ -10,7 +10,7 @@ from tests.conftest import ROOT, find_shared_dir
 
 CASES = find_shared_dir() / "cases" / "kai"
 PAGE = (ROOT / "docs" / "fairness.md").read_text()
-BESIDE = {"topology", "numa", "pod_affinity", "dra", "mig"}  # the page explains these by what they need
+BESIDE = {"topology", "numa", "dra", "mig"}  # the page explains these by what they need
 
 pytestmark = pytest.mark.slow
 

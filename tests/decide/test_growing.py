@@ -46,6 +46,24 @@ def test_growth_of_more_important_work_goes_first() -> None:
     assert not world.is_running("young")
 
 
-def test_who_is_alone_starts_whole_in_one_cycle() -> None:
-    world = World().submit("elastic", pods=5, gpus_each=1, minimum=1)
-    assert len(world.decide().starts) == 5
+def test_who_begins_grows_in_the_same_cycle_once_others_had_a_turn() -> None:
+    world = World(gpus_per_node=4).submit("elastic", pods=4, gpus_each=1, minimum=1).submit("small", gpus_each=1)
+    world.submit("huge", gpus_each=8)  # never fits, and is in nobody's way
+    assert len(world.decide().starts) == 4
+    assert world.is_running("small")
+
+
+def test_growth_goes_to_the_poorest_queue_a_pod_at_a_time() -> None:
+    world = World(gpus_per_node=6).queue("red").queue("blue")
+    for queue in ("red", "blue"):
+        world.submit(queue, pods=6, gpus_each=1, minimum=1, queue=queue)
+    assert len(world.decide().starts) == 6
+    assert [len(world.picture.pods[f"default/{queue}"]) for queue in ("red", "blue")] == [3, 3]
+
+
+def test_growth_stays_within_the_limit_of_its_queue() -> None:
+    world = World().queue("red", gpu_limit=3_000).queue("blue", gpu_limit=2_000)
+    for queue in ("red", "blue"):
+        world.submit(queue, pods=6, gpus_each=1, minimum=1, queue=queue)
+    world.settle()
+    assert [len(world.picture.pods[f"default/{queue}"]) for queue in ("red", "blue")] == [3, 2]

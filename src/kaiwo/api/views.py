@@ -344,6 +344,7 @@ class WorkloadView(msgspec.Struct, frozen=True):
     reason: str
     nodes: list[str]
     labels: dict[str, str]
+    planned_s: int = 0  # its planned start, while it waits; 0: it has none
 
 
 class WorkloadDetail(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ def workload_view(picture: Picture, record: Record, gpu_milli: int) -> WorkloadV
     """One row of the list."""
     workload = record.workload
     pods = [pod for pod in picture.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
+    promise = picture.promises.get(workload.name)
     return WorkloadView(
         name=workload.name,
         queue=workload.queue,
@@ -52,6 +53,7 @@ def workload_view(picture: Picture, record: Record, gpu_milli: int) -> WorkloadV
         reason=reason_of(picture, record),
         nodes=sorted({pod.node for pod in pods}),
         labels=workload.labels,
+        planned_s=promise.start_s if promise else 0,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.gang import first_missing_pod, place_workload
+from kaiwo.decide.growing import Growing, grow
 from kaiwo.decide.least import one_more
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.paid import paid_for, place_pods
@@ -38,6 +39,7 @@ class Allocate:
         self._desk, self._turns = desk, turns
         self._size = LARGEST  # of the next window
         self._alone = 0  # turns to take one by one before the next window
+        self._growing: dict[str, Growing] = {}  # by queue: who began in this cycle with no more than it needs
         self._is_cut = False  # the next window ends before one who did not fit into the last
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -48,6 +50,9 @@ class Allocate:
             if self._alone or not is_plain or not self._window():
                 self._alone = max(0, self._alone - 1)
                 self._turn()
+        # Beside promises it is the next cycle's matter: how long it stays decides where it may grow.
+        if self._growing and self._desk.shades is None and not is_over():
+            grow(self._desk, self._growing, is_over)
 
     def _window(self) -> bool:
         """Start the next turns together, all of them or none; where one does not fit, those before it."""
@@ -157,16 +162,13 @@ class Allocate:
         if not desk.may_start(found):
             return 0
         workload = desk.picture.workloads[name]
-        grows = self._may_grow(found)
+        # First what everybody needs to start, then more; sub-groups and what runs already grow in their turn.
+        grows = found.choices is not None or not any(needed for _, _, needed in found.needs)
         placement = place_workload(desk.working, desk.placer, desk.picture, workload, found.needs, grows=grows)
         if placement is None:
             return 0
+        if placement.gang is not None and not grows:
+            self._growing.setdefault(found.queue, Growing()).join(placement, desk.one_pod_of(found, workload))
         desk.starts.extend(placement.starts)
         desk.given_up.extend(placement.given_up)
         return len(placement.starts)
-
-    def _may_grow(self, found: WaitingClass) -> bool:
-        """First what everybody needs to start, then more: while others wait, growth is the next cycle's matter."""
-        starts = any(needed for _, _, needed in found.needs)
-        is_alone = self._turns.is_last_queue and len(self._turns.lane.rest()) == 1 and len(found.line) == 1
-        return found.choices is not None or not starts or is_alone

@@ -181,6 +181,11 @@ class Desk:
         name, _, found = lane.first
         return self.least(found), self.picture.workloads[name].submitted_s
 
+    def one_pod_of(self, found: WaitingClass, workload: Workload) -> tuple[Charge, int]:
+        """What one more pod of a workload needs, and since when it waits."""
+        want = self.picture.backlog.shapes[found.needs[0][0]]
+        return charge_of(want, 1, self.largest_mib), workload.submitted_s
+
     def payer(self, found: WaitingClass) -> Payer:
         """Who pays for a workload of this class."""
         return Payer(self.working.queues.row[found.queue], not found.signature[1])

@@ -17,6 +17,8 @@ from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.ways import Adds, choices_of, steps_of
 from kaiwo.snapshot.working import Working
 
+ENDLESS = 1 << 40
+
 
 @dataclass(slots=True)
 class Placement:
@@ -24,6 +26,11 @@ class Placement:
 
     starts: list[Start] = field(default_factory=list)
     given_up: list[tuple[str, str]] = field(default_factory=list)
+    gang: "_Gang | None" = None  # that could use more
+
+    def grow(self, most: int) -> list[Start]:
+        """So many more pods at most of a workload that has what it needs; what starts beyond that."""
+        return [] if self.gang is None else self.gang.grow(most)
 
 
 def place_workload(
@@ -99,12 +106,19 @@ class _Gang:
                     self._use_kept_space()
                 if all(self._place_needed(at) for at in order):
                     if self.grows:
-                        self._grow_by_steps() if self._workload.groups else self._grow()
+                        self._grow_by_steps() if self._workload.groups else self._grow(ENDLESS)
                     if self._placement.starts:
                         self._placement.starts = leaders_first(self._workload, self._placement.starts)
+                        self._placement.gang = self if any(self._missing) and not self._workload.groups else None
                         attempt.keep()
                         return self._placement
         return None
+
+    def grow(self, most: int) -> list[Start]:
+        """After it was placed: so many pods more, at most."""
+        before = len(self._placement.starts)
+        self._grow(most)
+        return self._placement.starts[before:]
 
     def _could_fit(self) -> bool:
         """Of many ways most are ruled out by counting."""
@@ -137,20 +151,21 @@ class _Gang:
         self._start(at, placed or [])
         return placed is not None
 
-    def _grow(self) -> None:
-        """Elastic roles take what else there is, within the limits."""
+    def _grow(self, most: int) -> None:
+        """Elastic roles take what else there is, within the limits, and no more than `most` pods."""
+        full = len(self._placement.starts) + most
         for at, (shape, _, _) in enumerate(self._needs):
             want = self._want(at)
+            left = min(len(self._missing[at]), full - len(self._placement.starts))
             # What the next one pays hangs on the device it gets.
             if want.is_memory or self._working.queues.is_model_bounded[self._payer.queue]:
-                while self._missing[at] and (
-                    placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)
-                ):
+                while left and (placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)):
                     self._start(at, placed)
+                    left -= 1
                 continue
             queue, is_fixed, _ = self._payer
-            most = times_within_limits(self._working, queue, charge_of(want), len(self._missing[at]), is_fixed)
-            placed = self._placer.place(shape, want, most)
+            count = times_within_limits(self._working, queue, charge_of(want), left, is_fixed)
+            placed = self._placer.place(shape, want, count) if count else []
             self._working.charge(queue, paid_for(self._working, want, placed), is_fixed)
             self._start(at, placed)
 

@@ -186,6 +186,23 @@ def _restarted_jobsets() -> dict[str, Recording]:
     alone = {"jobset.sigs.k8s.io/restart-attempt": "0", "jobset.sigs.k8s.io/job-restart-attempt": "1"}
     pods = o.make_job_pods(new, 3, labels=alone)
     told["a job that is restarted alone"] = record([jobset, new], pods + failed, (3, pods))
+    jobset = o.make_jobset(
+        "anew",
+        o.replicated_job("driver", 1, 1),
+        o.replicated_job("worker", 2, 4),
+        startupPolicy={"startupPolicyOrder": "InOrder"},
+    )
+    (new,), old = o.make_jobset_jobs(jobset, "driver", attempt=1), o.make_jobset_jobs(jobset, "worker")
+    pods = o.make_job_pods(new, 1)
+    for fate, of_it in (("leave", {"deletionTimestamp": "2026-11-15T10:00:00Z"}), ("failed", {"phase": "Failed"})):
+        before = [pod for job in old for pod in o.make_job_pods(job, 4, node="n9", **of_it)]
+        told[f"in order, restarted, the old workers {fate}"] = record([jobset, new, *old], [*before, *pods], (1, pods))
+    chained = o.replicated_job("train", 2, 2, dependsOn=[{"name": "prepare", "status": "Complete"}])
+    jobset = o.make_jobset("chain", o.replicated_job("prepare", 1, 2), chained)
+    (new,), old = o.make_jobset_jobs(jobset, "prepare", attempt=1), o.make_jobset_jobs(jobset, "train")
+    pods, leaving = o.make_job_pods(new, 2), {"node": "n9", "deletionTimestamp": "2026-11-15T10:00:00Z"}
+    before = [pod for job in old for pod in o.make_job_pods(job, 2, **leaving)]
+    told["chained, restarted, the old ones leave"] = record([jobset, new, *old], [*before, *pods], (2, pods))
     done = {"replicatedJobsStatus": [{"name": "prepare", "succeeded": 2}, {"name": "train", "ready": 0}]}
     jobset = o.make_jobset("half", o.replicated_job("prepare", 3, 2), o.replicated_job("train", 1, 2), status=done)
     (first, *_), (train,) = o.make_jobset_jobs(jobset, "prepare"), o.make_jobset_jobs(jobset, "train")

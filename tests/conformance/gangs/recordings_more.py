@@ -134,6 +134,11 @@ def leader_worker_sets() -> dict[str, Recording]:
         del pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-index"]
         pod["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-key"] = "9e13"
     told["a replica that has no number"] = record([lws, *sets], pods, (2, pods))
+    small, (_, large) = o.make_lws("shrunk", 2), o.make_lws_replica(o.make_lws("shrunk", 4), 0, 3)
+    sets, pods = o.make_lws_replica(small, 0, 1)
+    for pod in large[2:]:
+        pod["metadata"]["deletionTimestamp"] = "2026-11-15T10:00:00Z"
+    told["a replica made anew and smaller, its old pods leaving"] = record([small, *sets], pods + large[2:], (2, pods))
     one = o.make_lws("one", 1)
     sets, pods = o.make_lws_replica(one, 0, 0)
     told["a replica of one pod"] = record([one, *sets], pods, (1, pods))

@@ -87,6 +87,50 @@ def named_groups() -> dict[str, Recording]:
     return told
 
 
+def named_replicas() -> dict[str, Recording]:
+    """Gangs without a number: those above their pods say it."""
+    told: dict[str, Recording] = {}
+    named: dict[str, Any] = {"annotations": {"kaiwo.ai/gang": "serve"}}
+    deployment = o.make_object("apps/v1", "Deployment", "web", spec={"replicas": 4}, **named)
+    new = o.make_object("apps/v1", "ReplicaSet", "web-2", deployment, spec={"replicas": 4}, **named)
+    pods = [o.make_pod(f"web-2-{n}", new) for n in range(4)]
+    told["a deployment that names a gang, partly created"] = record([deployment, new], pods[:2], (4, pods[:2]))
+    told["a deployment that names a gang"] = record([deployment, new], pods, (4, pods))
+    old = o.make_object("apps/v1", "ReplicaSet", "web-1", deployment, spec={"replicas": 0}, **named)
+    leaving = [o.make_pod(f"web-1-{n}", old, node="n1", deletionTimestamp="2026-11-15T10:00:00Z") for n in range(4)]
+    told["a deployment made anew, its old pods leaving"] = record([deployment, old, new], leaving + pods, (4, pods))
+    desired = {"annotations": {**named["annotations"], "deployment.kubernetes.io/desired-replicas": "4"}}
+    halves = [
+        o.make_object("apps/v1", "ReplicaSet", f"web-{number}", deployment, spec={"replicas": count}, **desired)
+        for number, count in ((3, 3), (4, 2))
+    ]
+    pods = [o.make_pod(f"web-3-{n}", halves[0], node="n1", phase="Running") for n in range(3)]
+    pods += [o.make_pod(f"web-4-{n}", halves[1]) for n in range(2)]
+    told["a deployment in the middle of an update"] = record([deployment, *halves], pods, (4, pods))
+    for policy, minimum in (("Parallel", 3), ("OrderedReady", 2)):
+        spec = {"replicas": 3, "podManagementPolicy": policy}
+        stateful = o.make_object("apps/v1", "StatefulSet", "db", spec=spec)
+        pods = [o.make_pod(f"db-{n}", stateful, **named) for n in range(2)]
+        told[f"a stateful set that names a gang, {policy}"] = record([stateful], pods, (minimum, pods))
+    elastic = {"minReplicas": 2, "maxReplicas": 6}
+    job = o.make_training_job("PyTorchJob", "grows", {"Worker": 4}, elasticPolicy=elastic)
+    pods = o.make_training_pods(job, "worker", 4, **named)
+    told["an elastic training job that names a gang"] = record([job], pods, (2, pods))
+    three = {"annotations": {**named["annotations"], "kaiwo.ai/min-pods": "3"}}
+    pods = o.make_training_pods(job, "worker", 2, **three)
+    told["an elastic training job whose gang needs more"] = record([job], pods, (3, pods))
+    pods = [o.make_pod(f"bare-{n}", **named) for n in range(2)]
+    told["a gang of bare pods without a number"] = record([], pods, (2, pods))
+    pods = [o.make_pod(f"bare-{n}", **three) for n in range(2)]
+    told["a gang of bare pods of which three must start"] = record([], pods, (3, pods))
+    swarm = o.make_object("example.org/v1", "Swarm", "swarm")
+    pods = [o.make_pod(f"swarm-{n}", swarm, **named) for n in range(2)]
+    told["a gang of a kind that says no number"] = record([swarm], pods, (2, pods))
+    pods = [o.make_pod(f"web-3-{n}", {**new, "metadata": {"name": "web-3", "uid": "web-3"}}, **named) for n in (0, 1)]
+    told["a gang of a replica set that was not seen"] = record([deployment], pods, (2, pods))
+    return told
+
+
 def halves() -> dict[str, Recording]:
     """One role of an owner names a gang of its own; each half waits for itself alone."""
     told: dict[str, Recording] = {}

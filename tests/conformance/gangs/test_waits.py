@@ -16,6 +16,10 @@ COMPLETE = (
     "each replica is a gang",
     "a replica of one pod",
     "in order, the first wave is the gang",
+    "in order, restarted, the old workers leave",
+    "a stateful set that names a gang, OrderedReady",
+    "a deployment made anew, its old pods leaving",
+    "an elastic training job that names a gang",
     "the pod group says how many",
 )
 
@@ -53,6 +57,21 @@ SENTENCES = {
     ),
     "our own annotation, partly created": (
         "gang default/ours waits until its pods exist: 2 of the 4 that start together do"
+    ),
+    "a deployment that names a gang, partly created": (
+        "gang default/serve waits until its pods exist: 2 of the 4 that start together do"
+    ),
+    "a gang of bare pods without a number": (
+        "gang default/serve does not say how many pods it has: no object makes pod bare-0;"
+        " write kaiwo.ai/gang-size on its pods"
+    ),
+    "a gang of a kind that says no number": (
+        "gang default/serve does not say how many pods it has: Kaiwo does not read how many pods"
+        " Swarm default/swarm makes; write kaiwo.ai/gang-size on its pods"
+    ),
+    "a gang of a replica set that was not seen": (
+        "gang default/serve does not say how many pods it has: ReplicaSet default/web-3 has not been seen yet,"
+        " so how many pods it has is unknown; write kaiwo.ai/gang-size on its pods"
     ),
 }
 

@@ -1,6 +1,6 @@
 """Run a folder of cases: `python -m tests.conformance.kai DIR [--json]`.
 
-The exit status is 1 when a case fails or was not run.
+The exit status is 1 when a case fails or was not run, and 2 when there is no case.
 """
 
 import json
@@ -21,6 +21,9 @@ def main(arguments: list[str]) -> int:
         print(f"{folder} is not a folder; name one that holds cases", file=sys.stderr)
         return 2
     report = run_folder(folder)
+    if not (report.specs or report.scenarios):
+        print(f"{folder} holds no cases: no JSON file in it is a list of them", file=sys.stderr)
+        return 2
     print(json.dumps(report.summary(), indent=1) if "--json" in arguments else as_text(report))
     return 0 if report.is_good else 1
 

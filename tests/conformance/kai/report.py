@@ -1,6 +1,7 @@
 """Run every case of a folder and count.
 
-In:    a folder of `table_*.json`, `unit_*.json` and `integration_*.json`.   Out: one outcome a case, and the sums.
+In:    a folder of JSON files: lists of scenarios, and rule tables in `table_*.json`.   Out: one outcome a case, and
+the sums. What is no list (a specification, a note) holds no cases.
 Never: lets one broken case stop the others.
 """
 
@@ -73,7 +74,7 @@ def run_folder(folder: Path) -> Report:
         cases = json.loads(path.read_text())
         if path.name.startswith("table_"):
             report.specs += [_run_spec(spec, path.name, number) for number, spec in enumerate(cases)]
-        elif path.name.startswith(("unit_", "integration_")):
+        elif isinstance(cases, list):
             report.scenarios += [_run_scenario(case, path.name) for case in cases]
     return report
 
@@ -84,7 +85,8 @@ def _run_spec(spec: Case, file: str, number: int) -> Outcome:
 
 
 def _run_scenario(case: Case, file: str) -> Outcome:
-    return _tried(Outcome(case["id"], file, case["core"], tuple(case["tags"])), play, case)
+    name, tags = case.get("id") or f"{file} without an id", tuple(case.get("tags") or ())
+    return _tried(Outcome(name, file, case.get("core", True), tags), play, case)
 
 
 def _tried(outcome: Outcome, check: Callable[[Case], list[str]], case: Case) -> Outcome:

@@ -1,7 +1,8 @@
 """Play a scenario: one pass of some actions, or whole cycles until the state settles.
 
 In:    a case.   Out: what differs from what it expects, empty when it passes.
-`expected` and `max_api_calls` are read only to compare, never to decide.
+`expected` and `max_api_calls` are read only to compare, never to decide. What counts is the status of every task, its
+node where one is given, and the number of evictions; what the case says of idle GPUs, groups and messages does not.
 """
 
 from dataclasses import dataclass, field
@@ -14,13 +15,13 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.event import Event, NominationGone, PodChanged, PodGone
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.workload import LEAVING, Phase
+from kaiwo.model.workload import LEAVING, Phase, Pod
 from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
-from tests.conformance.kai.loader import NOW_S, Loaded, load
+from tests.conformance.kai.jobs import NOW_S, RAN_S
+from tests.conformance.kai.loader import Loaded, Where, load
 
 Case = dict[str, Any]
-Where = tuple[str, str]  # status, node
 ACTIONS = {
     "allocate": "allocate",
     "consolidation": "consolidate",
@@ -28,6 +29,7 @@ ACTIONS = {
     "preempt": "preempt",
     "stalegangeviction": "stale-gangs",
 }
+GPU_FIELDS = ("gpus", "gpu_fraction", "gpu_memory_mib", "mig", "claims")
 
 
 class NotPlayedError(Exception):
@@ -39,7 +41,8 @@ def play(case: Case) -> list[str]:
     loaded = load(case)
     if loaded.missing:
         raise NotPlayedError("the model has no words for: " + "; ".join(loaded.missing))
-    return _play_rounds(case, loaded) if case["mode"] == "rounds" else _play_pass(case, loaded)
+    found = _play_rounds(case, loaded) if case["mode"] == "rounds" else _play_pass(case, loaded)
+    return [*found, "not read: " + ", ".join(loaded.unread)] if found and loaded.unread else found
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Table:
     picture: Picture = field(init=False)
     policy: Policy = field(init=False)
     evictions: int = 0
+    slept_s: float = 0
 
     def __post_init__(self) -> None:
         actions = tuple(ACTIONS[action] for action in self.case["actions"])
@@ -64,20 +68,23 @@ class Table:
         )
         self.picture = Picture(BUILTIN.ordering(self.policy))
         self.picture.patch(self.loaded.events)
+        self._sleep_s = self.case.get("sleep_between_rounds_s") or 0
         self._never_ends = {job["name"] for job in self.case["jobs"] if job.get("stays_terminating_when_evicted")}
 
     def round(self) -> dict[str, Where]:
         """One cycle: where every task is when its plan is begun."""
-        plan = decide(self.picture.snapshot(NOW_S), self.policy)
+        now_s = NOW_S + int(self.slept_s)
+        plan = decide(self.picture.snapshot(now_s), self.policy)
         self.evictions += len({(each.workload, each.pod) for each in plan.evictions})
         seen = self.seen(plan)
-        assumed = assume(self.picture, plan, NOW_S)
+        assumed = assume(self.picture, plan, now_s)
         self.picture.absorb(plan)
         self.picture.patch(assumed)
         return seen
 
     def settle(self) -> None:
         """What was bound runs; what was stopped or promised waits again."""
+        self.slept_s += self._sleep_s
         events: list[Event] = []
         for workload, pods in self.picture.pods.items():
             for pod in pods.values():
@@ -93,21 +100,28 @@ class Table:
         found: dict[tuple[str, str], Where] = dict.fromkeys(self.loaded.task_of, ("Pending", ""))
         for workload, pods in self.picture.pods.items():
             for pod in pods.values():
-                is_leaving = pod.phase in LEAVING
-                found[workload, pod.name] = ("Releasing" if is_leaving else "Running", pod.node)
+                found[workload, pod.name] = (self._status(workload, pod), pod.node)
         found |= {(each.workload, each.pod): ("Binding", each.node) for each in plan.starts}
         for each in plan.evictions:
             found[each.workload, each.pod] = ("Releasing", found[each.workload, each.pod][1])
         found |= {(each.workload, each.pod): ("Pipelined", each.node) for each in plan.nominations}
-        return {self.loaded.task_of[key]: where for key, where in found.items() if key in self.loaded.task_of}
+        aside = {task: self.loaded.told[task] for task in self.loaded.aside}
+        return aside | {self.loaded.task_of[key]: where for key, where in found.items() if key in self.loaded.task_of}
+
+    def _status(self, workload: str, pod: Pod) -> str:
+        if pod.phase in LEAVING:
+            return "Releasing"
+        return "Running" if pod.phase is Phase.RUNNING else self.loaded.told[self.loaded.task_of[workload, pod.name]][0]
 
 
 def _placing(case: Case) -> dict[str, str]:
     """Another scheduler's configuration in our words."""
     plugins = [plugin for tier in (case.get("scheduler_conf") or {}).get("Tiers", ()) for plugin in tier["Plugins"]]
+    tasks = [task for job in case["jobs"] for task in job["tasks"] if task["state"] == "Pending"]
+    what = "gpu" if any(any(task.get(name) for name in GPU_FIELDS) for task in tasks) else "cpu"
     found = {}
     for plugin in plugins:
-        if plugin["Name"] == "nodeplacement" and (plugin.get("Arguments") or {}).get("gpu") == "spread":
+        if plugin["Name"] == "nodeplacement" and (plugin.get("Arguments") or {}).get(what) == "spread":
             found["placement"] = "spread"
         if plugin["Name"] == "gpuspread":
             found["gpu_strategy"] = "worst-fit"
@@ -170,5 +184,5 @@ def _too_many(case: Case, table: Table) -> list[str]:
     return []
 
 
-def _running(pod: Any) -> Any:
-    return replace(pod, phase=Phase.RUNNING)
+def _running(pod: Pod) -> Pod:
+    return replace(pod, phase=Phase.RUNNING, since_s=NOW_S - RAN_S)  # as all that runs in a case

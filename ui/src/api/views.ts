@@ -220,6 +220,7 @@ export interface WorkloadView {
   reason: string
   nodes: string[]
   labels: Record<string, string>
+  planned_s: number // its planned start, while it waits; 0: it has none
 }
 
 export interface WorkloadDetail {
@@ -232,10 +233,12 @@ export interface WorkloadDetail {
   after: string[]
   time_limit_s: number
   estimate_s: number
+  learned_s: number // how long runs like it took; 0: too few are known
   retries: number
   preemptible: boolean
   exit_code: number
   message: string
+  planned: string // when and where it is planned to start, and why then
 }
 
 export interface ChangeView {
@@ -255,6 +258,7 @@ export interface WhyView {
   change: ChangeView | null
   no_change: string
   partitions?: string // what the partition planner does for it
+  planned: string // when and where it is planned to start, and why then
   as_of_s: number
 }
 

@@ -11,10 +11,8 @@ export const count = (value: number) => WHOLE.format(value)
 /** "1 node", "3 nodes". */
 export const counted = (value: number, one: string, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`
 
-/** 3500 -> "3.5". A share of one GPU is exact, more than that is rounded. */
-export function gpuNumber(milli: number): string {
-  return (milli < 1000 ? THOUSANDTHS : HUNDREDTHS).format(milli / 1000)
-}
+/** 3500 -> "3.5", 66003 -> "66.003": exact, since people compare two of them. */
+export const gpuNumber = (milli: number) => THOUSANDTHS.format(milli / 1000)
 
 /** 3500 -> "3.5 GPU". */
 export const gpus = (milli: number) => `${gpuNumber(milli)} GPU`
@@ -36,17 +34,17 @@ export function ofMemory(used: number, total: number): string {
 
 export const percent = (part: number, whole: number) => `${whole > 0 ? Math.round((100 * part) / whole) : 0} %`
 
-/** What an obstacle's `need` and `have` count. */
+/** What an obstacle's `need` and `have` count: as exact as its sentence, so that two that differ never read the same. */
 export function inUnit(value: number, unit: string): string {
   switch (unit) {
     case 'milli-gpu':
-      return gpus(value)
+      return ofMilli(value, 'GPU')
     case 'gpus':
       return counted(value, 'GPU')
     case 'milli-cpu':
-      return cpus(value)
+      return ofMilli(value, 'CPU')
     case 'mib':
-      return memory(value)
+      return exactMemory(value)
     case 'pods':
       return counted(value, 'pod')
     case 'nodes':
@@ -56,6 +54,20 @@ export function inUnit(value: number, unit: string): string {
     default:
       return unit ? `${count(value)} ${unit}` : count(value)
   }
+}
+
+const ofMilli = (milli: number, one: string) =>
+  `${THOUSANDTHS.format(milli / 1000)} ${milli > 0 && milli <= 1000 ? one : `${one}s`}`
+
+/** In the largest unit in which three places after the point say it exactly. */
+function exactMemory(mib: number): string {
+  for (const [size, name] of [
+    [1024 * 1024, 'TiB'],
+    [1024, 'GiB'],
+  ] as const) {
+    if (mib >= 10 * size && (mib * 1000) % size === 0) return `${THOUSANDTHS.format(mib / size)} ${name}`
+  }
+  return `${WHOLE.format(mib)} MiB`
 }
 
 export function milliseconds(ms: number): string {

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { WorkloadView } from '../api/views'
 import { counted, cpus, gpus, inUnit, memory, milliseconds, ofMemory, percent } from './amounts'
 import { clock, span } from './times'
-import { countIn, placesInWords, ran, shortName, verbsFor, whereOrWhy } from './work'
+import { asSentence, countIn, placesInWords, plannedStart, ran, shortName, verbsFor, whereOrWhy } from './work'
 
 describe('amounts', () => {
   test.each([
@@ -11,7 +11,8 @@ describe('amounts', () => {
     [333, '0.333 GPU'],
     [3500, '3.5 GPU'],
     [64_000, '64 GPU'],
-    [12_345, '12.35 GPU'],
+    [12_345, '12.345 GPU'],
+    [66_003, '66.003 GPU'],
     [8_000_000, '8,000 GPU'],
   ])('%d milli-GPU is %s', (milli, words) => expect(gpus(milli)).toBe(words))
 
@@ -30,14 +31,26 @@ describe('amounts', () => {
   })
 
   test('an obstacle counts in its own unit', () => {
-    expect(inUnit(2500, 'milli-gpu')).toBe('2.5 GPU')
+    expect(inUnit(2500, 'milli-gpu')).toBe('2.5 GPUs')
     expect(inUnit(1, 'gpus')).toBe('1 GPU')
     expect(inUnit(8, 'gpus')).toBe('8 GPUs')
-    expect(inUnit(4096, 'mib')).toBe('4 GiB')
-    expect(inUnit(1500, 'milli-cpu')).toBe('1.5 CPU')
+    expect(inUnit(1500, 'milli-cpu')).toBe('1.5 CPUs')
     expect(inUnit(3, 'pods')).toBe('3 pods')
     expect(inUnit(3, 'licences')).toBe('3 licences')
     expect(inUnit(3, '')).toBe('3')
+  })
+
+  test('need and have are as exact as the sentence beside them', () => {
+    expect(inUnit(66_003, 'milli-gpu')).toBe('66.003 GPUs')
+    expect([1000, 762, 0].map((milli) => inUnit(milli, 'milli-gpu'))).toEqual(['1 GPU', '0.762 GPU', '0 GPUs'])
+    expect([64_000, 64_050].map((milli) => inUnit(milli, 'milli-cpu'))).toEqual(['64 CPUs', '64.05 CPUs'])
+    expect([196_608, 196_609, 15_872, 4096].map((mib) => inUnit(mib, 'mib'))).toEqual([
+      '192 GiB',
+      '196,609 MiB',
+      '15.5 GiB',
+      '4,096 MiB',
+    ])
+    expect(inUnit(20 * 1024 * 1024, 'mib')).toBe('20 TiB')
   })
 
   test('small things', () => {
@@ -85,6 +98,7 @@ const work = (fields: Partial<WorkloadView>): WorkloadView => ({
   reason: '',
   nodes: [],
   labels: {},
+  planned_s: 0,
   ...fields,
 })
 
@@ -98,6 +112,19 @@ describe('work', () => {
     expect(whereOrWhy(work({ reason: 'needs 8 GPUs, 3 are free' }))).toBe('needs 8 GPUs, 3 are free')
     expect(whereOrWhy(work({ state: 'running', nodes: ['a', 'b', 'c', 'd', 'e'] }))).toBe('a, b, c and 2 more')
     expect(placesInWords(['a', 'b'])).toBe('a, b')
+  })
+
+  test('a planned start is told while it waits', () => {
+    expect(plannedStart(work({ planned_s: 820 }), 100)).toBe('planned to start in 12 min')
+    expect(plannedStart(work({ planned_s: 820 }), 821)).toBe('planned to start now')
+    expect(plannedStart(work({}), 100)).toBe('')
+    expect(plannedStart(work({ state: 'running', planned_s: 820 }), 100)).toBe('')
+    expect(plannedStart(work({ state: 'held', planned_s: 820 }), 100)).toBe('')
+  })
+
+  test('a clause becomes a sentence', () => {
+    expect(asSentence('planned start 14:05 on node a')).toBe('Planned start 14:05 on node a.')
+    expect(asSentence('')).toBe('')
   })
 
   test('the run time is that of the last start, up to its end or to now', () => {

@@ -55,6 +55,17 @@ export function whereOrWhy(work: WorkloadView): string {
   return work.reason || placesInWords(work.nodes)
 }
 
+/** When it is planned to start, in a few words; nothing when nobody planned it, or when it is held. */
+export function plannedStart(work: WorkloadView, now_s: number): string {
+  if (!work.planned_s || work.state !== 'waiting') return ''
+  return work.planned_s > now_s ? `planned to start in ${span(work.planned_s - now_s)}` : 'planned to start now'
+}
+
+/** A clause of the API as a sentence of its own. */
+export function asSentence(clause: string): string {
+  return clause && `${clause[0]?.toUpperCase()}${clause.slice(1)}.`
+}
+
 export function placesInWords(nodes: readonly string[], most = 3): string {
   if (nodes.length <= most) return nodes.join(', ')
   return `${nodes.slice(0, most).join(', ')} and ${nodes.length - most} more`

@@ -48,7 +48,14 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
         <>
           <Actions workload={name} state={work.state} onDone={() => setActed(acted + 1)} />
           {detail.value.message && <p className="answer">{detail.value.message}</p>}
-          {waits && <Why why={why.value} problem={why.problem} obstacles={detail.value.obstacles} />}
+          {waits && (
+            <Why
+              why={why.value}
+              problem={why.problem}
+              obstacles={detail.value.obstacles}
+              planned={work.state === 'waiting' ? (why.value ?? detail.value).planned : ''}
+            />
+          )}
           <Placed pods={detail.value.placed} />
           <Facts detail={detail.value} />
         </>

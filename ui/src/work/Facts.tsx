@@ -24,6 +24,7 @@ export function Facts({ detail }: { detail: WorkloadDetail }) {
     ['Starts', work.attempt > 1 ? String(work.attempt) : ''],
     ['Time limit', detail.time_limit_s ? span(detail.time_limit_s) : ''],
     ['Estimate', detail.estimate_s ? span(detail.estimate_s) : ''],
+    ['Earlier runs', detail.learned_s ? `took up to ${span(detail.learned_s)}` : ''],
     ['Retries', detail.retries ? String(detail.retries) : ''],
     ['Preemptible', detail.preemptible ? 'yes' : 'no'],
     ['After', detail.after.map(shortName).join(', ')],

@@ -3,14 +3,16 @@
 import type { ChangeView, ObstacleView, WhyView } from '../api/views'
 import { CommandLine, Skeleton, Trouble } from '../page/Panel'
 import { counted, inUnit } from '../words/amounts'
+import { asSentence } from '../words/work'
 
 interface Props {
   why: WhyView | null
   problem: string
   obstacles: ObstacleView[] // from the detail, until the answer is there
+  planned: string // when it is planned to start; empty: nobody planned it
 }
 
-export function Why({ why, problem, obstacles }: Props) {
+export function Why({ why, problem, obstacles, planned }: Props) {
   const shown = why?.obstacles.length ? why.obstacles : obstacles
   return (
     <section className="why" aria-labelledby="why-title">
@@ -23,6 +25,7 @@ export function Why({ why, problem, obstacles }: Props) {
           {why.ahead > 0 ? `${counted(why.ahead, 'workload')} tried before it` : 'nothing is tried before it'}.
         </p>
       )}
+      {planned && <p className="planned">{asSentence(planned)}</p>}
       {why?.partitions && <p className="muted">Partitions: {why.partitions}.</p>}
       {why && <Change change={why.change} noChange={why.no_change} />}
       {shown.length > 0 && (

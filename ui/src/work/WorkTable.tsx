@@ -6,7 +6,7 @@ import { useNow } from '../live/clock'
 import type { Place } from '../page/address'
 import { StateMark, WorkName } from '../page/Panel'
 import { span } from '../words/times'
-import { TABS, ran, whereOrWhy } from '../words/work'
+import { TABS, plannedStart, ran, whereOrWhy } from '../words/work'
 import { type Sort, nextSort } from './query'
 
 interface Props {
@@ -53,6 +53,7 @@ export function WorkTable({ rows, place, go }: Props) {
             work={work}
             age={span(now_s - work.submitted_s)}
             ran={ran(work, now_s)}
+            planned={plannedStart(work, now_s)}
             isChosen={place.work === work.name}
             go={go}
           />
@@ -74,12 +75,13 @@ interface RowProps {
   work: WorkloadView
   age: string
   ran: string
+  planned: string
   isChosen: boolean
   go: Props['go']
 }
 
 /** Drawn again only when something it shows has changed. */
-const WorkRow = memo(function WorkRow({ work, age, ran, isChosen, go }: RowProps) {
+const WorkRow = memo(function WorkRow({ work, age, ran, planned, isChosen, go }: RowProps) {
   const choose = () => go({ work: isChosen ? '' : work.name })
   return (
     <tr className={isChosen ? 'chosen' : ''} onClick={choose}>
@@ -99,6 +101,7 @@ const WorkRow = memo(function WorkRow({ work, age, ran, isChosen, go }: RowProps
           <WorkName name={work.name} />
         </button>
         <span className="where-or-why">{whereOrWhy(work)}</span>
+        {planned && <span className="planned">{planned}</span>}
         <span className="narrow-only muted">
           {work.wants} · {work.queue} · {age}
         </span>
