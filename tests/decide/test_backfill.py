@@ -374,3 +374,11 @@ def test_space_that_comes_free_is_not_given_to_one_who_takes_what_a_queue_must_p
     world.settle()
     assert world.is_running("large")
     assert not world.is_running("small")
+
+
+def test_who_is_held_has_no_planned_start_any_more() -> None:
+    world = two_nodes()
+    assert GANG in world.picture.promises
+    world.tell(WorkloadChanged(replace(world.picture.workloads[GANG], held=True)))
+    world.decide()
+    assert GANG not in world.picture.promises

@@ -254,6 +254,8 @@ class Picture:
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
             self._expires(workload.name, workload.expires_s)
+        if workload.held and workload.name in self.promises:
+            self.is_due = True  # a cycle takes the planned start back, though nobody waits for one
         (self.broken.add if workload.broken_since_s else self.broken.discard)(workload.name)
         self.moved[workload.name] = None
 
