@@ -5,13 +5,13 @@ from msgspec.structs import replace
 from kaiwo.decide import decide
 from kaiwo.explain import obstacles_of
 from kaiwo.explain.sentences import sentence
-from kaiwo.model.event import PodGone, WorkloadChanged
+from kaiwo.model.event import PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.plan import Cause
 from kaiwo.model.policy import Policy
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.subgroup import SubGroup, fault_in
-from kaiwo.model.workload import Role
+from kaiwo.model.workload import Phase, Role, Workload
 from tests.worlds import World
 
 
@@ -146,3 +146,14 @@ def test_what_is_wrong_with_a_tree_is_said() -> None:
     assert "needs 2 of the 1 parts of the sub-group 'left'" in fault_in((SubGroup("left", minimum=2),), (role,))
     assert "nothing in the sub-group 'right'" in fault_in((SubGroup("left"), SubGroup("right")), (role,))
     assert fault_in((SubGroup("left", minimum=1),), (role,)) == ""
+
+
+def test_leaving_space_is_kept_for_whichever_way_it_serves() -> None:
+    """Many CPUs or one GPU are enough. The CPUs are cheaper, and no node has them; a GPU is about to come free."""
+    world = World(nodes=0, policy=Policy(actions=("allocate",))).node("n0", gpus=1).node("n1", gpus=1)
+    world.submit("first", gpus_each=1).submit("second", gpus_each=1).settle()
+    roles = (Role(Request(cpu_milli=500_000), "cpu"), Role(Request(gpus=1), "gpu"))
+    world.tell(WorkloadChanged(Workload("default/tree", roles, groups=(SubGroup("", minimum=1),)))).settle()
+    leaving = world.picture.pods["default/first"]["main-0"]
+    world.tell(WorkloadGone("default/first"), PodChanged(replace(leaving, phase=Phase.RELEASING)))
+    assert {each.pod for each in world.decide().nominations} == {"gpu-0"}

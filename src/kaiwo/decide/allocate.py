@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.gang import first_missing_pod, place_workload
 from kaiwo.decide.growing import Growing, grow
-from kaiwo.decide.least import one_more
+from kaiwo.decide.least import each_way, one_more
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.paid import paid_for, place_pods
 from kaiwo.decide.place import Placed
@@ -131,7 +131,11 @@ class Allocate:
         desk.steps += 1
         workload = desk.picture.workloads[name]
         desk.working.count_leaving(+1)
-        placement = place_workload(desk.working, desk.placer, desk.picture, workload, one_more(found), grows=False)
+        tries = (
+            place_workload(desk.working, desk.placer, desk.picture, workload, needs, grows=False)
+            for needs in each_way(found) or [one_more(found)]
+        )
+        placement = next(filter(None, tries), None)
         desk.working.count_leaving(-1)
         if placement is None:
             if desk.may_start(found):

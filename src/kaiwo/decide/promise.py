@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from kaiwo.decide.backfill import Bound, Shades
+from kaiwo.decide.backfill import Bound, Shades, outranks
 from kaiwo.decide.backfill_deadline import stop_overdue, wake_for
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.gang import leaders_first
@@ -124,11 +124,17 @@ class _Keeper:
                 continue
             self._kept.remove(bound)
             self._desk.unpromised.append(bound.promise.workload)
-            if self._dues.takes_what_others_are_owed(bound.due):
+            if self._dues.takes_what_others_are_owed(bound.due) or self._is_outranked(bound.workload):
                 found, _ = self._desk.picture.backlog.stand_of(bound.promise.workload)
                 self._desk.due_by_turns.append(found)  # who is owed comes first, else they would stop it again
             elif _start(self._desk, bound.promise, bound.workload):
                 self._begun.append(bound.take)
+
+    def _is_outranked(self, workload: Workload) -> bool:
+        """More important work waits in its queue: no plan binds that, so it has its turn first."""
+        picture = self._desk.picture
+        waiting = picture.backlog.by_queue.get(workload.queue, {}).values()
+        return any(outranks(picture.workloads[found.line.at(0)[1]], workload) for found in waiting)
 
     def _is_free(self, promise: Promise) -> bool:
         take = take_of(promise, self._desk.picture, self._now_s)
