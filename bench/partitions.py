@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from bench._partitions import CPX, GPUS, HOURS, MODEL, NODES, SPX, Cluster, Job, count_servers, make_jobs
-from kaiwo.gpus.fleet import GpuNow, Need, NodeNow
+from kaiwo.gpus.fleet import GpuNow, Need, NodeNow, PodSize, Tenant
 from kaiwo.gpus.planner import DEFAULT_TERMS, plan_partitions
 
 AT_LEAST = 1.15
@@ -46,22 +46,31 @@ def main() -> int:
 
 
 def plan_ms() -> float:
-    """Processor time of one plan for 1,250 nodes of 8 GPUs, half in use, with 5,700 pods waiting for three modes."""
+    """Processor time of one plan for 1,250 nodes of 8 GPUs, half in use, with 5,700 pods waiting for three modes.
+
+    Work that runs holds half the CPUs; those who wait ask for 20 sizes beside their devices.
+    """
     gpus = [
         [GpuNow(f"gpu-{gpu}", SPX, used=(at + gpu) % 2, free_in_s=600, idle_gpu_s=0) for gpu in range(GPUS)]
         for at in range(1_250)
     ]
-    nodes = [NodeNow(f"node-{at:04d}", MODEL, tuple(here)) for at, here in enumerate(gpus)]
+    free = (96_000, 10**6, 106)  # milli-CPU, MiB, pods
+    held = [tuple(Tenant((gpu.id,), (24_000, 10**5, 1)) for gpu in here if gpu.used) for here in gpus]
+    nodes = [NodeNow(f"node-{at:04d}", MODEL, tuple(here), free=free, tenants=held[at]) for at, here in enumerate(gpus)]
     needs = [
-        Need("CPX", count=5_000, waited_s=60),
-        Need("DPX", count=500, waited_s=30),
-        Need("SPX", devices=8, count=200),
+        Need("CPX", count=5_000, waited_s=60, sizes=_sizes(5_000)),
+        Need("DPX", count=500, waited_s=30, sizes=_sizes(500)),
+        Need("SPX", devices=8, count=200, sizes=_sizes(200)),
     ]
     began = time.thread_time()
     plan = plan_partitions(0, nodes, needs)
     took = time.thread_time() - began
     assert len(plan.steps) >= 5_000 // GPUS
     return round(took * 1000, 1)
+
+
+def _sizes(pods: int) -> tuple[PodSize, ...]:
+    return tuple(PodSize((1_000 * (1 + kind), 8_000, 1), pods // 20) for kind in range(20))
 
 
 def seeds_of(text: str) -> list[int]:

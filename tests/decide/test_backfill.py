@@ -386,7 +386,7 @@ def test_who_is_held_has_no_planned_start_any_more() -> None:
 
 def test_more_important_work_of_its_queue_has_its_turn_before_a_start_that_is_due() -> None:
     """The place of the plan comes free early: no plan binds who is more important, and that one goes first."""
-    world = World().running("old", gpus=8, estimate_s=600, preemptible=False, time_limit_s=600)
+    world = World(policy=Policy(actions=("allocate",))).running("old", gpus=8, estimate_s=600)
     world.submit("planned", gpus_each=8, estimate_s=600)
     world.decide()
     world.submit("urgent", gpus_each=8, minimum=0, priority=10)  # which has no plan: it needs nothing to start

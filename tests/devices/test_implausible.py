@@ -71,3 +71,11 @@ def test_a_whole_gpu_is_compared_with_its_table_and_its_like(tmp_path: Path, mod
     gpu = damaged(tmp_path, Box(model, has_sysfs=False), f"{KFD}/3/properties", cut)
     assert (gpu.health, gpu.compute_units) == ("degraded", 0)
     assert "simd_count" in gpu.reason
+
+
+@pytest.mark.parametrize(("compute", "memory"), [("SPX", "NPS4"), ("DPX", "NPS4"), ("SPX", "NPS2")])
+def test_a_mode_that_the_chip_cannot_be_in_is_named(tmp_path: Path, compute: str, memory: str) -> None:
+    write_box(tmp_path, Box(gpus=1, compute=compute, memory=memory))
+    (gpu,) = discover(str(tmp_path)).gpus
+    assert gpu.health == "degraded"
+    assert gpu.reason == f"it says that it is in {compute} with {memory}, which an MI300X cannot be"

@@ -105,13 +105,58 @@ def test_amd_smi_static_and_metric_in_one_file(tmp_path: Path, wrap: Any) -> Non
 
 def test_the_first_amd_smi_wrote_plain_numbers(tmp_path: Path) -> None:
     row = {
-        "gpu": 0, "bus": {"bdf": "0000:0B:00.0"}, "vram": {"vram_type": "HBM3", "vram_size_mb": 65520},
+        "gpu": 0, "bus": {"bdf": "0000:0B:00.0"}, "vram": {"vram_type": "HBM3", "vram_size_mb": 196592},
         "asic": {"market_name": "MI300X-O", "device_id": "0x74a1", "target_graphics_version": "GFX942"},
         "usage": {"gfx_usage": "12 %"}, "power": {"average_socket_power": "91 W"}, "limit": {"max_power": 550},
     }  # fmt: skip
     gpu = told(tmp_path, [row]).gpus[0]
-    assert (gpu.model, gpu.memory_mib, gpu.pci) == ("MI300X", 65_520, "0000:0b:00.0")
+    assert (gpu.model, gpu.memory_mib, gpu.pci) == ("MI300X", 196_592, "0000:0b:00.0")
     assert (gpu.telemetry.utilisation_percent, gpu.telemetry.power_w, gpu.telemetry.power_limit_w) == (12, 91, 550)
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_memory_that_no_such_chip_has_is_not_believed_of_the_tool(tmp_path: Path, has_files: bool) -> None:
+    if has_files:
+        write_box(tmp_path, Box(gpus=1, has_sysfs=False, has_banks=False))
+    asic = {"market_name": "AMD Instinct MI300X", "device_id": "0x74a1"}
+    row = {"gpu": 0, "bdf": address(0), "asic": asic, "vram": {"size": {"value": 19659, "unit": "MB"}}}
+    (gpu,) = told(tmp_path, [row]).gpus
+    assert (gpu.health, gpu.memory_mib, gpu.memory_from) == ("degraded", 196_608, "table")
+    assert gpu.reason == "the tool says 19,659 MiB, which is not believed of an MI300X"
+    row["vram"] = {"size": "196592 MB"}
+    (gpu,) = told(tmp_path, [row]).gpus
+    assert (gpu.health, gpu.memory_mib, gpu.memory_from) == ("healthy", 196_592, "driver")
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_mode_that_no_such_chip_can_be_in_is_not_healthy(tmp_path: Path, has_files: bool) -> None:
+    if has_files:
+        write_box(tmp_path, Box(gpus=1, has_sysfs=False))
+    asic = {"market_name": "AMD Instinct MI300X", "device_id": "0x74a1"}
+    row = {"gpu": 0, "bdf": address(0), "asic": asic, "vram": {"size": "196592 MB"}}
+    for memory, health in (("NPS4", "degraded"), ("NPS1", "healthy")):
+        modes = {"partition": {"compute_partition": "SPX", "memory_partition": memory}}
+        (gpu,) = told(tmp_path, [row | modes]).gpus
+        assert (gpu.compute_mode, gpu.memory_mode, gpu.health) == ("SPX", memory, health)
+        assert gpu.reason == ("it says that it is in SPX with NPS4, which an MI300X cannot be" * (memory == "NPS4"))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"gpu": 0, "bus": {"bdf": "N/A"}, "vram": "N/A", "asic": "N/A", "partition": "N/A"}],
+        [{"gpu": 0, "bus": None, "vram": None}],
+        {"card0": {"PCI Bus": "N/A"}, "card1": None, "system": []},
+    ],
+)
+def test_a_tool_that_has_nothing_to_say_hides_nothing_that_the_files_show(tmp_path: Path, rows: Any) -> None:
+    write_box(tmp_path, Box(gpus=3, has_sysfs=False))
+    found = told(tmp_path, rows)
+    assert found.gpus == discover(str(tmp_path)).gpus
+    assert len(found.gpus) == 3
+    assert any("lists device 0 and says nothing of it" in note for note in found.notes)
+    with pytest.raises(ConfigError, match="amd-smi static --json"):
+        told(tmp_path, [])  # that is not a tool's answer about GPUs at all
 
 
 def test_partitions_of_the_tool_are_joined_at_their_address(tmp_path: Path) -> None:

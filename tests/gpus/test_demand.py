@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kaiwo.decide import decide
 from kaiwo.devices import discover
@@ -10,7 +11,7 @@ from kaiwo.explain import obstacles_of
 from kaiwo.explain.sentences import remedy, sentence
 from kaiwo.gpus.closing import set_aside
 from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
-from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Need, NodeNow
+from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Need, NodeNow, PodSize, Tenant
 from kaiwo.gpus.listing import list_devices
 from kaiwo.gpus.planner import plan_partitions
 from kaiwo.model.event import NodeChanged
@@ -52,13 +53,41 @@ def test_waiting_work_is_told_by_what_it_asks_for() -> None:
     needs = sorted(
         waiting_needs(world.picture, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
     )
-    assert needs == [
+    assert all(sum(size.count for size in need.sizes) == need.count for need in needs)
+    assert [replace(need, sizes=()) for need in needs] == [
         Need("CPX", "", 1, 2),  # who asks for the same, and has waited about as long, is told together
         Need("CPX", "NPS4", 2, 1),
         Need("SPX", "", 1, 8, 60),
         Need("SPX", "", 8, 1, 10),
         Need("SPX", "", 1, 2 + 1, is_share=True),  # GPUs, on which all of them find room
     ]
+
+
+def test_what_pods_ask_for_beside_gpus_is_told_by_size_and_does_not_make_more_kinds() -> None:
+    world = World(nodes=0).tell(NodeChanged(Node("n", 8_000, 1_000, pods=9, extended={"rdma": 4, "fpga": 1})))
+    for name, cpu_milli in (("a", 100), ("b", 100), ("c", 300)):
+        world.submit(name, request=Request(cpu_milli, 50, 1, partition="CPX", extended=(("rdma", 2),)))
+    (need,) = waiting_needs(world.picture, 0)
+    assert sorted(need.sizes, key=lambda size: size.count) == [
+        PodSize((300, 50, 1, 0, 2), 1), PodSize((100, 50, 1, 0, 2), 2),
+    ]  # fmt: skip
+    world.submit("third", request=Request(cpu_milli=10, gpus=1, gpu_milli=300))
+    shares = next(need for need in waiting_needs(world.picture, 0) if need.is_share)
+    assert shares.sizes == (PodSize((10, 0, 1, 0, 0), 1, sharers=3),)
+
+
+def test_what_is_free_beside_the_gpus_and_what_goes_with_their_work_is_told() -> None:
+    wholes = [Gpu(f"gpu-{at}", "MI300X", 196_608) for at in (1, 2)]
+    world = World(nodes=0).tell(NodeChanged(Node("n", 8_000, 1_000, pods=9, gpus=(*cut("gpu-0"), *wholes))))
+    for number in range(2):
+        world.submit(f"part-{number}", request=Request(100, 10, 1, partition="CPX"))
+    world.submit("pair", request=Request(300, 30, 2)).submit("cpu", request=Request(1_000, 100))
+    world.settle()
+    (found,) = fleet(world)
+    assert found.free == (8_000 - 200 - 300 - 1_000, 1_000 - 20 - 30 - 100, 9 - 4)
+    assert sorted(found.tenants, key=lambda tenant: tenant.gpus) == [
+        Tenant(("gpu-0",), (200, 20, 2)), Tenant(("gpu-1", "gpu-2"), (300, 30, 1)),
+    ]  # fmt: skip
 
 
 def test_who_has_waited_much_longer_is_told_apart() -> None:
@@ -73,7 +102,7 @@ def test_who_has_waited_much_longer_is_told_apart() -> None:
 def test_where_it_may_go_and_whether_its_queue_lets_it_are_asked() -> None:
     world = World(nodes=0)
     world.submit("part", request=PART)
-    (need,) = waiting_needs(world.picture, 0, open_to=lambda want: frozenset({"a"}))
+    (need,) = waiting_needs(world.picture, 0, open_to=lambda want, pods: frozenset({"a"}))
     assert need.nodes == {"a"}
     assert waiting_needs(world.picture, 0, may_start=lambda waiting: False) == []
 
@@ -179,6 +208,24 @@ def test_work_that_only_another_mode_serves_says_so() -> None:
     only_cut.settle()
     (told,) = obstacles_of(only_cut.picture, "default/whole", only_cut.policy, 0)
     assert sentence(told) == "no GPU is in SPX mode, and 2 GPUs could be"
+
+
+def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus() -> None:
+    wholes = [Gpu(f"gpu-{at}", "MI300X", 196_608) for at in range(1, 8)]
+    world = World(nodes=0).tell(
+        NodeChanged(Node("cut", 192_000, 10**6, gpus=(*cut("gpu-0"), *wholes))),
+        NodeChanged(Node("whole", 192_000, 10**6, gpus=tuple(wholes))),
+    )
+    for name in ("first", "second"):
+        world.submit(name, request=Request(cpu_milli=100_000, gpus=1, partition="CPX"))
+    world.settle()
+    assert (world.is_running("first"), world.is_running("second")) == (True, False)
+    mode, cpus, *_ = obstacles_of(world.picture, "default/second", world.policy, 0)
+    assert sentence(mode) == (
+        "it needs 1 device in CPX mode on one node, and whole has 0 devices in it now, "
+        "and its other GPUs could change to it"
+    )
+    assert (cpus.reason, cpus.detail, cpus.have) == (Reason.NOT_ENOUGH_CPU, "cut", 92_000)
 
 
 def test_a_mode_that_somebody_else_changed_is_believed() -> None:

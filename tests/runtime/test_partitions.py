@@ -202,6 +202,36 @@ def test_the_change_respects_where_the_work_may_go(tmp_path: Path) -> None:
     play(tmp_path, story, node("a", taints=(Taint("lab"),)), node("b"), node("c"))
 
 
+def test_every_node_is_cut_for_pods_of_which_each_node_has_room_for_one(tmp_path: Path) -> None:
+    """Free partitions of a node whose CPUs are taken serve nobody: the others must not wait for them."""
+
+    async def story(it: Play) -> None:
+        for number in range(8):
+            await it.submit(f"wide-{number}", Request(cpu_milli=400_000, gpus=1, partition="CPX"), 36_000)
+        for seconds in (0, 0, 60, 0):
+            await it.turn(seconds)
+        assert [it.modes(name) for name in "abc"] == [["CPX+NPS1", "SPX", "SPX", "SPX"]] * 3
+        assert sum(it.runs(f"wide-{number}") for number in range(8)) == 3
+        assert it.partitions.look.steps == ()
+        assert [need.count for need in it.partitions.look.unserved] == [5]
+        assert said_for(it.partitions, [Request(cpu_milli=400_000, gpus=1, partition="CPX")]) == ""
+
+    play(tmp_path, story, node("a"), node("b"), node("c"))
+
+
+def test_a_gang_that_finds_too_few_cpus_on_all_nodes_together_changes_no_modes(tmp_path: Path) -> None:
+    wide = Request(cpu_milli=400_000, gpus=1, partition="CPX")
+
+    async def story(it: Play) -> None:
+        for name, count in (("four", 4), ("three", 3)):
+            gang = Workload(f"default/{name}", (Role(wide, count=count),))
+            await it.cluster.submit([(gang, Program(simulated_s=600))])
+            await it.turn()
+            assert len(it.partitions.look.steps) == (0 if count == 4 else 3)
+
+    play(tmp_path, story, node("a"), node("b"), node("c"))
+
+
 def test_a_queue_at_its_limit_changes_no_modes(tmp_path: Path) -> None:
     async def story(it: Play) -> None:
         await it.cluster.put_queue(Queue("poor", gpu=Amounts(limit=0)))

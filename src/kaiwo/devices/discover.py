@@ -9,7 +9,7 @@ import os
 from kaiwo.devices.amd.gpus import read_gpus
 from kaiwo.devices.amd.layout import KFD_PLACES, Layout
 from kaiwo.devices.amd.merge import merge
-from kaiwo.devices.amd.smi import SmiGpu, read_smi, run_smi
+from kaiwo.devices.amd.smi import NO_JSON, SmiGpu, read_smi, run_smi
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.errors import ConfigError
 
@@ -25,7 +25,8 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
     if smi_text:
         told, odd = read_smi(smi_text)
         notes += odd
-        if not told:
+        is_silent = bool(odd) and odd != [NO_JSON]  # it lists devices, and has nothing but N/A to say of them
+        if not told and not (gpus and is_silent):
             raise ConfigError("no JSON of amd-smi or rocm-smi in it names a GPU; make it with: amd-smi static --json")
     if told:
         gpus, more = merge(gpus, told)

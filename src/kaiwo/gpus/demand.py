@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.gpus.amounts import extended_names, free_beside, joined_sizes, size_of_pods, tenants_of
 from kaiwo.gpus.closing import change_of
 from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Key, Need, NodeNow
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
@@ -20,7 +21,7 @@ from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.nodes import Held
 from kaiwo.snapshot.picture import Picture
 
-OpenTo = Callable[[Request], frozenset[str] | None]  # the nodes that could hold such a pod; None: all
+OpenTo = Callable[[Request, int], frozenset[str] | None]  # nodes that could hold so many such pods; None: all
 BarredTo = Callable[[Request], frozenset[Key]]  # the GPUs that reservations keep from a request
 MayStart = Callable[[WaitingClass], bool]
 WHOLE = Mode(WHOLE_MODE, "NPS1")
@@ -40,7 +41,7 @@ class Ongoing(msgspec.Struct, gc=False, frozen=True):
     is_changing: bool = False  # being changed; a machine may show none of its devices meanwhile
 
 
-def anywhere(want: Request) -> frozenset[str] | None:
+def anywhere(want: Request, pods: int) -> frozenset[str] | None:
     """Every node will do."""
     return None
 
@@ -64,27 +65,30 @@ def waiting_needs(
 ) -> list[Need]:
     """One need for each kind of waiting pod that asks for GPUs which can be cut; its queue must let it start.
 
-    A workload of which some pod finds no node, whatever the modes are, is left out: no change would serve it.
+    A workload whose pods find no room, whatever the modes are, is left out: no change would serve it.
 
     Who asks for the same GPUs and has waited about as long is one kind, whatever else they ask for: the planner's work
     grows with the kinds. 500 classes on 10,000 GPUs took it 10 s one by one, and 0.2 s so.
     """
-    found: dict[tuple[Need, int], Need] = {}
+    found: dict[tuple[Need, int], list[Need]] = {}
+    names = extended_names(picture.node_objects.values())
     for waiting in picture.backlog.by_key.values():
         if any(obstacle.reason in NOT_OUR_MATTER for obstacle in waiting.obstacles) or not may_start(waiting):
             continue
-        wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs]
-        if any(needed and open_to(want) == frozenset() for want, needed in wants):
+        wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs if needed]
+        places = [open_to(want, needed) for want, needed in wants]
+        if frozenset() in places:
             continue
         first = picture.workloads[waiting.line.at(0)[1]]
         waited_s = max(0, now_s - first.submitted_s)
-        for want, needed in wants:
+        for (want, needed), nodes in zip(wants, places, strict=True):
             need = need_of(want, needed * len(waiting.line), waited_s)
             if need is not None:
-                need = replace(need, nodes=open_to(want), barred=barred_to(want))
+                need = replace(need, nodes=nodes, barred=barred_to(want))
                 key = (replace(need, count=0, waited_s=0), waited_s // ABOUT_S)
-                found[key] = _joined(found[key], need) if key in found else need
-    return list(found.values())
+                sizes = (size_of_pods(want, need.count, names),)
+                found.setdefault(key, []).append(replace(need, sizes=sizes))
+    return [_joined(alike) for alike in found.values()]
 
 
 def fleet_of(
@@ -97,7 +101,7 @@ def fleet_of(
     begun: dict[str, dict[str, Ongoing]] = defaultdict(dict)
     for (name, gpu), state in ongoing.items():
         begun[name][gpu] = state
-    nodes = []
+    nodes, names = [], extended_names(picture.node_objects.values())
     for name, node in sorted(picture.node_objects.items()):
         # While all its GPUs change, a node may show no devices.
         models = (*(gpu.model for gpu in node.gpus), *(state.model for state in begun[name].values()))
@@ -106,12 +110,19 @@ def fleet_of(
             continue
         held = picture.held_on.get(name, {}).values()
         platform = (platforms or {}).get(name, "bare-metal")
-        nodes.append(NodeNow(name, model, tuple(_gpus(picture, node, held, begun[name], now_s)), platform))
+        gpus = tuple(_gpus(picture, node, held, begun[name], now_s))
+        free, tenants = free_beside(node, held, names), tenants_of(node, held, names)
+        nodes.append(NodeNow(name, model, gpus, platform, free, tenants))
     return nodes
 
 
-def _joined(first: Need, second: Need) -> Need:
-    return replace(first, count=first.count + second.count, waited_s=max(first.waited_s, second.waited_s))
+def _joined(alike: list[Need]) -> Need:
+    return replace(
+        alike[0],
+        count=sum(need.count for need in alike),
+        waited_s=max(need.waited_s for need in alike),
+        sizes=joined_sizes(size for need in alike for size in need.sizes),
+    )
 
 
 def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:

@@ -8,6 +8,7 @@ import msgspec
 from kaiwo.model.partitions import Mode, ModeChange, Platform
 
 Key = tuple[str, str]  # node, GPU
+Amounts = tuple[int, ...]  # milli-CPU, MiB, pods, then the extended resources of the cluster, by name
 UNKNOWN_S = 24 * 3600  # how long work is taken to last whose end nobody told
 
 
@@ -25,6 +26,13 @@ class GpuNow(msgspec.Struct, gc=False, frozen=True):
     is_changing: bool = False  # being changed at this moment
 
 
+class Tenant(msgspec.Struct, gc=False, frozen=True):
+    """Work on the same GPUs of a node, and what else it holds there: that is free when one of these has drained."""
+
+    gpus: tuple[str, ...]
+    amounts: Amounts
+
+
 class NodeNow(msgspec.Struct, gc=False, frozen=True):
     """A machine whose GPUs can be cut."""
 
@@ -32,6 +40,16 @@ class NodeNow(msgspec.Struct, gc=False, frozen=True):
     model: str
     gpus: tuple[GpuNow, ...]
     platform: Platform = "bare-metal"
+    free: Amounts | None = None  # None: as much as anybody asks for
+    tenants: tuple[Tenant, ...] = ()
+
+
+class PodSize(msgspec.Struct, gc=False, frozen=True):
+    """Pods of a need that ask for the same beside their devices."""
+
+    amounts: Amounts
+    count: int
+    sharers: int = 1  # pods that one device has room for; `count` is then of devices
 
 
 class Need(msgspec.Struct, gc=False, frozen=True):
@@ -46,6 +64,7 @@ class Need(msgspec.Struct, gc=False, frozen=True):
     nodes: frozenset[str] | None = None  # only these; None: any node
     barred: frozenset[Key] = frozenset()  # GPUs that reservations keep for others
     is_share: bool = False  # `count` is then GPUs, on each of which several find room
+    sizes: tuple[PodSize, ...] = ()  # of all `count`; empty: they ask for devices alone
 
 
 class Terms(msgspec.Struct, gc=False, frozen=True):

@@ -3,18 +3,18 @@
 In:    nodes with their modes and what runs there, the waiting needs, the terms.   Out: one PartitionPlan.
 Never: names an illegal mode, or a change that is due under a running pod; a memory mode changes on whole nodes only.
 
-A need is first served from what is free or on its way; only what is missing then makes GPUs change. A mode that others
-wait for is not drained, unless somebody has waited too long. Ties fall to names.
+A need is first served from what is free or on its way; only what is missing then makes GPUs change. Devices serve as
+many pods as find CPUs, memory and slots beside them. A mode that others wait for is not drained, unless somebody has
+waited too long. Ties fall to names.
 """
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 
-from msgspec.structs import replace
-
 from kaiwo.gpus.fleet import Key, Need, NodeNow, PartitionPlan, Step, Terms
 from kaiwo.gpus.offers import Offer, offer_of
-from kaiwo.gpus.sites import GpuSite, is_for, sites_of, suits
+from kaiwo.gpus.sites import GpuSite, NodeSite, could_hold, is_for, suits
+from kaiwo.gpus.unserved import Unserved
 from kaiwo.model.partitions import ModeChange, next_modes, partition_count
 
 DEFAULT_TERMS = Terms()
@@ -29,7 +29,9 @@ def plan_partitions(
 
 def could_serve(nodes: Sequence[NodeNow], need: Need) -> bool:
     """Some node could hold such a pod if its GPUs were in another mode, whatever runs there now."""
-    return any(is_for(node, need) and _most_devices(node, need) >= need.devices for node in nodes)
+    return any(
+        is_for(node, need) and _most_devices(node, need) >= need.devices and could_hold(node, need) for node in nodes
+    )
 
 
 def _most_devices(node: NodeNow, need: Need) -> int:
@@ -45,55 +47,55 @@ def _oldest_first(need: Need) -> tuple[int, str, str, int]:
 class _Planning:
     def __init__(self, now_s: int, nodes: Sequence[NodeNow], terms: Terms) -> None:
         self._now_s, self._terms = now_s, terms
-        self._nodes = [sites_of(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
+        self._nodes = [NodeSite(node) for node in sorted(nodes, key=lambda node: node.name) if node.gpus]
         # By compute mode, then by what they are barred from: the age of the oldest who waits for it in vain.
         self._waiting: dict[str, dict[frozenset[Key], int]] = {}
 
     def plan(self, needs: Sequence[Need]) -> PartitionPlan:
-        missing = [need.count - self._serve(need, need.count) for need in needs]
-        for sites in self._nodes:
-            _take_back(sites)
-        missing = [count - self._serve(need, count) for need, count in zip(needs, missing, strict=True)]
-        for need, count in zip(needs, missing, strict=True):
-            if count:
-                ages = self._waiting.setdefault(need.compute, {})
+        asked = [Unserved(need) for need in needs]
+        for each in asked:
+            self._serve(each)
+        for node in self._nodes:
+            _take_back(node)
+        for each in asked:
+            self._serve(each)
+        for each in asked:
+            if each.count:
+                need, ages = each.need, self._waiting.setdefault(each.need.compute, {})
                 ages[need.barred] = max(need.waited_s, ages.get(need.barred, 0))
-        unserved = []
-        for need, count in zip(needs, missing, strict=True):
-            if left := self._change_for(need, count):
-                unserved.append(replace(need, count=left))
-        return PartitionPlan(tuple(step for sites in self._nodes for step in self._steps(sites)), tuple(unserved))
+        for each in asked:
+            self._change_for(each)
+        steps = tuple(step for node in self._nodes for step in self._steps(node.gpus))
+        return PartitionPlan(steps, tuple(each.left() for each in asked if each.count))
 
-    def _serve(self, need: Need, count: int) -> int:
-        """Take what is free or on its way, the fullest node first; the answer is how many pods that serves."""
-        served = 0
-        here = [sites for sites in self._nodes if is_for(sites[0].node, need)]
-        for sites in sorted(here, key=lambda sites: sum(site.free for site in sites if site.serves(need))):
-            while served < count and _take(sites, need):
-                served += 1
-        return served
+    def _serve(self, asked: Unserved) -> None:
+        """Take what is free or on its way, the fullest node first."""
+        need = asked.need
+        here = [(free, node) for node in self._nodes if asked.count and (free := _free_for(node, need)) >= need.devices]
+        for _, node in sorted(here, key=lambda each: each[0]):
+            if not asked.count:
+                return
+            asked.fill(node)
 
-    def _change_for(self, need: Need, count: int) -> int:
-        """Change GPUs until the need is met or nothing more may change; the answer is how many pods are left."""
-        count -= self._serve(need, count)  # those before may have left something over
-        offers = [offer for sites in self._nodes if (offer := self._offer(sites, need)) is not None] if count else []
+    def _change_for(self, asked: Unserved) -> None:
+        """Change GPUs until the need is met or nothing more may change."""
+        self._serve(asked)  # those before may have left something over
+        offers = [offer for node in self._nodes if asked.count and (offer := self._offer(node, asked)) is not None]
         heapify(offers)
-        while count and offers:
+        while asked.count and offers:
             best = offers[0]
             best.accept()
-            while count and _take(best.sites, need):
-                count -= 1
-            again = self._offer(best.sites, need) if count else None  # only this node has changed
+            asked.fill(best.node)
+            again = self._offer(best.node, asked) if asked.count else None  # only this node has changed
             if again is None:
                 heappop(offers)
             else:
                 heapreplace(offers, again)
-        return count
 
-    def _offer(self, sites: Sequence[GpuSite], need: Need) -> Offer | None:
-        if not is_for(sites[0].node, need):
+    def _offer(self, node: NodeSite, asked: Unserved) -> Offer | None:
+        if not is_for(node.now, asked.need):
             return None
-        return offer_of(sites, need, self._may_change, self._terms.may_change_memory)
+        return offer_of(node, asked, self._may_change, self._terms.may_change_memory)
 
     def _may_change(self, site: GpuSite, need: Need) -> bool:
         terms, now = self._terms, site.now
@@ -147,27 +149,17 @@ class _Planning:
         return (site.now.idle_gpu_s if own_s else 0) + max(0, latest_s - own_s)
 
 
-def _take(sites: Sequence[GpuSite], need: Need) -> bool:
-    """One pod's devices of one node, of GPUs that are begun or spoken for before others."""
-    suitable = [site for site in sites if site.free and site.serves(need)]
-    if sum(site.free for site in suitable) < need.devices:
-        return False
-    left = need.devices
-    for site in sorted(suitable, key=lambda site: (not site.is_spoken, site.is_moving, site.free)):
-        taken = min(left, site.free)
-        site.free -= taken
-        site.is_spoken = True
-        left -= taken
-        if not left:
-            break
-    return True
+def _free_for(node: NodeSite, need: Need) -> int:
+    """Devices that serve it now, or will when their GPU has changed."""
+    return sum(site.free for site in node.gpus if site.serves(need)) if is_for(node.now, need) else 0
 
 
-def _take_back(sites: Sequence[GpuSite]) -> None:
+def _take_back(node: NodeSite) -> None:
     """Nobody needs these changes any more: the GPUs stay as they are. A node's memory mode is one decision."""
+    sites = node.gpus
     is_memory = any(site.to.memory != site.now.mode.memory for site in sites)
     if is_memory and any(site.is_spoken or site.now.is_changing for site in sites):
         return
     for site in sites:
         if site.is_moving and not site.is_spoken and not site.now.is_changing:
-            site.move(site.now.mode)
+            node.move([site], site.now.mode)

@@ -1,6 +1,9 @@
-"""A GPU while the planner plans: the mode it will be in, and what of it is still to be had."""
+"""Nodes and GPUs while the planner plans: the modes they will be in, and what of them is still to be had."""
 
-from kaiwo.gpus.fleet import GpuNow, Need, NodeNow
+from collections.abc import Collection
+from operator import add, sub
+
+from kaiwo.gpus.fleet import Amounts, GpuNow, Need, NodeNow
 from kaiwo.model.partitions import Mode, partition_count
 
 
@@ -38,9 +41,78 @@ class GpuSite:
         return self.now.free_in_s if self.now.used else 0
 
 
-def sites_of(node: NodeNow) -> list[GpuSite]:
-    """The GPUs of a node."""
-    return [GpuSite(node, gpu) for gpu in node.gpus]
+class NodeSite:
+    """One node in the planner's hands.
+
+    Its CPUs, memory and pod slots are counted twice: what pods that start now find, and what those find who wait for a
+    GPU to change: the work of that GPU has ended by then, and what it held is free.
+    """
+
+    __slots__ = ("_later", "_now", "_taken", "gpus", "now")
+
+    def __init__(self, now: NodeNow) -> None:
+        self.now, self.gpus = now, [GpuSite(now, gpu) for gpu in now.gpus]
+        self._now: Amounts = now.free or ()
+        self._taken: Amounts = (0,) * len(self._now)
+        self._later: Amounts | None = None  # worked out when it is asked for
+
+    def move(self, sites: Collection[GpuSite], to: Mode) -> None:
+        """Let some of its GPUs be in that mode."""
+        for site in sites:
+            site.move(to)
+        self._later = None
+
+    def times(self, amounts: Amounts, most: int = 1) -> int:
+        """How many such pods find room beside each other after the changes, at most `most`."""
+        return most if self.now.free is None else times_in(self.room_later(), amounts, most)
+
+    def times_now(self, amounts: Amounts, most: int = 1) -> int:
+        """Of those, how many need not wait for the changes."""
+        return most if self.now.free is None else times_in(self._now, amounts, most)
+
+    def take(self, amounts: Amounts, times: int, is_later: bool) -> None:
+        """So many such pods come here."""
+        if self.now.free is None or not amounts:
+            return
+        amounts = tuple(times * each for each in amounts)
+        self._taken = tuple(map(add, self._taken, amounts))
+        self._later = None if self._later is None else tuple(map(sub, self._later, amounts))
+        if not is_later:
+            self._now = tuple(map(sub, self._now, amounts))
+
+    def room_later(self, changing: Collection[GpuSite] = ()) -> Amounts:
+        """What is left once the GPUs that change have drained, and these too."""
+        if not changing and self._later is not None:
+            return self._later
+        leaving = {site.now.id for site in self.gpus if site.is_moving}.union(site.now.id for site in changing)
+        room: Amounts = tuple(map(sub, self.now.free or (), self._taken))
+        for tenant in self.now.tenants if leaving else ():
+            if not leaving.isdisjoint(tenant.gpus):
+                room = tuple(map(add, room, tenant.amounts))
+        if not changing:
+            self._later = room
+        return room
+
+
+def times_in(room: Amounts, amounts: Amounts, most: int) -> int:
+    """How many such pods find room there, at most `most`.
+
+    Who asks for none of a resource does not mind that others hold more of it than there is.
+    """
+    for have, each in zip(room, amounts, strict=False):
+        if each and each * most > have:
+            most = max(0, have // each)
+    return most
+
+
+def could_hold(now: NodeNow, need: Need) -> bool:
+    """Some pod of the need would find CPUs, memory and a slot there if no GPU had work."""
+    if now.free is None or not need.sizes:
+        return True
+    room = now.free
+    for tenant in now.tenants:
+        room = tuple(map(add, room, tenant.amounts))
+    return any(times_in(room, size.amounts, 1) for size in need.sizes)
 
 
 def suits(mode: Mode, need: Need) -> bool:

@@ -1,6 +1,7 @@
 """Where a waiting pod could go if only the partition modes were others.
 
-In:    the view of a moment, a request.   Out: the nodes that the filters allow and that have the CPUs and memory.
+In:    the view of a moment, a request, how many such pods start together.
+Out:   the nodes that the filters allow and that have the CPUs and memory; none when all of them have too little.
 What work on GPUs holds of a node counts as free: it goes when they drain. What others hold does not.
 """
 
@@ -29,25 +30,31 @@ class Reach:
         self._allowed: dict[tuple[object, ...], BoolArray] = {}
         self._named: dict[bytes, Nodes] = {}
 
-    def nodes(self, want: Request) -> Nodes:
-        """The nodes that could hold such a pod."""
+    def nodes(self, want: Request, pods: int = 1) -> Nodes:
+        """The nodes that could hold such a pod; none when together they could not hold so many."""
         key = tuple(getattr(want, field) for field in self._fields)
         if key not in self._allowed:
             self._allowed[key] = allowed(self._view, want, self._rows, self._filters)
-        mask = self._allowed[key] & self._has_room(want)
+        times = np.where(self._allowed[key], self._times(want), 0)
+        mask = times > 0 if int(times.sum()) >= pods else np.zeros_like(self._allowed[key])
         marks = mask.tobytes()
         if marks not in self._named:
             names = (self._view.nodes.names[row] for row in np.flatnonzero(mask))
             self._named[marks] = None if mask.all() else frozenset(names)
         return self._named[marks]
 
-    def _has_room(self, want: Request) -> BoolArray:
+    def _times(self, want: Request) -> IntArray:
+        """By node: how many such pods find room beside each other."""
         room, names = self._room, self._view.nodes.extended_names
-        enough: BoolArray = room[:, CPU] >= want.cpu_milli
-        enough &= (room[:, MEMORY] >= want.memory_mib) & (room[:, PODS] >= 1)
+        times = np.maximum(room[:, PODS], 0)
+        for column, amount in ((CPU, want.cpu_milli), (MEMORY, want.memory_mib)):
+            if amount > 0:
+                times = np.minimum(times, room[:, column] // amount)
         for name, amount in want.extended:
-            enough &= room[:, EXTENDED + names.index(name)] >= amount if name in names else amount <= 0
-        return enough
+            if amount > 0:
+                found = room[:, EXTENDED + names.index(name)] if name in names else np.zeros_like(times)
+                times = np.minimum(times, found // amount)
+        return np.maximum(times, 0)
 
 
 def _room(picture: Picture, view: Working) -> IntArray:

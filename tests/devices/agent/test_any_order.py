@@ -65,7 +65,7 @@ class Node:
     def allocate(self, pod: str) -> tuple[str, ...]:
         size = self.pods[pod].containers[0].devices[RESOURCE]
         names, self.free = self.free[:size], self.free[size:]
-        grant = self.allocator.allocate(RESOURCE, names)
+        (grant,) = self.allocator.allocate(RESOURCE, [names])
         self.held[pod] = names
         return tuple(one.device.id for one in grant.held)
 
@@ -121,7 +121,7 @@ def test_more_than_is_bound_is_refused(tmp_path: Path) -> None:
     node = Node([1], str(tmp_path))
     node.allocate("pod-0")
     with pytest.raises(ClusterError, match="no pod on this node waits for 2"):
-        node.allocator.allocate(RESOURCE, node.free[:2])
+        node.allocator.allocate(RESOURCE, [node.free[:2]])
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -157,14 +157,14 @@ def test_which_of_two_served_pods_is_asked_for_again_cannot_be_told(tmp_path: Pa
     node.allocate("pod-1")
     with pytest.raises(ClusterError, match="team/pod-0, team/pod-1 have theirs already"):
         node.allocate("pod-0")
-    assert node.allocator.allocate(RESOURCE, node.held["pod-1"]).held[0].device.id == GPUS[1]  # its own names tell
+    assert node.allocator.allocate(RESOURCE, [node.held["pod-1"]])[0].held[0].device.id == GPUS[1]  # its own names tell
 
 
 def test_a_stranger_does_not_start_on_the_devices_of_a_served_pod(tmp_path: Path) -> None:
     node = Node([1], str(tmp_path))
     node.allocate("pod-0")
     names = node.free[:1]
-    node.allocator.allocate(RESOURCE, names)
+    node.allocator.allocate(RESOURCE, [names])
     node.held["stray"] = names
     with pytest.raises(ClusterError, match="team/stray was about to start on the devices of team/pod-0"):
         node.allocator.verify(RESOURCE, names)

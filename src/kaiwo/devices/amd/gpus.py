@@ -11,7 +11,7 @@ import msgspec
 from kaiwo.devices.amd.files import numbered
 from kaiwo.devices.amd.ids import product_name
 from kaiwo.devices.amd.join import group_nodes, indices_of, is_partitioned_kind, links_of, numa_of
-from kaiwo.devices.amd.kfd import CPU, GPU, MOST_NODES, KfdNode, memory_mib, pci_address, read_nodes
+from kaiwo.devices.amd.kfd import CPU, GPU, MOST_NODES, KfdNode, count_as_rocr, memory_mib, pci_address, read_nodes
 from kaiwo.devices.amd.layout import Layout
 from kaiwo.devices.amd.lost import place_lost
 from kaiwo.devices.amd.shape import Cut, cut_of
@@ -29,7 +29,7 @@ class Machine(msgspec.Struct):
     layout: Layout
     nodes: Sequence[KfdNode]
     cpus: Sequence[int]
-    orders: Mapping[int, int]  # node to the number that ROCr gives it
+    orders: Mapping[int, int]  # node to the number that ROCr gives it, where that is sure
     ids: dict[int, str]  # node to its GPU
     devices: Mapping[int, tuple[str, str]]  # render number to the driver's partition device and card
     has_telemetry: bool
@@ -40,15 +40,16 @@ def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[Physical
     """Every AMD GPU, in the order of ROCr."""
     nodes = read_nodes(layout.kfd) if layout.kfd else []
     speaking = [node for node in nodes if node.kind == GPU]
-    usable = [node.number for node in speaking if node.facts]
+    orders, uncounted = count_as_rocr(speaking)
     speaking, notes = place_lost(layout, speaking)
+    notes += [uncounted] if uncounted else []
     if layout.kfd and len(numbered(layout.kfd)) > MOST_NODES:
         notes.append(f"the topology has more than {MOST_NODES:,} nodes; only the first {MOST_NODES:,} are read")
     machine = Machine(
         layout=layout,
         nodes=nodes,
         cpus=[node.number for node in nodes if node.kind == CPU],
-        orders={number: order for order, number in enumerate(usable)},
+        orders=orders,
         ids={},
         devices=layout.partitions(),
         has_telemetry=has_telemetry,

@@ -4,6 +4,7 @@ In:    the folder `nodes` of a topology.   Out: nodes with their facts, and what
 Never: drops a node because a part of it cannot be read: it comes back with the reason.
 """
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ MOST_NODES = 1024
 MOST_SIMDS = 1 << 14  # 4,096 compute units
 PCIE, XGMI = 2, 11
 LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
+# What the kernel answers for a GPU that the cgroup of a process may not use: ROCr passes over such nodes.
+KEPT_OUT = f"properties: {os.strerror(errno.EPERM).lower()}"
 _LOCAL_HEAPS = (1, 2)  # memory on the GPU that the CPU can see, and cannot
 
 
@@ -59,6 +62,22 @@ def read_nodes(folder: str) -> list[KfdNode]:
     _compare(gpus, gpus if len(gpus) > 1 else nodes)
     _compare_simds(gpus)
     return nodes
+
+
+def count_as_rocr(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
+    """By node the number that ROCr gives it, as far as that is sure, and a note on the rest.
+
+    Of a node that cannot be read nobody knows whether a process beside us sees it: those after it are not counted.
+    """
+    orders: dict[int, int] = {}
+    for node in gpus:
+        if node.facts:
+            orders[node.number] = len(orders)
+        elif KEPT_OUT not in node.problems:
+            is_last = node is gpus[-1]
+            note = f"node {node.number} of the topology cannot be read: how ROCr counts the GPUs after it is not known"
+            return orders, "" if is_last else note
+    return orders, ""
 
 
 def read_links(node: KfdNode) -> list[RawLink]:

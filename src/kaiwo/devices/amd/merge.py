@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from kaiwo.devices.amd.layout import ADDRESS
+from kaiwo.devices.amd.memory import is_likely, unlikely
+from kaiwo.devices.amd.shape import mode_problems
 from kaiwo.devices.amd.smi import SmiGpu
-from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry
+from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry, reasons
 from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, nominal_mib, target_name
 from kaiwo.model.partitions import CHIPS, legal_modes
 
+TOOL = "the tool"
 NO_MEMORY, NO_UNITS = "the size of its memory is not told", "no compute units are told"
 
 
@@ -55,19 +58,26 @@ def _fill(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
     product = gpu.product or device.product
     is_named = gpu.model in CHIPS or gpu.model in AMD_DEVICES.values()
     device_id = int(gpu.device_id, 16) if gpu.device_id else device.device_id
+    is_virtual, problems = gpu.platform == "vf", []
     memory_mib = gpu.memory_mib
     if gpu.memory_from != "driver" and device.memory_mib and not gpu.partitions:
-        memory_mib = device.memory_mib
+        if is_likely(device.memory_mib, gpu.model, 1, is_virtual):
+            memory_mib = device.memory_mib
+        else:
+            problems.append(unlikely(TOOL, device.memory_mib, gpu.model))
     units = gpu.compute_units or (0 if gpu.partitions else device.compute_units)
     left = [part for part in gpu.reason.split("; ") if part]
     left = [part for part in left if not (part == NO_MEMORY and memory_mib) and not (part == NO_UNITS and units)]
     is_failed = gpu.health == "failed" or bool(device.uncorrected)
     if device.uncorrected and gpu.health != "failed":
         left.insert(0, f"the hardware counted {device.uncorrected} uncorrectable errors")
+    model = gpu.model if is_named else amd_model(device_id, product, device.target, memory_mib, units)
+    compute_mode, memory_mode = gpu.compute_mode or device.compute_mode, gpu.memory_mode or device.memory_mode
+    left += problems + mode_problems(model, compute_mode, memory_mode, is_virtual)
     return replace(
         gpu,
         product=product,
-        model=gpu.model if is_named else amd_model(device_id, product, device.target, memory_mib, units),
+        model=model,
         device_id=gpu.device_id or _hex(device.device_id),
         target=gpu.target or target_name(device.target),
         serial=gpu.serial or device.serial,
@@ -75,8 +85,8 @@ def _fill(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
         memory_mib=memory_mib,
         memory_from="driver" if memory_mib != gpu.memory_mib else gpu.memory_from,
         compute_units=units,
-        compute_mode=gpu.compute_mode or device.compute_mode,
-        memory_mode=gpu.memory_mode or device.memory_mode,
+        compute_mode=compute_mode,
+        memory_mode=memory_mode,
         compute_modes=device.compute_modes or gpu.compute_modes,
         memory_modes=device.memory_modes or gpu.memory_modes,
         telemetry=_seen(gpu.telemetry, device),
@@ -86,7 +96,7 @@ def _fill(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
             gpu.errors.bad_pages,
         ),
         health="failed" if is_failed else "degraded" if left else "healthy",
-        reason="; ".join(left),
+        reason=reasons(left),
     )
 
 
@@ -98,7 +108,11 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     is_virtual = first.device_id in VIRTUAL_FUNCTIONS
     chip = CHIPS.get(model)
     is_cut = len(devices) > 1
-    memory_mib = first.memory_mib or (0 if is_virtual else nominal_mib(model))
+    is_believed = is_likely(first.memory_mib, model, len(devices), is_virtual)
+    told_mib = first.memory_mib if is_believed else 0
+    memory_mib = told_mib or (0 if is_virtual else nominal_mib(model))
+    problems = [unlikely(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
+    problems += [] if memory_mib else [NO_MEMORY]
     parts = _partitions(name, devices, memory_mib) if is_cut else ()
     gpu = PhysicalGpu(
         id=name,
@@ -110,12 +124,12 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
         target=target_name(first.target),
         platform="vf" if is_virtual else "apu" if chip and chip.is_apu else "",
         memory_mib=memory_mib,
-        memory_from="driver" if first.memory_mib else "table" if memory_mib else "",
+        memory_from="driver" if told_mib else "table" if memory_mib else "",
         compute_units=first.compute_units if not is_cut else chip.compute_units if chip else 0,
         xcds=chip.xcds if chip and not is_virtual else 0,
         compute_modes=tuple(dict.fromkeys(mode.compute for mode in legal_modes(model))),
         memory_modes=tuple(sorted({mode.memory for mode in legal_modes(model)})),
-        reason="" if memory_mib else NO_MEMORY,
+        reason=reasons(problems),
         partitions=parts,
     )
     return _fill(gpu, first)

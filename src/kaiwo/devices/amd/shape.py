@@ -42,7 +42,15 @@ def cut_of(model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, banks: Seque
     _count_units(cut, model, group, is_virtual)
     _count_memory(cut, model, group, sysfs, is_virtual)
     _list_modes(cut, model, sysfs, is_virtual)
+    cut.problems += mode_problems(model, cut.compute_mode, sysfs.memory_mode, is_virtual)
     return cut
+
+
+def mode_problems(model: str, compute: str, memory: str, is_virtual: bool) -> list[str]:
+    """A mode that no such GPU can be in is not taken for what it is. A virtual function is what its host made it."""
+    if is_virtual or model not in CHIPS or not (compute and memory) or Mode(compute, memory) in legal_modes(model):
+        return []
+    return [f"it says that it is in {compute} with {memory}, which an {model} cannot be"]
 
 
 def _divide(cut: Cut, model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, is_virtual: bool) -> None:

@@ -17,6 +17,7 @@ from kaiwo.model.partitions import COMPUTE_MODES, MEMORY_MODES
 
 MOST_FAILURES = 50
 TIMEOUT_S = 20.0
+NO_JSON = "the tool's answer holds no JSON"
 _PATHS = ("/opt/rocm/bin",)
 
 
@@ -52,7 +53,7 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
             rocm_smi.take(document, found, _device)
         else:
             _take(document, found)
-    odd = [] if documents else ["the tool's answer holds no JSON"]
+    odd = [] if documents else [NO_JSON]
     gpus = [found[index] for index in sorted(found)]
     silent = [gpu.index for gpu in gpus if not _is_told(gpu)]
     odd += [

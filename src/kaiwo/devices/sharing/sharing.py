@@ -25,10 +25,15 @@ from kaiwo.devices.sharing.compute_mode import DEFAULT, EXCLUSIVE_PROCESS, set_m
 from kaiwo.devices.sharing.granting import decide_grant, environment_of, is_on
 from kaiwo.devices.sharing.mps_daemon import MpsDaemon, find_control
 from kaiwo.devices.sharing.records import Records
+from kaiwo.devices.sharing.visible import uncounted
 from kaiwo.devices.sharing.words import Ask, Grant, Platform, Refusal, devices_of
 from kaiwo.model.errors import ClusterError
 
 UNGUARDED = "a process that leaves its MPS variables out is not stopped: only root may set the GPU's compute mode"
+UNCOUNTED = (
+    "the number that ROCr gives {} on this machine is not known, since a part of the driver's topology cannot be read, "
+    "and a guess could be a neighbour's GPU; kaiwo discover says which part"
+)
 
 
 def this_platform() -> Platform:
@@ -39,7 +44,10 @@ def this_platform() -> Platform:
 class Sharing:
     """The shares of one machine's GPUs."""
 
-    def __init__(self, folder: str, inventory: Inventory, platform: Platform | None = None) -> None:
+    def __init__(
+        self, folder: str, inventory: Inventory, platform: Platform | None = None, in_containers: bool = False
+    ) -> None:
+        self._in_containers = in_containers  # where devices are counted anew, over those that are given
         self.folder = os.path.abspath(folder)
         self.platform = platform or this_platform()
         self._devices = devices_of(inventory)
@@ -62,7 +70,10 @@ class Sharing:
                 self._serve(known)
                 return known
             decided = decide_grant(ask, self._devices, self.platform, self._grants.values())
-            return decided if isinstance(decided, Refusal) else self._put_in_force(decided)
+            if isinstance(decided, Refusal):
+                return decided
+            unknown = "" if self._in_containers else uncounted([one.device for one in decided.held])
+            return Refusal(UNCOUNTED.format(unknown)) if unknown else self._put_in_force(decided)
 
     def release(self, owner: str) -> None:
         """Its process is gone. The last one to leave a daemon ends it."""

@@ -13,8 +13,12 @@ NO_DEVICE = "-1"
 
 def in_sight(devices: Sequence[Device]) -> list[Device]:
     """In the order in which the process counts them: masks and limits are written by that number."""
-    last = 1 << 30
-    return sorted(devices, key=lambda device: (device.vendor, last if device.order is None else device.order))
+    return sorted(devices, key=lambda device: (device.vendor, _rank(device)))
+
+
+def uncounted(devices: Sequence[Device]) -> str:
+    """The first that a process on the node itself could not be told to use; empty: all can be."""
+    return next((device.id for device in devices if device.vendor == "amd" and device.order is None), "")
 
 
 def visible_variables(devices: Sequence[Device], vendors: Collection[str]) -> dict[str, str]:
@@ -30,6 +34,11 @@ def visible_variables(devices: Sequence[Device], vendors: Collection[str]) -> di
     return variables
 
 
+def _rank(device: Device) -> int:
+    """The numbers of nodes and of devices grow together; one that has neither comes last."""
+    return next((number for number in (device.node, device.order) if number is not None), 1 << 30)
+
+
 def _nvidia(devices: list[Device]) -> dict[str, str]:
     # A UUID means the same beside MIG and behind an MPS daemon, where CUDA counts anew.
     names = [device.uuid or str(device.order) for device in devices]
@@ -37,7 +46,8 @@ def _nvidia(devices: list[Device]) -> dict[str, str]:
 
 
 def _amd(devices: list[Device]) -> dict[str, str]:
-    listed = ",".join(str(device.order) for device in devices) or NO_DEVICE
+    # Who cannot be told which are its own sees none: better than a neighbour's.
+    listed = NO_DEVICE if uncounted(devices) else ",".join(str(device.order) for device in devices) or NO_DEVICE
     # HIP counts within what ROCr leaves visible, so its list begins at 0 again.
     again = ",".join(map(str, range(len(devices)))) or NO_DEVICE
     return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}

@@ -21,7 +21,7 @@ class Device(msgspec.Struct, frozen=True):
 
     id: str
     vendor: str  # amd | nvidia
-    order: int | None = None  # in the vendor's runtime
+    order: int | None = None  # in the vendor's runtime; None: not known
     uuid: str = ""
     pci: str = ""
     memory_mib: int = 0
@@ -29,6 +29,7 @@ class Device(msgspec.Struct, frozen=True):
     xcds: int = 1
     target: str = ""
     is_partition: bool = False
+    node: int | None = None  # of AMD's topology: ROCr counts in this order, from whatever it begins
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -100,4 +101,5 @@ def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition) -> Device:
         xcds=max(1, part.xcds),
         target=gpu.target,
         is_partition=isinstance(part, Partition),
+        node=part.node,
     )

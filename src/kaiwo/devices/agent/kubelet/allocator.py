@@ -9,7 +9,7 @@ one that was bound first is taken. Before the container starts, the kubelet's ow
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -32,24 +32,14 @@ class Allocator:
         self._lock = threading.Lock()
         self.tell: Callable[[Correction], None] = lambda _: None
 
-    def allocate(self, resource: str, ids: list[str]) -> Grant:
-        """For one container. ClusterError, with a reason for the pod, when it cannot be."""
+    def allocate(self, resource: str, requests: Sequence[list[str]]) -> list[Grant]:
+        """For the containers of one call: all, or ClusterError with a reason for the pod."""
         with self._lock:
-            found = find_match(resource, len(ids), self._bound(), self._book.served)
-            if isinstance(found, str):
-                pods = self._bound(is_fresh=True)
-                found = find_match(resource, len(ids), pods, self._book.served)
-                if found == nobody_waits(resource, len(ids)):
-                    found = self._served_before(resource, ids, {pod.uid for pod in pods if not pod.is_over})
-            if isinstance(found, str):
-                raise ClusterError(found)
-            allocation = Allocation(resource, tuple(sorted(ids)), found)
-            self._take_over(allocation)
-            grant = self._sharing.prepare(_ask(allocation))
-            if isinstance(grant, Refusal):
-                raise ClusterError(f"pod {found.pod.namespace}/{found.pod.name}: {grant.reason}")
-            self._book.add(allocation)
-            return grant
+            found: list[Match] = []
+            for ids in requests:
+                found.append(self._match(resource, ids, found))
+            pairs = zip(requests, found, strict=True)
+            return [self._grant(Allocation(resource, tuple(sorted(ids)), match)) for ids, match in pairs]
 
     def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
         """The names that stand for the devices of the pod that is expected next."""
@@ -86,6 +76,29 @@ class Allocator:
             for allocation in gone:
                 self._sharing.release(allocation.owner)
             return [one.owner for one in gone]
+
+    def _match(self, resource: str, ids: list[str], before: Sequence[Match]) -> Match:
+        """The container that is meant; `before`: those of the same call, of which none is meant twice."""
+        own = {(match.pod.uid, match.container) for match in before}
+        served = self._book.served | own
+        found = find_match(resource, len(ids), self._bound(), served)
+        if isinstance(found, str):
+            pods = self._bound(is_fresh=True)
+            found = find_match(resource, len(ids), pods, served)
+            if found == nobody_waits(resource, len(ids)) and not own:
+                found = self._served_before(resource, ids, {pod.uid for pod in pods if not pod.is_over})
+        if isinstance(found, str):
+            raise ClusterError(found)
+        return found
+
+    def _grant(self, allocation: Allocation) -> Grant:
+        self._take_over(allocation)
+        grant = self._sharing.prepare(_ask(allocation))
+        if isinstance(grant, Refusal):
+            pod = allocation.match.pod
+            raise ClusterError(f"pod {pod.namespace}/{pod.name}: {grant.reason}")
+        self._book.add(allocation)
+        return grant
 
     def _served_before(self, resource: str, ids: list[str], alive: set[str]) -> Match | str:
         """The kubelet lost its list and asks again: the one container that can be meant has its devices already."""

@@ -1,12 +1,14 @@
 """One device plugin: a resource that the kubelet hands out, served over a socket of its own.
 
 In:    devices with their health; the allocator.   Out: the v1beta1 service.
-Never: keeps the kubelet waiting for a change: it hears of one at once, and of nothing otherwise.
+Never: keeps the kubelet waiting for a change: it hears of one at once, and of nothing otherwise; takes names that it
+       did not offer; lets streams that are held open keep calls from being answered.
 """
 
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,7 +24,9 @@ from kaiwo.model.errors import KaiwoError
 
 SERVICE = f"{DEVICE_PLUGIN}.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-WORKERS = 6  # two streams during a kubelet's restart, and room for calls
+# A stream holds a thread as long as it lasts. A kubelet holds one, and one that starts anew gets a new server.
+MOST_STREAMS, CALLS = 6, 6
+NAME_CHARS, MOST_NAMES = 60, 3  # of names in a message: what somebody sends may be long
 LOOK_S = 1.0  # how soon a stream notices that its kubelet has gone
 
 
@@ -45,6 +49,7 @@ class Plugin:
         self._changed = threading.Condition()
         self._server: Any = None
         self._is_closed = False
+        self._streams: set[Any] = set()  # that are open
 
     def offer(self, offers: tuple[Offer, ...]) -> None:
         """What there is now; the kubelet hears of it when it is not what there was."""
@@ -56,10 +61,10 @@ class Plugin:
     def serve(self, socket: str) -> None:
         """Listen on a socket; one that a former agent left is removed."""
         self.stop()
-        self._is_closed = False
+        self._is_closed, self._streams = False, set()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(socket)
-        self._server = grpc.server(ThreadPoolExecutor(WORKERS, thread_name_prefix=self.resource))
+        self._server = grpc.server(ThreadPoolExecutor(MOST_STREAMS + CALLS, thread_name_prefix=self.resource))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._methods()),))
         self._server.add_insecure_port(f"unix://{socket}")
         self._server.start()
@@ -87,6 +92,7 @@ class Plugin:
         return options()
 
     def _watch(self, _: Any, context: Any) -> Iterator[Any]:
+        self._let_in(context)
         seen = -1
         while context.is_active():
             with self._changed:
@@ -97,6 +103,25 @@ class Plugin:
                     continue
                 seen, offers = self._version, self._offers
             yield PLUGIN["ListAndWatchResponse"](devices=[_device(one) for one in offers])
+
+    def _let_in(self, context: Any) -> None:
+        """One more stream, unless there are too many; it is forgotten as soon as the other side has gone."""
+        with self._changed:
+            is_full = len(self._streams) >= MOST_STREAMS
+            if not is_full:
+                self._streams.add(context)
+        if is_full:
+            context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"kaiwo: {MOST_STREAMS} streams of {self.resource} are open, and a kubelet needs one; close some",
+            )
+        if not context.add_callback(lambda: self._let_go(context)):  # it has ended already
+            self._let_go(context)
+
+    def _let_go(self, context: Any) -> None:
+        with self._changed:
+            self._streams.discard(context)
+            self._changed.notify_all()
 
     def _prefer(self, request: Any, _: Any) -> Any:
         answers = [
@@ -110,13 +135,24 @@ class Plugin:
         return PLUGIN["PreferredAllocationResponse"](container_responses=answers)
 
     def _allocate(self, request: Any, context: Any) -> Any:
+        requests = [list(one.devices_ids) for one in request.container_requests]
+        if trouble := self._why_not([name for names in requests for name in names]):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"kaiwo: {trouble}")
         try:
-            grants = [
-                self._allocator.allocate(self.resource, list(one.devices_ids)) for one in request.container_requests
-            ]
+            grants = self._allocator.allocate(self.resource, requests)
         except (KaiwoError, OSError) as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"kaiwo: {error}")
         return PLUGIN["AllocateResponse"](container_responses=[_answer(self._spec(grant), grant) for grant in grants])
+
+    def _why_not(self, names: list[str]) -> str:
+        """Why nobody can be given these names; empty when somebody can."""
+        offered = {one.name for one in self._offers}
+        strange = [repr(name[:NAME_CHARS]) for name in dict.fromkeys(names) if name not in offered]
+        if strange:
+            more = f" and {len(strange) - MOST_NAMES} more" if len(strange) > MOST_NAMES else ""
+            return f"{', '.join(strange[:MOST_NAMES])}{more}: not offered as {self.resource} by this node"
+        twice = [repr(name) for name, times in Counter(names).items() if times > 1]
+        return f"{', '.join(twice[:MOST_NAMES])}: asked for twice in one call" if twice else ""
 
     def _pre_start(self, request: Any, context: Any) -> Any:
         try:

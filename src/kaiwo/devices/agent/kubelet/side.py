@@ -38,7 +38,7 @@ class KubeletSide:
     ) -> None:
         self.options, self.inventory = options, inventory
         folder = options.state_folder or STATE
-        self.sharing = Sharing(os.path.join(folder, "sharing"), inventory)
+        self.sharing = Sharing(os.path.join(folder, "sharing"), inventory, in_containers=True)
         book = Book(os.path.join(folder, "allocations.json"))
         self.sharing.keep_only([one.owner for one in book.allocations])
         self._notes = [*self.sharing.notes, book.trouble]
