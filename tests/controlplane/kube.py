@@ -57,9 +57,7 @@ def start(plane: Plane, nodes: int) -> None:
     print("In another terminal:")
     print(f"  export KUBECONFIG={plane.kubeconfig} PATH={plane.programs}:$PATH KAIWO_HOME={plane.folder / 'home'}")
     print("  kubectl get nodes")
-    print(
-        "  kubectl apply -f examples/job.yaml     # with schedulerName: kaiwo-scheduler in its pod template", flush=True
-    )
+    print("  kubectl apply -f examples/kubernetes-job.yaml", flush=True)
 
 
 def schedule(plane: Plane, port: int) -> int:

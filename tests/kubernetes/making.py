@@ -15,15 +15,16 @@ VERSIONS = count(1)
 
 
 def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> objects.Pod:
-    """What belongs to its metadata goes there, the rest to its spec."""
+    """What belongs to its metadata goes there, `status` to its status, the rest to its spec."""
     meta = {key: more.pop(key) for key in METADATA if key in more}
+    status = {"phase": phase} | more.pop("status", {})
     amounts = {"cpu": "1", "memory": "1Gi"} | ({"amd.com/gpu": str(gpus)} if gpus else {})
     container = {"name": "c", "resources": {"requests": amounts}}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER, "containers": [container]}
     spec |= ({"nodeName": node} if node else {}) | more
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"} | meta
     metadata.setdefault("resourceVersion", str(next(VERSIONS)))
-    document = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+    document = {"metadata": metadata, "spec": spec, "status": status}
     return msgspec.json.decode(msgspec.json.encode(document), type=objects.Pod)
 
 

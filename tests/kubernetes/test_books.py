@@ -182,6 +182,26 @@ def test_a_gang_with_a_pod_that_cannot_be_tried_waits_whole() -> None:
     assert "scheduling gate" in books.sentences["default", "w-0"]
 
 
+def test_a_gang_says_which_of_its_pods_are_left_to_another_scheduler() -> None:
+    books = some_books()
+    notes = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "3"}
+    left = "m1 is left to default-scheduler; make all its pods with one schedulerName"
+    books.put_pod(seen_pod("m0", annotations=notes))
+    books.put_pod(seen_pod("m1", annotations=notes, schedulerName="default-scheduler"))
+    books.settle()
+    waits = "gang default/g waits until its pods exist: 1 of the 3 that start together do"
+    assert books.sentences["default", "m0"] == f"{waits}: {left}"
+    books.put_pod(seen_pod("m2", annotations=notes, schedulingGates=[{"name": "x.y/z"}]))
+    books.settle()
+    assert books.sentences["default", "m0"] == f"gang default/g cannot start together: {left}"
+    books.drop_pod(books.pods["default", "m1"])
+    books.settle()
+    assert books.sentences["default", "m0"] == waits.replace("1 of", "2 of")
+    books.put_pod(seen_pod("m1", annotations=notes, schedulerName="x", phase="Failed"))
+    books.settle()
+    assert books.sentences["default", "m0"] == waits.replace("1 of", "2 of")
+
+
 def test_a_pod_and_a_gang_of_one_name_are_two_workloads() -> None:
     books = some_books()
     books.put_pod(seen_pod("train"))

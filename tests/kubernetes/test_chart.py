@@ -68,6 +68,16 @@ def test_values_that_make_no_sense_are_refused(option: str, words: str) -> None:
 
 
 @pytest.mark.usefixtures("helmed")
+@pytest.mark.parametrize("word", ["on", "off", '"on"', "'off'", "dry-run"])
+def test_the_policy_of_partitions_may_be_a_word_that_yaml_takes_for_a_boolean(word: str, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(f"partitions: {{policy: {word}}}\n")
+    (container,) = _pod_spec(rendered(f"--values={values}"), "Deployment")["containers"]
+    bare = word.strip("'\"")
+    assert [each for each in container["args"] if each.startswith("--partitions=")] == [f"--partitions={bare}"]
+
+
+@pytest.mark.usefixtures("helmed")
 def test_the_plain_manifests_are_those_of_the_chart(tmp_path: Path) -> None:
     subprocess.run([ROOT / "deploy" / "render.sh", tmp_path], check=True, capture_output=True)
     made = {path.name: path.read_text() for path in tmp_path.iterdir()}

@@ -310,6 +310,33 @@ def test_the_pods_of_a_job_are_one_gang_that_waits_until_it_is_whole(plane: Plan
     run(test())
 
 
+def test_a_gang_of_a_deployment_waits_for_all_its_replicas(plane: Plane) -> None:
+    async def test() -> None:
+        async with opened(plane) as scene:
+            labels, notes = {"app": "serve"}, {"kaiwo.ai/gang": "serve"}
+            template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+            made = await scene.kubectl.create(
+                "/apis/apps/v1/namespaces/default/replicasets",
+                {
+                    "metadata": {"name": "serve-1", "annotations": {"kaiwo.ai/queue": "lab"}},
+                    "spec": {"replicas": 3, "selector": {"matchLabels": labels}, "template": template},
+                },
+            )
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-1", "controller": True}
+            owner["uid"] = made["metadata"]["uid"]
+            for number in range(3):
+                assert "default/serve" not in scene.picture.workloads
+                more = {"annotations": notes, "labels": labels, "ownerReferences": [owner]}
+                await scene.kubectl.pod(f"serve-{number}", **more)
+                if number == 1:
+                    await _until_condition(scene.kubectl, "serve-0", "2 of the 3 that start together")
+            await scene.until_waiting("serve")
+            work = scene.workload("serve")
+            assert (work.pods, work.roles[0].needed, work.queue) == (3, 3, "lab")
+
+    run(test())
+
+
 async def _job_pod(scene: Scene, owner: dict[str, object], index: int) -> None:
     mark = {"batch.kubernetes.io/job-completion-index": str(index)}
     await scene.kubectl.pod(f"train-{index}", annotations=mark, labels=mark, ownerReferences=[owner])

@@ -37,7 +37,8 @@ def test_the_second_tour(tmp_path: Path) -> None:
             assert kube.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()
             time.sleep(0.1)
-        kubectl("apply", "-f", "examples/kubernetes-job.yaml")
+        (advised,) = [line.split() for line in output.read_text().splitlines() if "kubectl apply" in line]
+        kubectl(*advised[1:])
         assert "condition met" in kubectl("wait", "job/train", "--for=condition=Complete", "--timeout=60s")
         events = kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}")
         assert events.count("Scheduled bound to node-") == 3

@@ -102,7 +102,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
 ) -> None:
     used: set[Right] = set()
     _record(monkeypatch, accounts.scheduler, used)
-    monkeypatch.setattr("kaiwo.api.scheduler.EVERY_S", 0.1)
+    monkeypatch.setattr("kaiwo.runtime.showing.EVERY_S", 0.1)
 
     async def test() -> None:
         async with _cluster(plane) as kubectl:

@@ -158,6 +158,14 @@ def test_a_node_is_read_with_its_state() -> None:
     assert (node.cpu_milli, node.memory_mib, node.pods) == (64_000, 512 * 1024, 110)
 
 
+def test_a_node_that_says_nothing_of_pods_takes_none() -> None:
+    node = wire_node("n")
+    assert node.status.allocatable is not None
+    assert read_node(node).pods == 110
+    del node.status.allocatable["pods"]
+    assert read_node(node).pods == 0
+
+
 def test_the_agents_list_of_devices_counts_before_the_number() -> None:
     listed = '[{"id": "0000:05:00.0", "model": "MI300X", "memory_mib": 24576, "healthy": false, "reason": "ECC"}]'
     (gpu,) = read_node(wire_node("a", annotations={"kaiwo.ai/devices": listed})).gpus

@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.volume_words import SELECTED_NODE, Where
 from kaiwo.clusters.kubernetes.volumes import NO_PROVISIONER, Taken, Volumes
 from kaiwo.model.node_rules import NodeRule
 from tests.controlplane.plane import Plane
-from tests.kubernetes.scene import Json, Kubectl, Scene, opened, pod_path, start_of
+from tests.kubernetes.scene import Json, Kubectl, Scene, opened, pod_path, start_of, whole
 from tests.kubernetes.speaking import PATIENCE_S, run
 
 CLASSES, VOLUMES = "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes"
@@ -189,6 +189,26 @@ def test_a_claim_gets_the_volume_of_the_node_that_its_pod_goes_to(plane: Plane) 
             assert (await _until_bound(scene.kubectl, "a"))["spec"]["nodeName"] == "node-2"
             stored = await scene.kubectl.get(f"{CLAIMS}/data")
             assert (stored["spec"]["volumeName"], stored["status"]["phase"]) == ("local", "Bound")
+
+    run(test())
+
+
+@pytest.mark.usefixtures("binder")
+def test_a_claim_for_one_pod_is_given_to_one_of_two_pods_of_a_plan(plane: Plane) -> None:
+    async def test() -> None:
+        alone = ["ReadWriteOncePod"]
+        documents = (storage_class("late"), volume("local", "node-1", accessModes=alone))
+        async with _stored(plane, *documents, claim("data", accessModes=alone)) as scene:
+            for name in ("a", "b"):
+                await scene.kubectl.pod(name, volumes=using("data"))
+            await scene.until_waiting("a", "b")
+            starts = (start_of("a", devices=whole(0)), start_of("b", devices=whole(1)))
+            assert await scene.start(*starts) == ("default/a/main-0",)
+            await _until_bound(scene.kubectl, "a")
+            await scene.until(lambda: "default/b" not in scene.picture.workloads)
+            assert "and pod a uses it" in scene.cluster.books.sentences["default", "b"]
+            await scene.kubectl.delete(pod_path("a"))
+            await scene.until_waiting("b")
 
     run(test())
 

@@ -42,3 +42,9 @@ app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
 {{- define "kaiwo.hearsAgents" -}}
 {{- if and .Values.agent.enabled .Values.webhooks.enabled }}true{{ end }}
 {{- end }}
+
+{{- /* YAML reads the bare words on and off as true and false. */ -}}
+{{- define "kaiwo.partitions" -}}
+{{- $policy := .Values.partitions.policy }}
+{{- if kindIs "bool" $policy }}{{ ternary "on" "off" $policy }}{{ else }}{{ $policy }}{{ end }}
+{{- end }}

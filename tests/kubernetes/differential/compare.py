@@ -5,7 +5,7 @@ In:    a control plane, seeds.   Out: one Case a pod, with what each of them say
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from kaiwo.snapshot.picture import Picture
 from tests.controlplane.plane import Plane
 from tests.kubernetes.differential.extender import CONFIG, Shown, listening
 from tests.kubernetes.differential.rules import CALM, RUNTIME
+from tests.kubernetes.differential.twins import BY_NAME, EVERYWHERE
 from tests.kubernetes.differential.world import Maker, World
 from tests.kubernetes.scene import Json, Kubectl
 
@@ -37,10 +38,15 @@ class Case:
     theirs: frozenset[str]
     ours: frozenset[str]
     pod: Json = field(repr=False)
+    # What they must say of a pod whose namespace selectors only exclude: see `twins`.
+    due_theirs: frozenset[str] | None = None
+    due_ours: frozenset[str] | None = None
 
     @property
     def agrees(self) -> bool:
-        return self.theirs == self.ours
+        if self.due_theirs is None:
+            return self.theirs == self.ours
+        return (self.theirs, self.ours) == (self.due_theirs, self.due_ours)
 
     def difference(self) -> str:
         only_theirs, only_ours = sorted(self.theirs - self.ours), sorted(self.ours - self.theirs)
@@ -81,18 +87,23 @@ async def _one_world(plane: Plane, kubectl: Kubectl, seed: int, count: int) -> l
         stored = [pod for space in maker.spaces for pod in (await kubectl.get(_pods_in(space)))["items"]]
     finally:
         await _take_away(kubectl, maker)
-    return [
-        Case(
-            f"{maker.tag}/{pod['metadata']['name']}",
-            tuple(pod["metadata"]["annotations"]["rules"].split(", ")),
-            len(world.nodes),
-            frozenset(theirs[pod["metadata"]["uid"]]),
-            frozenset(ours[pod["metadata"]["uid"]]),
-            pod,
-        )
-        for pod in sorted(stored, key=lambda each: str(each["metadata"]["name"]))
-        if pod["metadata"]["name"].startswith("case-")
-    ]
+    said: dict[str, Case] = {}
+    for pod in stored:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        if name.startswith("case-"):
+            rules = tuple(pod["metadata"]["annotations"]["rules"].split(", "))
+            said[name] = Case(
+                f"{maker.tag}/{name}", rules, len(world.nodes), frozenset(theirs[uid]), frozenset(ours[uid]), pod
+            )
+    return [_with_dues(said[name], said) for name in sorted(said)]
+
+
+def _with_dues(case: Case, said: dict[str, Case]) -> Case:
+    name = case.pod["metadata"]["name"]
+    everywhere, by_name = said.get(name + EVERYWHERE), said.get(name + BY_NAME)
+    if everywhere is None or by_name is None:
+        return case
+    return replace(case, due_theirs=everywhere.ours, due_ours=by_name.theirs)
 
 
 async def _ask_kube_scheduler(plane: Plane, kubectl: Kubectl, spaces: list[str]) -> dict[str, tuple[str, ...]]:
@@ -178,6 +189,8 @@ async def _put_pod(kubectl: Kubectl, pod: Json, world: World) -> None:
     path = f"{_pods(pod)}/{name}"
     if name in world.leaving:
         await kubectl.delete(path, grace_s=None)
+    if name in world.resized:
+        await kubectl.patch(f"{path}/status", {"status": world.resized[name]})
     if name in world.ended:
         await kubectl.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
 

@@ -35,6 +35,24 @@ def small(draw: Random, pod: Json) -> None:
     pod["spec"]["containers"][0]["resources"] = {"requests": ask}
 
 
+def resize(draw: Random, pod: Json) -> Json:
+    """The status of a pod of which the kubelet has not given yet, or not taken back, what the spec says."""
+    name = pod["spec"]["containers"][0]["name"]
+    runs, allocated = (
+        {"cpu": draw.choice(("50m", "600m", "1500m")), "memory": draw.choice(("100Mi", "900Mi", "2Gi"))} for _ in "12"
+    )
+    given: Json = {"name": name, "image": "work", "imageID": "", "ready": True, "restartCount": 0}
+    if draw.random() < 0.9:
+        given["resources"] = {"requests": runs}
+    if draw.random() < 0.9:
+        given["allocatedResources"] = allocated
+    status: Json = {"phase": "Running", "containerStatuses": [given]}
+    if draw.random() < 0.4:
+        reason = draw.choice(("Infeasible", "Deferred"))
+        status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    return status
+
+
 def amounts(draw: Random, pod: Json, _: Sequence[str]) -> None:
     """Containers, start-up containers, sidecars, overhead, and pods as a whole."""
     spec = pod["spec"]
@@ -218,9 +236,13 @@ def _term(draw: Random, pod: Json, spaces: Sequence[str]) -> Json:
     if kind < 0.2:
         term["namespaces"] = draw.sample(list(spaces), draw.choice((1, 2)))
     elif kind < 0.4:
-        term["namespaceSelector"] = draw.choice(
-            ({}, {"matchLabels": {"team": "red"}}, {"matchExpressions": [{"key": "stage", "operator": "Exists"}]})
-        )
+        excludes: list[Json] = [{"key": "stage", "operator": "DoesNotExist"}]
+        excludes.append({"key": "team", "operator": "NotIn", "values": draw.choice((["red"], ["red", "blue"]))})
+        exists = {"key": "stage", "operator": "Exists"}
+        forms: tuple[Json, ...] = ({}, {"matchLabels": {"team": "red"}}, {"matchExpressions": [exists]})
+        forms += ({"matchExpressions": excludes[:1]}, {"matchExpressions": excludes[1:]})
+        forms += ({"matchExpressions": excludes}, {"matchExpressions": [exists, excludes[1]]})
+        term["namespaceSelector"] = draw.choice(forms)
         if draw.random() < 0.3:
             term["namespaces"] = [draw.choice(spaces)]
     used = str(selector)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.kubernetes.differential import rules
+from tests.kubernetes.differential.twins import twins
 
 Json = dict[str, Any]
 
@@ -26,6 +27,7 @@ class World(NamedTuple):
     there: list[Json]  # pods with a node
     leaving: set[str]  # of those: the names that were told to go
     ended: set[str]  # and those that are over
+    resized: dict[str, Json]  # the status of those whose size changes
 
 
 class Maker:
@@ -38,24 +40,28 @@ class Maker:
         self.node_names = [f"{self.tag}-n{number:02d}" for number in range(self.random.randint(8, LARGEST))]
         self.claims: list[Json] = []
         self.volumes: list[Json] = []
+        self._space_labels: dict[str, dict[str, str]] = {}
 
     def world(self) -> World:
         nodes = [self._node(name) for name in self.node_names]
-        spaces = [
-            {"metadata": {"name": name, "labels": self._some({"team": ("red", "blue"), "stage": ("prod",)})}}
-            for name in self.spaces
-        ]
+        self._space_labels = {name: self._some({"team": ("red", "blue"), "stage": ("prod",)}) for name in self.spaces}
+        spaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in self._space_labels.items()]
         for number in range(6):
             self._volume(f"{self.tag}-v{number}", self.random.choice(self.spaces))
         there = [self._there(f"there-{number}") for number in range(self.random.randint(20, 3 * len(nodes)))]
         bound = [pod["metadata"]["name"] for pod in there]
         leaving = {name for name in bound if self.random.random() < 0.1}
         ended = {name for name in bound if name not in leaving and self.random.random() < 0.05}
-        return World(nodes, spaces, self.volumes, self.claims, there, leaving, ended)
+        others = [pod for pod in there if pod["metadata"]["name"] not in ended]
+        resized = {
+            pod["metadata"]["name"]: rules.resize(self.random, pod) for pod in others if self.random.random() < 0.2
+        }
+        return World(nodes, spaces, self.volumes, self.claims, there, leaving, ended, resized)
 
     def pods(self, count: int) -> list[Json]:
         """To be placed."""
-        return [self._pod(f"case-{number:03d}") for number in range(count)]
+        found = [self._pod(f"case-{number:03d}") for number in range(count)]
+        return found + [twin for pod in found for twin in twins(pod, self._space_labels)]
 
     def _node(self, name: str) -> Json:
         draw = self.random
@@ -91,6 +97,8 @@ class Maker:
                 taints.append({"key": UNSCHEDULABLE, "effect": "NoSchedule"})
         amounts = {"cpu": draw.choice(("2", "4", "7500m")), "memory": draw.choice(("4Gi", "8Gi", "9000000Ki"))}
         amounts |= {"pods": str(draw.choice((3, 6, 110))), "ephemeral-storage": draw.choice(("5Gi", "50Gi"))}
+        if draw.random() < 0.05:
+            del amounts["pods"]
         amounts |= self._some({"example.com/widget": ("1", "3"), "amd.com/gpu": ("2", "8"), "hugepages-2Mi": ("64Mi",)})
         conditions = [{"type": "Ready", "status": condition, "reason": "Told"}]
         return {
@@ -107,6 +115,8 @@ class Maker:
         for likelihood, rule in ((0.05, rules.apart), (0.05, rules.near), (0.05, rules.spread), (0.25, rules.ports)):
             if self.random.random() < likelihood:
                 rule(self.random, pod, self.spaces)
+        if self.random.random() < 0.05:
+            self._use_a_claim(pod)
         return pod
 
     def _pod(self, name: str) -> Json:
@@ -136,9 +146,10 @@ class Maker:
     def _volume(self, name: str, space: str) -> None:
         draw = self.random
         terms = [{"matchExpressions": [rules.expression(draw, is_for_volume=True)]} for _ in range(draw.choice((1, 3)))]
+        modes = [draw.choice(("ReadWriteMany", "ReadWriteMany", "ReadWriteOncePod"))]
         spec: Json = {
             "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteMany"],
+            "accessModes": modes,
             "hostPath": {"path": "/data"},
             "storageClassName": "",
         }
@@ -156,7 +167,7 @@ class Maker:
                 "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
             },
             "spec": {
-                "accessModes": ["ReadWriteMany"],
+                "accessModes": modes,
                 "resources": {"requests": {"storage": "1Gi"}},
                 "volumeName": name,
                 "storageClassName": "",

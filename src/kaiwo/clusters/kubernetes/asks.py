@@ -5,11 +5,12 @@ Never: drops a required rule in silence. What cannot be kept yet makes the pod w
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.acquaintance import Acquaintance, read_acquaintance
-from kaiwo.clusters.kubernetes.objects import Amounts, NodeSelector, PodSpec, Resources, Term
+from kaiwo.clusters.kubernetes.objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
 from kaiwo.clusters.kubernetes.quantities import asked
 from kaiwo.manifests.annotations import OURS, Annotations
 from kaiwo.manifests.containers import largest, total
@@ -28,17 +29,28 @@ FIELD = "field:"  # begins the fields of a node in Kubernetes that are labels in
 NODE_NAME = FIELD + "metadata.name"
 
 
+class Claims(NamedTuple):
+    """The volume claims of a pod."""
+
+    names: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()  # of these, those of its ephemeral volumes
+
+
+NO_CLAIMS = Claims()
+
+
 class Ask(msgspec.Struct, frozen=True, gc=False):
     """What equal pods ask for."""
 
     request: Request
     gpus_by_resource: int = 0  # whole GPUs that the kubelet will hand out
     claims: tuple[str, ...] = ()
+    own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
     acquaintance: Acquaintance | None = None  # what it says about other pods
     refusal: str = ""  # why it cannot be scheduled by us as it is
 
 
-def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: tuple[str, ...] = ()) -> Ask:
+def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> Ask:
     """One pod's wishes."""
     amounts = pod_amounts(spec)
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
@@ -64,23 +76,27 @@ def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: tuple[
         refusal = _refusal(spec)
     except ConfigError as error:
         request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
-    return Ask(request, count, claims, acquaintance, refusal)
+    return Ask(request, count, claims.names, claims.own, acquaintance, refusal)
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
     """Containers are summed; a start-up container counts as far as it asks for more; overhead comes on top."""
-    main = [_effective(item.resources) for item in spec.containers]
+    given = {each.name: each for each in spec.standing.containers} if spec.standing else {}
+    is_infeasible = spec.standing is not None and spec.standing.is_infeasible
+    main = [_count(item.resources, given.get(item.name), is_infeasible) for item in spec.containers]
     staying: list[dict[str, int]] = []
     peak: dict[str, int] = {}
     for item in spec.init_containers or ():
-        amounts = _effective(item.resources)
         if item.restart_policy == "Always":
-            staying.append(amounts)
+            staying.append(_count(item.resources, given.get(item.name), is_infeasible))
         else:
-            peak = largest(peak, total([*staying, amounts]))
+            peak = largest(peak, total([*staying, _effective(item.resources)]))
     if not spec.init_containers and len(main) == 1 and spec.resources is None and not spec.overhead:
         return main[0]
-    together = largest(total([*main, *staying]), peak) | _effective(spec.resources)
+    whole = _count(spec.resources, spec.standing.pod if spec.standing else None, is_infeasible)
+    together = largest(total([*main, *staying]), peak) | {
+        name: whole.get(name, 0) for name in _effective(spec.resources)
+    }
     return total([together, _read(spec.overhead)])
 
 
@@ -122,6 +138,15 @@ def _effective(resources: Resources | None) -> dict[str, int]:
     if resources is None:
         return {}
     return _read(resources.limits) | _read(resources.requests)
+
+
+def _count(resources: Resources | None, given: Given | None, is_infeasible: bool) -> dict[str, int]:
+    """While a resize is under way the larger counts; of one that the node cannot do, only what it has given."""
+    amounts = _effective(resources)
+    if given is None or given.resources is None:
+        return amounts
+    has = largest(_read(given.resources.requests), _read(given.allocated_resources))
+    return has if is_infeasible else largest(amounts, has)
 
 
 def _read(amounts: Amounts | None) -> dict[str, int]:

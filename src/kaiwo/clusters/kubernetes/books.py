@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.asks import NODE_NAME
 from kaiwo.clusters.kubernetes.budgets import Budgets
+from kaiwo.clusters.kubernetes.claim_users import ClaimUsers
 from kaiwo.clusters.kubernetes.ends import Ends
 from kaiwo.clusters.kubernetes.gangs import Place
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
@@ -27,9 +28,11 @@ from kaiwo.clusters.kubernetes.priorities import Priorities
 from kaiwo.clusters.kubernetes.roll import Roll
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.kubernetes.spaces import Spaces
+from kaiwo.clusters.kubernetes.strangers import Strangers
 from kaiwo.clusters.kubernetes.told import Told
 from kaiwo.clusters.kubernetes.underway import Underway
 from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
+from kaiwo.clusters.kubernetes.volume_words import Where
 from kaiwo.clusters.kubernetes.volumes import Volumes
 from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
 from kaiwo.model.errors import NotFoundError
@@ -86,6 +89,8 @@ class Books:
         self.budgets = Budgets()
         self.priorities = Priorities()
         self.volumes = Volumes()
+        self.strangers = Strangers()
+        self.claim_users = ClaimUsers(self.volumes, self.pods, self.underway.starts)
         self._grants = Grants(self.told.ledger)
         self._views: dict[str, View] = {}
         self._waiting_for_claims: set[Key] = set()
@@ -93,11 +98,12 @@ class Books:
         self._fresh_sentences: dict[Key, str] = {}
         self._ask = Inquiry(
             self._wishes,
-            self.volumes.rules,
+            self._volume_rules,
             self.marks.neighbours,
             self.underway.starts.__contains__,
             self._held_back,
             self._fault_above,
+            self.strangers.of,
         )
 
     # What comes from the API server.
@@ -117,6 +123,8 @@ class Books:
         self.underway.see(pod)
         self.spaces.see(pod)
         self.planned.see(pod)
+        if pod.ask.claims:
+            self.touch(self.claim_users.see(pod))
         is_ours = pod.scheduler == self.scheduler
         # A foreign pod counts where it is, or where its own scheduler keeps space for it.
         is_somewhere = bool(pod.node or pod.nominated or pod.uid in self.underway.starts)
@@ -126,6 +134,7 @@ class Books:
         else:
             self.marks.drop(pod.uid)
         if not is_ours:
+            self._touch_gang(self.strangers.see(pod))
             self.roll.move(pod.key, pod.key if counts else None)
             return
         self.kueue.see(pod)
@@ -147,11 +156,18 @@ class Books:
         self.spaces.forget(pod.uid)
         self.planned.forget_pod(pod.uid)
         self._grants.forget(seen)
+        if seen.ask.claims:
+            self.touch(self.claim_users.forget(seen))
+        self._touch_gang(self.strangers.forget(pod.key))
         self.marks.drop(pod.uid)
         self.kueue.forget(pod.key)
         self.sentences.pop(pod.key, None)
         self._waiting_for_claims.discard(pod.key)
         self.roll.drop(pod.key)
+
+    def _touch_gang(self, place: Place | None) -> None:
+        if place in self.roll.keys_of:
+            self.roll.touch_unit(place)
 
     def _note_end(self, pod: SeenPod) -> None:
         unit = self.roll.unit_of.get(pod.key)
@@ -451,6 +467,9 @@ class Books:
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
         priority, has_class = self.priorities.of(pod)
         return read_wishes(f"Pod '{pod.name}'", said, priority, has_class, self.queues.__contains__)
+
+    def _volume_rules(self, pod: SeenPod) -> Where | str:
+        return self.claim_users.refusal(pod) or self.volumes.rules(pod.namespace, pod.ask.claims)
 
     def _fault_above(self, wishes: Wishes) -> str:
         """Why a workload must wait until somebody mends its queue or its reservation: no version of it is known."""

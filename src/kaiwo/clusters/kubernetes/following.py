@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.budgets import PATH as BUDGETS
@@ -16,6 +18,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Change, Client, Mirror, R
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.discovery import Found, discover
 from kaiwo.clusters.kubernetes.gangs.registry import READ, read_owner
+from kaiwo.clusters.kubernetes.gangs.replicas import GROUP as APPS
 from kaiwo.clusters.kubernetes.kinds import Kind, Reader
 from kaiwo.clusters.kubernetes.kueue import workloads as kueue
 from kaiwo.clusters.kubernetes.memory import read_memory
@@ -37,7 +40,7 @@ LOOK_S = 0.01
 TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
 LOOK_AGAIN_S = 30.0  # for kinds that an operator may have brought
 # Objects above pods: those that the gang recogniser reads, and those whose names and annotations lead on to them.
-OWNERS = frozenset({*READ, ("apps", "StatefulSet"), ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
+OWNERS = frozenset({*READ, ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
 
 
 class Following:
@@ -195,7 +198,8 @@ class Following:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     def _follow_owners(self, found: Found) -> None:
-        def read(item: dict[str, Any]) -> Above | None:
+        def read(found_item: Any) -> Above | None:
+            item = found_item if isinstance(found_item, dict) else msgspec.to_builtins(found_item)
             # The objects of a list do not say of what kind they are.
             owner = read_owner(item | {"kind": found.kind, "apiVersion": found.version})
             if isinstance(owner, str):
@@ -204,7 +208,7 @@ class Following:
             metadata = item["metadata"]
             return Above(owner, keep_wishes(metadata.get("annotations")), keep_wishes(metadata.get("labels")))
 
-        resource: Resource[dict[str, Any]] = Resource(found.path, dict[str, Any])
+        resource: Resource[Any] = Resource(found.path, objects.Replicated if found.group == APPS else dict[str, Any])
         put, drop = self._books.roll.put_owner, self._books.roll.drop_owner
         kind = Kind(resource, read, lambda above: (above.owner.namespace, above.owner.name), put, drop)
         self._follow(kind, is_optional=True)

@@ -35,7 +35,7 @@ def read_node(node: objects.Node) -> Node:
     labels = (meta.labels or {}) | {NODE_NAME: meta.name}
     cpu_milli = offered("cpu", allocatable.pop("cpu", 0))
     memory_mib = offered_mib(allocatable.pop("memory", 0))
-    pods = offered("pods", allocatable.pop("pods", 110))
+    pods = offered("pods", allocatable.pop("pods", 0))  # none until the kubelet says so
     counts = {name: offered(name, allocatable.pop(name, 0)) for name in RESOURCE_VENDORS}
     gpus: tuple[Gpu, ...] = ()
     for resource, count in counts.items():

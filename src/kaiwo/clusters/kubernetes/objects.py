@@ -50,6 +50,7 @@ class Port(Wire):
 class Container(Wire):
     """One container, whatever it runs."""
 
+    name: str = ""
     resources: Resources | None = None
     ports: list[Port] | None = None
     restart_policy: str = ""
@@ -160,6 +161,22 @@ class Volume(Wire):
     ephemeral: Any = None  # its claim is named after the pod and the volume
 
 
+class Given(Wire):
+    """What the kubelet has given to a container, or to a pod as a whole."""
+
+    name: str = ""
+    resources: Resources | None = None  # what runs now
+    allocated_resources: Amounts | None = None  # what it has promised
+
+
+class Standing(Wire):
+    """Of a pod that is resized in place, those parts of which spec and status differ: see `resizing`."""
+
+    containers: tuple[Given, ...] = ()
+    pod: Given | None = None
+    is_infeasible: bool = False  # what it asks for will never be given
+
+
 class PodSpec(Wire):
     """What a pod asks for. It is read once for all pods that ask for the same: see `seen`."""
 
@@ -173,6 +190,7 @@ class PodSpec(Wire):
     topology_spread_constraints: list[Spread] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[Any] | None = None
+    standing: Standing | None = None  # from its status
 
 
 class PodMeta(Wire):
@@ -192,6 +210,7 @@ class PodMeta(Wire):
 class PodContainer(Wire):
     """Equal texts ask for equal things, so the text is enough to know them by."""
 
+    name: str = ""
     resources: Raw = NOTHING
     ports: Raw = NOTHING
 
@@ -226,6 +245,10 @@ class PodStatus(Wire):
     start_time: str | None = None
     nominated_node_name: str = ""
     conditions: Raw = NOTHING
+    container_statuses: Raw = NOTHING
+    init_container_statuses: Raw = NOTHING
+    resources: Raw = NOTHING
+    allocated_resources: Raw = NOTHING
 
 
 class Pod(Wire):
@@ -293,10 +316,23 @@ class ClaimStatus(Wire):
     phase: str = ""
 
 
+class ClaimOwner(Wire):
+    """Who made a claim."""
+
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ClaimMeta(Meta):
+    """A claim of an ephemeral volume belongs to its pod."""
+
+    owner_references: tuple[ClaimOwner, ...] | None = None
+
+
 class Claim(Wire):
     """A PersistentVolumeClaim."""
 
-    metadata: Meta
+    metadata: ClaimMeta
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
 
@@ -368,6 +404,26 @@ class PriorityClass(Wire):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+
+
+class OwnedMeta(Meta):
+    """With who made it."""
+
+    owner_references: list[Any] | None = None
+
+
+class ReplicatedSpec(Wire):
+    """How many pods, and whether at once. The pod template, most of such an object, never exists here."""
+
+    replicas: int | None = None
+    pod_management_policy: str | None = None
+
+
+class Replicated(Wire):
+    """A ReplicaSet or a StatefulSet. A cluster keeps ten old ReplicaSets for each Deployment."""
+
+    metadata: OwnedMeta
+    spec: ReplicatedSpec | None = None
 
 
 class QueueMeta(Meta):

@@ -90,10 +90,12 @@ class Roll:
         """The units to work out anew. A gang's pods find their unit once, however many of them changed."""
         places, self._places = self._places, set()
         for place in sorted(places):
-            unit = place if self._gangs.group(place) is not None else None
+            group = self._gangs.group(place)
             members = set(self._gangs.pods(place))
             for key in members:
-                self.move(key, unit or key)
+                # A workload does not start while pods of its own are being stopped; those of a run before are not its.
+                is_of_it = group is not None and key[1] not in group.former
+                self.move(key, place if is_of_it else key)
             for key in self.keys_of.get(place, set()) - members:
                 elsewhere = self._gangs.place(*key)
                 self.move(key, elsewhere if elsewhere is not None and self._gangs.group(elsewhere) else key)

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw
 
-from kaiwo.clusters.kubernetes.asks import Ask, read_ask
+from kaiwo.clusters.kubernetes.asks import NO_CLAIMS, Ask, Claims, read_ask
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED, USED_ANNOTATIONS
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.kubernetes.objects import NOTHING, Condition, Pod, PodBody, PodSpec, PodStatus, Volume
 from kaiwo.clusters.kubernetes.quantities import seconds
+from kaiwo.clusters.kubernetes.resizing import standing_text
 from kaiwo.manifests.annotations import OURS, UPSTREAMS
 
 NOTES_KEPT_BYTES = 256  # a longer text of annotations is cut down to those that are read
@@ -110,7 +111,7 @@ class Distillery:
             meta.name,
             meta.uid,
             int(meta.resource_version),
-            self._ask(spec, notes, meta.name),
+            self._ask(spec, status, notes, meta.name),
             bytes(meta.labels),
             notes,
             self._share_owners(bytes(meta.owner_references)),
@@ -137,15 +138,20 @@ class Distillery:
         self._owners = {text: found for text, found in self._owners.items() if id(found) in owners}
         self._texts = {text: text for pod in living for text in _texts_of(pod)}
 
-    def _ask(self, body: PodBody, notes: bytes, pod: str) -> Ask:
+    def _ask(self, body: PodBody, status: PodStatus, notes: bytes, pod: str) -> Ask:
         """Known by its text: the smallest spec that asks for the same. It is read only when it is new."""
         parts: list[bytes | Raw] = []
+        standing = standing_text(body, status)
         for container in body.containers:
             parts += (b',{"resources":' if parts else b'{"containers":[{"resources":', container.resources or b"null")
             if container.ports is not NOTHING and b"hostPort" in bytes(container.ports):
                 parts += (b',"ports":', container.ports)
+            if standing:
+                parts += (b',"name":', msgspec.json.encode(container.name))
             parts.append(b"}")
         parts.append(b"]")
+        if standing:
+            parts += (b',"standing":', standing)
         for name, field in _PARTS:
             if (raw := getattr(body, field)) is not NOTHING:
                 parts += (name, raw)
@@ -153,7 +159,7 @@ class Distillery:
         text = b"".join(parts)
         claims = _claims(bytes(body.volumes), pod)
         gpu_notes = _gpu_notes(notes)
-        key = text if not claims and not gpu_notes else text + repr((claims, sorted(gpu_notes.items()))).encode()
+        key = text if not claims.names and not gpu_notes else text + repr((claims, sorted(gpu_notes.items()))).encode()
         found = self._asks.get(key)
         if found is None:
             found = self._asks[key] = read_ask(_read_spec(text), gpu_notes, "the pod", claims)
@@ -200,13 +206,14 @@ def _group_text(body: PodBody) -> bytes:
     return b'{"schedulingGroup":' + (group or b"null") + b',"workloadRef":' + (workload or b"null") + b"}"
 
 
-def _claims(volumes: bytes, pod: str) -> tuple[str, ...]:
+def _claims(volumes: bytes, pod: str) -> Claims:
     if b'"persistentVolumeClaim"' not in volumes and b'"ephemeral"' not in volumes:
-        return ()
-    found = []
+        return NO_CLAIMS
+    found, own = [], []
     for volume in _read_volumes(volumes):
         if volume.persistent_volume_claim is not None:
             found.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
             found.append(f"{pod}-{volume.name}")
-    return tuple(found)
+            own.append(found[-1])
+    return Claims(tuple(found), tuple(own))

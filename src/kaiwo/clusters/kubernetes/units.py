@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.gangs import Group
+from kaiwo.clusters.kubernetes.gangs.groups import Key as GangKey
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.kubernetes.slots import give_places
 from kaiwo.clusters.kubernetes.volume_words import Where
@@ -31,11 +32,12 @@ class Inquiry(NamedTuple):
     """What a unit must ask the rest of the books."""
 
     wishes: Callable[[SeenPod], Wishes]  # raises ConfigError
-    volume_rules: Callable[[str, tuple[str, ...]], Where | str]
+    volume_rules: Callable[[SeenPod], Where | str]
     neighbours: Callable[[SeenPod], Neighbours | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
     held_back: Callable[[SeenPod], str] = lambda _: ""  # why somebody else keeps it from starting
     fault_above: Callable[[Wishes], str] = lambda _: ""  # what is wrong with its queue or its reservation
+    strangers: Callable[[GangKey], Mapping[str, str]] = lambda _: {}  # pods of a gang, and whom they are left to
 
 
 class Held(NamedTuple):
@@ -73,7 +75,7 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
             sentences[pod.key] = found
         elif found is not None:
             kept.append(found)
-    waits = _gang_waits(group, kept, sentences)
+    waits = _gang_waits(group, kept, sentences, ask)
     if waits:
         free = [each for each in kept if not each.is_fixed]
         sentences |= {each.pod.key: waits for each in free}
@@ -123,7 +125,7 @@ def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
     request = _request(pod, ask)
     if not pod.ask.claims:
         return _Kept(pod, request, False)
-    where = ask.volume_rules(pod.namespace, pod.ask.claims)
+    where = ask.volume_rules(pod)
     if isinstance(where, str):
         return where
     rules, choices = request.node_rules + where.rules, request.node_choices + where.choices
@@ -135,12 +137,12 @@ def _request(pod: SeenPod, ask: Inquiry) -> Request:
     return pod.ask.request if neighbours is None else replace(pod.ask.request, neighbours=neighbours)
 
 
-def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[Key, str]) -> str:
+def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[Key, str], ask: Inquiry) -> str:
     """Why the pods of a gang that are not bound must wait, whatever room there is."""
     if group is None or all(each.is_fixed for each in kept):
         return ""
     if group.waits:
-        return group.waits
+        return _explain_strangers(group, ask.strangers(group.key)) or group.waits
     there = {each.pod.name for each in kept}
     if group.groups and is_whole(group.groups, group.roles, [len(there.intersection(r.members)) for r in group.roles]):
         return ""
@@ -149,6 +151,16 @@ def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[K
         return ""
     why = next(iter(sentences.values()), "they wait at a scheduling gate")
     return f"{missing} of the {group.minimum} pods of {group.key} that start together cannot be tried: {why}"
+
+
+def _explain_strangers(group: Group, strangers: Mapping[str, str]) -> str:
+    """Pods that exist are not waited for: somebody else starts them, each by itself."""
+    missing = group.minimum - len(group.members)
+    if not strangers or missing <= 0:
+        return ""
+    left = ", ".join(f"{name} is left to {scheduler}" for name, scheduler in strangers.items())
+    said = group.waits if len(strangers) < missing else f"{group.key} cannot start together"
+    return f"{said}: {left}; make all its pods with one schedulerName"
 
 
 def _roles(kept: Sequence[_Kept], group: Group | None, had: Slots) -> tuple[tuple[Role, ...], Slots]:

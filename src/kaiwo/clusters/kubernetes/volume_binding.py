@@ -45,15 +45,18 @@ class VolumeBinder:
     def take(self, pods: Iterable[tuple[SeenPod, Pod]]) -> Misfit | None:
         """Choose for all of them, or for none."""
         taken: list[SeenPod] = []
+        before: list[SeenPod] = []
         for pod, place in pods:
             if not pod.ask.claims:
                 continue
             labels = self._books.nodes[place.node].labels
-            found = self._books.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
+            refusal = self._books.claim_users.refusal(pod, before)
+            found = refusal or self._books.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
             if isinstance(found, str):
                 for each in taken:
                     self.give_up(each)
-                return Misfit(place.node, found)
+                return Misfit("" if refusal else place.node, found)
+            before.append(pod)
             if found.steps:
                 self._taken[pod.uid] = found
                 taken.append(pod)

@@ -44,6 +44,7 @@ class Need(NamedTuple):
     volume_mode: str = FILE_SYSTEM
     selector: Rules = ()
     attributes: str = ""
+    owner_uid: str = ""  # the pod that it was made for
 
     @property
     def words(self) -> str:
@@ -103,6 +104,7 @@ def read_need(claim: Claim) -> Need:
         spec.volume_mode or FILE_SYSTEM,
         read_selector(spec.selector) or (),
         spec.volume_attributes_class_name or "",
+        next((each.uid for each in meta.owner_references or () if each.controller), ""),
     )
 
 

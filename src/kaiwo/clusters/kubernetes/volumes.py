@@ -86,6 +86,10 @@ class Volumes:
     def drop_class(self, item: StorageClass) -> bool:
         return self._classes.pop(item.metadata.name, None) is not None
 
+    def need(self, namespace: str, name: str) -> Need | None:
+        """One claim, if it is known."""
+        return self._claims.get((namespace, name))
+
     def rules(self, namespace: str, claims: tuple[str, ...]) -> Where | str:
         """What the volumes behind these claims ask of a node; a sentence: they cannot be used yet."""
         rules: list[NodeRule] = []

@@ -1,17 +1,20 @@
 """`kaiwo.ai/gang: NAME`: pods that name the same gang in one namespace are one.
 
 `kaiwo.ai/gang-size` says how many pods it has, `kaiwo.ai/min-pods` how many must start together. Both may stand on the
-pod, on its template or on an object above it; the nearest word counts. Without a size the pods' owners say it.
+pod, on its template or on an object above it; the nearest word counts. Without a size the pods' owners say it;
+where they do not, the gang waits for somebody who does.
 """
 
 from collections.abc import Sequence
 
 from kaiwo.clusters.kubernetes.gangs.declared import build_named_group, count_declared
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.groups import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Texts, read_count
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
 from kaiwo.clusters.kubernetes.gangs.wishes import read_gang_name, read_wish
+
+LEAST = "the gang's least number of pods"
 
 
 def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
@@ -27,13 +30,26 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
         minimums.add(read_wish("min-pods", places))
     for name, texts in (("gang-size", sizes), ("min-pods", minimums)):
         if fault := _find_fault(key, name, texts - {""}):
-            return build_flat_group(key, members, len(alive(members)), "size unknown", fault)
-    done = sum(each.has_succeeded for each in members)
+            return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, fault)
     size, minimum = _read(sizes), _read(minimums)
-    whole = size - done if size else count_declared(members, owners).now
+    if not size:
+        return _without_size(key, members, minimum, owners)
+    whole = size - sum(each.has_succeeded for each in members)
     if minimum:
-        return build_named_group(key, members, min(minimum, max(whole, 1)), "the gang's least number of pods", owners)
-    return build_named_group(key, members, whole, "the gang's size" if size else "all pods that name the gang", owners)
+        return build_named_group(key, members, min(minimum, max(whole, 1)), LEAST, owners)
+    return build_named_group(key, members, whole, "the gang's size", owners)
+
+
+def _without_size(key: Key, members: Sequence[Member], minimum: int, owners: Owners) -> Group:
+    """The owners say how many pods there are. A gang that did not wait for their word would start in halves."""
+    declared = count_declared(members, owners)
+    if minimum:
+        most = minimum if declared.unknown else max(1, declared.wanted + declared.later)
+        return build_named_group(key, members, min(minimum, most), LEAST, owners)
+    if declared.unknown:
+        waits = f"{key} does not say how many pods it has: {declared.unknown}; write kaiwo.ai/gang-size on its pods"
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+    return build_named_group(key, members, declared.least, "the least that the owners of its pods want", owners)
 
 
 def _places(member: Member, line: Sequence[Link]) -> list[Texts]:

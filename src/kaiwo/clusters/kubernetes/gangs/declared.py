@@ -9,42 +9,55 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs import jobs, jobsets, leaderworkersets, ray, training
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs import jobs, jobsets, leaderworkersets, ray, replicas, training
+from kaiwo.clusters.kubernetes.gangs.groups import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.kind import Kind
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.owners import Owners
 
-OWNING = tuple(Kind(each.claim, each.assemble) for each in (leaderworkersets, jobsets, training, ray, jobs))
+OWNING = tuple(Kind(each.claim, each.assemble) for each in (leaderworkersets, jobsets, training, ray, jobs, replicas))
 
 
 class Declared(NamedTuple):
-    """`now`: never less than the pods that exist."""
+    """What the owners say together."""
 
-    now: int
+    least: int  # must start together
+    wanted: int  # with what is elastic
     later: int
+    unknown: str  # why that is not all; empty when it is
 
 
 def count_declared(members: Sequence[Member], owners: Owners) -> Declared:
-    """The sum over the owners; a pod without one counts itself."""
+    """The sum over the owners. Who has none that says a number counts itself, and there may be more of its like."""
     shares: dict[tuple[Kind, Key] | None, list[Member]] = {}
     for member in members:
         shares.setdefault(_owner_of(member, owners), []).append(member)
-    now = later = 0
+    least = wanted = later = 0
+    unknown: set[str] = set()
     for share, own in shares.items():
         group = share[0].assemble(share[1], own, owners) if share else None
-        now += group.minimum if group else len(alive(own))
-        later += group.later if group else 0
-    return Declared(max(now, len(alive(members))), later)
+        if group is None:
+            living = alive(own)
+            least, wanted = least + len(living), wanted + len(living)
+            if living:
+                unknown.add(_explain_silent(min(living, key=lambda each: each.name)))
+            continue
+        least, wanted = least + group.minimum, wanted + sum(role.count for role in group.roles)
+        later += group.later
+        if group.rule == SIZE_UNKNOWN and alive(own):
+            unknown.add(group.waits)
+    return Declared(least, wanted, later, min(unknown, default=""))
 
 
 def build_named_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
     """A gang of one number; of its wave alone while the pods that it lacks come only after those that it has."""
-    if len(alive(members)) < minimum:
+    living = len(alive(members))
+    if living < minimum:
         declared = count_declared(members, owners)
-        if declared.later and declared.now < minimum:
-            wave = build_flat_group(key, members, declared.now, "the pods that come before others are bound or done")
-            return msgspec.structs.replace(wave, later=minimum - declared.now)
+        now = max(declared.least, living)
+        if declared.later and now < minimum:
+            wave = build_flat_group(key, members, now, "the pods that come before others are bound or done")
+            return msgspec.structs.replace(wave, later=minimum - now)
     return build_flat_group(key, members, minimum, rule)
 
 
@@ -54,3 +67,10 @@ def _owner_of(member: Member, owners: Owners) -> tuple[Kind, Key] | None:
         if key := kind.claim(member, line, owners):
             return kind, key
     return None
+
+
+def _explain_silent(member: Member) -> str:
+    """Nobody above this pod says how many there are of its like."""
+    if member.owner is None:
+        return f"no object makes pod {member.name}"
+    return f"Kaiwo does not read how many pods {member.owner.kind} {member.namespace}/{member.owner.name} makes"

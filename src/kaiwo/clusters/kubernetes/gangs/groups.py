@@ -15,6 +15,7 @@ from kaiwo.model.subgroup import SubGroup
 
 # Roles whose pods the others look for: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs; or people call them so.
 LEADERS = ("leader", "launcher", "head", "master", "chief")
+SIZE_UNKNOWN = "size unknown"  # the rule of a gang of which nobody can say yet how many pods it has
 ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
 
 
@@ -61,6 +62,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     later: int = 0  # pods that come only after these are bound or finished
     waits: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
     groups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
+    former: tuple[str, ...] = ()  # pods of a run before this one that are still somewhere: nobody waits for their end
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -112,6 +114,11 @@ def build_flat_group(key: Key, members: Sequence[Member], minimum: int, rule: st
     found = [_build_role(Want(role, 0, 0), names) for role, names in sorted(held.items())]
     roles = deal_minimum(sorted(found, key=lambda role: not role.leads), minimum)
     return Group(key, tuple(roles), minimum, rule, waits=waits or explain_missing(key, roles, minimum))
+
+
+def with_former(group: Group, members: Iterable[Member]) -> Group:
+    """Of these pods of an earlier run, those that are on a node. One that never got there just goes."""
+    return msgspec.structs.replace(group, former=tuple(sorted(each.name for each in members if each.is_bound)))
 
 
 def hold(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_flat_group, build_group, hold
+from kaiwo.clusters.kubernetes.gangs.groups import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    Want,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+)
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_MINIMUM
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count
@@ -54,7 +63,7 @@ def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
 def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     job = owners.find(key.uid)
     if not isinstance(job, Job):
-        return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(job, str(key)))
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
     spec = job.spec or JobSpec()
     count = count_wanted(spec, job.status, members)
     left = _count_left(spec, job.status, members)

@@ -41,6 +41,19 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, members: Sequence[Memb
     return Want(replicated.name, now, now, later=total - now)
 
 
+def split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
+    """Those of the last attempt of the whole set, and those before: they are on their way out in every role.
+
+    A role that waits for its turn anew has pods of the old attempt only; it must not look as if its turn had come.
+    """
+    last = max((_attempt(each)[0] for each in members), default=0)
+    newest: list[Member] = []
+    former: list[Member] = []
+    for each in members:
+        (newest if _attempt(each)[0] == last else former).append(each)
+    return newest, former
+
+
 def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
     """Its Jobs are made now: what had to come first has come."""
     counts = {each.name: each.count for each in jobset.replicated_jobs}

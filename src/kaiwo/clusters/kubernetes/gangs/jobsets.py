@@ -6,9 +6,18 @@ scheduler that waited for the rest would wait for ever.
 
 from collections.abc import Collection, Sequence
 
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group, build_group, hold
+from kaiwo.clusters.kubernetes.gangs.groups import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+    with_former,
+)
 from kaiwo.clusters.kubernetes.gangs.jobset_spec import JobSet, ReplicatedJob
-from kaiwo.clusters.kubernetes.gangs.jobset_waves import count_wave
+from kaiwo.clusters.kubernetes.gangs.jobset_waves import count_wave, split_attempts
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_NAME, JOBSET_ROLE, JOBSET_UID
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
@@ -32,7 +41,8 @@ def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
 def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     jobset = owners.find(key.uid)
     if not isinstance(jobset, JobSet):
-        return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(jobset, str(key)))
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(jobset, str(key)))
+    members, former = split_attempts(members)
     by_role: dict[str, list[Member]] = {}
     for member in members:
         by_role.setdefault(_role_of(member), []).append(member)
@@ -41,7 +51,8 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     if any(want.later for want in wants):
         rule = "pods of the JobSet that come before others are bound or done"
     waits = f"{key} is suspended; resume it" if jobset.spec and jobset.spec.suspend else ""
-    return build_group(key, wants, hold(members, _role_of), rule, waits)
+    group = build_group(key, wants, hold(members, _role_of), rule, waits)
+    return with_former(group, former) if former else group
 
 
 def _role_of(member: Member) -> str:

@@ -7,7 +7,7 @@ come one after the other. With fast admission nobody waits for the rest, so the 
 from collections.abc import Sequence
 
 from kaiwo.clusters.kubernetes.gangs.declared import build_named_group
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.groups import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_FAST, KUEUE_GROUP, KUEUE_SERVING, KUEUE_TOTAL
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import read_count
@@ -26,7 +26,7 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     totals = {read_count(each.annotations.get(KUEUE_TOTAL)) for each in living}
     if len(totals) > 1 or None in totals:
         waits = f"{key} has pods that do not agree on {KUEUE_TOTAL}; write the same number on each"
-        return build_flat_group(key, members, len(living), "size unknown", waits)
+        return build_flat_group(key, members, len(living), SIZE_UNKNOWN, waits)
     total = max(1, (totals.pop() or 1) - sum(each.has_succeeded for each in members))
     if any(each.annotations.get(KUEUE_FAST) == "true" for each in living):
         return build_flat_group(key, members, min(total, len(living)), "the pods that exist: fast admission")

@@ -10,6 +10,8 @@ JOBSET_JOB_ATTEMPT = "jobset.sigs.k8s.io/job-restart-attempt"  # of one Job alon
 JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET_NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"  # nodes were labelled before: nobody waits for a leader
 
+DEPLOYMENT_REPLICAS = "deployment.kubernetes.io/desired-replicas"  # on its ReplicaSets
+
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_REPLICA = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_REPLICA_KEY = "leaderworkerset.sigs.k8s.io/group-key"
@@ -51,7 +53,7 @@ USED_LABELS = (
     *(RAY_NODE, RAY_GROUP, *TRAINING_ROLES, KUEUE_GROUP, KAI_SUB_GROUP, *OTHER_LABELS),
 )
 USED_ANNOTATIONS = (
-    *(JOB_INDEX, JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR, LWS_SIZE, LWS_EXCLUSIVE),
+    *(DEPLOYMENT_REPLICAS, JOB_INDEX, JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR, LWS_SIZE, LWS_EXCLUSIVE),
     *(KUEUE_GROUP, KUEUE_TOTAL, KUEUE_FAST, KUEUE_SERVING, KUEUE_MINIMUM, *OTHER_ANNOTATIONS),
     *(prefix + wish for prefix in PREFIXES for wish in WISHES),
 )

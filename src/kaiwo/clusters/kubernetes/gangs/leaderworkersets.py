@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_group, hold
+from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_group, hold, with_former
 from kaiwo.clusters.kubernetes.gangs.labels import (
     LWS_EXCLUSIVE,
     LWS_NAME,
@@ -50,6 +50,14 @@ def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
 
 
 def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    """Pods that leave and were of another size are of the replica before this one."""
+    group = _assemble(key, members, owners)
+    sizes = {each.annotations.get(LWS_SIZE) for each in alive(members)}
+    former = [each for each in members if each.is_leaving and each.annotations.get(LWS_SIZE) not in sizes]
+    return with_former(group, former) if sizes and former else group
+
+
+def _assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     owner = owners.named(GROUP, "LeaderWorkerSet", key.namespace, key.name)
     spec = (owner.spec if isinstance(owner, LeaderWorkerSet) else None) or LeaderWorkerSpec()
     size = _read_size(spec, members)
@@ -79,11 +87,15 @@ def _together(spec: LeaderWorkerSpec, wants: Sequence[Want], members: Sequence[M
 
 
 def _read_size(spec: LeaderWorkerSpec, members: Sequence[Member]) -> int:
-    """The pods' own word first: after an update the old replicas keep their size."""
-    written = [read_count(each.annotations.get(LWS_SIZE)) for each in members]
-    known = [size for size in written if size]
+    """The pods' own word first: after an update the old replicas keep their size. Of a replica that is made anew with
+    another size the old pods may still be leaving, so the living count, and of these the leader.
+    """
+    living = alive(members)
+    for some in ([each for each in living if _role_of(each) == "leader"], living, members):
+        if known := [size for each in some if (size := read_count(each.annotations.get(LWS_SIZE)))]:
+            return max(known)
     template = spec.leader_worker_template or LeaderWorkerTemplate()
-    return max(known) if known else max(1, template.size or 1)
+    return max(1, template.size or 1)
 
 
 def _role_of(member: Member) -> str:

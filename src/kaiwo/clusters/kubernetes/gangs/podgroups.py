@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.declared import build_named_group, count_declared
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
@@ -75,7 +75,7 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group | Non
 
 
 def _without_policy(key: Key, members: Sequence[Member], owners: Owners, waits: str) -> Group:
-    minimum = count_declared(members, owners).now
+    minimum = max(count_declared(members, owners).least, len(alive(members)))
     return build_flat_group(key, members, minimum, "all pods that name the group", waits)
 
 

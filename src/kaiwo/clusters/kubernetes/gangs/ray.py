@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_flat_group, build_group, hold
+from kaiwo.clusters.kubernetes.gangs.groups import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    Want,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+)
 from kaiwo.clusters.kubernetes.gangs.labels import RAY_GROUP, RAY_NODE
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
@@ -82,7 +91,7 @@ def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
 def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     cluster = owners.find(key.uid)
     if not isinstance(cluster, RayCluster):
-        return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(cluster, str(key)))
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(cluster, str(key)))
     spec = cluster.spec or RaySpec()
     wants = [Want(HEAD, 1, 1)]
     names = {HEAD: read_names((spec.head_group_spec or HeadGroup()).template, {})}

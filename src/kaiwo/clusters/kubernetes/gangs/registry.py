@@ -16,6 +16,7 @@ from kaiwo.clusters.kubernetes.gangs import (
     other_podgroups,
     podgroups,
     ray,
+    replicas,
     training,
 )
 from kaiwo.clusters.kubernetes.gangs import owners as owners_module
@@ -48,6 +49,7 @@ READ: dict[tuple[str, str], type[Owner]] = {
     (ray.GROUP, "RayCluster"): ray.RayCluster,
     (podgroups.GROUP, "PodGroup"): podgroups.PodGroup,
     (podgroups.GROUP, "Workload"): podgroups.Workload,
+    **{(replicas.GROUP, kind): replicas.Replicated for kind in replicas.KINDS},
     **{(training.GROUP, kind): training.TrainingJob for kind in training.KINDS},
     **{(group, "PodGroup"): other_podgroups.OtherPodGroup for group in other_podgroups.GROUPS},
 }

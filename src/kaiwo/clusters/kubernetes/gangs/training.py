@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, Want, alive, build_flat_group, build_group, hold
+from kaiwo.clusters.kubernetes.gangs.groups import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    Want,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+)
 from kaiwo.clusters.kubernetes.gangs.labels import TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
@@ -90,7 +99,7 @@ def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
 def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     job = owners.find(key.uid)
     if not isinstance(job, TrainingJob):
-        return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(job, str(key)))
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
     spec = job.spec or TrainingSpec()
     run = spec.run_policy or RunPolicy()
     wants = [_want(spec, role, _count(each), members) for role, each in spec.roles.items()]

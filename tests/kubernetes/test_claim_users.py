@@ -1,0 +1,96 @@
+"""A claim for one pod at a time, and claims that were made for another pod."""
+
+from typing import Any
+
+import msgspec
+
+from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.books import Books
+from tests.kubernetes.making import seen_pod, some_books
+from tests.kubernetes.test_volumes import claim, using, volume
+
+IN_USE = (
+    "its volume claim data is for one pod at a time (ReadWriteOncePod), and pod a uses it; "
+    "it waits until that one is gone"
+)
+
+
+def books_with(*modes: str, **meta: Any) -> Books:
+    """A bound claim `data`."""
+    books = some_books()
+    bound = claim("data", accessModes=list(modes), volumeName="v") | {"status": {"phase": "Bound"}}
+    bound["metadata"] |= meta
+    _put(books, bound)
+    item = msgspec.json.decode(msgspec.json.encode(volume("v", "node-1")), type=objects.PersistentVolume)
+    books.change_volumes(lambda volumes: volumes.put_volume(item))
+    return books
+
+
+def _put(books: Books, document: dict[str, Any]) -> None:
+    item = msgspec.json.decode(msgspec.json.encode(document), type=objects.Claim)
+    books.change_volumes(lambda volumes: volumes.put_claim(item))
+
+
+def test_a_claim_for_one_pod_is_waited_for_until_that_pod_is_gone() -> None:
+    books = books_with("ReadWriteOncePod")
+    theirs = seen_pod("a", volumes=using("data"), node="node-1", schedulerName="default-scheduler")
+    books.put_pod(theirs)
+    books.put_pod(seen_pod("b", volumes=using("data")))
+    books.settle()
+    assert books.sentences["default", "b"] == IN_USE
+    assert "default/b" not in books.told.workloads
+    books.put_pod(seen_pod("a", volumes=using("data"), node="node-1", phase="Succeeded", schedulerName="x"))
+    books.settle()
+    assert "default/b" in books.told.workloads
+    books.put_pod(seen_pod("c", volumes=using("data"), node="node-1"))
+    books.settle()
+    assert "default/b" not in books.told.workloads
+    books.drop_pod(books.pods["default", "c"])
+    books.settle()
+    assert "default/b" in books.told.workloads
+
+
+def test_other_claims_and_pods_without_a_node_keep_nobody() -> None:
+    books = books_with("ReadWriteOnce")
+    books.put_pod(seen_pod("a", volumes=using("data"), node="node-1"))
+    books.put_pod(seen_pod("b", volumes=using("data")))
+    books.settle()
+    assert "default/b" in books.told.workloads
+    books = books_with("ReadWriteOncePod")
+    for name in ("a", "b"):
+        books.put_pod(seen_pod(name, volumes=using("data")))
+    books.put_pod(seen_pod("e", namespace="elsewhere", uid="e", volumes=using("data"), node="node-1"))
+    books.settle()
+    assert {"default/a", "default/b"} <= books.told.workloads.keys()
+
+
+def test_pods_that_would_start_together_do_not_share_a_claim_for_one_pod() -> None:
+    books = books_with("ReadWriteOncePod")
+    one, other = (seen_pod(name, volumes=using("data")) for name in ("a", "b"))
+    books.put_pod(one)
+    books.put_pod(other)
+    assert books.claim_users.refusal(other) == ""
+    assert books.claim_users.refusal(other, [one]) == IN_USE
+
+
+def test_a_claim_of_an_ephemeral_volume_must_be_the_pods_own() -> None:
+    def waiting(books: Books) -> str:
+        books.put_pod(seen_pod("p", volumes=[{"name": "scratch", "ephemeral": {}}]))
+        books.settle()
+        return books.sentences.get(("default", "p"), "")
+
+    def owned_by(uid: str) -> Books:
+        books = books_with("ReadWriteOnce", name="p-scratch", ownerReferences=[{"uid": uid, "controller": True}])
+        return books
+
+    assert waiting(owned_by("uid-p")) == ""
+    assert waiting(owned_by("uid-other")) == (
+        "the volume claim p-scratch of its ephemeral volume is somebody else's; delete that claim"
+    )
+    assert waiting(some_books()) == (
+        "its volume claim p-scratch is not there yet; Kubernetes makes it for its ephemeral volume"
+    )
+    named = owned_by("uid-other")
+    named.put_pod(seen_pod("q", volumes=using("p-scratch")))  # by its name anybody may use it
+    named.settle()
+    assert "default/q" in named.told.workloads
