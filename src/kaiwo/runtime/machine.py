@@ -48,18 +48,17 @@ def node_of(inventory: Inventory, platform: Platform | None = None) -> Node | No
 
 
 def devices_of(inventory: Inventory, platform: Platform | None = None) -> tuple[Gpu, ...]:
-    """By vendor, then as the vendor's runtime counts; those without a number come last, and of them those that are ill.
+    """By vendor, then as the vendor's runtime counts; those it does not count come last.
 
     `platform`: what else the machine has to keep tenants apart; without it nothing is said of shares.
     """
     has_mig = any(gpu.compute_mode == "MIG" for gpu in inventory.gpus)
     vendors = list(dict.fromkeys(gpu.vendor for gpu in inventory.gpus))
-    found: list[tuple[tuple[int, int, int], Gpu]] = []
+    found: list[tuple[tuple[int, int], Gpu]] = []
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
-            device = _device(gpu, part, has_mig)
-            rank = (0, part.order) if part.order is not None else (1 if device.healthy else 2, len(found))
-            found.append(((vendors.index(gpu.vendor), *rank), device))
+            rank = len(found) + 1_000_000 if part.order is None else part.order
+            found.append(((vendors.index(gpu.vendor), rank), _device(gpu, part, has_mig)))
     devices = tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
     return devices if platform is None else _with_grades(devices, inventory, platform)
 
