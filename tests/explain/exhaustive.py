@@ -35,21 +35,29 @@ PPM = 1_000_000
 def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | None:
     """The first of all changes, in the order of their cost, that starts the workload."""
     every = sorted(_every_change(world, name, raise_step), key=lambda change: change.rank)
-    return next((change for change in every if _starts_after(world, name, change)), None)
+    cancelled = _cancelled(world, name)
+    return next((change for change in every if _starts_after(world, cancelled, name, change)), None)
 
 
-def _starts_after(world: World, name: str, change: Change) -> bool:
+def _starts_after(world: World, cancelled: Picture, name: str, change: Change) -> bool:
     """One cycle of `decide` on a fork, with the change made as a person makes it."""
-    fork = world.picture.fork()
-    told = events_of(fork, fork.workloads[name], change)
+    told = events_of(world.picture, world.picture.workloads[name], change)
     if is_submitted_again(change):
-        fork.patch([WorkloadGone(name)])
-        plan = decide(fork.snapshot(world.now_s), world.policy)
-        fork.absorb(plan)
-        fork.patch(assume(fork, plan, world.now_s))
-        told = [submitted_again(each, world.now_s) for each in told]
+        fork, told = cancelled.fork(), [submitted_again(each, world.now_s) for each in told]
+    else:
+        fork = world.picture.fork()
     fork.patch(told)
     return any(start.workload == name for start in decide(fork.snapshot(world.now_s), world.policy).starts)
+
+
+def _cancelled(world: World, name: str) -> Picture:
+    """The cluster a cycle after the workload was cancelled."""
+    fork = world.picture.fork()
+    fork.patch([WorkloadGone(name)])
+    plan = decide(fork.snapshot(world.now_s), world.policy)
+    fork.absorb(plan)
+    fork.patch(assume(fork, plan, world.now_s))
+    return fork
 
 
 def is_submitted_again(change: Change) -> bool:
