@@ -17,7 +17,7 @@ from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.ways import Adds, choices_of, steps_of
 from kaiwo.snapshot.working import Working
 
-ENDLESS = 1 << 40
+ALL_PODS = 1 << 40  # more than any workload has
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _Gang:
                     self._use_kept_space()
                 if all(self._place_needed(at) for at in order):
                     if self.grows:
-                        self._grow_by_steps() if self._workload.groups else self._grow(ENDLESS)
+                        self._grow_by_steps() if self._workload.groups else self._grow(ALL_PODS)
                     if self._placement.starts:
                         self._placement.starts = leaders_first(self._workload, self._placement.starts)
                         self._placement.gang = self if any(self._missing) and not self._workload.groups else None

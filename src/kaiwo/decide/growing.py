@@ -6,10 +6,8 @@ In:    the desk, and who began with no more than it needs.   Out: more starts on
 from collections.abc import Callable
 
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.gang import Placement
+from kaiwo.decide.gang import ALL_PODS, Placement
 from kaiwo.decide.order import Next, Turns
-
-MANY = 1 << 40
 
 
 class Growing:
@@ -44,7 +42,7 @@ def grow(desk: Desk, lanes: dict[str, Growing], is_over: Callable[[], bool]) -> 
     turns = Turns(lanes, desk.working, desk.active, Growing.next_of)
     while turns and not is_over():
         lane = turns.lane
-        starts = lane.first.grow(MANY if turns.is_last_queue else 1)
+        starts = lane.first.grow(ALL_PODS if turns.is_last_queue else 1)
         desk.starts.extend(starts)
         desk.steps += max(1, len(starts))
         if not starts or turns.is_last_queue:
