@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help up kube controlplane venv ui check format test test-long bench wheel lock clean
 
+unexport PYTHONDONTWRITEBYTECODE # compiled files make every start and every test quicker
+
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 PAGE := src/kaiwo/api/static/index.html

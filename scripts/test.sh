@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 size=$1
 shift
 alone="serial or slow or browser"
+beside=3 # on two cores: many a test waits for a clock or a process
 failed=0
 
 pytest() { # no test selected (status 5) is not a failure: the options may name a single folder
@@ -15,11 +16,11 @@ pytest() { # no test selected (status 5) is not a failure: the options may name 
 }
 
 if [ "$size" = fast ]; then
-    pytest -n 2 -m "not ($alone)" "$@"
+    pytest -n "$beside" -m "not ($alone)" "$@"
 else
     scripts/chromium.sh
     npm --prefix ui test || failed=1
-    pytest -n 2 -m "not ($alone)" "$@"
+    pytest -n "$beside" -m "not ($alone)" "$@"
     pytest -m "$alone" --no-fold-skipped "$@"
 fi
 [ "$failed" = 0 ] || echo "some tests failed: see above" >&2

@@ -1,7 +1,8 @@
 """What every test may use: the size of the run, the shared cases, and skips that say why.
 
 `make test` runs at CI size, where Hypothesis repeats the same examples each time; `make test-long` sets
-KAIWO_TEST_SIZE=full and draws ten times as many new ones; `make check` sets KAIWO_TEST_SIZE=quick and looks at few.
+KAIWO_TEST_SIZE=full and draws ten times as many new ones; `make check` sets KAIWO_TEST_SIZE=quick, looks at few and
+leaves out the folders of LIVE.
 """
 
 import os
@@ -16,6 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 IS_FULL = os.environ.get("KAIWO_TEST_SIZE") == "full"
 IS_QUICK = os.environ.get("KAIWO_TEST_SIZE") == "quick"
 SIZE = 10 if IS_FULL else 1  # multiply counts by this
+
+# These start servers and processes, fill disks or wait for clocks; without them `make check` takes less than a minute.
+LIVE = (
+    *("api", "clusters/local", "crash", "devices", "explain/test_why_laws.py", "manifests/test_documents.py"),
+    *("cli/test_run_and_logs.py", "cli/test_watch.py", "kubernetes/test_chart.py", "properties/test_backfill_laws.py"),
+    *("properties/test_processes.py", "runtime/test_partitions.py", "runtime/test_partitions_serve.py"),
+    *("runtime/test_past_use.py", "runtime/test_reservation_replay.py"),
+)
+collect_ignore = list(LIVE) if IS_QUICK else []
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background: Ctrl-C must still reach what we start
     signal.signal(signal.SIGINT, signal.default_int_handler)

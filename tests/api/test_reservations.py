@@ -109,7 +109,7 @@ def test_writes_are_audited_and_all_of_it_is_counted(tmp_path: Path) -> None:
             await kaiwo.post("/reservations", {"name": "a", "gpus": 2, "owner": {"user": "ada"}})
             await kaiwo.post("/reservations", {"name": "b", "gpus": 2, "start": "1h"})
             await kaiwo.delete("/reservations/b")
-            await kaiwo.submit("short", gpus=1, simulate="1h", expires="1s")
+            await kaiwo.submit("short", gpus=1, simulate="1h", expires="2s")
             await kaiwo.until_state("short", "running")
             detail = decode(await kaiwo.get("/workloads/default/short"), WorkloadDetail)
             assert detail.expires_s > 0
