@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and ui/node_modules; nothing outside this folder changes,
 # except that `make venv` and `make test`, run as root on Debian, install python3-venv and Chromium when they are missing.
 .DEFAULT_GOAL := help
-.PHONY: help up kube controlplane venv ui check format test test-long bench wheel lock clean
+.PHONY: help up kube controlplane venv ui check lint quick format test test-long bench wheel lock clean
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start and every test quicker
 
@@ -28,10 +28,15 @@ venv: .venv/stamps/kaiwo ## Make .venv with the locked packages and Kaiwo
 ui: $(PAGE) ## Build the web page into the Python package
 
 check: venv ## Format, lint, types, imports, fast tests: under a minute
+	@$(MAKE) --no-print-directory -j 2 lint quick
+
+lint: venv
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+quick: venv
 	KAIWO_TEST_SIZE=quick scripts/test.sh fast $(ARGS)
 
 format: venv ## Format the code and mend what the linter can
