@@ -99,7 +99,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         if options.extender_port:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
         books = cluster.books
-        status = QueueStatus(cluster.client, books.queue_generations, books.queue_faults, emit)
+        status = QueueStatus(cluster.client, books.queue_generations, books.queue_shelf.faults, emit)
         from kaiwo.runtime.showing import EVERY_S, show_queues
 
         showing = asyncio.create_task(show_queues(context.board, status, leading.may_decide, EVERY_S))

@@ -22,11 +22,12 @@ from kaiwo.clusters.kubernetes.kueue.book import KueueBook, unassigned_topology
 from kaiwo.clusters.kubernetes.marks import MarkBook
 from kaiwo.clusters.kubernetes.memory import Memory, QueueStatusObject
 from kaiwo.clusters.kubernetes.names import Names, Unit
-from kaiwo.clusters.kubernetes.nodes import CHANGE_NOTE, DEVICES_NOTE, read_node
+from kaiwo.clusters.kubernetes.node_book import NodeBook
 from kaiwo.clusters.kubernetes.planned import Planned
 from kaiwo.clusters.kubernetes.priorities import Priorities
 from kaiwo.clusters.kubernetes.roll import Roll
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+from kaiwo.clusters.kubernetes.shelf import Shelf
 from kaiwo.clusters.kubernetes.spaces import Spaces
 from kaiwo.clusters.kubernetes.strangers import Strangers
 from kaiwo.clusters.kubernetes.told import Told
@@ -35,11 +36,9 @@ from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
 from kaiwo.clusters.kubernetes.volume_words import Where
 from kaiwo.clusters.kubernetes.volumes import Volumes
 from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
-from kaiwo.model.errors import NotFoundError
 from kaiwo.model.event import (
     Event,
     NodeChanged,
-    NodeGone,
     PodChanged,
     QueueChanged,
     QueueGone,
@@ -65,19 +64,17 @@ class Books:
         self.scheduler = scheduler
         self.extended = ""  # the scheduler whose pods get their devices from us when they are bound
         self.pods: dict[Key, SeenPod] = {}
-        self.nodes: dict[str, Node] = {}
-        self.plain_nodes: dict[str, Node] = {}  # as Kubernetes tells them
-        self.listed_nodes: set[str] = set()  # those whose devices an agent tells
-        self.change_notes: dict[str, str] = {}  # what is under way with a node's GPUs
-        self._over: dict[str, Callable[[Node], Node]] = {}  # what is laid over them
-        self.queues: dict[str, Queue] = {DEFAULT_QUEUE: THE_DEFAULT}
-        self.queue_generations: dict[str, int] = {}  # of those that are objects of the cluster
-        self.queue_faults: dict[str, str] = {}  # of those objects: why one cannot be read as it is now
-        self.reservations: dict[str, Reservation] = {}
-        self.reservation_faults: dict[str, str] = {}
         self.told = Told()
         self.names = Names()
         self.roll = Roll()
+        self.node_book = NodeBook()
+        self.nodes = self.node_book.shown
+        self.queue_shelf: Shelf[Queue] = Shelf(self.roll.touch_all)
+        self.queues = self.queue_shelf.items
+        self.queues[DEFAULT_QUEUE] = THE_DEFAULT
+        self.queue_generations: dict[str, int] = {}  # of those that are objects of the cluster
+        self.reservation_shelf: Shelf[Reservation] = Shelf(self.roll.touch_all)
+        self.reservations = self.reservation_shelf.items
         self.underway = Underway(self.roll, self.names, self.told)
         self.spaces = Spaces()
         self.planned = Planned()
@@ -177,60 +174,32 @@ class Books:
 
     def put_node(self, wire: objects.Node) -> None:
         """A node is there, or different."""
-        node = self.plain_nodes[wire.metadata.name] = read_node(wire)
-        notes = wire.metadata.annotations or {}
-        (self.listed_nodes.add if notes.get(DEVICES_NOTE) else self.listed_nodes.discard)(node.name)
-        if note := notes.get(CHANGE_NOTE, ""):
-            self.change_notes[node.name] = note
-        else:
-            self.change_notes.pop(node.name, None)
-        self._show(self._over[node.name](node) if node.name in self._over else node)
+        self._tell_node(wire.metadata.name, lambda: self.node_book.put(wire))
 
     def lay_over(self, name: str, how: Callable[[Node], Node] | None) -> None:
         """What somebody else knows of a node's devices, until it is None."""
-        if name not in self.plain_nodes:
-            raise NotFoundError(f"node {name} does not exist")
-        if how is None:
-            self._over.pop(name, None)
-        else:
-            self._over[name] = how
-        self._show(how(self.plain_nodes[name]) if how else self.plain_nodes[name])
+        self._tell_node(name, lambda: self.node_book.lay_over(name, how))
 
     def drop_node(self, name: str) -> None:
-        """A node is gone. Its pods stay on the books until Kubernetes takes them away."""
-        self.plain_nodes.pop(name, None)
-        self.listed_nodes.discard(name)
-        self.change_notes.pop(name, None)
-        if self.nodes.pop(name, None) is not None:
-            self._events.append(NodeGone(name))
+        """A node is gone."""
+        if (event := self.node_book.drop(name)) is not None:
+            self._events.append(event)
 
     def put_queue(self, queue: Queue) -> None:
         """A queue is there, or different."""
-        if self.queue_faults.pop(queue.name, None) is not None:
-            self.roll.touch_all()
-        if self.queues.get(queue.name) != queue:
-            if queue.name not in self.queues:
-                self.roll.touch_all()  # a label of Kueue's may have meant it
-            self.queues[queue.name] = queue
+        was_there = queue.name in self.queues
+        if self.queue_shelf.put(queue.name, queue):
             self._events.append(QueueChanged(queue))
-
-    def put_queue_fault(self, name: str, fault: str) -> bool:
-        """A queue cannot be read as it is now: what it was before stays in force. False: that was known."""
-        is_new = self.queue_faults.get(name) != fault
-        if is_new:
-            self.queue_faults[name] = fault
-            self.roll.touch_all()
-        return is_new
+            if not was_there:
+                self.roll.touch_all()  # a label of Kueue's may have meant it
 
     def drop_queue(self, name: str) -> None:
         """A queue is gone; `default` always exists."""
         self.queue_generations.pop(name, None)
-        if self.queue_faults.pop(name, None) is not None:
-            self.roll.touch_all()
         self.memory.drop(name)
         if name == DEFAULT_QUEUE:
             self.put_queue(THE_DEFAULT)
-        elif self.queues.pop(name, None) is not None:
+        elif self.queue_shelf.drop(name):
             self.roll.touch_all()
             self._events.append(QueueGone(name))
 
@@ -240,25 +209,12 @@ class Books:
 
     def put_reservation(self, reservation: Reservation) -> None:
         """GPUs are reserved, or reserved differently."""
-        if self.reservation_faults.pop(reservation.name, None) is not None:
-            self.roll.touch_all()
-        if self.reservations.get(reservation.name) != reservation:
-            self.reservations[reservation.name] = reservation
+        if self.reservation_shelf.put(reservation.name, reservation):
             self._events.append(ReservationChanged(reservation))
-
-    def put_reservation_fault(self, name: str, fault: str) -> bool:
-        """A reservation cannot be read as it is now: what it was before stays in force. False: that was known."""
-        is_new = self.reservation_faults.get(name) != fault
-        if is_new:
-            self.reservation_faults[name] = fault
-            self.roll.touch_all()
-        return is_new
 
     def drop_reservation(self, name: str) -> None:
         """A reservation is gone."""
-        if self.reservation_faults.pop(name, None) is not None:
-            self.roll.touch_all()
-        if self.reservations.pop(name, None) is not None:
+        if self.reservation_shelf.drop(name):
             self._events.append(ReservationGone(name))
 
     def touch(self, keys: Iterable[Key]) -> None:
@@ -362,13 +318,13 @@ class Books:
 
     # How.
 
-    def _show(self, node: Node) -> None:
-        before = self.nodes.get(node.name)
-        if before != node:
-            self.nodes[node.name] = node
-            self._events.append(NodeChanged(node))
-            if before is None or [gpu.id for gpu in before.gpus] != [gpu.id for gpu in node.gpus]:
-                self.touch(self._grants.changed(node.name))
+    def _tell_node(self, name: str, change: Callable[[], NodeChanged | None]) -> None:
+        before = self.nodes.get(name)
+        if (event := change()) is None:
+            return
+        self._events.append(event)
+        if before is None or [gpu.id for gpu in before.gpus] != [gpu.id for gpu in event.node.gpus]:
+            self.touch(self._grants.changed(name))
 
     def _tell(self, unit: Unit, now_s: int) -> list[Event]:
         keys = self.roll.keys_of.get(unit, set())
@@ -450,7 +406,7 @@ class Books:
         is_leaving = pod.is_going or pod.uid in self.underway.evictions
         phase = Phase.RELEASING if is_ours and is_leaving else Phase.RUNNING
         is_granted = is_ours or pod.scheduler == self.extended
-        is_listed = pod.node in self.listed_nodes
+        is_listed = pod.node in self.node_book.listed
         devices = self._grants.of(pod, self.nodes.get(pod.node), is_granted, is_listed)
         return self.hold(workload, slot, pod, phase, pod.node, devices)
 
@@ -473,10 +429,10 @@ class Books:
 
     def _fault_above(self, wishes: Wishes) -> str:
         """Why a workload must wait until somebody mends its queue or its reservation: no version of it is known."""
-        fault = self.queue_faults.get(wishes.queue)
+        fault = self.queue_shelf.faults.get(wishes.queue)
         if fault and self.queues.get(wishes.queue, THE_DEFAULT) is THE_DEFAULT:
             return f"its queue '{wishes.queue}' cannot be read: {fault}"
-        fault = self.reservation_faults.get(wishes.reservation)
+        fault = self.reservation_shelf.faults.get(wishes.reservation)
         if fault and wishes.reservation not in self.reservations:
             return f"its reservation '{wishes.reservation}' cannot be read: {fault}"
         return ""

@@ -262,7 +262,7 @@ class Following:
         books.remember(name, read_memory(found.item.status))
         if found.queue is not None:
             books.put_queue(found.queue)
-        elif books.put_queue_fault(name, found.fault):
+        elif books.queue_shelf.put_fault(name, found.fault):
             self._report("queue-unreadable", level="warning", queue=name, error=found.fault)
 
 

@@ -101,7 +101,7 @@ class Reserver:
         self._there[name] = found.item.status or {}
         self._generations[name] = found.item.metadata.generation
         if reservation is None:
-            if self._books.put_reservation_fault(name, found.fault):
+            if self._books.reservation_shelf.put_fault(name, found.fault):
                 self._report("reservation-unreadable", level="warning", reservation=name, error=found.fault)
             return
         if self._wanted.get(name) == reservation.picked:
@@ -130,7 +130,7 @@ class Reserver:
         while True:
             await asyncio.sleep(LOOK_S)
             if self._client.may_write:
-                for name in sorted(self._books.reservations.keys() | self._books.reservation_faults.keys()):
+                for name in sorted(self._books.reservations.keys() | self._books.reservation_shelf.faults.keys()):
                     await self._write(name)
 
     async def _write(self, name: str) -> None:
@@ -146,7 +146,7 @@ class Reserver:
 
     def _status(self, name: str) -> dict[str, Any]:
         """Of one that cannot be read: what is in force, and why that is not what was written."""
-        known, fault = self._books.reservations.get(name), self._books.reservation_faults.get(name, "")
+        known, fault = self._books.reservations.get(name), self._books.reservation_shelf.faults.get(name, "")
         if known is None:
             return {"phase": UNREADABLE, "kept": 0, "message": fault, "devices": []}
         status = status_of(known, self._now_s())

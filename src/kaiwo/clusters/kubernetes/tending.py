@@ -35,15 +35,15 @@ class Tender:
 
     def node(self, name: str) -> Node | None:
         """As Kubernetes tells it, without what is laid over it."""
-        return self._books.plain_nodes.get(name)
+        return self._books.node_book.plain.get(name)
 
     def is_listed(self, name: str) -> bool:
         """Whether an agent tells its devices: a bare count says nothing of their modes."""
-        return name in self._books.listed_nodes
+        return name in self._books.node_book.listed
 
     def notes(self) -> dict[str, str]:
         """What is under way, by node."""
-        return dict(self._books.change_notes)
+        return dict(self._books.node_book.change_notes)
 
     async def mark(self, name: str, note: str = "", labels: Mapping[str, str | None] | None = None) -> None:
         """Write a note, and set labels (None: remove)."""
