@@ -31,9 +31,12 @@ from kaiwo.clusters.kubernetes.reservations import PATH as RESERVATIONS
 from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver, find_reservation
 from kaiwo.clusters.kubernetes.roll import Above
 from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
+from kaiwo.clusters.kubernetes.volumes import Volumes
 from kaiwo.clusters.kubernetes.wishes import keep_wishes
 
 PODS = "/api/v1/pods"
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
 STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 WRITTEN = (PODS, QUEUES)  # what the next leader must know is on these
 LOOK_S = 0.01
@@ -81,36 +84,9 @@ class Following:
                 lambda space: books.marks.put_namespace(_name(space), None),
             )
         )
-        claims: Resource[objects.Claim] = Resource("/api/v1/persistentvolumeclaims", objects.Claim)
-        self._follow(
-            Kind(
-                claims,
-                _same,
-                lambda item: (item.metadata.namespace, item.metadata.name),
-                lambda item: books.change_volumes(lambda volumes: volumes.put_claim(item)),
-                lambda item: books.change_volumes(lambda volumes: volumes.drop_claim(item)),
-            )
-        )
-        volumes: Resource[objects.PersistentVolume] = Resource("/api/v1/persistentvolumes", objects.PersistentVolume)
-        self._follow(
-            Kind(
-                volumes,
-                _same,
-                _name,
-                lambda item: books.change_volumes(lambda volumes: volumes.put_volume(item)),
-                lambda item: books.change_volumes(lambda volumes: volumes.drop_volume(item)),
-            )
-        )
-        kinds: Resource[objects.StorageClass] = Resource(STORAGE_CLASSES, objects.StorageClass)
-        self._follow(
-            Kind(
-                kinds,
-                _same,
-                _name,
-                lambda item: books.change_volumes(lambda volumes: volumes.put_class(item)),
-                lambda item: books.change_volumes(lambda volumes: volumes.drop_class(item)),
-            )
-        )
+        self._follow_volumes(CLAIMS, objects.Claim, Volumes.put_claim, Volumes.drop_claim)
+        self._follow_volumes(VOLUMES, objects.PersistentVolume, Volumes.put_volume, Volumes.drop_volume)
+        self._follow_volumes(STORAGE_CLASSES, objects.StorageClass, Volumes.put_class, Volumes.drop_class)
         queues: Resource[objects.QueueObject] = Resource(QUEUES, objects.QueueObject)
         self._follow(
             Kind(
@@ -223,6 +199,19 @@ class Following:
             lambda standing: books.touch(books.kueue.drop(standing)),
         )
         self._follow(kind, is_optional=True)
+
+    def _follow_volumes(
+        self, path: str, kind: type[Any], put: Callable[[Volumes, Any], bool], drop: Callable[[Volumes, Any], bool]
+    ) -> None:
+        self._follow(
+            Kind(
+                Resource[Any](path, kind),
+                _same,
+                lambda item: (item.metadata.namespace, item.metadata.name),
+                lambda item: self._books.change_volumes(lambda volumes: put(volumes, item)),
+                lambda item: self._books.change_volumes(lambda volumes: drop(volumes, item)),
+            )
+        )
 
     def _follow(self, reader: Reader, is_optional: bool = False) -> None:
         mirror: Mirror[Any] = Mirror(
