@@ -1,0 +1,57 @@
+"""What every route answers with: pages, outcomes, refusals, and the events of a stream."""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a listing. `next` is the cursor for `after`; empty at the end."""
+
+    items: list[T]
+    total: int
+    next: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a write did, one line an object: `workload default/train submitted`."""
+
+    done: list[str]
+    warnings: list[str] = []
+    names: list[str] = []  # of the workloads it made
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A refusal: what happened, to what, and what to do. `kind`: invalid | refused | not-found | forbidden | broken."""
+
+    kind: str
+    message: str
+    field: str = ""
+
+
+class LoginView(msgspec.Struct, frozen=True):
+    """An address that logs one browser in once."""
+
+    path: str
+
+
+class StreamReset(msgspec.Struct, frozen=True):
+    """Data of the event `reset`: the whole page. `key`: how items are named, `name`, `node/id` or `cluster`."""
+
+    view: str
+    items: list[Any]  # of the view's own type
+    total: int
+    next: str
+    key: str
+
+
+class StreamDelta(msgspec.Struct, frozen=True):
+    """Data of the event `delta`: what is different from the event before. What is unset did not change."""
+
+    set: list[Any]  # items that are new on the page, or changed
+    gone: list[str]  # keys that left the page
+    total: int
+    order: list[str] | msgspec.UnsetType = msgspec.UNSET  # every key of the page, in order
+    next: str | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,65 @@
+"""What is done, or would be done, to the partitions of GPUs."""
+
+from typing import Literal
+
+import msgspec
+
+
+class TakenView(msgspec.Struct, frozen=True):
+    """How many lines of a stream were taken."""
+
+    lines: int
+
+
+class PartitionStepView(msgspec.Struct, frozen=True):
+    """A GPU that changes its partition mode, should, or did."""
+
+    node: str
+    gpu: str
+    before: str  # SPX+NPS1
+    after: str
+    state: str  # planned | draining | due | changing; of the past: done | refused | busy | rolled-back | stuck
+    waits_s: int = 0  # for the work on it, at most
+    takes_s: int = 0  # after that
+    idle_gpu_s: int = 0  # GPU-seconds that serve nobody until it is done
+    evicted_gpu_s: int = 0  # work that is lost
+    at_s: int = 0  # of the past: when
+    reason: str = ""
+
+
+class PlanNodeView(msgspec.Struct, frozen=True):
+    """How a node stands to the plan that names it."""
+
+    node: str
+    profile: str
+    state: str  # done | changing | draining | pending | dry-run | refused
+    reason: str
+
+
+class PlanView(msgspec.Struct, frozen=True):
+    """A PartitioningPlan."""
+
+    name: str
+    state: str  # on | dry-run | paused | off
+    nodes: list[PlanNodeView]
+
+
+class PartitionsView(msgspec.Struct, frozen=True):
+    """The partition modes: what is planned, what is under way, and what was done."""
+
+    policy: str  # off | dry-run | on
+    carried_out_by: str
+    as_of_s: int
+    steps: list[PartitionStepView]  # the first thousand
+    total: int
+    idle_gpu_s: int  # what the plan costs
+    unserved: list[str]  # waiting work that no allowed change would serve
+    plans: list[PlanView]
+    conflicts: list[str]
+    history: list[PartitionStepView]
+
+
+class PolicyForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether partition modes change for waiting work."""
+
+    policy: Literal["off", "dry-run", "on"]
