@@ -1,4 +1,4 @@
-// The JSON of the API, word for word as src/kaiwo/api/views.py writes it. Integers only: milli-GPU, milli-CPU, MiB, seconds.
+// The JSON of the API, word for word as src/kaiwo/api/views/ writes it. Integers only: milli-GPU, milli-CPU, MiB, seconds.
 
 export type State =
   | 'waiting'
