@@ -109,7 +109,7 @@ class Reader:
             compute_mode="MIG" if is_mig else "",
             compute_modes=("MIG",) if mig else (),
             hive=clique_of(self, handle),
-            telemetry=self._telemetry(handle, memory) if self.has_telemetry else Telemetry(),
+            telemetry=self.telemetry(handle, memory, self.power_limit_w(handle)) if self.has_telemetry else Telemetry(),
             errors=errors,
             health="failed" if is_failed else "degraded" if problems else "healthy",
             reason=reasons(problems),
@@ -149,17 +149,21 @@ class Reader:
         mask = self.ask("nvmlDeviceGetMemoryAffinity", handle, 1, SCOPE_NODE)
         return int(mask[0]).bit_length() - 1 if mask and mask[0] else None
 
-    def _telemetry(self, handle: Any, memory: Any) -> Telemetry:
+    def power_limit_w(self, handle: Any) -> int | None:
+        limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+        return None if limit_mw is None else round(limit_mw / 1000)
+
+    def telemetry(self, handle: Any, memory: Any, power_limit_w: int | None) -> Telemetry:
+        """What the GPU does right now."""
         rates = self.ask("nvmlDeviceGetUtilizationRates", handle)
-        power = self.ask("nvmlDeviceGetPowerUsage", handle)
-        limit = self.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+        power_mw = self.ask("nvmlDeviceGetPowerUsage", handle)
         return Telemetry(
             utilisation_percent=rates.gpu if rates else None,
             memory_used_mib=memory.used >> 20 if memory else None,
             memory_busy_percent=rates.memory if rates else None,
             temperature_c=self.ask("nvmlDeviceGetTemperature", handle, 0),
-            power_w=None if power is None else round(power / 1000),
-            power_limit_w=None if limit is None else round(limit / 1000),
+            power_w=None if power_mw is None else round(power_mw / 1000),
+            power_limit_w=power_limit_w,
         )
 
     def errors(self, handle: Any) -> tuple[Errors, list[str], bool]:

@@ -7,7 +7,8 @@ Never: starts the library again while it works; after an error that says it is l
 from collections.abc import Sequence
 from typing import Any
 
-from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, Telemetry, reasons
+from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, reasons
+from kaiwo.devices.nvidia import Reader
 from kaiwo.devices.report import GpuSample, PartitionUse, ProcessUse
 from kaiwo.devices.xid import XidWatch
 
@@ -19,6 +20,8 @@ class NvidiaGpus:
 
     def __init__(self, nvml: Any, gpus: Sequence[PhysicalGpu]) -> None:
         self.nvml = nvml
+        self._reader = Reader(nvml, True)
+        self._ask = self._reader.ask
         self._gpus = gpus
         nvml.nvmlInit()
         self._handles = {gpu.id: self._handle(gpu) for gpu in gpus}
@@ -58,29 +61,13 @@ class NvidiaGpus:
         health: Health = "failed" if is_failed else "degraded" if any(problems) else "healthy"
         processes = tuple(self._processes(gpu, handle))
         return GpuSample(
-            gpu.id, self._telemetry(handle, memory, limit), errors, health, reasons(problems), tuple(xids), "",
+            gpu.id, self._reader.telemetry(handle, memory, limit), errors, health, reasons(problems), tuple(xids), "",
             self._partitions(gpu, processes), processes,
         )  # fmt: skip
 
-    def _telemetry(self, handle: Any, memory: Any, limit: int | None) -> Telemetry:
-        rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
-        power = self._ask("nvmlDeviceGetPowerUsage", handle)
-        return Telemetry(
-            utilisation_percent=rates.gpu if rates else None,
-            memory_used_mib=memory.used >> 20 if memory else None,
-            memory_busy_percent=rates.memory if rates else None,
-            temperature_c=self._ask("nvmlDeviceGetTemperature", handle, 0),
-            power_w=None if power is None else round(power / 1000),
-            power_limit_w=limit,
-        )
-
     def _counters(self, name: str, handle: Any) -> tuple[int | None, Errors, list[str], bool]:
         if name not in self._slow or self._age % SLOW_EVERY == 0:
-            from kaiwo.devices.nvidia import Reader
-
-            limit = self._ask("nvmlDeviceGetEnforcedPowerLimit", handle)
-            errors, problems, is_failed = Reader(self.nvml, True).errors(handle)
-            self._slow[name] = (None if limit is None else round(limit / 1000), errors, problems, is_failed)
+            self._slow[name] = (self._reader.power_limit_w(handle), *self._reader.errors(handle))
         return self._slow[name]
 
     def _processes(self, gpu: PhysicalGpu, handle: Any) -> list[ProcessUse]:
@@ -124,13 +111,4 @@ class NvidiaGpus:
         try:
             return XidWatch(self.nvml, [handle for handle in self._handles.values() if handle is not None])
         except (self.nvml.NVMLError, AttributeError):
-            return None
-
-    def _ask(self, name: str, *args: Any) -> Any:
-        question = getattr(self.nvml, name, None)
-        if question is None:
-            return None
-        try:
-            return question(*args)
-        except self.nvml.NVMLError:
             return None
