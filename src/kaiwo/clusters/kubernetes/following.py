@@ -249,8 +249,8 @@ class Following:
         books, name = self._books, found.name
         books.queue_generations[name] = found.item.metadata.generation
         books.remember(name, read_memory(found.item.status))
-        if found.queue is not None:
-            books.put_queue(found.queue)
+        if found.what is not None:
+            books.put_queue(found.what)
         elif books.queue_shelf.put_fault(name, found.fault):
             self._report("queue-unreadable", level="warning", queue=name, error=found.fault)
 

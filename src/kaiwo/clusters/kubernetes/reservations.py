@@ -7,7 +7,7 @@ Never: writes a status that is there already. The devices that a plan picked are
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -18,8 +18,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.objects import QueueMeta, Wire
 from kaiwo.clusters.kubernetes.quantities import seconds
 from kaiwo.clusters.kubernetes.queue_status import still_in_force
-from kaiwo.manifests import parse
-from kaiwo.model.errors import ConfigError
+from kaiwo.clusters.kubernetes.shelf import Found, find, parse_own
 from kaiwo.model.plan import Plan
 from kaiwo.model.reservation import Device, Reservation
 
@@ -36,38 +35,21 @@ class ReservationObject(Wire):
     status: dict[str, Any] | None = None
 
 
-def read_reservation(item: ReservationObject) -> Reservation | str:
-    """One reservation, or the sentence why it cannot be used."""
-    document = {
-        "apiVersion": "kaiwo.ai/v1alpha2",
-        "kind": "KaiwoReservation",
-        "metadata": {"name": item.metadata.name},
-        "spec": item.spec or {},
-    }
-    try:
-        (found,) = parse(document).reservations
-    except ConfigError as error:
-        return str(error)
-    created_s = seconds(item.metadata.creation_timestamp)
-    return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
-
-
-class FoundReservation(NamedTuple):
-    """A KaiwoReservation that is there, whether or not it can be used."""
-
-    item: ReservationObject
-    reservation: Reservation | None  # None: it cannot be used
-    fault: str = ""  # why
-
-    @property
-    def name(self) -> str:
-        return self.item.metadata.name
+FoundReservation = Found[ReservationObject, Reservation]
 
 
 def find_reservation(item: ReservationObject) -> FoundReservation:
-    """What cannot be used stays on the books: its people must be told."""
-    found = read_reservation(item)
-    return FoundReservation(item, None, found) if isinstance(found, str) else FoundReservation(item, found)
+    """What cannot be used stays on the books."""
+    return find(item, read_reservation)
+
+
+def read_reservation(item: ReservationObject) -> Reservation | str:
+    """One reservation, or the sentence why it cannot be used."""
+    parsed = parse_own("KaiwoReservation", item)
+    if isinstance(parsed, str):
+        return parsed
+    found, created_s = parsed.reservations[0], seconds(item.metadata.creation_timestamp)
+    return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
 
 
 class Reserver:
@@ -97,7 +79,7 @@ class Reserver:
 
     def put(self, found: FoundReservation) -> None:
         """What the watch brought, with what a plan picked meanwhile."""
-        name, reservation = found.name, found.reservation
+        name, reservation = found.name, found.what
         self._there[name] = found.item.status or {}
         self._generations[name] = found.item.metadata.generation
         if reservation is None:

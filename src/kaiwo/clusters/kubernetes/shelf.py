@@ -5,9 +5,50 @@ Never: forgets a version that could be read because the next one cannot: what wa
 """
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from kaiwo.clusters.kubernetes.objects import QueueMeta
+from kaiwo.manifests import Parsed, parse
+from kaiwo.model.errors import ConfigError
 
 T = TypeVar("T")
+
+
+class Own(Protocol):
+    """An object of a kind of ours. Its spec is read by the same code as a file's."""
+
+    metadata: QueueMeta
+    spec: dict[str, Any] | None
+
+
+OwnT = TypeVar("OwnT", bound=Own)
+
+
+class Found(NamedTuple, Generic[OwnT, T]):
+    """An object that is there, whether or not it can be used: its people must be told."""
+
+    item: OwnT
+    what: T | None  # None: it cannot be used
+    fault: str = ""  # why
+
+    @property
+    def name(self) -> str:
+        return self.item.metadata.name
+
+
+def find(item: OwnT, read: Callable[[OwnT], T | str]) -> Found[OwnT, T]:
+    """What `read` makes of it, or the sentence why it makes nothing."""
+    what = read(item)
+    return Found(item, None, what) if isinstance(what, str) else Found(item, what)
+
+
+def parse_own(kind: str, item: Own) -> Parsed | str:
+    """The schema lets nothing wrong in, but an older version of it may have: then a sentence."""
+    metadata = {"name": item.metadata.name}
+    try:
+        return parse({"apiVersion": "kaiwo.ai/v1alpha2", "kind": kind, "metadata": metadata, "spec": item.spec or {}})
+    except ConfigError as error:
+        return str(error)
 
 
 class Shelf(Generic[T]):
