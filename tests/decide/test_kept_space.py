@@ -1,10 +1,13 @@
 """Space that is kept for somebody goes to them, and to nobody else."""
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from kaiwo.model.event import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpu import Gpu, Share
-from kaiwo.model.node import Node
+from kaiwo.model.node import Node, Taint
 from kaiwo.model.plan import Nomination
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase
@@ -88,3 +91,42 @@ def test_nothing_is_kept_for_work_that_is_gone() -> None:
     assert not world.is_running("other")
     world.tell(WorkloadGone("default/owner")).settle()
     assert world.is_running("other")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cordoned": True}, {"ready": False}, {"taints": (Taint("maintenance"),)}],
+    ids=["cordoned", "not ready", "tainted"],
+)
+def test_space_on_a_node_that_takes_nobody_any_more_is_given_up_and_made_anew(change: dict[str, Any]) -> None:
+    world = World(nodes=4).queue("prod", quota_milli=16_000).queue("dev")
+    for number in range(4):
+        world.submit(f"dev{number}", gpus_each=8, queue="dev")
+    world.settle()
+    plan = world.submit("owner", pods=2, gpus_each=8, queue="prod").decide()
+    kept = sorted(each.node for each in plan.nominations)
+    assert len(kept) == 2
+    world.tell(NodeChanged(replace(world.picture.node_objects[kept[0]], **change)))
+    for _ in range(6):  # the victims leave, one more has to go, and leaves
+        world.decide()
+        world.let_go()
+    assert world.is_running("owner")
+    assert kept[0] not in world.nodes_of("owner")
+    assert not world.picture.nominations
+
+
+def test_space_that_its_queue_may_pay_for_no_longer_is_given_up() -> None:
+    world = World(nodes=2).queue("prod", quota_milli=16_000).queue("dev")
+    for number in range(2):
+        world.submit(f"dev{number}", gpus_each=8, queue="dev")
+    world.settle()
+    world.submit("first", gpus_each=8, queue="prod", priority=1).submit("second", gpus_each=8, queue="prod")
+    assert len(world.decide().nominations) == 2
+    world.queue("prod", quota_milli=8_000, gpu_limit=8_000)
+    for _ in range(4):
+        world.decide()
+        world.let_go()
+    assert world.is_running("first")
+    assert not world.is_running("second")
+    assert sum(world.is_running(f"dev{number}") for number in range(2)) == 1  # in the space that was given up
+    assert not world.picture.nominations

@@ -16,6 +16,8 @@ from kaiwo.decide.window import LARGEST, SMALLEST, Window
 from kaiwo.model.plan import Start
 from kaiwo.snapshot.backlog import WaitingClass
 
+STEPS_A_RELEASE = 4  # the nodes on which somebody leaves are looked at anew
+
 
 def line_up(
     desk: Desk, candidates: list[WaitingClass], always: WaitingClass | None = None, whatever_limits: bool = False
@@ -128,7 +130,7 @@ class Allocate:
         desk = self._desk
         if not desk.may_wait_for_release(found) or name in desk.promised or not desk.leaves_dues(found, name):
             return False
-        desk.steps += 1
+        desk.steps += STEPS_A_RELEASE
         workload = desk.picture.workloads[name]
         desk.working.count_leaving(+1)
         tries = (

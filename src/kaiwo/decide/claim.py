@@ -38,8 +38,8 @@ class Rule(Protocol):
     def may_go(self, unit: Unit) -> bool:
         """This unit may be taken next, after all that were."""
 
-    def may_stand(self, stopped: list[Unit]) -> bool:
-        """Exactly these may be stopped and lose their place."""
+    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+        """Exactly these may be stopped and lose their place, for somebody who pays so much."""
 
 
 @dataclass(slots=True)
@@ -91,12 +91,26 @@ class Claim:
             if placement is None:
                 return None
             room = self._give_back(placement)
-            if not self._rule.may_stand(room.stopped) or not self._is_lawful(placement):
+            if not self._rule.may_stand(room.stopped, self._paid(placement)) or not self._is_lawful(placement):
                 return None
             if not self._desk.spared.lets(_workloads(room)):
                 return None
             attempt.keep()
             return room
+
+    def _paid(self, placement: Placement) -> Charge:
+        """What its queue pays in the end: of memory and partitions the devices decide."""
+        shapes = self._desk.picture.backlog.shapes
+        if not any(shapes[shape].hangs_on_device for shape, _, _ in self._needs):
+            return (0, 0, 0)  # as the rule knows
+        wants = [role_of(self._workload, start.pod).request for start in placement.starts]
+        kept = self._desk.picture.nominations.get(self._workload.name, {}).values()
+        shares = [share for start in placement.starts for share in start.devices]
+        return (
+            sum(share.milli for share in shares) - sum(share.milli for each in kept for share in each.devices),
+            sum(want.cpu_milli for want in wants) - sum(each.cpu_milli for each in kept),
+            sum(want.memory_mib for want in wants) - sum(each.memory_mib for each in kept),
+        )
 
     def _is_lawful(self, placement: Placement) -> bool:
         """The rules between pods hold beside all who have their places again, too: else nobody goes for nothing."""
@@ -137,6 +151,8 @@ class Claim:
     def _may_fit(self) -> bool:
         """A necessary condition by sums, before any node is looked at; then by shapes."""
         desk = self._desk
+        if self._workload.name in desk.picture.nominations:
+            return True  # what is kept for it is not among what is free
         free = np.maximum(desk.working.free[:, GPU_LEFT], 0).sum()
         if free < self._need_milli():
             return False

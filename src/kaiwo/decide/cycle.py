@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kaiwo.decide.allocate import Allocate, line_up
 from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.desk import Desk
-from kaiwo.decide.neighbours import keeps_its_place
+from kaiwo.decide.kept import lost_space
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.promise import keep_promises
@@ -22,7 +22,6 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
-from kaiwo.snapshot.nodes import USABLE
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -66,7 +65,7 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
 def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
     # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
     # however often something is freed.
-    desk.given_up += _lost_space(desk)
+    desk.given_up += lost_space(desk)
     mind_reservations(desk)
     keep_promises(desk)
     left: list[list[WaitingClass]] = []
@@ -112,20 +111,6 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
         steps=desk.steps,
         rules=desk.active.rules,
     )
-
-
-def _lost_space(desk: Desk) -> list[tuple[str, str]]:
-    """Space that was kept on nodes or devices that are gone or no longer work, or where somebody came too near."""
-    nodes, gpus = desk.working.nodes, desk.working.gpus
-    lost = []
-    for workload, kept in sorted(desk.picture.nominations.items()):
-        for pod, nomination in sorted(kept.items()):
-            row = nodes.row.get(nomination.node)
-            columns = [] if row is None else [nodes.column[row].get(share.gpu) for share in nomination.devices]
-            is_gone = row is None or any(column is None or not gpus[row, USABLE, column] for column in columns)
-            if is_gone or (row is not None and not keeps_its_place(desk.working, nomination.neighbours, row)):
-                lost.append((workload, pod))
-    return lost
 
 
 def _make_room(desk: Desk) -> set[ClassKey]:

@@ -215,7 +215,10 @@ class Desk:
         """Keep the space of a placement for a workload that cannot start there yet."""
         self.placed.add(workload.name)
         self.given_up.extend(placement.given_up)
+        there = self.picture.nominations.get(workload.name, {}) if not placement.given_up else {}
         for start in placement.starts:
+            if start.pod in there:
+                continue  # where space was kept for it before
             want = role_of(workload, start.pod).request
             amounts = (want.cpu_milli, want.memory_mib, want.extended, kept(want.neighbours))
             self.nominations.append(Nomination(workload.name, start.pod, start.node, start.devices, *amounts))

@@ -158,7 +158,7 @@ class _Gang:
             want = self._want(at)
             left = min(len(self._missing[at]), full - len(self._placement.starts))
             # What the next one pays hangs on the device it gets.
-            if want.is_memory or self._working.queues.is_model_bounded[self._payer.queue]:
+            if want.hangs_on_device or self._working.queues.is_model_bounded[self._payer.queue]:
                 while left and (placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)):
                     self._start(at, placed)
                     left -= 1

@@ -10,6 +10,7 @@ import numpy as np
 from kaiwo.decide.allocate import line_up
 from kaiwo.decide.claim import Claim, Room, carry_out
 from kaiwo.decide.desk import Desk
+from kaiwo.decide.kept import claim_beside, has_its_space
 from kaiwo.decide.least import one_more
 from kaiwo.decide.oracle import Most, most_for
 from kaiwo.decide.sieve import Sieve
@@ -25,7 +26,8 @@ from kaiwo.snapshot.backlog import Needs, WaitingClass
 from kaiwo.snapshot.queues import GPU, Charge
 
 QUEUES_A_STEP = 10
-STEPS_A_CLAIM = 25  # about what listing the victims of a large cluster costs, in pods placed
+STEPS_A_PROOF = 40  # and what the sums cost
+STEPS_A_CLAIM = 60  # about what listing the victims of a large cluster costs, in pods placed
 MOST_NAMED = 6
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is dear
 Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
@@ -33,7 +35,7 @@ Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
 
 def make_room(desk: Desk, action: str) -> list[WaitingClass]:
     """Try one action for everybody who is stuck, in the order of turns. Returns those whom the budget did not reach."""
-    waiting = [found for found in _candidates(desk, action) if not found.signature[2]]
+    waiting = [found for found in _candidates(desk, action) if not has_its_space(desk, found)]
     if not waiting:
         return []
     attempt, cause = _ATTEMPTS[action]
@@ -87,7 +89,7 @@ def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
     for queue, classes in sorted(backlog.by_queue.items()):
         row = now.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
-            found += [each for each in classes.values() if _is_within(desk.claim_of(each), left[row])]
+            found += [each for each in classes.values() if _is_within(claim_beside(desk, each), left[row])]
     return [each for each in found if each.key in due] if backlog.unclaimed else found
 
 
@@ -121,7 +123,8 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     if not _has_waited(desk, workload):
         return None
     now = _before_the_cycle(desk, found.queue)
-    claim = QueueClaim(desk.working.queues.row[found.queue], np.array(desk.claim_of(found)), workload.preemptible)
+    row, beside = desk.working.queues.row[found.queue], np.array(claim_beside(desk, found))
+    claim = QueueClaim(row, beside, workload.preemptible)
     if (refusal := may_claim(now, claim)) is not None:
         desk.verdicts[found.key] = _refused(now, refusal)
         return None
@@ -130,7 +133,7 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         return None
     queues = [now.queues.names[row] for row in may_lose.nonzero()[0].tolist()]
     needs = one_more(found)
-    desk.steps += 10 + len(queues) // QUEUES_A_STEP
+    desk.steps += STEPS_A_PROOF + len(queues) // QUEUES_A_STEP
     most = most_for(desk, now, claim, queues)
     if most.milli < claim.need[GPU]:
         desk.verdicts[found.key] = _too_little(now, claim, most, _kept(desk, now, claim, may_lose))
@@ -204,7 +207,7 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         return None
     lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
     now = standing(desk.working)
-    rule = PreemptRule(now, now.queues.row[found.queue], np.array(desk.claim_of(found)))
+    rule = PreemptRule(now, now.queues.row[found.queue], np.array(claim_beside(desk, found)))
     claim = Claim(desk, workload, one_more(found), rule, lanes)
     room = desk.spared.watched(lambda: claim.meet() if lanes else None)
     if room is None:

@@ -7,8 +7,9 @@ import numpy as np
 
 from kaiwo.decide.victims import Unit
 from kaiwo.queues.exchange import Exchange
-from kaiwo.queues.reclaim_rules import Claim, Standing, entitled
+from kaiwo.queues.reclaim_rules import Claim, Standing, entitled, may_claim
 from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.queues import Charge
 
 MOST_MOVED = 64
 
@@ -23,12 +24,23 @@ class ReclaimRule:
     def may_go(self, unit: Unit) -> bool:
         return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
 
-    def may_stand(self, stopped: list[Unit]) -> bool:
-        exchange = Exchange(self._now, self._claim)
+    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+        now, claim = self._now, self._claim._replace(need=_at_least(self._claim.need, paid))
+        if (claim.need > self._claim.need).any():
+            now = self._owed()
+            if may_claim(now, claim) is not None:
+                return False
+        exchange = Exchange(now, claim)
         for unit in stopped:
             if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
                 return False
         return exchange.verdict() is None
+
+    def _owed(self) -> Standing:
+        """What it pays was not in its wish, and so perhaps not in its share; its quota it is owed all the same."""
+        fair, row = self._now.fair.copy(), self._claim.queue
+        fair[row] = entitled(self._now, row)
+        return self._now._replace(fair=fair)
 
     def _queue_of(self, unit: Unit) -> int:
         return self._now.queues.row[unit.workload.queue]
@@ -52,7 +64,7 @@ class _AnyRule:
     def may_go(self, unit: Unit) -> bool:
         return True
 
-    def may_stand(self, stopped: list[Unit]) -> bool:
+    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
         return True
 
 
@@ -62,15 +74,22 @@ class PreemptRule(_AnyRule):
     def __init__(self, now: Standing, queue: int, need: IntArray) -> None:
         path = np.array(now.queues.path[queue], np.intp)
         used = now.used[path]
-        self._over = used + need - np.maximum(used, entitled(now, path))
+        self._need, self._left = need, np.maximum(used, entitled(now, path)) - used
 
-    def may_stand(self, stopped: list[Unit]) -> bool:
+    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
         given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
-        return bool((self._over <= given).all())
+        return bool((_at_least(self._need, paid) - self._left <= given).all())
 
 
 class NobodyLoses(_AnyRule):
     """Everybody finds another place."""
 
-    def may_stand(self, stopped: list[Unit]) -> bool:
+    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
         return not stopped
+
+
+def _at_least(need: IntArray, paid: Charge) -> IntArray:
+    """The need, raised to what is really paid. By GPU model only those count that are asked for by name."""
+    raised = need.copy()
+    raised[: len(paid)] = np.maximum(raised[: len(paid)], paid)
+    return raised

@@ -132,7 +132,8 @@ def _charges(question: Question, room: Room) -> list[Charge]:
     by_model = least_by_model(picture, needs)
     charges = [(*least_charge(picture, needs, price), *by_model) for price in prices]
     gpu, cpu, memory = least_charge(picture, found.needs, prices[-1])
-    gpu += sum(max(1, needed) * want.gpus * WHOLE_MILLI for want, needed in wants if want.is_partition)
+    dearer = [(want.gpus * WHOLE_MILLI - want.charge_milli, needed) for want, needed in wants if want.is_partition]
+    gpu += sum(max(1, needed) * milli for milli, needed in dearer)
     most = (gpu, cpu, memory, *(max(each, gpu) for each in by_model))
     return charges if most == charges[-1] else [*charges, most]
 

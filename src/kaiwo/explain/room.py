@@ -138,8 +138,7 @@ class Room:
         want = self._picture.backlog.shapes[needs[0][0]]
         if want.neighbours is not None:
             return False  # each pod may close nodes to the next, or open some
-        has_price = not want.gpus or want.charge_milli > 0  # of memory and partitions the device decides
-        return (want.is_exclusive or want.gpus <= 1) and (has_price or not is_bounded)
+        return (want.is_exclusive or want.gpus <= 1) and not (want.hangs_on_device and is_bounded)
 
 
 def is_within(charge: Charge, left: Charge) -> bool:

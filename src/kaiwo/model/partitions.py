@@ -142,6 +142,18 @@ def partition_count(model: str, compute: str) -> int:
     return chip.xcds if compute == "CPX" else _PARTS[compute]
 
 
+@cache
+def least_part_milli(profile: str, models: tuple[str, ...] = ()) -> int:
+    """The least that one partition of a profile is of a physical GPU, whichever of these models (or of all) it is of.
+
+    Not every profile is of AMD's modes: no GPU of anybody else is cut finer than the finest of theirs.
+    """
+    compute = profile.partition("+")[0]
+    modes = (compute,) if compute in COMPUTE_MODES else COMPUTE_MODES
+    chips = [model for model in models if model in CHIPS] or list(CHIPS)
+    return WHOLE_MILLI // max(partition_count(model, mode) for model in chips for mode in modes)
+
+
 def part_milli(index: int, count: int) -> int:
     """A partition's part of the physical GPU's milli; the parts of six make 1000 too."""
     return (index + 1) * WHOLE_MILLI // count - index * WHOLE_MILLI // count

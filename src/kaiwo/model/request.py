@@ -9,6 +9,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.neighbours import Neighbours
 from kaiwo.model.node_rules import Choice, Preference
 from kaiwo.model.node_rules import NodeRule as NodeRule
+from kaiwo.model.partitions import least_part_milli
 
 ANY_PARTITION = "any"
 
@@ -73,6 +74,13 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return self.gpus > 0 and self.gpu_mib > 0 and not self.partition
 
     @property
+    def hangs_on_device(self) -> bool:
+        """What a queue is charged is known only when the devices are: see `Share`."""
+        return self.is_memory or self.is_partition
+
+    @property
     def charge_milli(self) -> int:
-        """What a queue is charged for one pod. Of memory and partitions the device decides: see `Share`."""
-        return self.gpus * self.gpu_milli if self.is_whole or self.is_fraction else 0
+        """What a queue is charged for one pod; of partitions the least that it may be. Of memory the device decides."""
+        if self.is_partition:
+            return self.gpus * least_part_milli(self.partition, self.gpu_models)
+        return self.gpus * self.gpu_milli if not self.is_memory else 0

@@ -10,16 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.gpus.course import Key
-from kaiwo.gpus.demand import MayStart, Ongoing, fleet_of, need_of, waiting_needs
+from kaiwo.gpus.demand import MayStart, Ongoing, fleet_of, waiting_needs
 from kaiwo.gpus.fleet import Need, NodeNow, Step, Terms
 from kaiwo.gpus.planner import plan_partitions
 from kaiwo.gpus.reserved_gpus import ReservedGpus
 from kaiwo.gpus.wanted import wanted_steps, why_not
 from kaiwo.manifests.partitioning_plans import Chosen, choose, mode_of_profile
-from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule
-from kaiwo.model.partitions import CHIPS, Mode, Platform, partition_count
-from kaiwo.model.request import Request
+from kaiwo.model.partitions import Mode, Platform
 from kaiwo.runtime.partition_reach import Reach
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.picture import Picture
@@ -126,20 +124,11 @@ def _has_room(view: Working, picture: Picture) -> MayStart:
 
     def may_start(waiting: WaitingClass) -> bool:
         wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs]
-        milli = sum(_milli(want) * max(1, needed) for want, needed in wants)
+        milli = sum(want.charge_milli * max(1, needed) for want, needed in wants)
         path = queues.path[queues.row[waiting.queue]] if waiting.queue in queues.row else ()
         return bool(path) and all(view.queue_used[above, GPU] + milli <= queues.limit[above, GPU] for above in path)
 
     return may_start
-
-
-def _milli(want: Request) -> int:
-    """What one pod takes of physical GPUs, of the chip with the fewest partitions."""
-    need = need_of(want)
-    if need is None or not want.is_partition:
-        return want.charge_milli
-    most = max(partition_count(model, need.compute) for model in want.gpu_models or CHIPS)
-    return want.gpus * WHOLE_MILLI // most
 
 
 def _stands(

@@ -80,14 +80,19 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._place) + len(self.gate)
 
-    def join(self, workload: Workload, needs: Needs, has_kept_space: bool, choices: Choices | None = None) -> None:
-        """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own."""
-        kept_for = workload.name if has_kept_space else ""
+    def join(
+        self, workload: Workload, needs: Needs, choices: Choices | None = None, unkept: Needs | None = None
+    ) -> None:
+        """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own.
+
+        `unkept`: what it needs beside the space that is kept for it and paid for; None: none is kept.
+        """
+        kept_for = workload.name if unkept is not None else ""
         signature = (needs, workload.preemptible, kept_for, workload.stops_others, choices)
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
-            asks = _NOTHING if has_kept_space else self._asks(needs)  # kept space is paid for already
+            asks = self._asks(needs if unkept is None else unkept)
             digest = self._digest(signature)
             found = classes[signature] = WaitingClass(workload.queue, signature, digest, asks)
             self.by_key[found.key] = self.open[found.key] = found

@@ -288,7 +288,7 @@ class Picture:
             self.backlog.wait_at_gate(workload, obstacles)
         else:
             choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
-            self.backlog.join(workload, needs, name in self.nominations, choices)
+            self.backlog.join(workload, needs, choices, self._unkept(workload, needs))
             if self.promises:  # it may fill a gap for which others of its class take too long
                 self.backlog.reopen(name)
 
@@ -308,6 +308,16 @@ class Picture:
             choices = choices_of(workload, pods or ())
             return chosen(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
         return tuple(needs)
+
+    def _unkept(self, workload: Workload, needs: Needs) -> Needs | None:
+        """What is missing beside the space that is kept for it."""
+        kept = self.nominations.get(workload.name)
+        if not kept:
+            return None
+        pods = self.pods.get(workload.name, ())
+        missing = [[n for i in range(role.count) if (n := pod_name(role, i)) not in pods] for role in workload.roles]
+        left = [sum(name not in kept for name in names) for names in missing if names]
+        return tuple((shape, count, needed) for (shape, _, needed), count in zip(needs, left, strict=True))
 
     def want_of(self, workload: Workload, role: Role) -> Request:
         """What a pod of a role asks for, with what reservations make of it."""
