@@ -21,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 PATIENCE_S = 60.0
 TOKEN = "a-token-for-the-tests"
 ADMIN = "admin"
+# The PodGroup and Workload API is alpha in this version: it takes a gate, and its version must be switched on.
+POD_GROUPS = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
 
 
 class MissingError(Exception):
@@ -40,9 +42,15 @@ def find_programs(*names: str) -> Path:
 class Plane:
     """etcd and an API server; more programs can be started beside them."""
 
-    def __init__(self, folder: Path, programs: Path, etcd_options: Sequence[str] = ("--unsafe-no-fsync",)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        programs: Path,
+        etcd_options: Sequence[str] = ("--unsafe-no-fsync",),
+        server_options: Sequence[str] = (),
+    ) -> None:
         self.folder, self.programs = folder, programs
-        self._etcd_options = tuple(etcd_options)
+        self._etcd_options, self._server_options = tuple(etcd_options), tuple(server_options)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.server = f"https://127.0.0.1:{self.port}"
@@ -79,6 +87,7 @@ class Plane:
             "--service-account-issuer=https://kubernetes.default.svc", "--endpoint-reconciler-type=none",
             # Nobody makes service accounts and tokens here unless the controllers are started too.
             "--disable-admission-plugins=ServiceAccount", "--anonymous-auth=true", "--allow-privileged=true", "--v=0",
+            *self._server_options,
         )  # fmt: skip
         self.wait_until_ready()
 
@@ -170,9 +179,9 @@ class Plane:
 
 
 @contextlib.contextmanager
-def running_plane(folder: Path) -> Iterator[Plane]:
+def running_plane(folder: Path, *server_options: str) -> Iterator[Plane]:
     """A control plane for the length of a block."""
-    plane = Plane(folder, find_programs())
+    plane = Plane(folder, find_programs(), server_options=server_options)
     try:
         plane.start()
         yield plane

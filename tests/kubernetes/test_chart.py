@@ -1,6 +1,7 @@
 """The chart with the real Helm and the real API server: linted, rendered, installed, changed and taken away again."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import yaml
 from kaiwo import __version__
 from kaiwo.cli.group import kaiwo as program
 from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
-from kaiwo.clusters.kubernetes.following import OWNERS
+from kaiwo.clusters.kubernetes.operator_kinds import OWNERS
 from kaiwo.clusters.kubernetes.webhooks.custody import AUTHORITY
 from kaiwo.manifests.policies import read_policy
 from kaiwo.model.policy import Policy
@@ -260,6 +261,28 @@ def test_kubectl_takes_what_install_prints(plane: Plane, installed: str) -> None
     for kind, name in (("Deployment", "kaiwo"), ("DaemonSet", "kaiwo-agent")):
         (container,) = _pod_spec(documents, kind, name)["containers"]
         assert container["image"].startswith("somewhere.example/kaiwo@sha256:")
+
+
+def test_the_page_says_how_to_look_before_one_installs(plane: Plane) -> None:
+    """On a cluster that has never seen Kaiwo; kubectl ends with 1 where something would change, with more when lost."""
+    plane.kubectl("delete", "namespace", "kaiwo-system", "--ignore-not-found", "--wait=false")
+    plane.kubectl("replace", "--raw=/api/v1/namespaces/kaiwo-system/finalize", "-f", "-", text=GONE, check=False)
+    text = (ROOT / "docs" / "install.md").read_text().partition("## Without Helm")[2]
+    lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert any("kubectl diff" in line for line in lines)
+    programs = os.pathsep.join((str(plane.programs), str(Path(sys.executable).parent), os.environ["PATH"]))
+    for line in lines:
+        if "apply" not in line:
+            asked = subprocess.run(
+                ["bash", "-c", line],
+                env=os.environ | {"PATH": programs, "KUBECONFIG": str(plane.kubeconfig)},
+                capture_output=True,
+                text=True,
+            )
+            assert asked.returncode == ("diff" in line), asked.stderr[-500:]
+
+
+GONE = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kaiwo-system"}, "spec": {"finalizers": []}}'
 
 
 def test_install_prints_every_kind_and_only_the_scheduler_when_not_asked_for_more() -> None:

@@ -84,9 +84,16 @@ def test_a_queue_with_every_field_is_taken_here_and_there(kinds: Plane) -> None:
     assert parse(document).queues[0].gpu.quota == 15_500
 
 
+def test_every_name_that_a_queue_can_have_can_be_a_parents(kinds: Plane) -> None:
+    for name in ("a.b", "a-1.b-2.c", "x"):
+        assert "created (server dry run)" in _apply(kinds, _queue(name))
+        assert "created (server dry run)" in _apply(kinds, _queue("child", parentQueue=name))
+
+
 @pytest.mark.parametrize(
     ("name", "spec", "words"),
     [
+        ("q", {"parentQueue": "a..b"}, "should match"),
         ("q", {"parentQueue": "q"}, "its own parent"),
         ("q", {"parentQueue": "default"}, "no queue can be below it"),
         ("q", {"resources": {"gpu": {"quota": 8, "limit": "7.5"}}}, "limit is below quota"),

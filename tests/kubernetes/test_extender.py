@@ -130,6 +130,32 @@ def test_whoever_does_not_lead_says_so(plane: Plane, tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("version", [{}, {"resourceVersion": ""}, {"resourceVersion": "x"}])
+def test_a_pod_that_was_never_stored_gets_an_answer(plane: Plane, tmp_path: Path, version: dict[str, str]) -> None:
+    """Whoever asks what would be has no version to show."""
+    pod = {
+        "metadata": {"name": "would-be", "namespace": "default", "uid": "u"} | version,
+        "spec": {"containers": [{"name": "main", "resources": {"limits": {"amd.com/gpu": "1"}}}]},
+    }
+    asked = {"Pod": pod, "NodeNames": ["node-1"]}
+    victims = {"Pod": pod, "NodeNameToMetaVictims": {"node-1": {"Pods": []}}}
+
+    async def test() -> None:
+        (port,) = free_ports(1)
+        async with cleaned(plane) as kubectl:
+            await kubectl.node("node-1")
+            async with (
+                scheduling(_options(plane, tmp_path / "a", port)),
+                aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+            ):
+                for verb, body in (("filter", asked), ("prioritize", asked), ("preempt", victims)):
+                    async with session.post(f"/{verb}", json=body) as answer:
+                        assert (verb, answer.status) == (verb, 200)
+                        assert "node-1" in await answer.text()
+
+    run(test())
+
+
 @asynccontextmanager
 async def cleaned(plane: Plane) -> AsyncIterator[Kubectl]:
     async with client_for(plane.kubeconfig) as client:

@@ -15,6 +15,7 @@ from kaiwo.clusters.kubernetes.units import GATED
 from kaiwo.model.program import State
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
+from tests.kubernetes.scene import pod_path
 from tests.kubernetes.speaking import run
 from tests.kubernetes.stage import until_said
 from tests.kubernetes.test_scheduler import scheduled
@@ -75,6 +76,22 @@ def test_why_says_what_the_condition_says(plane: Plane, tmp_path: Path) -> None:
             for name in ("gg", "solo"):
                 found = await ask(kaiwo, f"/workloads/default/{name}/why", WhyView)
                 assert (found.state, found.answer) == ("held", f"gg waits: {said}")
+
+    run(test())
+
+
+def test_a_pod_whose_gate_is_gone_says_what_it_waits_for_now(plane: Plane, tmp_path: Path) -> None:
+    """The server wrote on it that it is gated, and nobody but its scheduler takes that away."""
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as (kubectl, _):
+            for name in ("a", "b"):
+                await kubectl.pod(name, annotations=ALONE, schedulingGates=[{"name": "example.com/wait"}])
+            assert (await kubectl.condition("a"))["reason"] == "SchedulingGated"
+            await kubectl.patch(pod_path("a"), {"spec": {"schedulingGates": []}})
+            await until_said(kubectl, "a", "1 of the 2 pods of gang default/gg that start together cannot be tried")
+            assert (await kubectl.condition("a"))["reason"] == "KaiwoWaiting"
+            assert (await kubectl.condition("b"))["reason"] == "SchedulingGated"
 
     run(test())
 

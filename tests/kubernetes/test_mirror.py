@@ -1,13 +1,18 @@
 """Lists and watches on a real API server, whole and broken."""
 
 import asyncio
+import time
 
+import msgspec
 import pytest
+from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Client, mirror
+from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from tests.controlplane.plane import Plane
 from tests.kubernetes.speaking import client_for, following, notes_path, put_note, run, until
-from tests.kubernetes.wire import line_to
+from tests.kubernetes.wire import line_to, server_that
 
 
 async def _fill(client: Client, namespace: str, names: range) -> None:
@@ -51,6 +56,64 @@ def test_a_watch_that_is_cut_goes_on_where_it_was(plane: Plane, namespace: str) 
                 await until(lambda: follower.there.get("a") == "9", "the last change")
                 assert follower.told == [f"+a={number}" for number in range(10)]  # none lost, none twice
                 assert follower.mirror.lists == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("how", ["with a change", "without a change"])
+def test_a_watch_that_is_cut_every_second_is_back_at_once(plane: Plane, namespace: str, how: str) -> None:
+    """However often it was cut before: it worked until then, so there is nothing to be careful about."""
+
+    async def test() -> None:
+        async with line_to(plane) as line, client_for(plane.kubeconfig) as sure:
+            shaky = plane.write_kubeconfig("admin", server=f"https://127.0.0.1:{line.port}")
+            async with client_for(shaky) as client, following(client, namespace) as follower:
+                plane.write_kubeconfig("admin")
+                for number in range(8):
+                    if how == "with a change":
+                        await put_note(sure, namespace, "a", str(number))
+                        await until(lambda number=number: follower.there.get("a") == str(number), "the change")
+                    else:
+                        await asyncio.sleep(mirror.LIVED_S)  # it stands, and there is nothing to tell
+                    watches, cut_s = follower.mirror.watches, time.monotonic()
+                    line.cut()
+                    await until(lambda watches=watches: follower.mirror.watches > watches, "the next watch")
+                    assert time.monotonic() - cut_s < 1, f"after cut {number + 1}"
+                assert follower.mirror.lists == 1
+
+    run(test())
+
+
+def test_a_server_that_forgets_at_once_is_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storm of 410: each answer means a whole list, which must not be made without a pause."""
+    lists, pauses_s = 0, list[float]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal lists
+        if "watch" not in request.query:
+            lists += 1
+            return web.json_response({"metadata": {"resourceVersion": str(lists)}, "items": []})
+        note = {"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": str(lists)}}}
+        gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+        return web.Response(body=msgspec.json.encode(note) + b"\n" + msgspec.json.encode(gone) + b"\n")
+
+    class Noted(Backoff):
+        def next_s(self, at_least_s: float = 0) -> float:
+            pauses_s.append(super().next_s(at_least_s))
+            return 0
+
+    monkeypatch.setattr(mirror, "Backoff", Noted)
+
+    async def test() -> None:
+        async with server_that(answer) as address:
+            client = Client(Access(address, Trust(), Fixed(Credential())))
+            try:
+                async with following(client, "n"):
+                    await until(lambda: lists >= 8, "some lists")
+            finally:
+                await client.close()
+            assert pauses_s[5] > 1
+            assert max(pauses_s) <= mirror.LONGEST_PAUSE_S
 
     run(test())
 

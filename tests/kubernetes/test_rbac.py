@@ -20,8 +20,8 @@ import yaml
 from kaiwo.api.scheduler import scheduling
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
-from kaiwo.clusters.kubernetes.following import OWNERS
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.operator_kinds import OWNERS
 from kaiwo.clusters.kubernetes.plans import PATH as PLANS
 from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
 from kaiwo.clusters.kubernetes.volume_words import SELECTED_NODE

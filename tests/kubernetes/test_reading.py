@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.clusters.kubernetes.asks import NODE_NAME
+from kaiwo.clusters.kubernetes.asks import NODE_NAME, Ask
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, deal, read_grant, write_grant
 from kaiwo.clusters.kubernetes.nodes import find_model, read_node
@@ -75,6 +75,15 @@ def test_a_pod_goes_to_the_vendor_it_names() -> None:
     assert rule.operator == "Exists"
     assert rule.key in amd.labels
     assert rule.key not in nvidia.labels
+
+
+@pytest.mark.parametrize(("one", "other"), [("amd.com/gpu", "nvidia.com/gpu"), ("nvidia.com/gpu", "amd.com/gpu")])
+def test_none_of_a_vendors_gpus_is_no_request_for_them(one: str, other: str) -> None:
+    def ask(**amounts: str) -> Ask:
+        return seen_pod("p", containers=[{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]).ask
+
+    assert ask(**{one: "1", other: "0"}) == ask(**{one: "1"})
+    assert "keep one" in ask(**{one: "1", other: "1"}).refusal
 
 
 def test_selectors_and_one_term_of_affinity_become_rules() -> None:

@@ -1,10 +1,7 @@
 """The whole product on a real API server: pods come in with kubectl's words and are bound, or say why not."""
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +13,6 @@ from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
 from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
 from kaiwo.runtime.options import SchedulerOptions
-from tests.conftest import SIZE
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run
@@ -118,30 +114,6 @@ def test_a_queue_bounds_what_its_pods_use(plane: Plane, tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_killed_scheduler_leaves_nothing_half_done(plane: Plane, tmp_path: Path) -> None:
-    """Killed while it binds, each time after another number of Bindings; the next one finishes what it finds."""
-
-    async def test() -> None:
-        async with prepared(plane, nodes=8) as kubectl:
-            for kills in range(10 * SIZE):
-                count = 64
-                await asyncio.gather(*(kubectl.pod(f"p-{number:02d}") for number in range(count)))
-                process = _start(plane, tmp_path)
-                await bound(kubectl, 1 + 7 * kills % 60)
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                audit([pod for pod in (await kubectl.get("/api/v1/pods"))["items"] if pod["spec"].get("nodeName")])
-                process = _start(plane, tmp_path)
-                try:
-                    audit(await bound(kubectl, count))
-                finally:
-                    process.terminate()
-                    process.wait(10)
-                await asyncio.gather(*(kubectl.delete(pod_path(f"p-{number:02d}")) for number in range(count)))
-
-    asyncio.run(asyncio.wait_for(test(), 200 * SIZE))
-
-
 def test_scheduling_goes_on_when_the_api_server_was_away(plane: Plane, tmp_path: Path) -> None:
     async def test() -> None:
         async with scheduled(plane, tmp_path, nodes=4) as (kubectl, kaiwo):
@@ -185,23 +157,3 @@ def test_watches_that_are_cut_again_and_again_lose_nothing(plane: Plane, tmp_pat
                 assert kaiwo.loop.failures == 0
 
     run(test())
-
-
-def _start(plane: Plane, home: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        # With an election it would first wait until the killed one's Lease has run out: test_replicas.
-        [
-            sys.executable,
-            "-m",
-            "kaiwo.cli.main",
-            "scheduler",
-            "--kubeconfig",
-            str(plane.kubeconfig),
-            "--port",
-            "0",
-            "--no-leader-elect",
-        ],
-        env=os.environ | {"KAIWO_HOME": str(home)},
-        stdout=subprocess.DEVNULL,
-        stderr=(home / "stderr.log").open("ab"),
-    )

@@ -87,6 +87,69 @@ def named_groups() -> dict[str, Recording]:
     return told
 
 
+def partly_done() -> dict[str, Recording]:
+    """A PodGroup says how many start together, not how many are left."""
+    told: dict[str, Recording] = {}
+    in_group = {"schedulingGroup": {"podGroupName": "pg"}}
+    plugins = {"labels": {"scheduling.x-k8s.io/pod-group": "pg"}}
+    kinds: dict[str, tuple[o.Object, dict[str, Any]]] = {
+        "of kubernetes": (_group_of(4), {"spec": in_group}),
+        "of the scheduler plugins": (
+            o.make_object("scheduling.x-k8s.io/v1alpha1", "PodGroup", "pg", spec={"minMember": 4}),
+            plugins,
+        ),
+    }
+    for whose, (group, named) in kinds.items():
+        job = o.make_job("j", parallelism=4, completions=4, status={"succeeded": 1})
+        done = o.make_pod("j-0", job, node="n1", phase="Succeeded", **named)
+        lost = o.make_pod("j-1", job, node="n1", phase="Failed", **named)
+        living = [o.make_pod(f"j-{n}", job, node="n1", phase="Running", **named) for n in (2, 3)]
+        living.append(o.make_pod("j-1-again", job, **named))
+        above = [group, job]
+        told[f"a pod group {whose}, one pod done and one made anew"] = record(above, [done, lost, *living], (3, living))
+        told[f"a pod group {whose}, one pod done and one to be made anew"] = record(
+            above, [done, lost, *living[:2]], (3, living[:2])
+        )
+        bare = [o.make_pod(f"b-{n}", **named) for n in range(3)]
+        over = o.make_pod("b-3", node="n1", phase="Succeeded", **named)
+        told[f"a pod group {whose} of bare pods, one of them done"] = record([group], [over, *bare], (3, bare))
+    last = o.make_job("last", parallelism=2, completions=3, status={"succeeded": 2})
+    left = o.make_pod("last-2", last, spec=in_group)
+    told["a pod group whose last wave is smaller"] = record([_group_of(2), last], [left], (1, [left]))
+    end = o.make_job("end", parallelism=2, completions=6, status={"succeeded": 5})
+    left = o.make_pod("end-5", end, spec=in_group)
+    told["a pod group larger than every wave, in the last one"] = record([_group_of(6), end], [left], (1, [left]))
+    elastic = o.make_job("wide", parallelism=8, completions=8, status={"succeeded": 2})
+    few = [o.make_pod(f"wide-{n}", elastic, spec=in_group) for n in range(3)]
+    told["a pod group of a wide job does not shrink while enough are left"] = record(
+        [_group_of(4), elastic], few, (4, few)
+    )
+    one = o.make_job("one", parallelism=4, completions=4, status={"succeeded": 1})
+    first = [o.make_pod(f"one-{n}", one, spec=in_group) for n in range(3)]
+    told["a pod group of two jobs, the second without pods"] = record([_group_of(8), one], first, (7, first))
+    entries = [{"name": "left"}, {"name": "right"}, {"name": "left-0", "minMember": 2, "parent": "left"}]
+    entries += [{"name": f"right-{n}", "minMember": 2, "parent": "right"} for n in range(2)]
+    tree = o.make_object(
+        "scheduling.run.ai/v2alpha2", "PodGroup", "tree", spec={"minSubGroup": 2, "subGroups": entries}
+    )
+
+    def leaf(name: str, *phases: str) -> list[o.Object]:
+        labels, notes = {"kai.scheduler/subgroup-name": name}, {"pod-group-name": "tree"}
+        return [o.make_pod(f"{name}-p{n}", phase=p, labels=labels, annotations=notes) for n, p in enumerate(phases)]
+
+    right = leaf("right-0", "Succeeded", "Pending") + leaf("right-1", "Pending", "Pending")
+    both = leaf("left-0", "Running", "Running")
+    told["a sub-group of which one pod is done"] = record([tree], right + both, (5, right[1:] + both))
+    over = leaf("left-0", "Succeeded", "Succeeded")
+    told["a branch that is done, beside one that goes on"] = record([tree], right + over, (3, right[1:]))
+    return told
+
+
+def _group_of(minimum: int) -> o.Object:
+    policy = {"gang": {"minCount": minimum}}
+    return o.make_object("scheduling.k8s.io/v1alpha2", "PodGroup", "pg", spec={"schedulingPolicy": policy})
+
+
 def named_replicas() -> dict[str, Recording]:
     """Gangs without a number: those above their pods say it."""
     told: dict[str, Recording] = {}

@@ -10,6 +10,7 @@ STORIES: dict[str, Recording] = {
     **recordings_more.training_jobs(),
     **recordings_more.leader_worker_sets(),
     **recordings_named.named_groups(),
+    **recordings_named.partly_done(),
     **recordings_named.named_replicas(),
     **recordings_named.halves(),
     **recordings_named.nobodys(),

@@ -417,6 +417,7 @@ class Books:
         return Pod(
             workload, slot, node, phase, tuple(devices), ask.cpu_milli, ask.memory_mib, ask.extended, since_s,
             self.marks.neighbours(pod), fills_until_s(pod) if pod.scheduler == self.scheduler else 0,
+            ask.beside,
         )  # fmt: skip
 
     def _wishes(self, pod: SeenPod) -> Wishes:

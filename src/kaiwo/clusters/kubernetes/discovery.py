@@ -18,6 +18,12 @@ class _Version(msgspec.Struct, rename="camel"):
 class _Group(msgspec.Struct, rename="camel"):
     name: str
     preferred_version: _Version
+    versions: list[_Version] = []
+
+    @property
+    def in_order(self) -> list[str]:
+        """Every version that is served, the one that the server prefers first."""
+        return list(dict.fromkeys(each.group_version for each in (self.preferred_version, *self.versions)))
 
 
 class _Groups(msgspec.Struct):
@@ -48,19 +54,27 @@ async def discover(client: Client, wanted: Collection[tuple[str, str]]) -> list[
     groups = msgspec.json.decode(await client.read("/apis"), type=_Groups).groups
     found: list[Found] = []
     for group in groups:
-        kinds = {kind for name, kind in wanted if name == group.name}
-        if not kinds:
-            continue
-        version = group.preferred_version.group_version
-        try:
-            listed = msgspec.json.decode(await client.read(f"/apis/{version}"), type=_Resources)
-        except ApiError as error:
-            if error.is_not_found:  # it went between the two questions
-                continue
-            raise
-        found += [
-            Found(group.name, item.kind, version, f"/apis/{version}/{item.name}")
-            for item in listed.resources
-            if item.kind in kinds and "watch" in item.verbs and "/" not in item.name
-        ]
+        if kinds := {kind for name, kind in wanted if name == group.name}:
+            found += await _look_through(client, group, kinds)
     return found
+
+
+async def _look_through(client: Client, group: _Group, kinds: set[str]) -> list[Found]:
+    """Versions of one group have different kinds: an alpha kind is not in the version that the server prefers."""
+    found: dict[str, Found] = {}
+    for version in group.in_order:
+        for item in await _resources(client, version):
+            if item.kind in kinds and "watch" in item.verbs and "/" not in item.name:
+                found.setdefault(item.kind, Found(group.name, item.kind, version, f"/apis/{version}/{item.name}"))
+        if found.keys() == kinds:
+            break
+    return list(found.values())
+
+
+async def _resources(client: Client, version: str) -> list[_Resource]:
+    try:
+        return msgspec.json.decode(await client.read(f"/apis/{version}"), type=_Resources).resources
+    except ApiError as error:
+        if error.is_not_found:  # it went between the two questions
+            return []
+        raise

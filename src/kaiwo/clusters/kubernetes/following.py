@@ -8,20 +8,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.budgets import PATH as BUDGETS
 from kaiwo.clusters.kubernetes.budgets import BudgetObject, read_budget
-from kaiwo.clusters.kubernetes.client import ApiError, Change, Client, Mirror, Resource, UnreachableError
-from kaiwo.clusters.kubernetes.client.backoff import Backoff
-from kaiwo.clusters.kubernetes.discovery import Found, discover
-from kaiwo.clusters.kubernetes.gangs.registry import READ, read_owner
-from kaiwo.clusters.kubernetes.gangs.replicas import GROUP as APPS
+from kaiwo.clusters.kubernetes.client import Change, Client, Mirror, Resource
 from kaiwo.clusters.kubernetes.kinds import Kind, Reader
-from kaiwo.clusters.kubernetes.kueue import workloads as kueue
 from kaiwo.clusters.kubernetes.memory import read_memory
+from kaiwo.clusters.kubernetes.operator_kinds import OperatorKinds
 from kaiwo.clusters.kubernetes.plans import PATH as PLANS
 from kaiwo.clusters.kubernetes.plans import PlanObject, Plans
 from kaiwo.clusters.kubernetes.priorities import PATH as PRIORITIES
@@ -29,10 +23,8 @@ from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
 from kaiwo.clusters.kubernetes.queues import FoundQueue, find_queue
 from kaiwo.clusters.kubernetes.reservations import PATH as RESERVATIONS
 from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver, find_reservation
-from kaiwo.clusters.kubernetes.roll import Above
 from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
 from kaiwo.clusters.kubernetes.volumes import Volumes
-from kaiwo.clusters.kubernetes.wishes import keep_wishes
 
 PODS = "/api/v1/pods"
 CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -41,9 +33,6 @@ STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 WRITTEN = (PODS, QUEUES)  # what the next leader must know is on these
 LOOK_S = 0.01
 TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
-LOOK_AGAIN_S = 30.0  # for kinds that an operator may have brought
-# Objects above pods: those that the gang recogniser reads, and those whose names and annotations lead on to them.
-OWNERS = frozenset({*READ, ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
 
 
 class Following:
@@ -63,8 +52,9 @@ class Following:
         self._settle, self._report, self._reserver, self._plans = settle, report, reserver, plans
         self.mirrors: list[Mirror[Any]] = []
         self._readers: list[Reader] = []
-        self._owners_known: set[tuple[str, str]] = set()
-        self._is_discovered = False
+        self._operator_kinds = OperatorKinds(
+            client, books, lambda reader, missed: self._follow(reader, True, missed), self._move, self._warm_up, report
+        )
         self._warm = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -120,7 +110,7 @@ class Following:
         self._follow(
             Kind(plans, self._plans.read, lambda plan: plan.name, self._plans.put, self._plans.drop), is_optional=True
         )
-        self._tasks["owners"] = asyncio.create_task(self._look_for_owners(), name="kaiwo-discovery")
+        self._tasks["owners"] = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
 
     async def warm(self) -> None:
         """Until every kind was listed whole."""
@@ -138,67 +128,23 @@ class Following:
         path = mirror.resource.path
         if not mirror.lists:
             return  # a kind that the cluster does not have
-        task = self._tasks.pop(path)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        mirror.version, lists = "", mirror.lists
-        self._run(mirror)
+        lists = mirror.lists
+        await self._move(mirror, path)
         while mirror.lists == lists:
             await asyncio.sleep(LOOK_S)
+
+    async def _move(self, mirror: Mirror[Any], path: str) -> None:
+        """List its objects anew, at this path. Its reader still knows those from before, and drops what is gone."""
+        task = self._tasks.pop(mirror.resource.path)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        mirror.resource.path, mirror.version = path, ""
+        self._run(mirror)
 
     async def close(self) -> None:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    async def _look_for_owners(self) -> None:
-        """Jobs are there from the start; other kinds come with their operators."""
-        backoff = Backoff(most_s=5)
-        while True:
-            try:
-                found = await discover(self._client, OWNERS | {(kueue.GROUP, kueue.KIND)})
-            except (ApiError, UnreachableError) as error:
-                self._report("kubernetes-discovery-failed", level="warning", error=str(error)[:300])
-                await asyncio.sleep(backoff.next_s())
-                continue
-            backoff.reset()
-            for kind in found:
-                if (kind.group, kind.kind) not in self._owners_known:
-                    self._owners_known.add((kind.group, kind.kind))
-                    if kind.group == kueue.GROUP:
-                        self._follow_kueue(kind)
-                    else:
-                        self._follow_owners(kind)
-            self._is_discovered = True
-            self._warm_up()
-            await asyncio.sleep(LOOK_AGAIN_S)
-
-    def _follow_owners(self, found: Found) -> None:
-        def read(found_item: Any) -> Above | None:
-            item = found_item if isinstance(found_item, dict) else msgspec.to_builtins(found_item)
-            # The objects of a list do not say of what kind they are.
-            owner = read_owner(item | {"kind": found.kind, "apiVersion": found.version})
-            if isinstance(owner, str):
-                self._report("owner-unreadable", level="warning", kind=found.kind, error=owner)
-                return None
-            metadata = item["metadata"]
-            return Above(owner, keep_wishes(metadata.get("annotations")), keep_wishes(metadata.get("labels")))
-
-        resource: Resource[Any] = Resource(found.path, objects.Replicated if found.group == APPS else dict[str, Any])
-        put, drop = self._books.roll.put_owner, self._books.roll.drop_owner
-        kind = Kind(resource, read, lambda above: (above.owner.namespace, above.owner.name), put, drop)
-        self._follow(kind, is_optional=True)
-
-    def _follow_kueue(self, found: Found) -> None:
-        books, resource = self._books, Resource[kueue.WorkloadObject](found.path, kueue.WorkloadObject)
-        kind = Kind(
-            resource,
-            kueue.read_standing,
-            lambda standing: (standing.namespace, standing.name),
-            lambda standing: books.touch(books.kueue.put(standing)),
-            lambda standing: books.touch(books.kueue.drop(standing)),
-        )
-        self._follow(kind, is_optional=True)
 
     def _follow_volumes(
         self, path: str, kind: type[Any], put: Callable[[Volumes, Any], bool], drop: Callable[[Volumes, Any], bool]
@@ -213,7 +159,9 @@ class Following:
             )
         )
 
-    def _follow(self, reader: Reader, is_optional: bool = False) -> None:
+    def _follow(
+        self, reader: Reader, is_optional: bool = False, missed: Callable[[], None] = lambda: None
+    ) -> Mirror[Any]:
         mirror: Mirror[Any] = Mirror(
             self._client,
             reader.resource,
@@ -223,10 +171,12 @@ class Following:
             changed=lambda changes: self._changed(reader, changes),
             report=self._report,
             is_optional=is_optional,
+            missed=missed,
         )
         self._readers.append(reader)
         self.mirrors.append(mirror)
         self._run(mirror)
+        return mirror
 
     def _run(self, mirror: Mirror[Any]) -> None:
         path = mirror.resource.path
@@ -242,7 +192,7 @@ class Following:
         self._settle()
 
     def _warm_up(self) -> None:
-        if self._is_discovered and all(reader.is_listed for reader in self._readers):
+        if self._operator_kinds.is_known and all(reader.is_listed for reader in self._readers):
             self._warm.set()
 
     def _put_queue(self, found: FoundQueue) -> None:

@@ -110,7 +110,7 @@ class Distillery:
             share(meta.namespace, meta.namespace),
             meta.name,
             meta.uid,
-            int(meta.resource_version),
+            _version(meta.resource_version),
             self._ask(spec, status, notes, meta.name),
             bytes(meta.labels),
             notes,
@@ -172,6 +172,11 @@ class Distillery:
         if found is None:
             found = self._owners[text] = _read_owners(text)
         return found
+
+
+def _version(text: str) -> int:
+    """Where in the server's history the pod stands. What was never stored, as others may ask about, is before all."""
+    return int(text) if text.isdecimal() else 0
 
 
 def _texts_of(pod: SeenPod) -> tuple[str, ...]:

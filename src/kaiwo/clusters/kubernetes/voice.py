@@ -181,9 +181,8 @@ class Voice:
         error = await self._try("PATCH", path, body)
         if error is not None:
             self._written.pop(pod.uid, None)
-            if (
-                isinstance(error, UnreachableError) or error.is_conflict
-            ):  # our watch lags behind: once more, in a moment
+            # Our watch lags behind, or the server is not well: once more, in a moment.
+            if isinstance(error, UnreachableError) or error.is_conflict or error.is_passing:
                 await asyncio.sleep(ONCE_MORE_S)
                 if self._last.get(pod.uid) == said:
                     self._conditions.setdefault(key, said)

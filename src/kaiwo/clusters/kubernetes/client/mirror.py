@@ -7,6 +7,7 @@ list is made again and the reader works out what went.
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ PAGE = 500  # objects; what client-go asks for
 PAGE_S = 60.0
 WATCH_S = (300, 600)  # a watch's life, drawn anew each time so that watches do not end together
 SILENCE_S = 150.0  # the server sends a bookmark about once a minute; two missed ones: the line is dead
+LIVED_S = 0.5  # a watch that stood so long worked, whatever it brought and however it ended
 LONGEST_PAUSE_S = 5.0  # one scheduler is no crowd, and must see the server again soon after it is back
 TURN = 200  # lines decoded before the event loop gets a turn: about 2 ms
 
@@ -55,36 +57,43 @@ class Mirror(Generic[T]):
         report: Callable[..., None] = lambda *_, **__: None,
         selector: dict[str, str] | None = None,
         is_optional: bool = False,
+        missed: Callable[[], None] = lambda: None,
     ) -> None:
         self._client, self.resource = client, resource
         self._begun, self._page, self._listed, self._changed = begun, page, listed, changed
         self._report = report
         self._selector = selector or {}
         self._is_optional = is_optional  # a kind that the server may not have: then there are none of it
+        self._missed = missed  # called each time when the server says that it has not
         self.version = ""
         self.lists = self.watches = self.failures = 0
+        self._has_worked = False  # the watch that ended last
 
     async def run(self) -> None:
         """Until cancelled. Whatever the server does, it is tried again."""
         backoff = Backoff(most_s=LONGEST_PAUSE_S)
         while True:
+            at_least_s, has_failed, self._has_worked = 0.0, True, False
             try:
                 if not self.version:
                     await self._list()
-                if await self._watch():
-                    backoff.reset()
-                    continue
+                await self._watch()
+                has_failed = False
             except _ForgottenError:
-                self.version = ""
+                self.version, self._has_worked = "", False  # the next one is a whole list: not again and again at once
             except (ApiError, UnreachableError) as error:
                 self._fail(error)
-                await asyncio.sleep(backoff.next_s(getattr(error, "retry_after_s", 0)))
-                continue
+                at_least_s = getattr(error, "retry_after_s", 0)
+            if self._has_worked:
+                backoff.reset()
+                if not has_failed:
+                    continue
             # A server that forgets or ends at once, again and again, must not be asked without a pause.
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(backoff.next_s(at_least_s))
 
     def _fail(self, error: ApiError | UnreachableError) -> None:
         if self._is_optional and isinstance(error, ApiError) and error.is_not_found:
+            self._missed()
             return  # asked again later: it may be installed while we run
         self.failures += 1
         self._report("kubernetes-watch-failed", level="warning", kind=self.resource.path, error=str(error)[:300])
@@ -113,8 +122,8 @@ class Mirror(Generic[T]):
         self._listed(meta.resource_version)
         self.version = meta.resource_version
 
-    async def _watch(self) -> bool:
-        """Until the watch ends. True: it brought something, or lived its life."""
+    async def _watch(self) -> None:
+        """Until the watch ends."""
         params = {
             "watch": "true",
             "resourceVersion": self.version,
@@ -122,20 +131,24 @@ class Mirror(Generic[T]):
             "timeoutSeconds": str(random.randint(*WATCH_S)),
             **self._selector,
         }
-        brought = False
         try:
             async with self._client.stream(self.resource.path, params, SILENCE_S) as content:
                 self.watches += 1
-                async for lines in _lines(content):
-                    brought = True
-                    for start in range(0, len(lines), TURN):
-                        self._take(lines[start : start + TURN])
-                        await asyncio.sleep(0)
+                await self._read(content)
         except ApiError as error:
             if error.is_gone:
                 raise _ForgottenError from None
             raise
-        return brought
+
+    async def _read(self, content: Any) -> None:
+        began_s = time.monotonic()
+        try:
+            async for lines in _lines(content):
+                for start in range(0, len(lines), TURN):
+                    self._take(lines[start : start + TURN])
+                    await asyncio.sleep(0)
+        finally:
+            self._has_worked |= time.monotonic() - began_s >= LIVED_S
 
     def _take(self, lines: Sequence[bytes]) -> None:
         """Changes up to the first error are kept, whatever comes after."""
@@ -145,6 +158,7 @@ class Mirror(Generic[T]):
                 line = self.resource.read_line(each)
                 if line is None:
                     continue
+                self._has_worked |= line.type != "ERROR"
                 if line.type == "BOOKMARK":
                     self.version = str(line.object)
                 elif line.type == "ERROR":

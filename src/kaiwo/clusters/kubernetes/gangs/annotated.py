@@ -7,7 +7,7 @@ where they do not, the gang waits for somebody who does.
 
 from collections.abc import Sequence
 
-from kaiwo.clusters.kubernetes.gangs.declared import build_named_group, count_declared
+from kaiwo.clusters.kubernetes.gangs.declared import build_least_group, build_named_group, count_declared
 from kaiwo.clusters.kubernetes.gangs.groups import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Texts, read_count
@@ -45,7 +45,7 @@ def _without_size(key: Key, members: Sequence[Member], minimum: int, owners: Own
     declared = count_declared(members, owners)
     if minimum:
         most = minimum if declared.unknown else max(1, declared.wanted + declared.later)
-        return build_named_group(key, members, min(minimum, most), LEAST, owners)
+        return build_least_group(key, members, min(minimum, most), LEAST, owners)
     if declared.unknown:
         waits = f"{key} does not say how many pods it has: {declared.unknown}; write kaiwo.ai/gang-size on its pods"
         return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, waits)

@@ -24,6 +24,7 @@ class Declared(NamedTuple):
     least: int  # must start together
     wanted: int  # with what is elastic
     later: int
+    done: int  # pods that have done their work: nobody makes them anew
     unknown: str  # why that is not all; empty when it is
 
 
@@ -32,21 +33,22 @@ def count_declared(members: Sequence[Member], owners: Owners) -> Declared:
     shares: dict[tuple[Kind, Key] | None, list[Member]] = {}
     for member in members:
         shares.setdefault(_owner_of(member, owners), []).append(member)
-    least = wanted = later = 0
+    least = wanted = later = done = 0
     unknown: set[str] = set()
     for share, own in shares.items():
         group = share[0].assemble(share[1], own, owners) if share else None
         if group is None:
             living = alive(own)
             least, wanted = least + len(living), wanted + len(living)
+            done += sum(each.has_succeeded for each in own)
             if living:
                 unknown.add(_explain_silent(min(living, key=lambda each: each.name)))
             continue
         least, wanted = least + group.minimum, wanted + sum(role.count for role in group.roles)
-        later += group.later
+        later, done = later + group.later, done + group.done
         if group.rule == SIZE_UNKNOWN and alive(own):
             unknown.add(group.waits)
-    return Declared(least, wanted, later, min(unknown, default=""))
+    return Declared(least, wanted, later, done, min(unknown, default=""))
 
 
 def build_named_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
@@ -59,6 +61,21 @@ def build_named_group(key: Key, members: Sequence[Member], minimum: int, rule: s
             wave = build_flat_group(key, members, now, "the pods that come before others are bound or done")
             return msgspec.structs.replace(wave, later=minimum - now)
     return build_flat_group(key, members, minimum, rule)
+
+
+def build_least_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
+    """The same where nobody says how many pods there are in all, only how many start together."""
+    if len(alive(members)) < minimum:
+        minimum = _without_done(minimum, count_declared(members, owners))
+    return build_named_group(key, members, minimum, rule, owners)
+
+
+def _without_done(minimum: int, declared: Declared) -> int:
+    """Pods that have done their work never come again; as long as enough others are wanted, they are not missed.
+
+    What the owners want is not enough by itself: of a gang of two Jobs the second may not have made its pods yet.
+    """
+    return max(minimum - declared.done, min(minimum, declared.wanted + declared.later))
 
 
 def _owner_of(member: Member, owners: Owners) -> tuple[Kind, Key] | None:

@@ -60,6 +60,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     minimum: int  # pods without which it does not start
     rule: str  # how the minimum was found
     later: int = 0  # pods that come only after these are bound or finished
+    done: int = 0  # pods that have done their work: nobody makes them anew
     waits: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
     groups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
     former: tuple[str, ...] = ()  # pods of a run before this one that are still somewhere: nobody waits for their end
@@ -76,6 +77,7 @@ class Want(msgspec.Struct, frozen=True, gc=False):
     count: int
     minimum: int
     later: int = 0
+    done: int = 0
 
 
 def alive(members: Iterable[Member]) -> list[Member]:
@@ -103,6 +105,7 @@ def build_group(key: Key, wants: Sequence[Want], held: dict[str, list[str]], rul
         minimum=minimum,
         rule=rule,
         later=sum(want.later for want in wants),
+        done=sum(want.done for want in wants),
         waits=waits or explain_missing(key, roles, minimum),
     )
 

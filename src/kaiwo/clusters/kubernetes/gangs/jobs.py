@@ -69,7 +69,9 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     left = _count_left(spec, job.status, members)
     minimum = _read_minimum(job, spec)
     rule = "pods of the Job that run at once" if minimum is None else "the Job's smallest parallelism"
-    want = Want("main", count, count if minimum is None else min(count, minimum), later=max(0, left - count))
+    least = count if minimum is None else min(count, minimum)
+    done = spec.at_once - count if spec.completions is None else spec.completions - left
+    want = Want("main", count, least, later=max(0, left - count), done=done)
     waits = f"{key} is suspended; resume it" if spec.suspend else ""
     return build_group(key, [want], hold(members, lambda _: "main"), rule, waits)
 

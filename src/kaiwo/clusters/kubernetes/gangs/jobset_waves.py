@@ -38,7 +38,7 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, members: Sequence[Memb
     unseen = max(0, replicated.count - len(counts) - done_unseen)
     total += unseen * each
     now += unseen * (min(each, 1) if _waits_for_leader(jobset, replicated, ()) else each)
-    return Want(replicated.name, now, now, later=total - now)
+    return Want(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
 
 
 def split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:

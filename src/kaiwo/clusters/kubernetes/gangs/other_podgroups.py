@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.declared import build_named_group
+from kaiwo.clusters.kubernetes.gangs.declared import build_least_group
 from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.labels import OTHER_ANNOTATIONS, OTHER_LABELS
 from kaiwo.clusters.kubernetes.gangs.members import Member
@@ -50,4 +50,4 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     if owner.spec and owner.spec.sub_groups:
         return build_tree_group(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
     minimum = (owner.spec and owner.spec.min_member) or 1
-    return build_named_group(key, members, minimum, "the pod group's minimum", owners)
+    return build_least_group(key, members, minimum, "the pod group's minimum", owners)

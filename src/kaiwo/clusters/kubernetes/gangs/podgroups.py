@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.declared import build_named_group, count_declared
+from kaiwo.clusters.kubernetes.gangs.declared import build_least_group, count_declared
 from kaiwo.clusters.kubernetes.gangs.groups import Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
@@ -71,7 +71,7 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group | Non
         return _without_policy(key, members, owners, waits)
     if policy.gang is None:
         return None
-    return build_named_group(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
+    return build_least_group(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
 
 
 def _without_policy(key: Key, members: Sequence[Member], owners: Owners, waits: str) -> Group:

@@ -1,9 +1,11 @@
 """A PodGroup with sub-groups, as KAI-Scheduler writes it: a tree whose leaves have pods.
 
 In:    the entries of `subGroups`, and the pods that name a leaf by their label.   Out: one gang with a role a leaf.
-A leaf needs its `minMember` pods; what is above it needs `minSubGroup` of its children, or all of them.
+A leaf needs its `minMember` pods; what is above it needs `minSubGroup` of its children, or all of them. Pods that have
+done their work are not waited for, nor are leaves of which all have.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -31,9 +33,16 @@ def build_tree_group(
 ) -> Group:
     """The gang as it is now; while too few pods exist for its tree, it waits."""
     above = {entry.parent or ROOT for entry in entries}
-    held = hold(members, lambda member: member.labels.get(KAI_SUB_GROUP, ""))
-    roles = [_leaf(entry, held.pop(entry.name, [])) for entry in entries if entry.name not in above]
-    groups = (SubGroup(ROOT, ROOT, _count(min_sub_group)), *(_group(each) for each in entries if each.name in above))
+    held = hold(members, _leaf_of)
+    over = Counter(_leaf_of(member) for member in members if member.has_succeeded)
+    leaves = [entry for entry in entries if entry.name not in above]
+    done = {entry.name for entry in leaves if entry.name not in held and over[entry.name] >= _pods(entry)}
+    done = _with_branches(done, entries, above)
+    roles = [_leaf(each, held.pop(each.name, []), over[each.name]) for each in leaves if each.name not in done]
+    whole = SubGroupSpec(ROOT, min_sub_group=min_sub_group)
+    branches = [each for each in entries if each.name in above and each.name not in done]
+    finished = Counter(_above(entry) for entry in entries if entry.name in done)
+    groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
     strays = [GroupRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
     fault = fault_in(groups, roles)
     waits = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
@@ -41,17 +50,39 @@ def build_tree_group(
     return Group(key, tuple(roles + strays), max(1, minimum), RULE, waits=waits, groups=() if fault else groups)
 
 
-def _leaf(entry: SubGroupSpec, names: list[str]) -> GroupRole:
-    minimum = max(1, entry.min_member or 1)
-    return GroupRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), entry.parent or ROOT)
+def _leaf_of(member: Member) -> str:
+    return member.labels.get(KAI_SUB_GROUP, "")
 
 
-def _group(entry: SubGroupSpec) -> SubGroup:
-    return SubGroup(entry.name, entry.parent or ROOT, _count(entry.min_sub_group))
+def _above(entry: SubGroupSpec) -> str:
+    return entry.parent or ROOT
 
 
-def _count(written: int | None) -> int:
-    return -1 if written is None else written
+def _pods(entry: SubGroupSpec) -> int:
+    return max(1, entry.min_member or 1)
+
+
+def _with_branches(done: set[str], entries: Sequence[SubGroupSpec], above: set[str]) -> set[str]:
+    """These leaves, and every branch of which all parts are done."""
+    while True:
+        open_in = {_above(entry) for entry in entries if entry.name not in done}
+        more = {entry.name for entry in entries if entry.name in above - open_in} - done
+        if not more:
+            return done
+        done = done | more
+
+
+def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GroupRole:
+    minimum = _pods(entry)
+    if len(names) < minimum:
+        minimum = max(1, minimum - done)
+    return GroupRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), _above(entry))
+
+
+def _group(entry: SubGroupSpec, done: int) -> SubGroup:
+    written = entry.min_sub_group
+    minimum = -1 if written is None else max(1, written - done) if written > 0 else written
+    return SubGroup(entry.name, _above(entry), minimum)
 
 
 def _explain_missing(key: Key, groups: tuple[SubGroup, ...], roles: Sequence[GroupRole]) -> str:

@@ -129,8 +129,9 @@ def _want(spec: TrainingSpec, role: str, count: int, members: Sequence[Member]) 
     own = [each for each in members if _role_of(each) == role]
     if role == "launcher" and spec.launcher_creation_policy == "WaitForWorkersReady" and not own:
         return Want(role, 0, 0, later=count)
-    count = max(0, count - sum(each.has_succeeded for each in own))
-    return Want(role, count, min(count, _least_workers(spec, count) if role == "worker" else count))
+    done = min(count, sum(each.has_succeeded for each in own))
+    count -= done
+    return Want(role, count, min(count, _least_workers(spec, count) if role == "worker" else count), done=done)
 
 
 def _least_workers(spec: TrainingSpec, count: int) -> int:
