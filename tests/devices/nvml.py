@@ -32,6 +32,7 @@ class FakeNvml:
         self.count, self.silent, self.lost = count, silent, lost
         self.product = traits.get("product", "NVIDIA H200")
         self.mig = traits.get("mig", ())  # profiles on every GPU
+        self.is_mig_bare = traits.get("is_mig_bare", False)  # MIG is on, and nothing was made of it
         self.is_switched = traits.get("is_switched", True)
         self.rows = traits.get("rows", (0, 0, 0, 0))
         self.ecc = traits.get("ecc", (0, 0))
@@ -80,7 +81,7 @@ class FakeNvml:
         return f"MIG-{handle[0]}-{handle[1]}" if isinstance(handle, tuple) else f"GPU-{handle}"
 
     def nvmlDeviceGetMigMode(self, handle: Any) -> list[int]:
-        return [int(bool(self.mig)), 0]
+        return [int(bool(self.mig) or self.is_mig_bare), 0]
 
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any) -> int:
         return 7

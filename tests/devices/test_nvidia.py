@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from kaiwo.devices import PhysicalGpu, nvidia, nvlink
-from kaiwo.devices.inventory import Errors, Telemetry
+from kaiwo.devices.inventory import Errors, Inventory, Telemetry
 from kaiwo.devices.models import nvidia_model
+from kaiwo.devices.sharing.words import Platform
 from kaiwo.devices.xid import XidWatch
+from kaiwo.runtime.machine import devices_of
 from tests.devices.nvml import FakeNvml, NVMLError
 
 QUESTIONS = [name for name, _ in inspect.getmembers(FakeNvml, inspect.isfunction) if name.startswith("nvmlDeviceGet")]
@@ -70,12 +72,25 @@ def test_mig_devices_are_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(part.memory_mib, part.compute_units) for part in gpu.partitions} == {(16_384, 16)}
 
 
+def test_a_gpu_with_mig_on_and_no_instance_takes_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To CUDA it is no device at all; and the agent that looks again says the same."""
+    library = FakeNvml(1, is_mig_bare=True)
+    gpu = read(monkeypatch, library)[0]
+    assert (gpu.health, gpu.reason, gpu.partitions) == ("degraded", nvidia.NO_INSTANCES, ())
+    assert [device.healthy for device in devices_of(Inventory("n", (gpu,), ()), Platform())] == [False]
+    assert nvidia.Reader(library, True).errors(0)[1] == [nvidia.NO_INSTANCES]
+    assert read(monkeypatch, FakeNvml(1, mig=("1g.18gb",)))[0].health == "healthy"
+
+
 @pytest.mark.parametrize("question", [name for name in QUESTIONS if name not in ("nvmlDeviceGetCount",)])
 def test_a_question_that_is_not_answered_costs_only_itself(monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    is_of_mig = "MigDevice" in question  # MIG is on, and of what was made of it nothing is known
     for library in (FakeNvml(2, silent=(question,)), FakeNvml(2, silent=(question,), mig=("1g.18gb",))):
         gpus = read(monkeypatch, library)
         assert len(gpus) == 2
-        if question not in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex"):
+        if question not in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex") and not (
+            library.mig and is_of_mig
+        ):
             assert {gpu.health for gpu in gpus} == {"healthy"}
         assert library.started == 0
 

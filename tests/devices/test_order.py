@@ -10,7 +10,7 @@ from kaiwo.devices import discover
 from kaiwo.devices.amd import files
 from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing
 from kaiwo.model.gpu import Share
-from tests.devices.trees import Box, address, write_box
+from tests.devices.trees import Box, address, uuid, write_box
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 SECOND = 3  # the node of the second GPU: two CPUs come first
@@ -77,7 +77,7 @@ def test_no_process_of_the_machine_is_sent_to_a_guess(tmp_path: Path) -> None:
     assert f"the number that ROCr gives {address(2)} on this machine is not known" in refused.reason
     granted = sharing.prepare(ask(0))
     assert isinstance(granted, Grant)
-    assert granted.environment["ROCR_VISIBLE_DEVICES"] == "0"
+    assert granted.environment["ROCR_VISIBLE_DEVICES"] == uuid(0)
 
 
 def test_in_a_container_the_order_of_the_nodes_is_enough(tmp_path: Path) -> None:

@@ -172,6 +172,25 @@ def test_partitions_of_the_tool_are_joined_at_their_address(tmp_path: Path) -> N
     assert [part.index for part in found.gpus[1].partitions] == list(range(8))
 
 
+@pytest.mark.parametrize(("mode", "count", "mib"), [("CPX", 8, 24_574), ("QPX", 4, 49_148), ("DPX", 2, 98_296)])
+@pytest.mark.parametrize("teller", ["every row", "the first row", "every row, one lost", "the whole in every row"])
+def test_a_cut_gpu_has_all_its_memory_however_the_tool_tells_it(
+    tmp_path: Path, mode: str, count: int, mib: int, teller: str
+) -> None:
+    whole, asic = mib * count, {"market_name": "AMD Instinct MI300X", "device_id": "0x74a1", "num_compute_units": 38}
+    size = whole if teller == "the whole in every row" else mib
+    partition = {"accelerator_partition": mode, "memory_partition": "NPS1"}
+    rows = []
+    for n in range(count - (teller == "every row, one lost" and count > 2)):
+        is_told = n == 0 or teller != "the first row"
+        vram = {"size": {"value": size, "unit": "MB"}} if is_told else "N/A"
+        row = {"gpu": n, "bdf": f"0000:05:00.{n}", "partition_id": n, "asic": asic if is_told else "N/A", "vram": vram}
+        rows.append(row | {"partition": partition})
+    (gpu,) = told(tmp_path, rows).gpus
+    assert (gpu.model, gpu.memory_mib, gpu.health) == ("MI300X", whole, "healthy")
+    assert {(part.memory_mib, part.compute_units) for part in gpu.partitions} == {(mib, 38)}
+
+
 def test_amd_smi_partition_with_its_blank_rows_and_its_legend(tmp_path: Path) -> None:
     write_box(tmp_path, Box(gpus=2, has_sysfs=False))
     profile = {"gpu_id": 0, "memory_partition_caps": "NPS1", "accelerator_type": "SPX*", "num_partitions": 1}

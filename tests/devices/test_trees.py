@@ -8,7 +8,7 @@ from kaiwo.devices import discover
 from kaiwo.devices.amd.unlisted import NOT_LISTED
 from kaiwo.devices.inventory import Errors, Telemetry
 from kaiwo.model.partitions import CHIPS, legal_modes, partition_shape
-from tests.devices.trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files
+from tests.devices.trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
 
 EVERY_MODE = [(model, *mode) for model in CHIPS for mode in legal_modes(model)]
 
@@ -152,6 +152,43 @@ def test_a_virtual_function_is_whole_as_its_host_made_it(tmp_path: Path) -> None
     gpu = discover(str(tmp_path)).gpus[0]
     assert (gpu.platform, gpu.model, gpu.compute_mode, gpu.xcds, gpu.compute_units) == ("vf", "MI300X", "SPX", 1, 38)
     assert (gpu.partitions, gpu.compute_modes) == ((), ("SPX",))
+
+
+def test_virtual_functions_of_one_slot_are_gpus_of_their_own(tmp_path: Path) -> None:
+    """Their numbers are where partitions have theirs; but each is a PCI device, which a partition is not."""
+    for n in range(8):
+        place = address(0)[:-1] + str(n)
+        vf = Box(gpus=1, compute="CPX", memory="NPS4")
+        write_node(tmp_path / KFD / str(2 + n), vf, 0, n)
+        write_pci(tmp_path / PCI / place, vf, 0)
+        (tmp_path / PCI / place / "drm" / "renderD128").rename(tmp_path / PCI / place / "drm" / f"renderD{128 + n}")
+        write_files(tmp_path / PCI / place, {"device": "0x74b5", "mem_info_vram_total": 24_560 << 20})
+        properties = tmp_path / KFD / str(2 + n) / "properties"
+        text = properties.read_text().replace(f"device_id {0x74A1}", f"device_id {0x74B5}")
+        properties.write_text(text.replace("unique_id 16404946649897475633", "unique_id 0"))
+        write_files(
+            tmp_path / KFD / str(2 + n), {"mem_banks/0/properties": f"heap_type 1\nsize_in_bytes {24_560 << 20}"}
+        )
+    found = discover(str(tmp_path)).gpus
+    assert [gpu.pci for gpu in found] == [address(0)[:-1] + str(n) for n in range(8)]
+    assert {(gpu.platform, gpu.memory_mib, gpu.compute_units, gpu.health) for gpu in found} == {
+        ("vf", 24_560, 38, "healthy")
+    }
+    assert [gpu.partitions for gpu in found] == [()] * 8
+
+
+@pytest.mark.parametrize(("target", "mib"), [(110501, 98_304), (110000, 512)])
+def test_graphics_inside_a_processor_have_what_the_driver_lets_them_use(tmp_path: Path, target: int, mib: int) -> None:
+    """The memory that is theirs alone is small. A card has no more than its own, whatever another file says."""
+    write_box(tmp_path, Box("MI210", 1))
+    properties = tmp_path / KFD / "2" / "properties"
+    text = properties.read_text().replace(f"device_id {0x740F}", f"device_id {0x1586}")
+    properties.write_text(text.replace("gfx_target_version 90010", f"gfx_target_version {target}"))
+    write_files(tmp_path / KFD / "2", {"mem_banks/0/properties": f"heap_type 1\nsize_in_bytes {98_304 << 20}"})
+    facts = {"device": "0x1586", "product_name": "", "mem_info_vram_total": 512 << 20}
+    write_files(tmp_path / PCI / address(0), facts)
+    (gpu,) = discover(str(tmp_path)).gpus
+    assert (gpu.memory_mib, gpu.health) == (mib, "healthy")
 
 
 def test_a_desktop_card_keeps_the_name_its_driver_gives_it(tmp_path: Path) -> None:

@@ -54,6 +54,22 @@ def address(gpu: int) -> str:
     return f"0000:{5 + 32 * gpu:02x}:00.0"
 
 
+def uuid(gpu: int) -> str:
+    """As ROCr calls a whole GPU of a box."""
+    return f"GPU-{16404946649897475633 + gpu:016X}"
+
+
+def rebuild(link: Path, box: Box, generation: int) -> Path:
+    """The driver makes its devices anew and counts up: seen all at once through the same path."""
+    folder = link.with_name(f"{link.name}-{generation}")
+    write_box(folder, box)
+    write_files(folder / "sys/class/kfd/kfd/topology", {"generation_id": generation})
+    fresh = link.with_name(f"{link.name}-next")
+    fresh.symlink_to(folder)
+    fresh.replace(link)
+    return link
+
+
 def write_box(root: Path, box: Box) -> Path:
     """The whole tree; the same folder comes back."""
     seen = [(gpu, part) for gpu in range(box.gpus) for part in range(box.parts) if (gpu, part) not in box.lost]

@@ -103,12 +103,12 @@ def test_a_queue_pays_for_partitions_in_parts_of_physical_gpus() -> None:
 
 
 def test_queues_take_turns_for_partitions() -> None:
-    world = World(nodes=0).tell(cut_node(gpus=1)).queue("red").queue("blue")
-    for number in range(8):
+    world = World(nodes=0).tell(cut_node(gpus=2)).queue("red").queue("blue")
+    for number in range(16):
         for queue in ("red", "blue"):
             world.submit(f"{queue}-{number}", request=Request(gpus=1, partition="CPX"), queue=queue)
     world.settle()
-    assert world.picture.used["red"][0] == world.picture.used["blue"][0] == 500
+    assert world.picture.used["red"][0] == world.picture.used["blue"][0] == 1000
 
 
 def hives(size: int, fast: int = 50_000, slow: int = 0) -> Wiring:

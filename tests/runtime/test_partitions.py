@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kaiwo.clusters.simulated import SimulatedCluster
@@ -312,6 +313,41 @@ def test_dry_paused_conflicting_and_nameless_plans_change_nothing_and_say_so(tmp
         assert all(it.modes(name) == ["SPX"] * 4 for name in "abcd")
 
     play(tmp_path, story, *(node(name) for name in "abcd"))
+
+
+def test_a_preview_of_plans_that_contradict_each_other_promises_nothing(tmp_path: Path) -> None:
+    async def story(it: Play) -> None:
+        one, two = plan("one", "cpx", "a"), plan("two", "dpx", "a", "b")
+        await it.turn()
+        stands = {(each.plan, each.node): each.reason for each in await it.partitions.preview([one, two])}
+        assert stands == {
+            ("one", "a"): "would stay as it is: plan 'two' wants dpx",
+            ("two", "a"): "would stay as it is: plan 'one' wants cpx",
+            ("two", "b"): "would change 4 GPUs",
+        }
+        await it.partitions.put_plans([two])
+        (stand,) = await it.partitions.preview([one])
+        assert stand.reason == "would stay as it is: plan 'two' wants dpx"
+        (stand,) = await it.partitions.preview([plan("two", "cpx", "a")])  # in place of the one that is there
+        assert stand.reason == "would change 4 GPUs"
+
+    play(tmp_path, story, node("a"), node("b"))
+
+
+def test_gpus_that_come_from_several_modes_are_told_with_all_of_them(tmp_path: Path) -> None:
+    halves = tuple(
+        Gpu(f"gpu-1-p{part}", "MI300X", 98_304, parent="gpu-1", profile="DPX+NPS1", milli=500) for part in range(2)
+    )
+    mixed = msgspec.structs.replace(node("a"), gpus=(Gpu("gpu-0", "MI300X", 196_608), *halves))
+
+    async def story(it: Play) -> None:
+        wide = Request(gpus=16, partition="CPX")
+        await it.submit("wide", wide)
+        await it.turn(600)
+        said = said_for(it.partitions, [wide])
+        assert said.startswith("the partition planner would let 2 GPUs of a change from DPX or SPX to CPX+NPS1, ready")
+
+    play(tmp_path, story, mixed, policy="dry-run")
 
 
 def test_a_memory_mode_waits_for_the_whole_node(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history import Journal
 from kaiwo.model.event import Event, PodChanged, PodGone
 from kaiwo.model.workload import Phase
 from kaiwo.runtime.replay import replay
 from kaiwo.runtime.scheduler import Decision, Scheduler
+from kaiwo.runtime.state import pack_state, unpack_state
 from tests.properties.reserved_worlds import ReservedWorld
 from tests.worlds import World
 
@@ -61,3 +63,30 @@ def _tell_a_story(seed: int, scheduler: Scheduler) -> list[Decision]:
             world.carry_out(decision)
             made.append(decision)
     return made
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_first_cycle_that_work_made_due_which_is_gone_replays_to_the_same_plan(tmp_path: Path, is_gone: bool) -> None:
+    with Journal(tmp_path / "journal") as journal:
+        scheduler = Scheduler(journal)
+        world = JournaledWorld(scheduler)
+        world.queue("default").node("node-0")
+        world.submit("held", gpus_each=1, held=True).submit("brief", gpus_each=1, held=True, expires_s=1_000)
+        if is_gone:
+            world.finish("brief")
+        decision = scheduler.cycle(now_s=5)
+    assert decision is not None
+    result = replay(str(tmp_path), decision.summary.number)
+    assert result.then.rules != ""
+    assert result.is_same, (result.then, result.now)
+
+
+def test_a_base_says_when_nothing_is_due_any_more(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal", segment_bytes=1) as journal:
+        scheduler = Scheduler(journal)
+        world = JournaledWorld(scheduler)
+        world.queue("default").node("node-0").submit("brief", gpus_each=1, held=True, expires_s=1_000)
+        assert scheduler.cycle(now_s=5) is not None
+        assert not scheduler.picture.is_due
+    state = pack_state(scheduler.picture, scheduler.policy, 5)
+    assert unpack_state(scheduler.picture.events(), state, BUILTIN).is_due is False

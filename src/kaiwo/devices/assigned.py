@@ -11,7 +11,6 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 ANNOTATION = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
 LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
-SHARING = "kaiwo.ai/gpu-sharing"
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"
 
 

@@ -5,7 +5,7 @@ Never: lets one question that a GPU does not answer spoil the others; no GPU is 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ DRIVER_LIST = "/proc/driver/nvidia/gpus"
 PCI_DEVICES = "/sys/bus/pci/devices"
 MIG_ON = 1
 SCOPE_NODE = 0
+NO_INSTANCES = "MIG is on and no instance is made, so that CUDA cannot use it: make some, or switch MIG off"
 # Cores in a multiprocessor, by compute capability; all others have 128.
 _CORES = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 
@@ -88,7 +89,7 @@ class Reader:
         capability = self.ask("nvmlDeviceGetCudaComputeCapability", handle) or (0, 0)
         cores = self.ask("nvmlDeviceGetNumGpuCores", handle) or 0
         mig = self.ask("nvmlDeviceGetMigMode", handle)
-        is_mig = bool(mig) and mig[0] == MIG_ON
+        is_mig = self._is_mig(handle)
         name = pci or f"nvidia-{index}"
         errors, problems, is_failed = self.errors(handle)
         problems += [] if memory_mib else ["the size of its memory is not told"]
@@ -116,12 +117,19 @@ class Reader:
             partitions=self._mig_devices(name, handle) if is_mig else (),
         )
 
-    def _mig_devices(self, name: str, handle: Any) -> tuple[Partition, ...]:
-        found = []
+    def _is_mig(self, handle: Any) -> bool:
+        mig = self.ask("nvmlDeviceGetMigMode", handle)
+        return bool(mig) and mig[0] == MIG_ON
+
+    def _mig_handles(self, handle: Any) -> Iterator[tuple[int, Any]]:
         for index in range(self.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
             mig = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-            if mig is None:
-                continue  # places that no device was made in
+            if mig is not None:  # else a place that no device was made in
+                yield index, mig
+
+    def _mig_devices(self, name: str, handle: Any) -> tuple[Partition, ...]:
+        found = []
+        for index, mig in self._mig_handles(handle):
             memory = self.ask("nvmlDeviceGetMemoryInfo", mig)
             attributes = self.ask("nvmlDeviceGetAttributes", mig)
             uuid = text_of(self.ask("nvmlDeviceGetUUID", mig))
@@ -167,7 +175,10 @@ class Reader:
         )
 
     def errors(self, handle: Any) -> tuple[Errors, list[str], bool]:
-        """Volatile ECC counters: since the driver was loaded. A failed remap means that the memory wears out."""
+        """Volatile ECC counters: since the driver was loaded. A failed remap means that the memory wears out.
+
+        With MIG on and nothing made of it there is no device for a program.
+        """
         corrected, uncorrected = (self.ask("nvmlDeviceGetTotalEccErrors", handle, kind, 0) for kind in (0, 1))
         rows = self.ask("nvmlDeviceGetRemappedRows", handle)
         bad = rows[0] + rows[1] if rows else None
@@ -176,6 +187,8 @@ class Reader:
             problems.append("memory rows wait to be remapped: reset the GPU")
         if rows and rows[3]:
             problems.insert(0, "a memory row could not be remapped: the GPU must be replaced")
+        if self._is_mig(handle) and not any(True for _ in self._mig_handles(handle)):
+            problems.append(NO_INSTANCES)
         return Errors(corrected, uncorrected, bad), problems, bool(rows and rows[3])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kaiwo.gpus.apart import closed_by_tenants
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows, freeze
@@ -79,6 +80,8 @@ def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
         need_mib = np.maximum(want.gpu_milli * size // WHOLE_MILLI, 1)
         times = np.minimum(milli // want.gpu_milli, mib // need_mib)
     times *= usable
+    if (closed := closed_by_tenants(view, want, nodes)) is not None:
+        times *= ~closed
     return np.maximum(times, 0, out=times)
 
 

@@ -10,6 +10,9 @@ METHODS = ("partition", "cu-mask", "mps", "time-slicing")
 RANKS: Mapping[str, int] = {
     "partition": 4, "memory-capped": 3, "cu-mask": 2, "mps": 2, "time-slicing": 1, "none": 0,
 }  # fmt: skip
+LIMITED = "cu-mask"  # from this grade on a share has compute of its own
+DEMANDS, TURNS = "demands", "turns"  # what a share is to its neighbours: see `Request.beside`
+SMALL_MILLI = 64  # shares below this may be too small for a mask; which are, their models say
 SHARE_GRADE_LABEL = "kaiwo.ai/gpu-share-grade"  # on a node whose machine does not tell: the best grade of a share
 
 

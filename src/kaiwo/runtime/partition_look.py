@@ -164,15 +164,25 @@ def _dry(
 ) -> list[NodeStand]:
     """What dry plans would do."""
     found = []
-    for plan in plans:
-        rules = choose([replace(plan, is_dry=False)], labels).rules if plan.is_dry else {}
+    wishes = {plan.name: choose([replace(plan, is_dry=False)], labels).rules for plan in plans}
+    for plan in plans if any(plan.is_dry for plan in plans) else ():
         for node in nodes:
-            if node.name in rules:
-                profile = rules[node.name][1].profile
-                mode = mode_of_profile(profile)
-                count = sum(1 for gpu in node.gpus if gpu.mode != mode)
-                reason = why_not(node, mode) if mode else f"profile '{profile}' tells no mode"
-                found.append(
-                    NodeStand(plan.name, node.name, profile, "dry-run", reason or f"would change {count} GPUs")
-                )
+            if not plan.is_dry or node.name not in wishes[plan.name]:
+                continue
+            profile = wishes[plan.name][node.name][1].profile
+            mode = mode_of_profile(profile)
+            count = sum(1 for gpu in node.gpus if gpu.mode != mode)
+            reason = why_not(node, mode) if mode else f"profile '{profile}' tells no mode"
+            reason = reason or _rival(wishes, plan.name, node.name) or f"would change {count} GPUs"
+            found.append(NodeStand(plan.name, node.name, profile, "dry-run", reason))
     return found
+
+
+def _rival(wishes: Mapping[str, Mapping[str, tuple[str, PlanRule]]], plan: str, node: str) -> str:
+    """Another plan wants the node to be something else; then neither gets it."""
+    mine = wishes[plan][node][1]
+    for name, rules in sorted(wishes.items()):
+        other = rules[node][1] if node in rules else mine
+        if (other.profile, other.is_reference) != (mine.profile, mine.is_reference):
+            return f"would stay as it is: plan '{name}' wants {other.profile}"
+    return ""

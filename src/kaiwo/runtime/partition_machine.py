@@ -13,7 +13,6 @@ import msgspec
 
 from kaiwo.devices.amd.partitioning import Outcome, Site, carry_out, resume
 from kaiwo.devices.amd.partitioning_ways import COMPUTE_FILE, PCI_DEVICES, SmiWay, SysfsWay, Way
-from kaiwo.devices.amd.smi import run_smi
 from kaiwo.devices.discover import discover
 from kaiwo.devices.report import Hello
 from kaiwo.devices.sharing.sharing import this_platform
@@ -53,5 +52,4 @@ class Machine:
         path = os.path.join(self.root, PCI_DEVICES, gpu, COMPUTE_FILE)
         if not gpu or os.access(path, os.W_OK) or os.path.realpath(self.root) != "/" or not shutil.which("amd-smi"):
             return SysfsWay(self.root)
-        told, _ = run_smi()
-        return SmiWay({one.pci: one.index for one in told if one.pci and not one.partition})
+        return SmiWay()

@@ -71,8 +71,9 @@ def _what(steps: Sequence[Step]) -> str:
 
 
 def _goal(steps: Sequence[Step]) -> str:
-    change = steps[0].change
-    return f"change from {change.before.compute} to {'+'.join(change.after)}"
+    before = " or ".join(sorted({step.change.before.compute for step in steps}))
+    after = " or ".join(sorted({"+".join(step.change.after) for step in steps}))
+    return f"change from {before} to {after}"
 
 
 def _changing(partitions: Partitions, needs: Sequence[Need]) -> int:

@@ -84,10 +84,12 @@ class Partitions:
         return found
 
     async def preview(self, plans: Sequence[PartitioningPlan]) -> list[NodeStand]:
-        """What these plans would do to each node, if they were given now."""
-        dry = tuple(replace(plan, is_dry=True, is_paused=False) for plan in plans)
-        asked = Question(self.live.cluster.now_s(), dict(self.following.states), dry, self._platforms())
-        return list((await self._plan(asked)).stands)
+        """What these plans would do to each node, if they were given now beside those that are there."""
+        dry = {plan.name: replace(plan, is_dry=True, is_paused=False) for plan in plans}
+        beside = {name: plan for name, plan in self.plans.items() if not plan.is_dry}
+        every = tuple((beside | dry).values())
+        asked = Question(self.live.cluster.now_s(), dict(self.following.states), every, self._platforms())
+        return [stand for stand in (await self._plan(asked)).stands if stand.plan in dry]
 
     def _refuse_here(self, way_out: str) -> None:
         if self.side is not None:

@@ -25,6 +25,7 @@ class Learned(msgspec.Struct, frozen=True):
     policy: Policy  # by which everybody stands where they stand
     now_s: int  # of the snapshot it goes with: who stood at the gate then
     expired: tuple[str, ...] = ()  # workloads whose allocation was over, and that a plan ended
+    is_due: bool | None = None  # a cycle has something to do; None: written before this was kept
 
 
 def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
@@ -42,6 +43,7 @@ def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
         policy,
         now_s,
         tuple(sorted(picture.told_expired)),
+        picture.is_due,
     )
     return msgspec.msgpack.encode(learned)
 
@@ -63,4 +65,6 @@ def unpack_state(events: Iterable[Event], state: bytes, plugins: Registry) -> Pi
     backlog.all_open = learned.all_open
     backlog.resumed, backlog.unclaimed = frozenset(learned.resumed), frozenset(learned.unclaimed)
     picture.rules, picture.look_again_s = learned.rules, learned.look_again_s
+    if learned.is_due is not None:  # whoever made it due may be gone, and those who came again were heard before
+        picture.is_due = learned.is_due
     return picture

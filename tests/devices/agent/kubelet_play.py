@@ -159,12 +159,14 @@ class ApiServer:
         self.patches: list[tuple[str, str, Any]] = []
         self.changed = threading.Condition()
         self.is_rude = False
+        self.is_late = False  # its cache has not heard of any pod yet
         api = self
 
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 api.asked.append(self.path)
-                data = json.dumps({"kind": "PodList", "items": list(api.pods.values())}).encode()
+                is_old = api.is_late and "resourceVersion=0" in self.path
+                data = json.dumps({"kind": "PodList", "items": [] if is_old else list(api.pods.values())}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kaiwo.devices.amd.partitioning_ways import COMPUTE_FILE, MEMORY_FILE
-from kaiwo.model.partitions import CHIPS, Mode
+from kaiwo.model.partitions import CHIPS, Mode, partition_count
 from tests.devices.trees import KFD, PCI, Box, address, cpu_properties, write, write_node, write_partition, write_pci
 
 KINDS = {8: "SPX DPX QPX CPX", 6: "SPX TPX CPX", 4: "SPX DPX CPX", 2: "SPX CPX", 1: "SPX CPX"}
@@ -54,6 +54,7 @@ class Kernel:
         self.memory, self.noted = memory, memory
         self.busy: set[int] = set()
         self.deaf: set[int] = set()  # takes a write and does nothing
+        self.halfway: set[int] = set()  # takes a write into its file, and the topology stays as it was
         self.lost: Callable[[int, int], bool] = lambda gpu, part: False
         self.is_loaded = True
         self._shown: dict[int, Mode] = {}
@@ -68,7 +69,7 @@ class Kernel:
     def write(self, path: str, text: str) -> None:
         """What sysfs does with a write."""
         place = Path(path)
-        gpu = next(at for at in range(len(self.compute)) if address(at) == place.parent.name)
+        gpu = self._at(place.parent.name)
         self._step(f"{place.name} {gpu} {text}")
         if place.name == COMPUTE_FILE:
             self._set_compute(gpu, text, path)
@@ -87,7 +88,20 @@ class Kernel:
             self.show()
             return
         name = {"--compute-partition": COMPUTE_FILE, "--memory-partition": MEMORY_FILE}[command[4]]
-        self.write(str(self.root / PCI / address(int(command[3])) / name), command[5])
+        self.write(str(self.root / PCI / address(self._named(command[3])) / name), command[5])
+
+    def _named(self, selection: str) -> int:
+        """The GPU that amd-smi means: an address, or a number, and its numbers count every partition."""
+        rows = [
+            (gpu, part) for gpu, mode in enumerate(self.compute) for part in range(partition_count(self.model, mode))
+        ]
+        gpu, part = rows[int(selection)] if selection.isdigit() else (self._at(selection), 0)
+        if part:
+            raise OSError(errno.EINVAL, f"amd-smi: GPU {selection} is a secondary partition")
+        return gpu
+
+    def _at(self, name: str) -> int:
+        return next(at for at in range(len(self.compute)) if address(at) == name)
 
     def _step(self, what: str) -> None:
         self.before_each(what)
@@ -99,7 +113,9 @@ class Kernel:
             raise OSError(errno.EINVAL, "Invalid argument", path)
         if gpu in self.busy:
             raise OSError(errno.EBUSY, "Device or resource busy", path)
-        if gpu not in self.deaf:
+        if gpu in self.halfway:
+            Path(path).write_text(f"{text}\n")
+        elif gpu not in self.deaf:
             self.compute[gpu] = text
 
     def _modprobe(self, is_removal: bool) -> None:

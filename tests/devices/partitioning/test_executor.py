@@ -48,22 +48,35 @@ def test_a_memory_mode_changes_with_a_driver_reload_and_then_the_compute_modes(t
 
 def test_amd_smi_does_the_same(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, gpus=2)
-    way = SmiWay({address(0): 0, address(1): 1}, run=kernel.run)
+    way = SmiWay(run=kernel.run)
     assert carry_out(site_of(kernel, way), changes_to(kernel, CPX4)).status == "done"
     assert kernel.modes == [CPX4] * 2
     words = carry_out(site_of(kernel, way), changes_to(kernel, CPX), is_dry=True).actions
-    assert words[0] == "run amd-smi set --gpu 0 --memory-partition NPS1"
+    assert words[0] == f"run amd-smi set --gpu {address(0)} --memory-partition NPS1"
+
+
+@pytest.mark.parametrize("before", [["SPX"] * 4, ["CPX"] * 4, ["CPX", "QPX", "SPX", "SPX"]])
+def test_amd_smi_changes_the_gpus_that_are_meant_though_each_change_renumbers_the_rest(
+    tmp_path: Path, before: list[str]
+) -> None:
+    kernel = Kernel(tmp_path, gpus=4)
+    kernel.compute = list(before)
+    kernel.show()
+    done = carry_out(site_of(kernel, SmiWay(run=kernel.run)), changes_to(kernel, Mode("DPX", "NPS1"), range(2)))
+    assert done.status == "done"
+    assert kernel.compute == ["DPX", "DPX", *before[2:]]
+    assert len(kernel.writes) == 2
 
 
 def test_real_files_are_written_as_sysfs_wants_it(tmp_path: Path) -> None:
-    """A tree of plain files takes every write and shows no partitions: the write arrives, and is not believed."""
+    """A tree of plain files takes every write and shows no partitions: it is not believed, and taken back."""
     write_box(tmp_path, Box(gpus=1))
     site = Site(SysfsWay(str(tmp_path)), str(tmp_path / "record"), str(tmp_path))
     outcome = carry_out(site, [ModeChange(address(0), SPX, CPX)])
     assert outcome.status == "rolled-back"
     assert outcome.reason == f"{address(0)} shows SPX+NPS1 after CPX+NPS1 was set"
     file = tmp_path / "sys/bus/pci/devices" / address(0) / "current_compute_partition"
-    assert file.read_text() == "CPX\n"  # three letters over three letters
+    assert file.read_text() == "SPX\n"  # three letters over three letters, and three again
     file.unlink()
     assert carry_out(site, [ModeChange(address(0), SPX, CPX)]).status in ("rolled-back", "refused")
     assert not file.exists()  # what the driver does not offer is not made
@@ -139,6 +152,34 @@ def test_a_write_that_did_nothing_is_not_believed(tmp_path: Path) -> None:
     assert outcome.status == "rolled-back"
     assert f"{address(6)} shows SPX+NPS1 after CPX+NPS1 was set" in outcome.reason
     assert kernel.modes == [SPX] * 8
+
+
+def test_a_mode_that_only_the_drivers_file_took_is_put_back_there(tmp_path: Path) -> None:
+    """Its topology never left the old mode, so that alone says that all is well."""
+    kernel = Kernel(tmp_path, gpus=2, compute="QPX")
+    kernel.halfway = {0}
+    outcome = carry_out(site_of(kernel), changes_to(kernel, CPX, range(1)))
+    assert outcome.status == "rolled-back"
+    assert kernel.writes == ["current_compute_partition 0 CPX", "current_compute_partition 0 QPX"]
+    assert (look(str(tmp_path))[address(0)].health, is_at_rest(kernel)) == ("healthy", True)
+
+
+def test_a_file_that_does_not_go_back_is_said(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path, gpus=1, compute="QPX")
+    kernel.halfway = {0}
+    write = kernel.write
+
+    def only_once(path: str, text: str) -> None:
+        if not kernel.writes:
+            write(path, text)
+
+    outcome = carry_out(site_of(kernel, SysfsWay(str(tmp_path), only_once, kernel.run)), changes_to(kernel, CPX))
+    assert outcome.status == "stuck"
+    assert outcome.reason.endswith(f"after going back: {address(0)} says CPX after QPX was set")
+    back = resume(site_of(kernel))
+    assert back is not None
+    assert back.status == "rolled-back"
+    assert kernel.modes == [Mode("QPX", "NPS1")]
 
 
 def test_63_devices_are_a_real_node_and_48_are_not(tmp_path: Path) -> None:

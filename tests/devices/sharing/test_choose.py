@@ -79,12 +79,6 @@ def test_what_cannot_be_is_refused_by_name(device: Device, platform: Platform, i
     assert words in refused.reason
 
 
-def test_a_whole_gpu_that_others_may_use_takes_turns() -> None:
-    found = chosen(NVIDIA, 1000, is_shared=True)
-    assert isinstance(found, Choice)
-    assert found.grade == "time-slicing"
-
-
 def test_a_demanded_grade_is_met_or_refused() -> None:
     devices, platforms = (AMD, XCP, NVIDIA, RADEON), (BARE, FULL)
     for device, platform, milli, least in itertools.product(devices, platforms, (10, 500, 1000), RANKS):

@@ -201,6 +201,33 @@ def test_masks_of_neighbours_never_overlap_whatever_comes_and_goes(folder: Path)
     assert {grant.owner: grant for grant in again.grants} == {grant.owner: grant for grant in shares.grants}
 
 
+def test_a_grant_keeps_its_units_when_its_device_has_another_number(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    name = AMD.gpus[1].id
+    granted(shares.prepare(ask("first", 250, name)))
+    before = granted(shares.prepare(ask("second", 250, name)))
+    shares.release("first")
+    shares.refresh(replace(AMD, gpus=(replace(AMD.gpus[1], order=0),)))
+    after = granted(shares.prepare(ask("second", 250, name)))
+    assert [grant.environment["ROCR_VISIBLE_DEVICES"] for grant in (before, after)] == ["1", "0"]
+    assert after.held[0].units == before.held[0].units
+    assert Sharing(str(folder), AMD, Platform()).grants == (after,)
+
+
+def test_a_device_that_was_cut_otherwise_is_given_anew(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    name = AMD.gpus[0].id
+    assert granted(shares.prepare(ask("job", 500, name))).environment["HSA_CU_MASK"] == "0:0-151"
+    shares.refresh(replace(AMD, gpus=(replace(AMD.gpus[0], compute_units=80, xcds=1),)))
+    assert granted(shares.prepare(ask("job", 500, name))).environment["HSA_CU_MASK"] == "0:0-39"
+    shares.refresh(replace(AMD, gpus=()))
+    assert shares.lost("job") == name
+    gone = shares.prepare(ask("job", 500, name))
+    assert isinstance(gone, Refusal)
+    assert f"no device {name}" in gone.reason
+    assert shares.grants == ()
+
+
 def test_masks_count_devices_after_visible_devices(folder: Path) -> None:
     shares = Sharing(str(folder), AMD, Platform())
     first, second = (gpu.id for gpu in AMD.gpus)

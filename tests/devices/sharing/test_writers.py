@@ -2,10 +2,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.sharing.mps import client_variables, daemon_variables, percent
 from kaiwo.devices.sharing.visible import visible_variables
-from kaiwo.devices.sharing.words import Device, Held
+from kaiwo.devices.sharing.words import Device, Held, devices_of
 
 FIRST = Device("a", "nvidia", 0, "GPU-aa")
 THIRD = Device("c", "nvidia", 2, "GPU-cc")
@@ -18,6 +20,18 @@ def test_nvidia_devices_are_named_by_uuid_and_amd_ones_by_number() -> None:
         "CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-cc",
     }
     assert visible_variables([AMD[3], AMD[1]], {"amd"}) == {"ROCR_VISIBLE_DEVICES": "1,3", "HIP_VISIBLE_DEVICES": "0,1"}
+
+
+def test_a_whole_amd_gpu_is_named_by_its_own_number_where_that_means_one_device() -> None:
+    fake = fake_inventory("MI300X", 2)
+    for serials, names in (
+        (("0x00000000deadbeef", "0x00000000deadbeee"), "GPU-00000000DEADBEEF,GPU-00000000DEADBEEE"),
+        (("0x00000000deadbeef", "0x00000000deadbeef"), "0,1"),
+        (("0x0000000000000000", "PCB071"), "0,1"),
+    ):
+        gpus = tuple(replace(gpu, vendor="amd", serial=serial) for gpu, serial in zip(fake.gpus, serials, strict=True))
+        devices = list(devices_of(replace(fake, gpus=gpus)).values())
+        assert visible_variables(devices, {"amd"})["ROCR_VISIBLE_DEVICES"] == names
 
 
 def test_who_holds_nothing_of_a_vendor_sees_nothing_of_it() -> None:

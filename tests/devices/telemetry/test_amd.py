@@ -62,6 +62,19 @@ def test_partitions_tell_what_their_processes_use(tmp_path: Path) -> None:
     assert {use.device for use in gpus[address(1)].processes} == {f"{address(1)}-p0"}
 
 
+def test_partitions_of_which_nobody_tells_are_not_measured(tmp_path: Path) -> None:
+    write_box(tmp_path, Box(gpus=1, compute="CPX"))
+    name = address(0)
+    untold = {part.id: part for part in by_id(look(tmp_path))[name].partitions}
+    assert untold[f"{name}-p0"] == PartitionUse(f"{name}-p0", None, None, 0)  # there is no list of processes
+    process = write_process(tmp_path, 10, {FIRST + 1: 1000}, busy_units=19)
+    (process / f"vram_{FIRST + 1}").write_text("?")
+    (process / f"stats_{FIRST + 1}" / "cu_occupancy").unlink()
+    told = {part.id: part for part in by_id(look(tmp_path))[name].partitions}
+    assert told[f"{name}-p0"] == PartitionUse(f"{name}-p0", 0, 0, 0)  # there is one, and nobody of it is here
+    assert told[f"{name}-p1"] == PartitionUse(f"{name}-p1", None, None, 1)  # somebody is, and does not tell
+
+
 def test_values_change_while_the_files_stay_open(tmp_path: Path) -> None:
     write_box(tmp_path, Box(gpus=1))
     sampler = sampler_of(tmp_path)

@@ -19,6 +19,7 @@ from kaiwo.devices.agent.stream import Stream, Target
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.report import Hello, Line, Sample
+from kaiwo.devices.sharing.present import Present
 from kaiwo.devices.sharing.sharing import this_platform
 from kaiwo.devices.telemetry import Sampler
 from kaiwo.model.gpu import Gpu
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN = 60  # samples between two discoveries
 STALE_S = 10.0
-GENERATION = "sys/class/kfd/kfd/topology/generation_id"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -79,8 +79,8 @@ class Agent:
         self.options, self._say, self._devices_of = options, say, devices_of
         self._stop = threading.Event()
         self._said: dict[str, str] = {}
-        self._generation = self._read_generation()
-        self.inventory, self._platform = self._discover(), this_platform()
+        self._present = Present(self._discover, options.root)
+        self.inventory, self._platform = self._present.inventory, this_platform()
         self._sampler = Sampler(self.inventory, options.root)
         self.sample = self._sampler.sample(time.time())
         self.stream = lines or self._stream()
@@ -118,38 +118,27 @@ class Agent:
                 self._say(text)
 
     def _turn(self, turn: int) -> None:
-        generation = self._read_generation()
-        if turn % LOOK_AGAIN == 0 or generation != self._generation:
-            self._generation = generation
-            self._look_again()
+        if turn % LOOK_AGAIN == 0 or self._present.has_moved():
+            self._present.look_again()
+        if self._present.inventory is not self.inventory:  # the kubelet's threads look, too
+            self._take_up(self._present.inventory)
         self.sample = self._sampler.sample(time.time())
         if self.stream:
             self.stream.send(self.sample)
         if self.kubelet:
             health: dict[str, Health] = {one.id: one.health for one in self.sample.gpus}
-            for about, text in self.kubelet.tend(self.inventory, health, turn):
+            for about, text in self.kubelet.tend(health, turn):
                 self.say_once(about, text)
             if self._devices_of:
                 self.kubelet.announcer.tell(self._devices_of(with_health(self.inventory, self.sample)))
 
-    def _look_again(self) -> None:
-        """Modes change and GPUs come and go. What only moves, such as heat, makes no other machine."""
-        found = self._discover()
-        if found != self.inventory:
-            self._sampler.close()
-            self.inventory, self._sampler = found, Sampler(found, self.options.root)
-            if self.kubelet:
-                self.kubelet.inventory = found
-            if self.stream:
-                self.stream.send(self.hello())
-
-    def _read_generation(self) -> str:
-        """The driver counts up when its devices are others: a mode was changed, or a GPU is gone."""
-        try:
-            with open(os.path.join(self.options.root, GENERATION), encoding="ascii", errors="replace") as file:
-                return file.read(64)
-        except OSError:
-            return ""
+    def _take_up(self, found: Inventory) -> None:
+        """Modes change and GPUs come and go."""
+        self._sampler.close()
+        self.inventory, self._platform = found, this_platform()
+        self._sampler = Sampler(found, self.options.root)
+        if self.stream:
+            self.stream.send(self.hello())
 
     def _discover(self) -> Inventory:
         return msgspec.structs.replace(discover(self.options.root, has_telemetry=False), node=self.options.node)
@@ -180,7 +169,7 @@ class Agent:
         from kaiwo.devices.agent.kubelet.side import KubeletSide
 
         tell = self.stream.send if self.stream else lambda correction: self._say(f"corrected: {correction}")
-        return KubeletSide(self.options, self.inventory, tell, self.say_once)
+        return KubeletSide(self.options, self._present, tell, self.say_once)
 
     def _close(self) -> None:
         if self.stream:

@@ -60,7 +60,9 @@ def _rows(inventory: Inventory, sample: Sample) -> Iterator[Row]:
     if amd:
         yield "gpu_nodes_total", {"hostname": inventory.node}, len(amd)
     for number, one in enumerate(sample.gpus):
-        gpu = known[one.id]
+        gpu = known.get(one.id)
+        if gpu is None:  # the devices have just changed, and the next sample knows of it
+            continue
         if gpu.vendor == "nvidia":
             yield from _nvidia(inventory.node, number, gpu, one)
         elif gpu.vendor == "amd":

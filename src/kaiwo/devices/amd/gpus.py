@@ -4,6 +4,7 @@ In:    a layout.   Out: physical GPUs with their partitions, and notes.
 Never: fails because of what a file holds: the device comes back degraded, with the reason.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -55,11 +56,20 @@ def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[Physical
         has_telemetry=has_telemetry,
         notes=notes,
     )
-    groups = group_nodes(speaking)
+    groups = group_nodes(speaking, _functions(layout, speaking))
     for group in groups:
         _name(machine, group)
     gpus = [_gpu(machine, group) for group in groups]
     return gpus + unlisted_gpus(layout, gpus, machine.devices, has_telemetry), machine.notes
+
+
+def _functions(layout: Layout, nodes: Sequence[KfdNode]) -> set[str]:
+    """Virtual functions that lie in one slot: each is a PCI device, which a partition is not."""
+    if not any(node.fact("device_id") in VIRTUAL_FUNCTIONS for node in nodes):
+        return set()
+    addresses = layout.amd_addresses()
+    slots = Counter(address[:-1] for address in addresses)
+    return {address for address in addresses if slots[address[:-1]] > 1}
 
 
 def _name(machine: Machine, group: Sequence[KfdNode]) -> None:

@@ -4,7 +4,7 @@ In:    GPU nodes.   Out: groups of nodes, one for each physical GPU; links betwe
 Never: counts on a full set: of eight partitions seven may be there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kaiwo.devices.amd.kfd import LINK_KINDS, PCIE, XGMI, KfdNode, pci_address, read_links
 from kaiwo.devices.inventory import Link
@@ -15,12 +15,12 @@ MOST_XCDS = 8
 _NEAREST = {XGMI: 0, PCIE: 1}
 
 
-def group_nodes(nodes: Sequence[KfdNode]) -> list[list[KfdNode]]:
-    """Nodes of one physical GPU together, in the kernel's order."""
+def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> list[list[KfdNode]]:
+    """Nodes of one physical GPU together, in the kernel's order; `functions` are addresses of GPUs of their own."""
     groups: list[list[KfdNode]] = []
     places: dict[tuple[int, int], list[list[KfdNode]]] = {}
     for node in nodes:
-        if not is_partitioned_kind(node) or not pci_address(node):
+        if not is_partitioned_kind(node) or not pci_address(node) or pci_address(node) in functions:
             groups.append([node])
             continue
         here = places.setdefault((node.fact("domain"), node.fact("location_id") >> 3), [])

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from kaiwo.devices.amd.layout import ADDRESS
 from kaiwo.devices.amd.memory import is_likely, unlikely
-from kaiwo.devices.amd.shape import mode_problems
+from kaiwo.devices.amd.shape import mode_problems, usual
 from kaiwo.devices.amd.smi import SmiGpu
 from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry, reasons
 from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, nominal_mib, target_name
-from kaiwo.model.partitions import CHIPS, legal_modes
+from kaiwo.model.partitions import CHIPS, legal_modes, partition_count
 
 TOOL = "the tool"
 NO_MEMORY, NO_UNITS = "the size of its memory is not told", "no compute units are told"
@@ -109,11 +109,12 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     chip = CHIPS.get(model)
     is_cut = len(devices) > 1
     is_believed = is_likely(first.memory_mib, model, len(devices), is_virtual)
-    told_mib = first.memory_mib if is_believed else 0
+    count = max(len(devices), partition_count(model, first.compute_mode) if is_cut and first.compute_mode else 1)
+    told_mib = _whole_mib(first.memory_mib, model, count) if is_believed else 0
     memory_mib = told_mib or (0 if is_virtual else nominal_mib(model))
     problems = [unlikely(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
     problems += [] if memory_mib else [NO_MEMORY]
-    parts = _partitions(name, devices, memory_mib) if is_cut else ()
+    parts = _partitions(name, devices, memory_mib // count) if is_cut else ()
     gpu = PhysicalGpu(
         id=name,
         vendor="amd",
@@ -135,13 +136,20 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     return _fill(gpu, first)
 
 
-def _partitions(name: str, devices: Sequence[SmiGpu], memory_mib: int) -> tuple[Partition, ...]:
+def _whole_mib(told_mib: int, model: str, count: int) -> int:
+    """Of a GPU that is cut, some versions of the tools tell each partition's own memory, and some the whole GPU's."""
+    is_part = told_mib * count * 2 <= nominal_mib(model) * 3  # where the whole is told, two parts make twice as much
+    return told_mib * count if is_part else told_mib
+
+
+def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int) -> tuple[Partition, ...]:
+    units = usual([device.compute_units for device in devices])
     return tuple(
         Partition(
             id=f"{name}-p{device.partition or place}",
             index=device.partition or place,
-            memory_mib=device.memory_mib if 0 < device.memory_mib < memory_mib else memory_mib // len(devices),
-            compute_units=device.compute_units,
+            memory_mib=part_mib,
+            compute_units=device.compute_units or units,
         )
         for place, device in enumerate(devices)
     )

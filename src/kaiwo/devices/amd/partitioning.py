@@ -15,7 +15,7 @@ import msgspec
 from kaiwo.devices.amd.gpus import read_gpus
 from kaiwo.devices.amd.layout import Layout
 from kaiwo.devices.amd.partitioning_record import Record, read_record, remove_record, write_record
-from kaiwo.devices.amd.partitioning_ways import Way
+from kaiwo.devices.amd.partitioning_ways import Way, said_compute
 from kaiwo.devices.inventory import PhysicalGpu
 from kaiwo.model.partitions import Mode, ModeChange, Platform, next_modes, partition_count
 
@@ -154,7 +154,8 @@ def _apply(site: Site, record: Record, targets: Mapping[str, Mode]) -> None:
     for gpu in sorted(targets):
         if gpu not in found:
             raise OSError(errno.ENODEV, f"{gpu} is gone")
-        if found[gpu].compute_mode != targets[gpu].compute:
+        # The file may say one mode and the topology show another: a write that was taken and did not act.
+        if {found[gpu].compute_mode, _said(site, found[gpu])} != {targets[gpu].compute}:
             site.way.set_compute(gpu, targets[gpu].compute)
 
 
@@ -170,6 +171,8 @@ def _check(site: Site, targets: Mapping[str, Mode]) -> tuple[str, Outcome]:
         if (here.compute_mode, here.memory_mode) != tuple(mode):
             shown = f"{here.compute_mode}+{here.memory_mode}"
             return f"{gpu} shows {shown} after {'+'.join(mode)} was set", Outcome("stuck", devices=devices)
+        if (said := _said(site, here)) != mode.compute:
+            return f"{gpu} says {said} after {mode.compute} was set", Outcome("stuck", devices=devices)
         missing += partition_count(here.model, mode.compute) - max(1, len(here.partitions))
     seen = Outcome("done", "" if not missing else f"{missing} of the devices do not show", devices, missing)
     if missing > site.most_missing:
@@ -178,6 +181,11 @@ def _check(site: Site, targets: Mapping[str, Mode]) -> tuple[str, Outcome]:
     if offered is not None and offered != devices:
         return f"the device plugin offers {offered} devices, the machine shows {devices}", seen
     return "", seen
+
+
+def _said(site: Site, gpu: PhysicalGpu) -> str:
+    """The driver's own word; where it has none, what the machine shows."""
+    return said_compute(site.root, gpu.pci) or gpu.compute_mode
 
 
 def _latest(site: Site, record: Record) -> Record:

@@ -7,8 +7,10 @@ A compute mode acts at once on an idle GPU. A memory mode is only noted; the dri
 import errno
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
+
+from kaiwo.devices.amd.files import text_of
 
 PCI_DEVICES = "sys/bus/pci/devices"
 COMPUTE_FILE, MEMORY_FILE = "current_compute_partition", "current_memory_partition"
@@ -36,6 +38,11 @@ class Way(Protocol):
 
     def reload(self) -> None:
         """Unload and load the driver; OSError EBUSY while anything uses a GPU."""
+
+
+def said_compute(root: str, gpu: str) -> str:
+    """The compute mode that the driver's file says, whatever the topology shows; empty where there is no such file."""
+    return text_of(os.path.join(root, PCI_DEVICES, gpu, COMPUTE_FILE)).upper()
 
 
 def write_file(path: str, text: str) -> None:
@@ -87,10 +94,13 @@ class SysfsWay:
 
 
 class SmiWay:
-    """AMD's tool, where the files may not be written. It numbers the GPUs in its own way."""
+    """AMD's tool, where the files may not be written.
 
-    def __init__(self, numbers: Mapping[str, int], tool: str = "amd-smi", run: Run = run_command) -> None:
-        self._numbers, self._tool, self._run = numbers, tool, run
+    GPUs are named to it by address: it counts partitions as GPUs, so every change gives the later ones other numbers.
+    """
+
+    def __init__(self, tool: str = "amd-smi", run: Run = run_command) -> None:
+        self._tool, self._run = tool, run
 
     def compute_words(self, gpu: str, mode: str) -> str:
         return "run " + " ".join(self._command(gpu, "--compute-partition", mode))
@@ -109,4 +119,4 @@ class SmiWay:
             self._run(command)
 
     def _command(self, gpu: str, option: str, mode: str) -> tuple[str, ...]:
-        return (self._tool, "set", "--gpu", str(self._numbers[gpu]), option, mode)
+        return (self._tool, "set", "--gpu", gpu, option, mode)

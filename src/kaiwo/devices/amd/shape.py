@@ -13,7 +13,7 @@ from kaiwo.devices.amd.join import indices_of, is_partitioned_kind
 from kaiwo.devices.amd.kfd import KfdNode, distrust_simds
 from kaiwo.devices.amd.memory import is_likely, unlikely
 from kaiwo.devices.amd.sysfs import VRAM_TOTAL, SysfsFacts
-from kaiwo.devices.models import nominal_mib
+from kaiwo.devices.models import APU_TARGETS, nominal_mib
 from kaiwo.model.partitions import CHIPS, WHOLE_MODE, Mode, legal_modes, mode_of_count, next_modes, partition_count
 
 
@@ -97,6 +97,8 @@ def _count_memory(cut: Cut, model: str, group: Sequence[KfdNode], sysfs: SysfsFa
         if size and not is_likely(size, model, cut.count, is_virtual):
             node.problems.append(unlikely("mem_banks", size, model))
             cut.sizes_mib[place] = 0
+    if group[0].fact("gfx_target_version") in APU_TARGETS:
+        whole_mib = max(whole_mib, _total(cut.sizes_mib, cut.count))
     if whole_mib or any(cut.sizes_mib):
         cut.memory_from = "driver"
         cut.memory_mib = whole_mib or _total(cut.sizes_mib, cut.count)

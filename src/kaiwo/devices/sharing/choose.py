@@ -50,7 +50,7 @@ def region_of(device: Device) -> str:
 def _method(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
     # A partition's milli are those of its physical GPU: whoever has all its memory has all of it.
     is_all = share.milli >= WHOLE_MILLI or (device.is_partition and 0 < device.memory_mib <= share.mib)
-    if is_all and not ask.is_shared:
+    if is_all:
         return Choice("partition" if device.is_partition else "whole", "partition")
     if ask.isolation == "partition":
         return Refusal(f"a fraction of {device.id} is no partition; ask for a partition profile instead of a fraction")
@@ -58,7 +58,7 @@ def _method(ask: Ask, share: Share, device: Device, platform: Platform) -> Choic
         return Refusal(NO_MPS_ON_AMD)
     if ask.isolation == "cu-mask" and device.vendor == "nvidia":
         return Refusal("compute-unit masks exist on AMD GPUs only; on NVIDIA ask for mps or time-slicing")
-    if share.milli >= WHOLE_MILLI or ask.isolation == "time-slicing":
+    if ask.isolation == "time-slicing":
         return Choice("time-slicing", "time-slicing")
     return _nvidia(ask, platform) if device.vendor == "nvidia" else _amd(ask, share, device, platform)
 

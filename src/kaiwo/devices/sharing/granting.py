@@ -31,10 +31,8 @@ def decide_grant(
         choices.append(choice)
     if not choices:
         return Grant(ask.owner, "whole", "partition", ())
-    held = [Held(devices[share.gpu], share.milli, share.mib) for share in ask.shares]
-    order = [device.id for device in in_sight([one.device for one in held])]
-    held.sort(key=lambda one: order.index(one.device.id))
-    return _with_units(ask, min(choices, key=lambda choice: RANKS[choice.grade]), held, grants)
+    held = [Held(devices[share.gpu], share.milli, share.mib, name=share.gpu) for share in ask.shares]
+    return _with_units(ask, min(choices, key=lambda choice: RANKS[choice.grade]), _in_order(held), grants)
 
 
 def environment_of(grant: Grant, vendors: Collection[str], mps_folder: str = "") -> dict[str, str]:
@@ -47,8 +45,29 @@ def environment_of(grant: Grant, vendors: Collection[str], mps_folder: str = "")
     return {**variables, "KAIWO_GPU_ISOLATION": grant.grade}
 
 
+def renumbered(grant: Grant, devices: Mapping[str, Device]) -> Grant | None:
+    """The same grant with the numbers that its devices have now; None when one is gone, or was cut otherwise."""
+    held = []
+    for one in grant.held:
+        now = devices.get(one.device.id)
+        if now is None or _chip(now) != _chip(one.device):
+            return None
+        held.append(replace(one, device=now))
+    return replace(grant, held=tuple(_in_order(held)))
+
+
 def is_on(grant: Grant, device: Device) -> bool:
     return any(one.device.id == device.id for one in grant.held)
+
+
+def _in_order(held: Sequence[Held]) -> list[Held]:
+    order = [device.id for device in in_sight([one.device for one in held])]
+    return sorted(held, key=lambda one: order.index(one.device.id))
+
+
+def _chip(device: Device) -> tuple[object, ...]:
+    """What a mask and a limit were made for."""
+    return device.vendor, device.uuid, device.is_partition, device.compute_units, device.xcds
 
 
 def _with_units(ask: Ask, choice: Choice, held: Sequence[Held], grants: Collection[Grant]) -> Grant | Refusal:

@@ -22,7 +22,7 @@ from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing import dmem
 from kaiwo.devices.sharing.choose import region_of
 from kaiwo.devices.sharing.compute_mode import DEFAULT, EXCLUSIVE_PROCESS, set_mode
-from kaiwo.devices.sharing.granting import decide_grant, environment_of, is_on
+from kaiwo.devices.sharing.granting import decide_grant, environment_of, is_on, renumbered
 from kaiwo.devices.sharing.mps_daemon import MpsDaemon, find_control
 from kaiwo.devices.sharing.records import Records
 from kaiwo.devices.sharing.visible import uncounted
@@ -49,9 +49,9 @@ class Sharing:
     ) -> None:
         self._in_containers = in_containers  # where devices are counted anew, over those that are given
         self.folder = os.path.abspath(folder)
+        self._is_platform_told = platform is not None
         self.platform = platform or this_platform()
         self._devices = devices_of(inventory)
-        self._vendors = {device.vendor for device in self._devices.values()}
         self._records = Records(os.path.join(self.folder, "grants"))
         self._grants, self.notes = self._records.load()
         self._lock = threading.RLock()  # an agent prepares on the kubelet's threads and tends on its own
@@ -62,18 +62,36 @@ class Sharing:
         with self._lock:
             return tuple(self._grants.values())
 
+    def refresh(self, inventory: Inventory) -> None:
+        """The machine has other devices now, or they have other numbers."""
+        platform = self.platform if self._is_platform_told else this_platform()
+        with self._lock:
+            self._devices, self.platform = devices_of(inventory), platform
+
+    def lost(self, owner: str) -> str:
+        """A device that an owner was given and that this machine has no more; empty: all are there."""
+        with self._lock:
+            grant = self._grants.get(owner)
+            ids = [one.device.id for one in grant.held] if grant is not None else []
+            return next((name for name in ids if name not in self._devices), "")
+
     def prepare(self, ask: Ask) -> Grant | Refusal:
-        """Everything a pod needs to run on its shares. The same owner gets the same grant again."""
+        """Everything a pod needs to run on its shares. The same owner gets the same grant again, if it still can."""
         with self._lock:
             known = self._grants.get(ask.owner)
-            if known is not None:
-                self._serve(known)
-                return known
-            decided = decide_grant(ask, self._devices, self.platform, self._grants.values())
+            decided: Grant | Refusal | None = renumbered(known, self._devices) if known is not None else None
+            if decided is None:
+                self.release(ask.owner)
+                decided = decide_grant(ask, self._devices, self.platform, self._grants.values())
             if isinstance(decided, Refusal):
                 return decided
             unknown = "" if self._in_containers else uncounted([one.device for one in decided.held])
-            return Refusal(UNCOUNTED.format(unknown)) if unknown else self._put_in_force(decided)
+            if unknown:
+                return Refusal(UNCOUNTED.format(unknown))
+            if decided == known:
+                self._serve(decided)
+                return decided
+            return self._put_in_force(decided)
 
     def release(self, owner: str) -> None:
         """Its process is gone. The last one to leave a daemon ends it."""
@@ -126,7 +144,8 @@ class Sharing:
 
     def _put_in_force(self, decided: Grant) -> Grant:
         folder = self.daemon_of(decided).folder if decided.method == "mps" else ""
-        environment = environment_of(decided, self._vendors, folder)
+        vendors = {device.vendor for device in self._devices.values()}
+        environment = environment_of(decided, vendors, folder)
         grant = replace(decided, environment=environment, cgroup=self._cgroup(decided))
         # On record first: whoever is killed now leaves no daemon behind that nobody knows.
         self._keep(grant)
@@ -135,7 +154,7 @@ class Sharing:
         except ClusterError:
             self.release(grant.owner)
             raise
-        if not self._guard(grant):
+        if not self._guard(grant) and UNGUARDED not in grant.note:
             grant = replace(grant, note="; ".join(filter(None, (grant.note, UNGUARDED))))
             self._keep(grant)
         return grant

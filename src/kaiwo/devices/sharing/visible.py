@@ -46,8 +46,10 @@ def _nvidia(devices: list[Device]) -> dict[str, str]:
 
 
 def _amd(devices: list[Device]) -> dict[str, str]:
+    # A number moves when another GPU of the machine is cut or lost, under a running script too; a UUID stays.
+    names = [device.uuid or str(device.order) for device in devices]
     # Who cannot be told which are its own sees none: better than a neighbour's.
-    listed = NO_DEVICE if uncounted(devices) else ",".join(str(device.order) for device in devices) or NO_DEVICE
+    listed = NO_DEVICE if uncounted(devices) else ",".join(names) or NO_DEVICE
     # HIP counts within what ROCr leaves visible, so its list begins at 0 again.
     again = ",".join(map(str, range(len(devices)))) or NO_DEVICE
     return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}

@@ -3,6 +3,8 @@
 In:    an inventory.   Out: the devices that can be shared, by the names that the scheduler uses.
 """
 
+import re
+from collections import Counter
 from typing import Literal
 
 import msgspec
@@ -15,6 +17,8 @@ from kaiwo.model.isolation import meets as meets
 Method = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
 Grade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]
 
+AMD_SERIAL = re.compile(r"0x(?!0{16})[0-9a-f]{16}")
+
 
 class Device(msgspec.Struct, frozen=True):
     """What the writers must know of one device: a whole GPU or a partition of one."""
@@ -22,7 +26,7 @@ class Device(msgspec.Struct, frozen=True):
     id: str
     vendor: str  # amd | nvidia
     order: int | None = None  # in the vendor's runtime; None: not known
-    uuid: str = ""
+    uuid: str = ""  # by which the vendor's runtime knows it; empty: by its number only
     pci: str = ""
     memory_mib: int = 0
     compute_units: int = 0
@@ -39,7 +43,6 @@ class Ask(msgspec.Struct, frozen=True):
     shares: tuple[Share, ...]
     isolation: str = ""  # mps | time-slicing | cu-mask | partition; empty: the best there is
     least_grade: str = ""  # empty: any
-    is_shared: bool = False  # whole devices on which others may run too
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class Held(msgspec.Struct, frozen=True):
     milli: int
     mib: int
     units: tuple[int, ...] = ()  # the compute units of its mask; empty: no mask
+    name: str = ""  # by which the scheduler gave it: the device's id, or a longer one
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -80,21 +84,32 @@ class Platform(msgspec.Struct, frozen=True):
 def devices_of(inventory: Inventory) -> dict[str, Device]:
     """Every device by its id; a whole GPU beside cut ones by the longer id that carries its UUID, too."""
     found: dict[str, Device] = {}
+    serials = Counter(gpu.serial for gpu in inventory.gpus)
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
-            device = _device(gpu, part)
+            device = _device(gpu, part, _uuid(gpu, part, is_only=serials[gpu.serial] == 1))
             found[device.id] = device
             if part is gpu and gpu.serial.startswith("GPU-"):
                 found[f"{gpu.id}-{gpu.serial}"] = device
     return found
 
 
-def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition) -> Device:
+def _uuid(gpu: PhysicalGpu, part: PhysicalGpu | Partition, is_only: bool) -> str:
+    if isinstance(part, Partition):
+        return part.uuid
+    if gpu.vendor == "nvidia":
+        return gpu.serial
+    # As ROCr writes it. The partitions of a GPU may all have its number, so that it means none of them.
+    is_known = gpu.vendor == "amd" and is_only and AMD_SERIAL.fullmatch(gpu.serial)
+    return f"GPU-{gpu.serial[2:].upper()}" if is_known else ""
+
+
+def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, uuid: str) -> Device:
     return Device(
         id=part.id,
         vendor=gpu.vendor,
         order=part.order,
-        uuid=part.uuid if isinstance(part, Partition) else gpu.serial if gpu.vendor == "nvidia" else "",
+        uuid=uuid,
         pci=gpu.pci,
         memory_mib=part.memory_mib,
         compute_units=part.compute_units,

@@ -32,6 +32,11 @@ class KfdProcesses:
         self._turn = 0
         self._left = 0
 
+    @property
+    def is_there(self) -> bool:
+        """The driver keeps its list here: who is not on it has nothing."""
+        return os.path.isdir(self.folder)
+
     def sample(self) -> list[ProcessUse]:
         pids = numbered_pids(self.folder)[:MOST_PROCESSES]
         self._known = {pid: self._known.get(pid, {}) for pid in pids}

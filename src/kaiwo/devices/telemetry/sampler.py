@@ -64,7 +64,11 @@ class Sampler:
         """A GPU without files of its own says what discovery knew; so does a made-up one."""
         ids = {gpu.id, *(part.id for part in gpu.partitions)}
         mine = tuple(use for use in uses if use.device in ids)
-        parts = tuple(_partition(part.id, part.compute_units, mine) for part in gpu.partitions)
+        is_told = self._kfd is not None and self._kfd.is_there
+        parts = tuple(
+            _partition(part.id, part.compute_units, mine) if is_told else PartitionUse(part.id)
+            for part in gpu.partitions
+        )
         crowd = _crowd(gpu, mine)
         reader = self._amd.get(gpu.id)
         if reader is None:
@@ -118,9 +122,15 @@ def _processes(layout: Layout, inventory: Inventory) -> KfdProcesses | None:
 
 def _partition(name: str, units: int, uses: tuple[ProcessUse, ...]) -> PartitionUse:
     mine = [use for use in uses if use.device == name]
-    memory = [use.memory_mib for use in mine if use.memory_mib is not None]
-    busy = [use.busy_percent for use in mine if use.busy_percent is not None]
-    return PartitionUse(name, sum(memory), min(100, sum(busy)) if units else None, len({use.pid for use in mine}))
+    memory = _sum([use.memory_mib for use in mine])
+    busy = _sum([use.busy_percent for use in mine]) if units else None
+    return PartitionUse(name, memory, None if busy is None else min(100, busy), len({use.pid for use in mine}))
+
+
+def _sum(values: list[int | None]) -> int | None:
+    """Nobody there is 0; somebody there of whom nothing is told is not."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known or not values else None
 
 
 def _crowd(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:

@@ -9,15 +9,15 @@ one that was bound first is taken. Before the container starts, the kubelet's ow
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
 from kaiwo.devices.agent.kubelet.book import Allocation, Book
-from kaiwo.devices.agent.kubelet.matching import Match, find_match, nobody_waits, same_shape
+from kaiwo.devices.agent.kubelet.matching import Match, exchanged, find_match, nobody_waits, same_shape
 from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources
-from kaiwo.devices.agent.kubelet.pods import BoundPod, Pods
-from kaiwo.devices.assigned import read_assigned, write_assigned
+from kaiwo.devices.agent.kubelet.pods import BoundPod, Pods, alive
+from kaiwo.devices.assigned import read_assigned
 from kaiwo.devices.report import Correction
 from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
 from kaiwo.model.errors import ClusterError
@@ -30,7 +30,9 @@ class Allocator:
         self.node = node
         self._pods, self._book, self._sharing, self._resources = pods, book, sharing, resources
         self._lock = threading.Lock()
+        self._refused: set[str] = set()  # uids of pods that the API server may not know yet to have failed
         self.tell: Callable[[Correction], None] = lambda _: None
+        self.be_sure_of: Callable[[Collection[str]], None] = lambda _: None  # that these devices are still so
 
     def allocate(self, resource: str, requests: Sequence[list[str]]) -> list[Grant]:
         """For the containers of one call: all, or ClusterError with a reason for the pod."""
@@ -44,7 +46,7 @@ class Allocator:
     def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
         """The names that stand for the devices of the pod that is expected next."""
         try:
-            found = find_match(resource, size, self._bound(), self._book.served)
+            found = find_match(resource, size, self._bound(), self._book.served, self._refused)
         except ClusterError:
             found = ""
         wanted = [share.gpu for share in found.shares] if isinstance(found, Match) else []
@@ -61,6 +63,9 @@ class Allocator:
             allocation = self._book.find(resource, ids)
             if allocation is None:
                 raise ClusterError(f"{', '.join(ids)} were handed out by another agent and to nobody we know")
+            self.be_sure_of([share.gpu for share in allocation.match.shares])
+            if lost := self._sharing.lost(allocation.owner):
+                raise ClusterError(f"{lost} is not on this machine any more; delete the pod to have it scheduled again")
             if allocation.is_verified:
                 return
             holder = self._holder(allocation, ids)
@@ -72,38 +77,50 @@ class Allocator:
     def forget_gone(self) -> list[str]:
         """Release what ended pods had; their names."""
         with self._lock:
-            gone = self._book.keep_only({pod.uid for pod in self._bound() if not pod.is_over})
-            for allocation in gone:
-                self._sharing.release(allocation.owner)
-            return [one.owner for one in gone]
+            known = {one.match.pod.uid for one in self._book.allocations} | self._refused
+            return [] if known <= alive(self._bound()) else self._forget_gone()
 
     def _match(self, resource: str, ids: list[str], before: Sequence[Match]) -> Match:
         """The container that is meant; `before`: those of the same call, of which none is meant twice."""
         own = {(match.pod.uid, match.container) for match in before}
         served = self._book.served | own
-        found = find_match(resource, len(ids), self._bound(), served)
-        if isinstance(found, str):
+        found = find_match(resource, len(ids), self._bound(), served, self._refused)
+        if isinstance(found, str) or found.pod.uid in self._refused:
             pods = self._bound(is_fresh=True)
-            found = find_match(resource, len(ids), pods, served)
+            found = find_match(resource, len(ids), pods, served, self._refused)
             if found == nobody_waits(resource, len(ids)) and not own:
-                found = self._served_before(resource, ids, {pod.uid for pod in pods if not pod.is_over})
+                found = self._served_before(resource, ids, alive(pods))
         if isinstance(found, str):
             raise ClusterError(found)
         return found
 
     def _grant(self, allocation: Allocation) -> Grant:
+        pod = allocation.match.pod
+        self._refused.add(pod.uid)  # until it has everything
+        self.be_sure_of([share.gpu for share in allocation.match.shares])
         self._take_over(allocation)
         grant = self._sharing.prepare(_ask(allocation))
+        if isinstance(grant, Refusal) and self._forget_gone():  # whoever has ended may have held what is wanted
+            grant = self._sharing.prepare(_ask(allocation))
         if isinstance(grant, Refusal):
-            pod = allocation.match.pod
             raise ClusterError(f"pod {pod.namespace}/{pod.name}: {grant.reason}")
+        self._refused.discard(pod.uid)
         self._book.add(allocation)
         return grant
 
-    def _served_before(self, resource: str, ids: list[str], alive: set[str]) -> Match | str:
+    def _forget_gone(self) -> list[str]:
+        """A list that lags behind does not know the newest pods: only a fresh one says that a pod is gone."""
+        uids = alive(self._bound(is_fresh=True))
+        self._refused &= uids
+        gone = self._book.keep_only(uids)
+        for allocation in gone:
+            self._sharing.release(allocation.owner)
+        return [one.owner for one in gone]
+
+    def _served_before(self, resource: str, ids: list[str], uids: set[str]) -> Match | str:
         """The kubelet lost its list and asks again: the one container that can be meant has its devices already."""
         mine = [one for one in self._book.allocations if one.resource == resource and len(one.ids) == len(ids)]
-        mine = [one for one in mine if one.match.pod.uid in alive]
+        mine = [one for one in mine if one.match.pod.uid in uids]
         same = [one for one in mine if one.ids == tuple(sorted(ids))] or mine
         owners = {one.owner: one.match for one in same}
         if len(owners) == 1:
@@ -157,7 +174,7 @@ class Allocator:
                 f"{mine.pod.namespace}/{mine.pod.name}, and theirs are of another size; delete it to try again"
             )
         other = next((one for one in self._book.allocations if _is_holder(holder, one.match)), None)
-        mine_now, theirs_now = _exchanged(mine, theirs)
+        mine_now, theirs_now = exchanged(mine, theirs)
         self._book.correct({mine.pod.uid: mine_now, theirs.pod.uid: theirs_now})
         # Each pod with the other's devices, in its match and in what is taken for written on it.
         started = replace(theirs, pod=replace(theirs.pod, assigned=theirs_now), shares=mine.shares)
@@ -185,16 +202,7 @@ class Allocator:
 
 def _ask(allocation: Allocation) -> Ask:
     pod = allocation.match.pod
-    return Ask(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade, pod.is_shared)
-
-
-def _exchanged(mine: Match, theirs: Match) -> tuple[str, str]:
-    """What is written on both pods, with these devices in each other's place."""
-    written = []
-    for match, others in ((mine, theirs.shares), (theirs, mine.shares)):
-        places = dict(zip(match.shares, others, strict=True))
-        written.append(write_assigned(tuple(places.get(one, one) for one in read_assigned(match.pod.assigned))))
-    return written[0], written[1]
+    return Ask(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade)
 
 
 def _is_holder(holder: Holder, match: Match) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from kaiwo.devices.agent.kubelet.pods import BoundPod, Container
-from kaiwo.devices.assigned import ANNOTATION, read_assigned
+from kaiwo.devices.assigned import ANNOTATION, read_assigned, write_assigned
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 
@@ -23,11 +23,21 @@ class Match(msgspec.Struct, frozen=True):
     is_certain: bool = True  # no other pod waits for as many
 
 
-def find_match(resource: str, count: int, pods: Sequence[BoundPod], served: Collection[tuple[str, str]]) -> Match | str:
-    """The container that has waited longest, or why there is none. `served`: (pod uid, container) that have theirs."""
+def find_match(
+    resource: str,
+    count: int,
+    pods: Sequence[BoundPod],
+    served: Collection[tuple[str, str]],
+    refused: Collection[str] = (),
+) -> Match | str:
+    """The container that has waited longest, or why there is none. `served`: (pod uid, container) that have theirs.
+
+    `refused`: uids of pods that were told no. The kubelet does not ask for them again, so others come first.
+    """
     waiting: list[Match] = []
     odd: list[str] = []
-    for pod in sorted(pods, key=lambda pod: (pod.bound, pod.uid)):
+    # Those bound in one second the kubelet takes in the order in which they were made.
+    for pod in sorted(pods, key=lambda pod: (pod.uid in refused, pod.bound, pod.created, pod.uid)):
         found = _waiting(resource, count, pod, served)
         if isinstance(found, Match):
             waiting.append(found)
@@ -51,9 +61,18 @@ def same_shape(one: Match, other: Match) -> bool:
     return _shape(one) == _shape(other)
 
 
+def exchanged(mine: Match, theirs: Match) -> tuple[str, str]:
+    """What is written on both pods, with these devices in each other's place."""
+    written = []
+    for match, others in ((mine, theirs.shares), (theirs, mine.shares)):
+        places = dict(zip(match.shares, others, strict=True))
+        written.append(write_assigned(tuple(places.get(one, one) for one in read_assigned(match.pod.assigned))))
+    return written[0], written[1]
+
+
 def _shape(match: Match) -> tuple[object, ...]:
     amounts = sorted((share.milli, share.mib) for share in match.shares)
-    return amounts, match.pod.isolation, match.pod.least_grade, match.pod.is_shared
+    return amounts, match.pod.isolation, match.pod.least_grade
 
 
 def _waiting(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> Match | str:

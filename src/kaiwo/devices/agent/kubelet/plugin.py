@@ -140,9 +140,10 @@ class Plugin:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"kaiwo: {trouble}")
         try:
             grants = self._allocator.allocate(self.resource, requests)
+            answers = [_answer(self._spec(grant), grant) for grant in grants]
         except (KaiwoError, OSError) as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"kaiwo: {error}")
-        return PLUGIN["AllocateResponse"](container_responses=[_answer(self._spec(grant), grant) for grant in grants])
+        return PLUGIN["AllocateResponse"](container_responses=answers)
 
     def _why_not(self, names: list[str]) -> str:
         """Why nobody can be given these names; empty when somebody can."""

@@ -4,14 +4,17 @@ In:    the API server.   Out: pods with what we must know of them.
 Never: reads more of a pod than that; watches nothing: it asks when the kubelet does.
 """
 
+from collections.abc import Iterable
 from typing import Protocol
 from urllib.parse import quote
 
 import msgspec
 
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
-from kaiwo.devices.assigned import ANNOTATION, ISOLATION, LEAST_GRADE, SHARING
+from kaiwo.devices.assigned import ANNOTATION, ISOLATION, LEAST_GRADE
 from kaiwo.model.errors import ClusterError
+
+OURS, UPSTREAMS = "kaiwo.ai/", "kaiwo.silogen.ai/"
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -31,10 +34,15 @@ class BoundPod(msgspec.Struct, frozen=True):
     assigned: str = ""  # the scheduler's annotation
     isolation: str = ""
     least_grade: str = ""
-    is_shared: bool = False
-    bound: str = ""  # when; sorts as text
+    bound: str = ""  # when, to the second; sorts as text
+    created: str = ""
     is_over: bool = False
     containers: tuple[Container, ...] = ()
+
+
+def alive(pods: Iterable[BoundPod]) -> set[str]:
+    """The uids of those that have not ended."""
+    return {pod.uid for pod in pods if not pod.is_over}
 
 
 class Pods(Protocol):
@@ -111,9 +119,9 @@ def _bound(pod: _Pod) -> BoundPod:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         assigned=notes.get(ANNOTATION, ""),
-        isolation=notes.get(ISOLATION, ""),
-        least_grade=notes.get(LEAST_GRADE, ""),
-        is_shared=notes.get(SHARING) == "true",
+        isolation=_said(notes, ISOLATION),
+        least_grade=_said(notes, LEAST_GRADE),
+        created=pod.metadata.created,
         bound=(since or [pod.metadata.created])[0],
         is_over=pod.status.phase in ("Succeeded", "Failed"),
         containers=(
@@ -121,6 +129,11 @@ def _bound(pod: _Pod) -> BoundPod:
             *(_container(one, False) for one in pod.spec.containers),
         ),
     )
+
+
+def _said(notes: dict[str, str], name: str) -> str:
+    """By our name for it, else by upstream's."""
+    return notes.get(name) or notes.get(name.replace(OURS, UPSTREAMS, 1), "")
 
 
 def _container(container: _Container, is_init: bool) -> Container:

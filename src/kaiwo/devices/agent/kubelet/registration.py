@@ -18,16 +18,18 @@ FOLDER = "/var/lib/kubelet/device-plugins"
 KUBELET = "kubelet.sock"
 REGISTER = f"/{DEVICE_PLUGIN}.Registration/Register"
 PATIENCE_S = 5.0
+NO_GPU = "this node has no GPU to offer to the kubelet; one that comes later is offered"
 
 
 class Registration:
     """Call `tend` now and then; it does what is due."""
 
-    def __init__(self, plugins: Sequence[Plugin], folder: str = FOLDER) -> None:
-        self.plugins = plugins
+    def __init__(self, folder: str = FOLDER) -> None:
+        self.plugins: Sequence[Plugin] = ()  # more may come
         self.folder = folder
         self.times = 0
         self._known: tuple[int, int] | None = None  # the kubelet's socket, as it was when we registered
+        self._registered: set[str] = set()  # resources that this kubelet knows
 
     def tend(self) -> str:
         """What was done or what is amiss; empty when all is as it was."""
@@ -35,24 +37,32 @@ class Registration:
         if kubelet is None:
             self._known = None
             return f"there is no kubelet at {self.folder}"
-        if kubelet == self._known and all(os.path.exists(self._socket(plugin)) for plugin in self.plugins):
+        if not self.plugins:
+            return NO_GPU
+        if kubelet != self._known:
+            self._known, self._registered = kubelet, set()
+        due = [plugin for plugin in self.plugins if not self._is_registered(plugin)]
+        if not due:
             return ""
         try:
-            for plugin in self.plugins:
+            for plugin in due:
                 plugin.serve(self._socket(plugin))
                 self._register(plugin)
+                self._registered.add(plugin.resource)
         except (ClusterError, OSError, RuntimeError) as error:
             return f"the kubelet does not take the device plugin: {error}"
-        self._known = kubelet
         self.times += 1
         again = f", time {self.times}" if self.times > 1 else ""
-        return f"registered {', '.join(plugin.resource for plugin in self.plugins)} with the kubelet{again}"
+        return f"registered {', '.join(plugin.resource for plugin in due)} with the kubelet{again}"
 
     def close(self) -> None:
         for plugin in self.plugins:
             plugin.stop()
             if os.path.exists(self._socket(plugin)):
                 os.unlink(self._socket(plugin))
+
+    def _is_registered(self, plugin: Plugin) -> bool:
+        return plugin.resource in self._registered and os.path.exists(self._socket(plugin))
 
     def _register(self, plugin: Plugin) -> None:
         request = PLUGIN["RegisterRequest"](

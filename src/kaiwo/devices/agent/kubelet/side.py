@@ -1,10 +1,11 @@
 """Everything that the agent does for the kubelet, in one place.
 
-In:    the inventory and the health of the last second.   Out: plugins that are registered and up to date.
+In:    the machine as it is now and the health of the last second.   Out: plugins that are registered and up to date.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from kaiwo.devices.agent.agent import AgentOptions
 from kaiwo.devices.agent.kubelet.allocator import Allocator
@@ -20,6 +21,7 @@ from kaiwo.devices.agent.kubelet.specs import ContainerSpec, container_spec
 from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.report import Correction
 from kaiwo.devices.sharing import Grant, Sharing
+from kaiwo.devices.sharing.present import Present
 from kaiwo.model.errors import ClusterError
 
 STATE = "/var/lib/kaiwo/agent"
@@ -32,13 +34,13 @@ class KubeletSide:
     def __init__(
         self,
         options: AgentOptions,
-        inventory: Inventory,
+        present: Present,
         tell: Callable[[Correction], None],
         say: Callable[[str, str], None],
     ) -> None:
-        self.options, self.inventory = options, inventory
+        self.options, self._present, self.inventory = options, present, present.inventory
         folder = options.state_folder or STATE
-        self.sharing = Sharing(os.path.join(folder, "sharing"), inventory, in_containers=True)
+        self.sharing = Sharing(os.path.join(folder, "sharing"), self.inventory, in_containers=True)
         book = Book(os.path.join(folder, "allocations.json"))
         self.sharing.keep_only([one.owner for one in book.allocations])
         self._notes = [*self.sharing.notes, book.trouble]
@@ -46,19 +48,17 @@ class KubeletSide:
         self.announcer = Announcer(api, options.node, say)
         resources = PodResources(options.pod_resources or SOCKET)
         self.allocator = Allocator(options.node, ApiPods(api, options.node), book, self.sharing, resources)
-        self.allocator.tell = tell
-        offers = offers_of(inventory, {})
-        self.plugins = {name: Plugin(name, self.allocator, self._spec) for name in offers}
+        self.allocator.tell, self.allocator.be_sure_of = tell, self._be_sure_of
+        self.plugins: dict[str, Plugin] = {}
+        self._taking_up = threading.Lock()  # the kubelet's threads look at the machine, too
         self._offered: tuple[Inventory, Mapping[str, Health]] | None = None
-        self.registration = Registration(list(self.plugins.values()), options.kubelet_folder)
+        self.registration = Registration(options.kubelet_folder)
 
-    def tend(self, inventory: Inventory, health: Mapping[str, Health], turn: int) -> Iterator[tuple[str, str]]:
+    def tend(self, health: Mapping[str, Health], turn: int) -> Iterator[tuple[str, str]]:
         """What to say, by what it is about."""
-        if (inventory, health) != self._offered:  # making 6,400 places for shares anew costs as much as all the rest
-            for name, offers in offers_of(inventory, health).items():
-                if name in self.plugins:
-                    self.plugins[name].offer(offers)
-            self._offered = (inventory, health)
+        self._take_up()
+        if (self.inventory, health) != self._offered:  # 6,400 places for shares made anew cost as much as all the rest
+            self._offer(self.inventory, health)
         yield "kubelet", self.registration.tend()
         for note in filter(None, self._notes):
             yield note, note
@@ -71,6 +71,27 @@ class KubeletSide:
     def close(self) -> None:
         self.announcer.close()
         self.registration.close()
+
+    def _offer(self, inventory: Inventory, health: Mapping[str, Health]) -> None:
+        """GPUs may come after the agent, and the last one of a vendor may go."""
+        found = offers_of(inventory, health)
+        for name in found:
+            self.plugins.setdefault(name, Plugin(name, self.allocator, self._spec))
+        for name, plugin in self.plugins.items():
+            plugin.offer(found.get(name, ()))
+        self.registration.plugins = tuple(self.plugins.values())
+        self._offered = (inventory, health)
+
+    def _be_sure_of(self, ids: Collection[str]) -> None:
+        """Before devices are given away: that they are what they were, under the names that they had."""
+        self._present.be_sure_of(ids)
+        self._take_up()
+
+    def _take_up(self) -> None:
+        with self._taking_up:
+            if self._present.inventory is not self.inventory:
+                self.inventory = self._present.inventory
+                self.sharing.refresh(self.inventory)
 
     def _clean(self) -> str:
         try:

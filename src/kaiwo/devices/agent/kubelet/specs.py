@@ -1,7 +1,7 @@
 """What a container must be given so that it has its devices: nodes under /dev, variables, folders.
 
 In:    a grant and the inventory.   Out: the parts of an Allocate's answer.
-Never: gives a device node that the grant does not hold.
+Never: gives a device node that the grant does not hold, or fewer devices than it holds.
 """
 
 import os
@@ -11,6 +11,7 @@ import msgspec
 
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing import Grant
+from kaiwo.model.errors import ClusterError
 
 # In a container the devices are counted from 0 anew, over those that it was given.
 COUNTED_OUTSIDE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -33,6 +34,9 @@ def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> Conta
     folders = [
         environment[name] for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY") if name in environment
     ]
+    there = {part.id for gpu in inventory.gpus for part in gpu.partitions or (gpu,)}
+    if gone := [one.device.id for one in grant.held if one.device.id not in there]:
+        raise ClusterError(f"this machine has no device {gone[0]} any more; let the pod be scheduled again")
     nodes = tuple(dict.fromkeys(_nodes(grant, inventory, root)))
     return ContainerSpec(environment, nodes, tuple(folders))
 
