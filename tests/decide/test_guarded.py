@@ -60,7 +60,8 @@ def test_a_minimum_run_time_that_stops_a_reclaim_is_named_until_it_is_over() -> 
     world.submit("mine", gpus_each=1, queue="owed")
     world.settle()
     assert not world.is_running("mine")
-    (obstacle,) = told(world, Reason.NO_WAY_TO_RECLAIM)
+    (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
+    assert (obstacle.need, obstacle.have) == (1_000, 0)
     assert "minimum run times of 600 s keep 8000 milli-GPU in rich" in obstacle.detail
     world.now_s += 600
     world.settle()

@@ -2,6 +2,7 @@
 
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness, ModelAmounts, ReclaimStrategy
+from kaiwo.model.request import Request
 from tests.worlds import World
 
 
@@ -33,6 +34,17 @@ def test_what_a_gang_could_spare_goes_with_what_it_needs() -> None:
     assert sorted(eviction.pod for eviction in plan.evictions) == ["main-0", "main-1", "main-2"]
     world.let_go().settle()
     assert world.nodes_of("owed") == ["a"]
+
+
+def test_nobody_has_a_place_again_whose_extended_resource_is_taken() -> None:
+    """Else space would be kept for the one who came that never comes free."""
+    nic = Request(gpus=1, extended=(("example.com/nic", 1),))
+    world = World(nodes=0).node("a", gpus=2, extended={"example.com/nic": 1})
+    world.queue("theirs").queue("ours", quota_milli=1_000)
+    world.submit("has", request=nic, queue="theirs").settle()
+    world.submit("owed", request=nic, queue="ours").settle()
+    assert world.is_running("owed")
+    assert not world.picture.nominations
 
 
 def test_who_is_moved_minds_planned_starts_on_its_own_account() -> None:

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from kaiwo.explain import why
+from kaiwo.gpus.closing import set_aside
 from kaiwo.model.event import NodeChanged, PodChanged, PodGone, ReservationChanged, ReservationGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
+from kaiwo.model.partitions import Mode
 from kaiwo.model.plan import Cause, Plan
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
@@ -235,6 +238,32 @@ def test_a_lost_device_is_replaced_and_the_others_stay() -> None:
     after = set(world.picture.reserved.objects["night"].picked)
     assert before - after == {Device("node-0", "gpu-0")}
     assert len(after) == 4
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+def test_a_gpu_that_gets_another_mode_stays_reserved_and_nobody_is_told_to_go_for_it(is_changing: bool) -> None:
+    world = reserve(lab_world(1), "night", gpus=2, owner=Owner(queue="lab"))
+    world.submit("theirs", gpus_each=6, queue="batch").settle()
+    before = world.picture.reserved.objects["night"].picked
+    node = world.picture.node_objects["node-0"]
+    closed = set_aside(node.gpus[0], Mode("CPX", "NPS1"), is_changing)
+    plans = world.tell(NodeChanged(replace(node, gpus=(closed, *node.gpus[1:])))).settle()
+    assert (
+        world.picture.reserved.objects["night"].picked
+        == before
+        == (Device("node-0", "gpu-0"), Device("node-0", "gpu-1"))
+    )
+    assert evicted(plans) == []
+    assert world.is_running("theirs")
+
+
+def test_a_gpu_that_changes_for_somebody_else_is_picked_after_free_ones() -> None:
+    world = lab_world(1)
+    node = world.picture.node_objects["node-0"]
+    closed = set_aside(node.gpus[0], Mode("CPX", "NPS1"), False)
+    world.tell(NodeChanged(replace(node, gpus=(closed, *node.gpus[1:]))))
+    reserve(world, "night", gpus=1, owner=Owner(queue="lab")).settle()
+    assert world.picture.reserved.objects["night"].picked == (Device("node-0", "gpu-1"),)
 
 
 def test_a_place_is_picked_where_nobody_is_in_the_way() -> None:

@@ -17,7 +17,7 @@ EXAMPLES = re.findall(r"```shares\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_there_is_an_example_for_every_rule() -> None:
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 11
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))

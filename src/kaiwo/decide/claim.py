@@ -21,6 +21,7 @@ from kaiwo.decide.place import Placed
 from kaiwo.decide.prices import TakenPlaces
 from kaiwo.decide.promise_dues import Due
 from kaiwo.decide.victims import Unit, UnitLane
+from kaiwo.gpus.apart import may_come_back
 from kaiwo.model.neighbours import kept
 from kaiwo.model.plan import Cause, Eviction, Nomination
 from kaiwo.model.workload import Pod, Workload, role_of
@@ -223,7 +224,9 @@ class Claim:
         """A pod has its place again, unless it is taken, or somebody came who must be apart from it."""
         working = self._desk.working
         row = working.nodes.row.get(pod.node)
-        return row is not None and may_stand(working, pod.neighbours, row) and working.take_back(pod, queue)
+        if row is None or not may_stand(working, pod.neighbours, row) or not may_come_back(working, pod, row):
+            return False
+        return working.take_back(pod, queue)
 
     def _place_again(self, unit: Unit) -> list[tuple[Pod, Placed]] | None:
         """Other places for those pods of a unit that lost theirs. The rest of a gang begins anew where it was."""
@@ -276,7 +279,7 @@ def carry_out(desk: Desk, workload: Workload, room: Room, cause: Cause) -> None:
         for pod, placed in moves:
             desk.evict(Eviction(pod.workload, pod.name, cause, workload.name, lost))
             lost = 0
-            amounts = (pod.cpu_milli, pod.memory_mib, pod.extended, kept(pod.neighbours))
+            amounts = (pod.cpu_milli, pod.memory_mib, pod.extended, kept(pod.neighbours), pod.beside)
             desk.nominations.append(Nomination(pod.workload, pod.name, placed.node, placed.devices, *amounts))
 
 

@@ -220,7 +220,7 @@ class Desk:
             if start.pod in there:
                 continue  # where space was kept for it before
             want = role_of(workload, start.pod).request
-            amounts = (want.cpu_milli, want.memory_mib, want.extended, kept(want.neighbours))
+            amounts = (want.cpu_milli, want.memory_mib, want.extended, kept(want.neighbours), want.beside)
             self.nominations.append(Nomination(workload.name, start.pod, start.node, start.devices, *amounts))
 
     def look_again(self, at_s: int) -> None:

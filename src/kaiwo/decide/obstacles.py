@@ -10,6 +10,7 @@ import numpy as np
 from kaiwo.decide.ask import ask
 from kaiwo.decide.cuts import no_such_device
 from kaiwo.decide.fit import pods_that_fit
+from kaiwo.decide.gang_room import BARRED, HELD_BACK, most_when_empty, pods_when_empty
 from kaiwo.decide.least import one_more
 from kaiwo.decide.limits import least_by_model, least_charge
 from kaiwo.decide.model_bounds import short_models
@@ -33,7 +34,6 @@ from kaiwo.snapshot.working import Working
 
 SUB_GROUP = "sub-group"
 MOST_NAMED = 3  # sub-groups that are short
-UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
 
 
@@ -154,7 +154,7 @@ class Inquiry:
         found: list[Obstacle] = []
         must_start = any(needed for _, _, needed in needs)
         for shape in dict.fromkeys(shape for shape, _, needed in needs if needed or not must_start):
-            for obstacle in self._with_reserved(shape, max(needed for at, _, needed in needs if at == shape)):
+            for obstacle in self._with_reserved(shape, sum(needed for at, _, needed in needs if at == shape)):
                 if obstacle not in found:
                     found.append(obstacle)
         if sum(needed for _, _, needed in needs) > 1:
@@ -168,18 +168,22 @@ class Inquiry:
         kept_out = []
         if self._book.state(shape).room < max(needed, 1):
             kept_out = reserved_obstacles(self._view, self._picture.backlog.shapes[shape])
-        others = self._of_shape(shape)
+        others = self._of_shape(shape, max(needed, 1))
         if not kept_out:
             return others
         others = beside_reserved(self._view, self._picture.backlog.shapes[shape], others)
         reserved = [each.obstacle for each in kept_out]
         return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
 
-    def _of_shape(self, shape: int) -> list[Obstacle]:
-        """Filters that stand in the way, then resources that are short on the nodes the filters leave."""
+    def _of_shape(self, shape: int, needed: int) -> list[Obstacle]:
+        """Filters that stand in the way, then resources that are short on the nodes the filters leave.
+
+        Where one pod fits, what is missing is room for the gang, and only filters that take some of it are told.
+        """
         want, state = self._picture.backlog.shapes[shape], self._book.state(shape)
-        if state.slots.any():
-            return []  # one pod fits somewhere: what is missing is room for the gang
+        fits_one = bool(state.slots.any())
+        if fits_one and (state.room >= needed or state.allowed.all()):
+            return []
         offer = self._offers.of(shape)
         if want.gpus and not offer.devices.any():
             return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
@@ -189,10 +193,13 @@ class Inquiry:
             return short_of(self._view, want, self._rows, offer)
         verdicts = self._verdicts(want)
         passing = self._rows[np.logical_and.reduce([mask for _, mask, _ in verdicts])]
-        short = short_of(self._view, want, passing, offer) if len(passing) else []
         could = fits_when_empty(self._view, want, offer)
-        could &= not could[passing].any()
-        return [*self._blocking_filters(want, verdicts, could), *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
+        could &= not could[passing].any() or int(pods_when_empty(self._view, want, offer)[passing].sum()) < needed
+        blocking = self._blocking_filters(want, verdicts, could)
+        if fits_one:
+            return blocking
+        short = short_of(self._view, want, passing, offer) if len(passing) else []
+        return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
 
     def _verdicts(self, want: Request) -> list[tuple[str, BoolArray, Reason]]:
         rows = self._rows
@@ -227,18 +234,18 @@ class Inquiry:
         if not any(needed for _, _, needed in needs):
             return Obstacle(Reason.GANG, 1, int(any(self._book.state(shape).room for shape, _, _ in needs)), "pods")
         need = sum(needed for _, _, needed in needs)
-        most = sum(min(needed, self._most(shape)) for shape, _, needed in needs)
-        if most < need:
-            return Obstacle(Reason.GANG, need, most, "pods", "", NEVER)
+        bounds = [(self._most(shape), needed) for shape, _, needed in needs if needed]
+        most = {by: sum(min(needed, found[by]) for found, needed in bounds) for by in (NEVER, BARRED, HELD_BACK)}
+        tightest = NEVER if most[NEVER] < need else HELD_BACK if most[HELD_BACK] < most[BARRED] else BARRED
+        if most[tightest] < need:
+            return Obstacle(Reason.GANG, need, most[tightest], "pods", "", tightest)
         have = sum(min(needed, self._book.state(shape).room) for shape, _, needed in needs)
         return Obstacle(Reason.GANG, need, have, "pods")
 
-    def _most(self, shape: int) -> int:
-        """Pods of one shape that all devices of the cluster would serve, if they were free."""
-        want = self._picture.backlog.shapes[shape]
-        if not want.gpus or not want.is_exclusive:
-            return UNCOUNTED
-        return int((self._offers.of(shape).devices // want.gpus).sum())
+    def _most(self, shape: int) -> dict[str, int]:
+        """Pods of one shape that would fit if nothing ran."""
+        want, allowed = self._picture.backlog.shapes[shape], self._book.state(shape).allowed
+        return most_when_empty(self._view, want, allowed, self._offers.of(shape))
 
 
 def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple[str, BoolArray, Reason]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaiwo.gpus.apart import closed_by_tenants
 from kaiwo.gpus.fit import eligible, times_per_device
 from kaiwo.model.request import Request
 from kaiwo.snapshot.arrays import IntArray, Rows
@@ -40,6 +41,13 @@ class OfferBook:
         return _repaired(self._view, want, kept)
 
 
+def offer_in(view: Working, want: Request, rows: Rows) -> Offer:
+    """What these nodes offer in a view that nobody keeps."""
+    now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
+    now[rows], devices[rows], largest[rows] = _look(view, want, rows)
+    return Offer(view.clock, now, devices, largest)
+
+
 def _unknown(view: Working) -> Offer:
     nothing = np.zeros(len(view.nodes.names), np.int64)
     return Offer(-1, nothing, nothing, nothing)
@@ -65,6 +73,8 @@ def _look(view: Working, want: Request, rows: Rows) -> tuple[IntArray, IntArray,
         usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)
     else:  # the largest fraction whose part of the memory, rounded down, is still free
         usable = np.minimum(milli, ((mib + 1) * 1000 - 1) // np.maximum(size, 1))
+    if (closed := closed_by_tenants(view, want, rows)) is not None:
+        able = able & ~closed
     return _on_each(np.maximum(usable, 0) * able, want.gpus), devices, largest
 
 

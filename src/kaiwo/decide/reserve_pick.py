@@ -3,6 +3,7 @@
 In:    the desk, a reservation, what the other live ones have.   Out: its devices, sorted; fewer when there are no more.
 A place that is good stays. A device that is gone, broken, on a closed node, named by a reservation of exact devices, or
 held by somebody who cannot be told to go, is exchanged as soon as a better one is there. Whole nodes are filled first.
+A GPU that is closed for another partition mode, or changes to it, is not broken: it stays, and is hardly picked anew.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ from functools import cache
 from typing import NamedTuple
 
 from kaiwo.decide.desk import Desk
+from kaiwo.gpus.closing import change_of
+from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.reservation import ENDLESS_S, Device, Reservation, ReservationPhase
 from kaiwo.model.workload import Pod, Workload
@@ -27,6 +30,7 @@ class Candidate(NamedTuple):
     models: frozenset[str]
     tenants: tuple[Held, ...]
     is_closed: bool  # its node takes no work
+    is_changing: bool  # it is set aside for another partition mode
 
 
 class Fleet:
@@ -124,8 +128,11 @@ def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tup
         for each in fleet.on(name):
             if wanted.gpu_models and not each.models <= set(wanted.gpu_models):
                 continue
-            if not fleet.is_taken(each.device, wanted):
-                yield each, CLOSED if each.is_closed else _quality(fleet.desk, wanted, each.tenants, is_active)
+            if fleet.is_taken(each.device, wanted):
+                continue
+            quality = CLOSED if each.is_closed else _quality(fleet.desk, wanted, each.tenants, is_active)
+            # One that it has already may well change for its owner; one that it has not changes for somebody else.
+            yield each, max(quality, HELD) if each.is_changing and each.device not in wanted.picked else quality
 
 
 def _quality(desk: Desk, wanted: Reservation, tenants: tuple[Held, ...], is_active: bool) -> int:
@@ -152,13 +159,18 @@ def _working(node: Node) -> Iterator[tuple[str, list[int]]]:
     parts: dict[str, list[int]] = {}
     for at, gpu in enumerate(node.gpus):
         parts.setdefault(gpu.parent or gpu.id, []).append(at)
-    return ((name, columns) for name, columns in parts.items() if all(node.gpus[at].healthy for at in columns))
+    return ((name, columns) for name, columns in parts.items() if all(_works(node.gpus[at]) for at in columns))
+
+
+def _works(gpu: Gpu) -> bool:
+    return gpu.healthy or bool(change_of(gpu))
 
 
 def _candidate(node: Node, name: str, columns: list[int], tenants: dict[str, list[Held]], is_closed: bool) -> Candidate:
     gpus = [node.gpus[at] for at in columns]
     held = tuple(each for gpu in gpus for each in tenants.get(gpu.id, ()))
-    return Candidate(Device(node.name, name), columns[0], frozenset(gpu.model for gpu in gpus), held, is_closed)
+    models, is_changing = frozenset(gpu.model for gpu in gpus), not all(gpu.healthy for gpu in gpus)
+    return Candidate(Device(node.name, name), columns[0], models, held, is_closed, is_changing)
 
 
 def _sorted(devices: list[Device]) -> tuple[Device, ...]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kaiwo.decide.cuts import by_change
 from kaiwo.decide.fit import extended_free
 from kaiwo.decide.offers import Offer
+from kaiwo.gpus.apart import closed_by_tenants
 from kaiwo.gpus.fit import eligible
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
@@ -20,6 +21,7 @@ CLOSED = "a large enough one is closed to it"
 TOO_SMALL = "larger ones that are closed to it would not do either"
 NOWHERE = "no node offers it"
 NEVER = "no node is that large"
+APART = "there is more beside tenants from whom it could not be kept apart"
 CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 60 ms
 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
@@ -145,9 +147,11 @@ def _gpus(view: Working, want: Request, rows: Rows, offer: Offer) -> _Look:
     if want.is_exclusive:
         return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation)
     several = f"{want.gpus} devices" if want.gpus > 1 else ""
+    closed = closed_by_tenants(view, want, rows)
+    apart = APART if closed is not None and closed.any() else ""
     if want.is_memory:
-        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several)
-    return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several)
+        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several, apart)
+    return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several, apart)
 
 
 def _beyond(usable: int, anywhere: int, need: int) -> str:

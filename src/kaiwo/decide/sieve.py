@@ -12,7 +12,9 @@ import numpy as np
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.guarded import words_of_young
 from kaiwo.decide.limits import charge_of
+from kaiwo.decide.takeable import Pieces, Takeable
 from kaiwo.decide.victims import Unit, UnitLane
+from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.nodes import GPU_LEFT
@@ -30,6 +32,7 @@ class Sieve:
         self._units: list[Unit] = []
         queue_of: list[int] = []
         pods: list[tuple[int, int, int]] = []  # unit, node row, milli
+        self._pod_list: list[Pod] = []
         self._unit_of_pod: dict[tuple[str, str], int] = {}
         for name in self._most_over_first():
             for unit in desk.roster.units(name):
@@ -40,6 +43,7 @@ class Sieve:
                     self._unit_of_pod[pod.workload, pod.name] = number
                     if pod.node in rows:
                         pods.append((number, rows[pod.node], sum(share.milli for share in pod.devices)))
+                        self._pod_list.append(pod)
         self._queue: IntArray = np.array(queue_of, np.int64)
         self._alive = np.ones(len(self._units), np.bool_)
         self._pods: IntArray = np.array(pods, np.int64).reshape(-1, 3)
@@ -60,6 +64,18 @@ class Sieve:
             each = self._units[number]
             found.setdefault(each.workload.queue, []).append(each)
         return {name: UnitLane(units) for name, units in sorted(found.items())}
+
+    def takeable(self, queues: BoolArray, may_go: BoolArray, claimant: str) -> Takeable:
+        """All of them that may go, for a workload for which space may be kept already (else it has no name)."""
+        self._bury()
+        goes = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
+        return Takeable(self._desk, self._pieces, goes, claimant)
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        columns = self._desk.working.all_used.shape[1]
+        charges = np.array([unit.charge for unit in self._units], np.int64).reshape(-1, columns)
+        return Pieces(self._desk.working.nodes, self._units, self._queue, charges, self._pod_list, self._pods[:, 0])
 
     @cached_property
     def until_s(self) -> IntArray:

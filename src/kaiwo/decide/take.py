@@ -10,9 +10,11 @@ import numpy as np
 from kaiwo.decide.allocate import line_up
 from kaiwo.decide.claim import Claim, Room, carry_out
 from kaiwo.decide.desk import Desk
+from kaiwo.decide.emptied import no_room
+from kaiwo.decide.held_off import is_held_off
 from kaiwo.decide.kept import claim_beside, has_its_space
 from kaiwo.decide.least import one_more
-from kaiwo.decide.oracle import Most, most_for
+from kaiwo.decide.oracle import Sums, and_kept
 from kaiwo.decide.sieve import Sieve
 from kaiwo.decide.take_rules import MoveRule, NobodyLoses, PreemptRule, ReclaimRule
 from kaiwo.model.plan import Cause
@@ -28,7 +30,6 @@ from kaiwo.snapshot.queues import GPU, Charge
 QUEUES_A_STEP = 10
 STEPS_A_PROOF = 40  # and what the sums cost
 STEPS_A_CLAIM = 60  # about what listing the victims of a large cluster costs, in pods placed
-MOST_NAMED = 6
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is dear
 Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
 
@@ -46,7 +47,7 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
         name, _, found = lane.first
         workload = desk.picture.workloads[name]
         desk.steps += 1
-        may_try = name not in served and workload.stops_others and not _is_held_off(desk, name)
+        may_try = name not in served and workload.stops_others and not is_held_off(desk, workload, found, action)
         if desk.shades is not None and may_try:  # what is promised to others cannot be had by making room, either
             desk.book.shade = desk.shades.of(workload, desk.due_of(found))
         room = attempt(desk, workload, found) if may_try else None
@@ -62,16 +63,6 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
                 desk.look_again(desk.working.now_s + 1)
         turns.again()
     return [found for lane in turns.lanes.values() for found in lane.rest()]
-
-
-def _is_held_off(desk: Desk, name: str) -> bool:
-    """It had to go for others not long ago. Whoever may make others go only until it has to go itself makes only so
-    many go: that is why taking back comes to an end, whatever is waiting."""
-    stopped = desk.picture.stopped.get(name)
-    if stopped is None or desk.working.now_s >= stopped.at_s + desk.policy.hold_off_s:
-        return False
-    desk.look_again(stopped.at_s + desk.policy.hold_off_s)
-    return True
 
 
 def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
@@ -126,21 +117,23 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     row, beside = desk.working.queues.row[found.queue], np.array(claim_beside(desk, found))
     claim = QueueClaim(row, beside, workload.preemptible)
     if (refusal := may_claim(now, claim)) is not None:
-        desk.verdicts[found.key] = _refused(now, refusal)
+        if _others_use(now, row):
+            desk.verdicts[found.key] = _refused(now, refusal)
         return None
     may_lose = victim_queues(now, claim, desk.roster.rows(now.queues.row))
     if not may_lose.any() and not _kept(desk, now, claim, may_lose):
         return None
-    queues = [now.queues.names[row] for row in may_lose.nonzero()[0].tolist()]
     needs = one_more(found)
-    desk.steps += STEPS_A_PROOF + len(queues) // QUEUES_A_STEP
-    most = most_for(desk, now, claim, queues)
-    if most.milli < claim.need[GPU]:
-        desk.verdicts[found.key] = _too_little(now, claim, most, _kept(desk, now, claim, may_lose))
+    desk.steps += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
+    ran_enough = _ran_enough(desk, may_lose)
+    takes = _sieve(desk).takeable(may_lose, ran_enough, found.signature[2])
+    sums = Sums(desk, now, claim, needs, takes)
+    if (short := sums.short()) is not None:
+        desk.verdicts[found.key] = and_kept(short, _kept(desk, now, claim, may_lose))
         return None
     looked_at = 0
     for rule, wide in _searches(needs):
-        lanes = _sieve(desk).lanes(needs, may_lose, _ran_enough(desk, may_lose), wide)
+        lanes = _sieve(desk).lanes(needs, may_lose, ran_enough, wide)
         if not lanes:
             break
         desk.steps += STEPS_A_CLAIM
@@ -150,18 +143,19 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
             return room
         looked_at = max(looked_at, attempt.looked_at)
     kept = _kept(desk, now, claim, may_lose)
-    if not looked_at and not kept:
-        return None  # no node could serve, whatever went: its other obstacles say so
-    searched = f"undecided: {looked_at} pieces of running work were tried in their order" if looked_at else "proved"
-    searched += "".join(f"; {words}" for words in kept)
     if desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
-        searched += f"; {desk.spared.words}"
-    need, have = int(claim.need[GPU]), most.milli
-    desk.verdicts[found.key] = Obstacle(
-        Reason.NO_WAY_TO_RECLAIM, need, have, "milli-gpu", now.queues.names[claim.queue], searched
-    )
+        kept.append(desk.spared.words)
+    verdict = no_room(desk, takes, sums.wants, found.queue) or sums.undecided(looked_at)
+    desk.verdicts[found.key] = and_kept(verdict, kept)
     return None
+
+
+def _others_use(now: Standing, row: int) -> bool:
+    """Where nobody else has anything, nobody need be told that it may not be taken."""
+    others = np.array(now.queues.is_leaf, np.bool_)
+    others[row] = False
+    return bool(now.used[others].any())
 
 
 def _refused(now: Standing, refusal: Refusal) -> Obstacle:
@@ -180,13 +174,6 @@ def _kept(desk: Desk, now: Standing, claim: QueueClaim, may_lose: BoolArray) -> 
     could_lose = victim_queues(now, claim, rows).nonzero()[0].tolist() if len(rows) else []
     words = [guarded.words(now.queues.names[row]) for row in could_lose]
     return words + (_sieve(desk).kept_by_time(may_lose) if may_lose.any() else [])
-
-
-def _too_little(now: Standing, claim: QueueClaim, most: Most, kept: list[str]) -> Obstacle:
-    parts = [f"{most.free_milli} free"] + [f"{amount} in {name}" for name, amount in sorted(most.taken_milli.items())]
-    detail = "; ".join(["milli-GPU: " + ", ".join(parts[:MOST_NAMED]), *kept])
-    need = int(claim.need[GPU])
-    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, need, most.milli, "milli-gpu", now.queues.names[claim.queue], detail)
 
 
 def _before_the_cycle(desk: Desk, claimant: str) -> Standing:

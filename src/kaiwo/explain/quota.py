@@ -54,6 +54,17 @@ def raises(question: Question, room: Room, most_looks: int) -> Iterator[Change |
     yield from sorted(found, key=lambda change: change.rank)
 
 
+def only_raise(question: Question, room: Room) -> tuple[Change, Charge] | None:
+    """Where exactly one bound leaves less than the workload pays at least: the raise that leaves as much, and that."""
+    least = _charges(question, room)[0]
+    must = [bound for bound in _bounds(question) if least[bound.column] > bound.left]
+    if len(must) != 1:
+        return None
+    change = must[0].raised(question, least[must[0].column] - must[0].left)
+    is_possible = change.value <= highest_raise(question.picture, change.subject, must[0].left)
+    return (change, least) if is_possible else None
+
+
 class _Search:
     """For the least raise of one bound after which `decide` starts the workload."""
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from kaiwo.decide.cuts import COMING, NO_MPS, NO_SUCH_MODE, ON_NODE
 from kaiwo.decide.neighbours import NO_PLACES
-from kaiwo.decide.shortage import CLOSED, NEVER, NOWHERE, TOO_SMALL
+from kaiwo.decide.shortage import APART, CLOSED, NEVER, NOWHERE, TOO_SMALL
+from kaiwo.explain import taking, together
 from kaiwo.explain.amounts import amount
 from kaiwo.explain.change import MIN_FRACTION_MILLI
 from kaiwo.explain.planned import gap_words
@@ -33,16 +34,18 @@ def _model(obstacle: Obstacle) -> str:
     return f" of {model}" if model else ""
 
 
+def _is_beyond(o: Obstacle) -> bool:
+    """It needs more than the limit is, not only more than is left of it."""
+    most = o.detail.partition(" ")[0]
+    return most.isdecimal() and int(most) < o.need
+
+
 def _need(o: Obstacle) -> str:
     return amount(o.need, o.unit)
 
 
 def _have(o: Obstacle) -> str:
     return amount(o.have, o.unit)
-
-
-def _from(o: Obstacle) -> str:
-    return f" ({o.detail})" if o.detail else ""
 
 
 def _is_size(o: Obstacle) -> bool:
@@ -73,8 +76,13 @@ def _free(o: Obstacle, of: str = "") -> str:
 
 
 def _free_on_device(o: Obstacle, of: str = "") -> str:
+    if o.detail == APART:
+        return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free; {APART}"
     if o.detail:
         return _free(o, f"{of}{_on_each(o)}")
+    if o.subject:
+        so_many = f"the best node has {_have(o)} on each of so many"
+        return f"it needs {_need(o)}{of} free{_on_each(o)} of one node, and {so_many}"
     return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free"
 
 
@@ -134,23 +142,6 @@ def _no_pods(o: Obstacle) -> str:
         closest = f"{o.detail}, which comes closest, runs as many pods as it may"
         return f"no single node has all that it needs free at once: {closest}"
     return "every node that it could use runs as many pods as it may"
-
-
-def _may_not_take(o: Obstacle) -> str:
-    if o.detail == Rule.NEVER_RECLAIMS:
-        return f"queue '{o.subject}' takes nothing from others: its reclaimStrategy is none"
-    bound = "its quota" if o.detail == Rule.OVER_QUOTA else "its fair share"
-    return f"queue '{o.subject}' may not take from others: with this it would use {_need(o)}, and {bound} is {_have(o)}"
-
-
-def _no_way(o: Obstacle) -> str:
-    """GPUs are counted; of work without them the other obstacles name what is short."""
-    if not o.need:
-        return f"work of other queues may be stopped for it, and no way was found to make room by that ({o.detail})"
-    return (
-        f"{_have(o)} are free or may be taken from other queues, and no way was found to make room for "
-        f"{_need(o)} of them together ({o.detail})"
-    )
 
 
 def _in_other_mode(o: Obstacle) -> str:
@@ -226,10 +217,13 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     ),
     Reason.QUEUE_LIMIT: (
         lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit{_model(o)}, and this needs {_need(o)}",
-        lambda o: f"raise its limit by {amount(o.need - o.have, o.unit)}, or wait for work in it to end",
+        lambda o: (
+            f"raise its limit by {amount(o.need - o.have, o.unit)}"
+            + ("; waiting does not help" if _is_beyond(o) else ", or wait for work in it to end")
+        ),
     ),
     Reason.OVER_FAIR_SHARE: (
-        _may_not_take,
+        taking.may_not_take,
         lambda o: (
             "wait for work to end, or give the queue another reclaimStrategy"
             if o.detail == Rule.NEVER_RECLAIMS
@@ -237,14 +231,16 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         ),
     ),
     Reason.NOT_ENOUGH_RECLAIMABLE: (
-        lambda o: (
-            f"it needs {_need(o)}, and all that is free or may be taken from other queues is {_have(o)}{_from(o)}"
-        ),
+        taking.too_little,
         lambda o: "ask for less, or wait for work to end",
     ),
     Reason.NO_WAY_TO_RECLAIM: (
-        _no_way,
+        taking.no_way,
         lambda o: "ask for less, or wait for work to end",
+    ),
+    Reason.HELD_OFF: (
+        taking.held_off,
+        lambda o: "wait; it is tried again by itself then, or sooner if work ends",
     ),
     Reason.NO_WAY_TO_PREEMPT: (
         lambda o: f"less important work runs in queue '{o.subject}', and may not be stopped for it now: {o.detail}",
@@ -364,24 +360,8 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         _less_extended,
     ),
     Reason.GANG: (
-        lambda o: (
-            f"its sub-group {o.subject} needs {_need(o)} to start together, and there is room for {o.have}"
-            if o.subject and o.need > 1
-            else f"its sub-group {o.subject} needs {_need(o)}, and there is no room for it"
-            if o.subject
-            else f"its {_need(o)} must start together, and the whole cluster, were it empty, has GPUs for {o.have}"
-            if o.detail == NEVER
-            else f"its {_need(o)} must start together, and there is room for {o.have}"
-            if o.have < o.need
-            else f"its {_need(o)} must start together, and do not fit beside each other"
-        ),
-        lambda o: (
-            (f"ask for {_have(o)} or fewer, or add nodes" if o.have else "add nodes") + "; waiting does not help"
-            if o.detail == NEVER
-            else f"ask for {_have(o)} or fewer, or wait for running work to end"
-            if 0 < o.have < o.need
-            else "wait for running work to end"
-        ),
+        together.no_room,
+        together.more_room,
     ),
     Reason.RESERVED: (
         _reserved,

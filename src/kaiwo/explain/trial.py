@@ -5,8 +5,10 @@ Never: touches the picture it was given.
 Everybody who waits takes part, also those who cannot start: whose turn it is hangs on what stands first in each queue.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -20,6 +22,8 @@ from kaiwo.snapshot.assumed import assume
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working import Working
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(eq=False)
@@ -90,19 +94,33 @@ class Question:
             fate = self._fates[change] = self._try(change)
         return fate
 
+    def is_served_with(self, change: Change) -> bool:
+        """In the cycle after the change `decide` starts the workload, or makes room for it."""
+        plan = self._after(change, decide)
+        is_kept = any(kept.workload == self.name for kept in plan.nominations)
+        return is_kept or any(start.workload == self.name for start in plan.starts)
+
     def _try(self, change: Change) -> Fate:
-        """The fork is used again, so all is put back. A trial costs 20 looks, and one for each class that has a try."""
+        """A trial costs 20 looks, and one for each class that has a try."""
+
+        def ask(snapshot: Snapshot, policy: Policy, plugins: Registry) -> Fate:
+            backlog = self._fork.backlog
+            self.looks += 20 + len(backlog.by_key if backlog.all_open else backlog.open)
+            return fate_of(snapshot, self.name, policy, plugins)
+
+        return self._after(change, ask)
+
+    def _after(self, change: Change, ask: Callable[[Snapshot, Policy, Registry], Answer]) -> Answer:
+        """The answer in a fork with the change. The fork is used again, so all is put back."""
         fork = self._fork
         is_open, all_open = set(fork.backlog.open), fork.backlog.all_open
         undone = events_to_undo(fork, self.workload, change)
         fork.patch(events_of(fork, self.workload, change))
-        snapshot = fork.snapshot(self.now_s)
-        self.looks += 20 + len(fork.backlog.by_key if fork.backlog.all_open else fork.backlog.open)
-        fate = fate_of(snapshot, self.name, self.policy, self.plugins)
+        answer = ask(fork.snapshot(self.now_s), self.policy, self.plugins)
         fork.patch(undone)
         fork.backlog.all_open = all_open
         fork.backlog.open = {key: fork.backlog.by_key[key] for key in is_open}
-        return fate
+        return answer
 
     @cached_property
     def _fork(self) -> Picture:

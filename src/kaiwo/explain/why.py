@@ -12,9 +12,11 @@ import msgspec
 
 from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.held_off import held_off, held_off_until_s
 from kaiwo.decide.obstacles import Inquiry
 from kaiwo.decide.score import ShapeBook
 from kaiwo.explain.amounts import amount
+from kaiwo.explain.by_taking import raise_that_takes
 from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of, split_bound
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.planned import planned_start
@@ -112,7 +114,16 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     view = Working(Snapshot(picture, question.now_s))
     now = Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
-    return now + tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
+    told = tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
+    return now + told + _held_off(question, found.obstacles)
+
+
+def _held_off(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+    """The cycle tells it of one in the class; each has a time of its own."""
+    until_s = held_off_until_s(question.picture, question.name, question.policy)
+    if until_s <= question.now_s or not any(each.reason is Reason.HELD_OFF for each in told):
+        return ()
+    return (held_off(question.name, until_s, until_s - question.now_s),)
 
 
 def _answer(question: Question) -> Why:
@@ -129,6 +140,8 @@ def _answer(question: Question) -> Why:
         return Why(
             name, f"{_short(name)} runs with {pods}: {explained[0].sentence}", explained, 0, 0, proposal, grows, now_s
         )
+    if change is None:
+        said += _by_taking(question)
     position = picture.backlog.position(name)
     return Why(
         workload=name,
@@ -141,6 +154,17 @@ def _answer(question: Question) -> Why:
         as_of_s=now_s,
         planned=planned_start(picture, name, now_s),
     )
+
+
+def _by_taking(question: Question) -> str:
+    """What is to be said of a raise after which others would be stopped for it."""
+    taking, was_tried = raise_that_takes(question)
+    if taking is None:
+        return ""
+    words, _ = _quota(question.picture, question.name, taking)
+    if not was_tried:
+        return f"; whether others are stopped for it if you {words} was not tried"
+    return f"; but {words}, and others are stopped to make room for it"
 
 
 def propose(picture: Picture, name: str, change: Change, said: str = "") -> Proposal:

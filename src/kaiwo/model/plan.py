@@ -59,6 +59,7 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     memory_mib: int = 0
     extended: tuple[tuple[str, int], ...] = ()
     neighbours: Neighbours | None = None  # as `model.neighbours.kept` makes them
+    beside: str = ""  # what the pod will be to those with whom it shares devices: see `Request`
 
 
 class Wait(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

@@ -41,8 +41,9 @@ class Reason(enum.StrEnum):
     NOT_ENOUGH_EXTENDED = "not-enough-extended-resource"
     GANG = "gang-does-not-fit"
     OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may take nothing from others
-    NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever may be taken from others is too little
-    NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # the sums would do; the search found no set of others whose places serve
+    NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever went of others is too little
+    NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # undecided: sums and nodes would do; no search found whom to stop
+    HELD_OFF = "waits-out-hold-off"  # it had to go for others lately, and stops nobody until then
     NO_WAY_TO_PREEMPT = "no-way-to-preempt"  # less important work runs in its queue, and something keeps it
     RESERVED = "reserved-for-others"
     RESERVATION = "reservation-not-usable"  # the one it names is not there, not active, or not for it

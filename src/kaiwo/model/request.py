@@ -6,6 +6,7 @@ Equal requests share one shape: feasibility and scores are worked out once per r
 import msgspec
 
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.isolation import DEMANDS, LIMITED, TURNS, meets
 from kaiwo.model.neighbours import Neighbours
 from kaiwo.model.node_rules import Choice, Preference
 from kaiwo.model.node_rules import NodeRule as NodeRule
@@ -72,6 +73,15 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     def is_memory(self) -> bool:
         """Asks for memory on each device."""
         return self.gpus > 0 and self.gpu_mib > 0 and not self.partition
+
+    @property
+    def beside(self) -> str:
+        """What a share is to its neighbours: it demands that they have limits, it has none itself, or neither."""
+        if not (self.least_grade or self.isolation) or not self.gpus or self.is_exclusive:
+            return ""  # nearly everybody, so that is asked first
+        if self.least_grade and meets(self.least_grade, LIMITED):
+            return DEMANDS
+        return TURNS if self.isolation == "time-slicing" else ""
 
     @property
     def hangs_on_device(self) -> bool:

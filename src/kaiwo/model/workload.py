@@ -98,6 +98,7 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     since_s: int = 0
     neighbours: Neighbours | None = None
     until_s: int = 0  # it fills a gap before a planned start: see `Start`
+    beside: str = ""  # what it is to those with whom it shares devices: see `Request`
 
 
 def pod_name(role: Role, index: int) -> str:

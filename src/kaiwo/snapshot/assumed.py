@@ -32,7 +32,7 @@ def assume(picture: "Picture", plan: Plan, now_s: int) -> tuple[Event, ...]:
         ask = role_of(picture.workloads[start.workload], start.pod).request
         pod = Pod(
             start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
-            ask.cpu_milli, ask.memory_mib, ask.extended, now_s, ask.neighbours, start.until_s,
+            ask.cpu_milli, ask.memory_mib, ask.extended, now_s, ask.neighbours, start.until_s, ask.beside,
         )  # fmt: skip
         events.append(PodChanged(pod))
         if start.pod in picture.nominations.get(start.workload, {}):
@@ -55,5 +55,5 @@ def assume(picture: "Picture", plan: Plan, now_s: int) -> tuple[Event, ...]:
 def _with_phase(pod: Pod, phase: Phase) -> Pod:
     return Pod(
         pod.workload, pod.name, pod.node, phase, pod.devices,
-        pod.cpu_milli, pod.memory_mib, pod.extended, pod.since_s, pod.neighbours, pod.until_s,
+        pod.cpu_milli, pod.memory_mib, pod.extended, pod.since_s, pod.neighbours, pod.until_s, pod.beside,
     )  # fmt: skip

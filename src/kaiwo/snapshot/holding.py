@@ -158,4 +158,4 @@ def _hold_of(pod: Pod) -> tuple[object, ...]:
     is_charged = pod.phase in (Phase.ASSUMED, Phase.RUNNING)
     is_held = pod.phase is not Phase.DONE
     amounts = (pod.cpu_milli, pod.memory_mib, pod.extended)
-    return (pod.node, pod.devices, amounts, pod.neighbours, is_charged, is_held)
+    return (pod.node, pod.devices, amounts, pod.neighbours, pod.beside, is_charged, is_held)

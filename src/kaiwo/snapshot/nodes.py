@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from kaiwo.model.isolation import SMALL_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import BoolArray, IntArray, shown
+from kaiwo.snapshot.tenancy import Tenancy
 
 Held = Pod | Nomination
 
@@ -46,6 +48,7 @@ class NodeTable:
         self.open: BoolArray = np.zeros(rows, np.bool_)
         self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
         self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
+        self.tenancy = Tenancy()
         self.derived: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
 
     @property
@@ -80,6 +83,7 @@ class NodeTable:
             self.gpu_profile[row, :count] = [_index(self.profiles, gpu.profile) for gpu in node.gpus]
         self.gpu_total[row] = int(self.gpu_part[row] @ self.gpus[row, USABLE])
         self.redefined[row] = version
+        self.tenancy.forget(row)
         for each in held:
             self.add(each, -1, version)
         self._sum_gpus(row, version)
@@ -102,6 +106,8 @@ class NodeTable:
             if column is not None:  # a device that vanished under its tenant frees nothing
                 self.gpus[row, MILLI, column] += sign * share.milli
                 self.gpus[row, MIB, column] += sign * share.mib
+                if held.beside or share.milli < SMALL_MILLI:
+                    self.tenancy.change(row, column, held.beside, share.milli, -sign)
         self._sum_gpus(row, version)
 
     def _sum_gpus(self, row: int, version: int) -> None:
@@ -119,6 +125,7 @@ class NodeTable:
         for name in _ARRAYS:
             setattr(other, name, getattr(self, name).copy())
         other.nodes, other.column, other.derived = list(self.nodes), list(self.column), {}
+        other.tenancy = self.tenancy.copy()
         return other
 
     def shown(self) -> "NodeTable":

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from kaiwo.model.gpu import Share
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.isolation import DEMANDS, LIMITED, SMALL_MILLI, TURNS
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.arrays import IntArray, Rows, freeze, shown
 from kaiwo.snapshot.marks import WorkingMarks
-from kaiwo.snapshot.nodes import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS, USABLE
+from kaiwo.snapshot.nodes import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
 from kaiwo.snapshot.queues import RESOURCES, Charge
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -36,6 +38,7 @@ class Working:
         self.nodes, self.queues = nodes.shown(), queues
         self._set_amounts(nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
         self.marks = WorkingMarks(picture.marks, nodes)  # for rules between pods
+        self.tenancy = nodes.tenancy.copy()  # for shares that demand to be kept apart
         self._set_charges(queues.all_used.copy(), queues.all_fixed.copy())
         self.reserved = picture.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
         self.waiting = picture.backlog.waiting  # by leaf: what its waiting work asks for
@@ -139,6 +142,7 @@ class Working:
         other._set_charges(self.all_used.copy(), self.all_fixed.copy())
         other.last_times, other._gathered, other.derived = None, None, {}
         other._leaving, other._taken, other._charged = [], [], []
+        other.tenancy = self.tenancy.copy()
         return other
 
     def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
@@ -167,8 +171,7 @@ class Working:
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
         mib = np.array([-share.mib for share in shares], np.int64)
-        amounts = Request(kept.cpu_milli, kept.memory_mib, extended=kept.extended, neighbours=kept.neighbours)
-        self.take(row, -1, amounts, columns, milli, mib)
+        self.take(row, -1, _as_asked(kept), columns, milli, mib)
 
     @property
     def is_anybody_leaving(self) -> bool:
@@ -187,8 +190,13 @@ class Working:
         self._changed[rows] = self.clock
         for pod in self._leaving:
             row = self.nodes.row.get(pod.node)
-            if pod.neighbours is not None and row is not None:
+            if row is None:
+                continue
+            if pod.neighbours is not None:
                 self.marks.change(row, pod.neighbours, -sign)
+            for share in pod.devices:
+                if share.gpu in self.nodes.column[row]:
+                    self.tenancy.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
 
     def _leaving_amounts(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
@@ -215,10 +223,12 @@ class Working:
         mib = np.array([share.mib for share in pod.devices], np.int64)
         free, gpus = self.free[row], self.gpus[row]
         has_room = free[PODS] >= 1 and free[CPU] >= pod.cpu_milli and free[MEMORY] >= pod.memory_mib
+        known = self.nodes.extended_names
+        held = [(EXTENDED + known.index(name), amount) for name, amount in pod.extended if name in known]
+        has_room = has_room and all(free[at] >= amount for at, amount in held)
         if not has_room or (gpus[MILLI, columns] < milli).any() or (gpus[MIB, columns] < mib).any():
             return False
-        amounts = Request(pod.cpu_milli, pod.memory_mib, extended=pod.extended, neighbours=pod.neighbours)
-        self.take(row, 1, amounts, columns, milli, mib)
+        self.take(row, 1, _as_asked(pod), columns, milli, mib)
         charge: Charge = (int(milli.sum()), pod.cpu_milli, pod.memory_mib)
         if self.queues.models:
             charge += self.milli_by_model(pod.node, pod.devices)
@@ -271,6 +281,14 @@ class Working:
             gpus[MILLI, columns] += sign * milli
             gpus[MIB, columns] += sign * mib
             free[GPU_LEFT] += sign * milli.sum()
+        if ask.gpus and (ask.gpu_milli < SMALL_MILLI or ask.gpu_mib or ask.least_grade or ask.isolation):
+            self._let_in(row, ask, columns, -sign if pods > 0 else sign)
+
+    def _let_in(self, row: int, ask: Request, columns: Rows, sign: int) -> None:
+        """Tell the devices' other tenants of one that has no limits, or demands that they have."""
+        for column in columns.tolist():
+            milli = ask.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
+            self.tenancy.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
 
     def _charge(self, queue: int, charge: Charge, is_fixed: bool, sign: int) -> None:
         for amounts in (self._used, self._fixed) if is_fixed else (self._used,):
@@ -281,6 +299,16 @@ class Working:
                 used[2] += sign * charge[2]
                 if len(charge) > len(RESOURCES):
                     used[len(RESOURCES) :] += sign * np.array(charge[len(RESOURCES) :], np.int64)
+
+
+def _as_asked(held: Pod | Nomination) -> Request:
+    """What a pod holds, or what is kept for one, as far as its node and its neighbours there mind."""
+    amounts = Request(held.cpu_milli, held.memory_mib, extended=held.extended, neighbours=held.neighbours)
+    milli = min((share.milli for share in held.devices), default=WHOLE_MILLI)
+    if not held.beside and milli >= SMALL_MILLI:
+        return amounts
+    method, grade = "time-slicing" if held.beside == TURNS else "", LIMITED if held.beside == DEMANDS else ""
+    return replace(amounts, gpus=len(held.devices), gpu_milli=milli, isolation=method, least_grade=grade)
 
 
 class Trial:

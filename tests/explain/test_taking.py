@@ -1,0 +1,143 @@
+"""Why nothing is taken from others now, and when or by what it would be."""
+
+import pytest
+
+from kaiwo.explain import remedy_in_kubernetes, why
+from kaiwo.explain.sentences import sentence
+from kaiwo.model.event import QueueChanged
+from kaiwo.model.policy import Policy
+from kaiwo.model.queue import Amounts, ModelAmounts, Queue
+from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.runtime.saying import Sayer
+from tests.worlds import World
+
+
+def held_off() -> World:
+    """`old` had to go for `new`. Then the quotas were exchanged, and `old` is owed all that `new` has."""
+    world = World(policy=Policy(hold_off_s=600)).queue("dep", quota_milli=8_000).queue("out")
+    world.now_s = 1_000
+    world.submit("old", gpus_each=8, queue="out").settle()
+    world.now_s += 10
+    world.submit("new", gpus_each=8, queue="dep").settle()
+    assert world.is_running("new")
+    world.now_s += 10
+    world.queue("dep").queue("out", quota_milli=8_000)
+    assert world.decide().evictions == ()
+    return world
+
+
+def obstacle_of(world: World, name: str, reason: Reason) -> list[Obstacle]:
+    answer = why(world.picture, f"default/{name}", world.policy, world.now_s)
+    return [each.obstacle for each in answer.obstacles if each.obstacle.reason is reason]
+
+
+def test_who_waits_out_a_hold_off_is_told_so_with_the_time_that_is_left() -> None:
+    world = held_off()
+    (found,) = obstacle_of(world, "old", Reason.HELD_OFF)
+    assert (found.need, found.unit, found.subject) == (590, "s", "default/old")
+    assert sentence(found) == (
+        "old could take room back from others, and had to go for others itself: "
+        "it stops nobody before second 1610 of the cluster's clock (in 9 min), by the policy's holdOff"
+    )
+    world.now_s += 500
+    (later,) = obstacle_of(world, "old", Reason.HELD_OFF)
+    assert later.need == 90
+    assert remedy_in_kubernetes(later).startswith("wait; it is tried again by itself")
+
+
+def test_the_end_of_a_hold_off_is_told_in_kubernetes_too() -> None:
+    (news,) = Sayer().news(held_off().picture)
+    assert news.workload == "default/old"
+    assert "it stops nobody before second 1610 of the cluster's clock, by the policy's holdOff" in news.sentence
+
+
+def test_a_hold_off_that_is_over_is_told_no_more_and_the_room_is_taken() -> None:
+    world = held_off()
+    world.now_s += 590
+    assert not obstacle_of(world, "old", Reason.HELD_OFF)
+    world.settle()
+    assert world.is_running("old")
+
+
+def test_who_could_take_nothing_is_not_told_of_a_hold_off() -> None:
+    """`out` is owed nothing any more: it would wait without a hold-off, too."""
+    world = World(policy=Policy(hold_off_s=600)).queue("dep", quota_milli=8_000).queue("out")
+    world.submit("old", gpus_each=8, queue="out").settle()
+    world.now_s += 10
+    world.submit("new", gpus_each=8, queue="dep").settle()
+    assert "default/old" in world.picture.stopped
+    assert not obstacle_of(world, "old", Reason.HELD_OFF)
+
+
+def at_a_model_limit() -> World:
+    """`out` fills five nodes; `b` is owed 24 of those GPUs, and may have 12 of them by the limit of their model."""
+    world = World(nodes=5).queue("dep", quota_milli=32_000, gpu_limit=40_000).queue("out")
+    limited(world, 12_000)
+    for number in range(40):
+        world.submit(f"o{number}", gpus_each=1, queue="out")
+    world.settle()
+    world.now_s = 5
+    world.submit("bj", pods=2, gpus_each=8, queue="b").settle()
+    return world
+
+
+def limited(world: World, limit: int) -> None:
+    models = {"MI300X": ModelAmounts(quota=8_000, limit=limit)}
+    world.tell(QueueChanged(Queue("b", "dep", gpu=Amounts(24_000), gpu_models=models)))
+
+
+def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at_once() -> None:
+    world = at_a_model_limit()
+    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    assert answer.change is None
+    assert answer.no_change.endswith(
+        "; but raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs, and others are stopped to make room for it"
+    )
+    limited(world, 15_000)
+    world.settle()
+    assert not world.is_running("bj")
+    limited(world, 16_000)
+    world.settle()
+    assert world.is_running("bj")
+
+
+def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kaiwo.explain.by_taking.MOST_CLASSES", 0)
+    world = at_a_model_limit()
+    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    assert answer.no_change.endswith(
+        "; whether others are stopped for it if you raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs was not "
+        "tried"
+    )
+
+
+def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:
+    world = at_a_model_limit()
+    world.tell(QueueChanged(Queue("out", gpu=Amounts(40_000))))
+    world.settle()
+    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    assert "; but" not in answer.no_change
+
+
+def test_sums_are_told_with_what_they_are_of() -> None:
+    for obstacle, start in (
+        (
+            Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 4, 2, "", "q", "a.b/nic: 0 free, 2 in has"),
+            "it needs 4 of a.b/nic, ",
+        ),
+        (
+            Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 40960, 20480, "mib", "q", "on one node of memory; kept by x"),
+            "it needs 40 GiB of memory free on one node, and no node would have more than 20 GiB even if all went",
+        ),
+        (
+            Obstacle(
+                Reason.NOT_ENOUGH_RECLAIMABLE, 9, 2, "milli-cpu", "q", "milli-CPU on the nodes that it may use: 2"
+            ),
+            "it needs 0.009 CPU on the nodes that it may use, and all that is free or may be taken",
+        ),
+        (
+            Obstacle(Reason.NO_WAY_TO_RECLAIM, 40960, 61440, "mib", "q", "undecided: 3 pieces"),
+            "60 GiB of memory are free or may be taken from other queues, and no way was found to make room for 40 GiB",
+        ),
+    ):
+        assert sentence(obstacle).startswith(start), sentence(obstacle)
