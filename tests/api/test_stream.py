@@ -151,6 +151,26 @@ def test_a_reader_who_comes_back_alone_gets_a_delta_too(tmp_path: Path) -> None:
     run(work())
 
 
+def test_who_comes_back_at_once_sees_what_happened_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "PERIOD_S", 60.0)  # nothing but the change itself makes a page be computed again
+
+    async def work() -> None:
+        loop = FakeLoop()
+        async with (
+            serving(tmp_path, loop) as (client, context),
+            following(client, "view=workloads&limit=3") as other,  # keeps the task of the streams awake
+        ):
+            await other.next()
+            async with following(client, "view=workloads&state=held") as reader:
+                await reader.next()
+            await until(lambda: context.open_streams == 1, "the stream to end")
+            loop.put(record("new", State.HELD))
+            async with following(client, "view=workloads&state=held") as back:
+                assert (await back.next()).data["total"] == 1
+
+    run(work())
+
+
 @pytest.mark.parametrize("last_id", ["nonsense", "0123456789ab-7", "-1", "x" * 5000])
 def test_what_the_server_cannot_know_begins_anew(tmp_path: Path, last_id: str) -> None:
     async def work() -> None:

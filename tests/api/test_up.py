@@ -11,6 +11,8 @@ import pytest
 
 from kaiwo.api import up
 from kaiwo.api.up import cluster_words, running
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
 from kaiwo.runtime import calm
 from kaiwo.runtime.options import UpOptions
 from tests.api.world import node, run
@@ -89,3 +91,9 @@ def test_a_loop_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_the_greeting_counts_as_people_do(nodes: int, gpus: int, is_virtual: bool, said: str) -> None:
     assert cluster_words([node(f"n-{index}", gpus) for index in range(nodes)], is_virtual) == said
+
+
+def test_the_greeting_counts_a_gpu_that_is_cut_once() -> None:
+    parts = tuple(Gpu(f"gpu-0-p{part}", "MI300X", 24_576, parent="gpu-0", milli=125) for part in range(8))
+    cut = Node("n", 1000, 1000, gpus=(*parts, Gpu("gpu-1", "MI300X", 196_608)))
+    assert cluster_words([cut], False) == "1 node, 2 GPUs"

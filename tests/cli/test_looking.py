@@ -7,7 +7,7 @@ import yaml
 from kaiwo.api import views
 from kaiwo.model.program import State
 from tests.cli.conftest import Type
-from tests.cli.stub import NOW, Stub, gpu, problem_body, queue, workload
+from tests.cli.stub import NOW, Stub, detail, gpu, problem_body, queue, workload
 
 
 def test_status_is_one_screen_with_the_next_step_last(stub: Stub, kaiwo: Type) -> None:
@@ -205,11 +205,29 @@ def test_describe_tells_all_of_a_workload(stub: Stub, kaiwo: Type) -> None:
     assert kaiwo("describe", "eval").lines()[-1] == "what would start it now: kaiwo why eval"
 
 
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ("cancelled", 0, "ended:       1m ago"),  # it may never have run
+        ("cancelled", -15, "ended:       1m ago, exit code -15"),
+        ("succeeded", 0, "ended:       1m ago, exit code 0"),
+    ],
+)
+def test_describe_tells_an_exit_code_where_there_is_one(
+    stub: Stub, kaiwo: Type, state: str, code: int, said: str
+) -> None:
+    view = workload("x", state)
+    stub.workloads["default/x"], stub.details["default/x"] = view, detail(view, exit_code=code)
+    assert said in kaiwo("describe", "x").lines()
+
+
 def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
     assert "gpu-1  MI300X  free" in kaiwo("describe", "node", "node-1").out
     assert "takes work:" in kaiwo("describe", "queue", "lab").out
     assert "train     main-0  running  0.5    96Gi" in kaiwo("describe", "gpu", "node-1/gpu-0").out
-    assert kaiwo("describe", "cycle", "811").lines()[-1] == "decide it again: kaiwo replay 811"
+    cycle = kaiwo("describe", "cycle", "811")
+    assert cycle.lines()[-1] == "decide it again: kaiwo replay 811"
+    assert "of waiting work with new reasons" in cycle.out
     assert kaiwo("describe", "node", "node-1", "-o", "json").json["name"] == "node-1"
 
 

@@ -310,6 +310,13 @@ def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type, name: str
     assert kaiwo("release", name) == (0, "", said)
 
 
+def test_requeueing_an_array_brings_back_its_cancelled_tasks(stub: Stub, kaiwo: Type) -> None:
+    states = {"sweep-0": "succeeded", "sweep-1": "cancelled", "sweep-2": "failed"}
+    stub.workloads = {f"default/{task}": workload(task, state, labels=member(task)) for task, state in states.items()}
+    assert kaiwo("requeue", "default/sweep-*").code == 0  # as `why` writes it to whoever waits for the array
+    assert stub.steered == ["requeue default/sweep-1", "requeue default/sweep-2"]
+
+
 def test_many_are_chosen_by_label_queue_and_state(stub: Stub, kaiwo: Type) -> None:
     stub.workloads = {
         w.name: w

@@ -125,8 +125,9 @@ def test_a_requeued_workload_keeps_only_an_expiry_that_is_still_to_come(kind: Ki
             await scene.cluster.apply(Plan(expired=(full("a"),)))
             await scene.cluster.requeue(full("a"))
             assert scene.cluster.record(full("a")).workload.expires_s > 0
-            late: Any = {"expires_s": 7}
-            await refuses(scene.submit("b", **late), ConfigError, "would expire before it is submitted")
+            for expires_s in (7, -1):
+                late: Any = {"expires_s": expires_s}
+                await refuses(scene.submit("b", **late), ConfigError, "would expire before it is submitted")
 
     run(test())
 

@@ -99,8 +99,10 @@ def test_hold_and_release(kind: Kind) -> None:
             await scene.settle()
             assert scene.picture.workloads["default/a"].held
             await scene.cluster.release("default/a")
+            await scene.cluster.release("default/a")  # once more does no harm
             await scene.start(start_of("a"))
             await refuses(scene.cluster.hold("default/a"), RefusedError, "requeue")
+            await refuses(scene.cluster.release("default/a"), RefusedError, "is running and not held")
 
     run(test())
 
@@ -207,6 +209,38 @@ def test_an_array_has_failed_with_its_first_task_until_all_are_tried_again(kind:
     run(test())
 
 
+def test_who_takes_the_name_of_a_cancelled_task_takes_its_place_in_the_array(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.submit([task(0), task(1), task(2)])
+            await scene.submit("sum", after=("sweep",))
+            await scene.cluster.cancel("default/sweep-1")
+            assert scene.workload("sum").after_failed == ("default/sweep-*",)
+            await scene.submit("sweep-1")  # by itself, not as a task of the array
+            waits = (scene.workload("sum").after, scene.workload("sum").after_failed)
+            assert waits == (("default/sweep-*", "default/sweep-1"), ())
+            for name in ("sweep-0", "sweep-2", "sweep-1"):
+                await finish(scene, name, State.SUCCEEDED)
+            assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ())
+
+    run(test())
+
+
+def test_a_cancelled_task_may_be_replaced_when_the_others_are_over(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.submit([task(0), task(1)])
+            await scene.submit("sum", after=("sweep",))
+            await finish(scene, "sweep-0", State.SUCCEEDED)
+            await scene.cluster.cancel("default/sweep-1")
+            await scene.submit("sweep-1")
+            assert (scene.workload("sum").after, scene.workload("sum").after_failed) == (("default/sweep-1",), ())
+            await finish(scene, "sweep-1", State.SUCCEEDED)
+            assert (scene.workload("sum").after, scene.workload("sum").after_failed) == ((), ())
+
+    run(test())
+
+
 def test_an_array_and_its_dependents_may_come_in_one_batch(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
@@ -215,6 +249,47 @@ def test_an_array_and_its_dependents_may_come_in_one_batch(kind: Kind) -> None:
             circle = [(work("a", after=("ring",)), Program()), task(0, "ring", after=("a",)), task(1, "ring")]
             await refuses(scene.cluster.submit(circle), ConfigError, "default/a > default/ring-* > default/ring-0")
             assert len(scene.cluster.records()) == 3
+
+    run(test())
+
+
+def test_a_name_that_is_taken_over_closes_no_circle(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("b", held=True)
+            await scene.submit("a", after=("b",))
+            await scene.cluster.cancel("default/b")
+            await refuses(scene.submit("b", after=("a",)), ConfigError, "default/b > default/a > default/b")
+            await scene.submit("c", after=("a",))
+            await refuses(scene.submit("b", after=("c",)), ConfigError, "wait for each other")
+            await scene.submit("b")
+            assert scene.workload("a").after == ("default/b",)
+
+    run(test())
+
+
+def test_the_name_of_a_task_that_is_taken_over_closes_no_circle(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.cluster.submit([task(0), task(1)])
+            await scene.submit("sum", after=("sweep",))
+            await scene.cluster.cancel("default/sweep-1")
+            await refuses(scene.submit("sweep-1", after=("sum",)), ConfigError, "wait for each other", "default/sum")
+
+    run(test())
+
+
+def test_a_workload_that_begins_again_closes_no_circle(kind: Kind) -> None:
+    async def test() -> None:
+        async with opened(kind) as scene:
+            await scene.submit("a", held=True)
+            await scene.submit("b", after=("a",))
+            await scene.cluster.cancel("default/b")
+            await scene.cluster.cancel("default/a")
+            await scene.submit("a", after=("b",))
+            assert scene.workload("a").after_failed == ("default/b",)
+            await refuses(scene.cluster.requeue("default/b"), ConfigError, "default/b > default/a > default/b")
+            assert scene.state("b") is State.CANCELLED
 
     run(test())
 

@@ -48,6 +48,9 @@ def test_every_field_has_a_name() -> None:
     [
         ("actions: [alocate]", 'actions[0] is "alocate"; write allocate'),
         ("actions: [allocate, allocate]", 'actions[1] is "allocate", which stands there already'),
+        ("actions: []", "actions has no allocate, and without that nothing ever starts; write [allocate]"),
+        ("actions: [reclaim, preempt]", "actions has no allocate"),
+        ("", "there is no document in it; write at least one, such as `placement: spread`"),
         ("victimOrder: oldest", 'victimOrder is "oldest"; write lostWork, youngest'),
         ("placment: pack", "placment is not a known field"),
         ("ageBoost: much", 'ageBoost is "much"'),
@@ -72,6 +75,21 @@ def test_plugins_that_nobody_has_are_refused_before_anything_starts(tmp_path: Pa
     with pytest.raises(ConfigError, match="cannot be read"):
         policy_of(str(tmp_path / "nothing.yaml"))
     assert policy_of("") == DEFAULT_POLICY
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("disabledPlugins: [fit]", "disabledPlugins names unknown plugins: fit; there are: .*taints"),
+        ("scoreWeights: {fit: 1}", "scoreWeights names unknown plugins: fit; there are: .*taints"),
+        ("gpuStrategy: fit", "gpuStrategy is 'fit', which is unknown; choose one of: .*first-fit"),
+    ],
+)
+def test_a_plugin_that_is_not_there_is_named_with_its_field(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=sentence):
+        policy_of(str(file))
 
 
 def test_the_page_about_it_shows_a_file_that_is_read() -> None:

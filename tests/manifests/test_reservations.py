@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import Defaults, parse, parse_submission
+from kaiwo.manifests.moments import read_moment_s
+from kaiwo.manifests.places import Place
 from kaiwo.manifests.reservations import read_reservation_form
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation, ReservationPhase, clock_words
@@ -107,3 +109,16 @@ def test_moments_are_said_as_people_read_them() -> None:
     assert clock_words(1_769_882_400) == "2026-01-31 18:00 UTC"
     assert clock_words(1_769_882_401) == "2026-01-31 18:00:01 UTC"
     assert clock_words(7) == "second 7 of the cluster's clock"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "1969-12-31T23:59:59Z", "1970-01-01T00:00:00Z"],
+)
+def test_a_moment_before_the_clock_begins_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"expires is .* which is before 1970"):
+        parse_submission({"name": "a", "expires": text})
+
+
+def test_the_last_moment_of_the_calendar_is_read_in_every_time_zone() -> None:
+    assert read_moment_s("9999-12-31T23:59:59-23:00", Place("", "end")) == 253_402_300_799 + 23 * 3600

@@ -35,6 +35,7 @@ class Feed:
         self.seq = 0
         self.readers = 0
         self.refreshed_at = float("-inf")
+        self.revision = -1  # of the cluster, that it was last computed for
         self.moved = asyncio.Event()  # set and replaced at each change
         self._items: dict[str, Any] = {}
         self._page: Page[Any] | None = None
@@ -103,6 +104,7 @@ class Feeds:
         self._report = report
         self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()
         self._wanted = asyncio.Event()
+        self._stirred = asyncio.Event()  # the cluster changed, or somebody came to a page
         self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
@@ -117,12 +119,15 @@ class Feeds:
         feed.readers += 1
         self._feeds.move_to_end(key)
         try:
-            if time.monotonic() - feed.refreshed_at > PERIOD_S:
+            # A page with other readers is being kept true; one that nobody followed missed what happened meanwhile.
+            is_behind = feed.readers == 1 and feed.revision != self._board.live.revision
+            if is_behind or time.monotonic() - feed.refreshed_at > PERIOD_S:
                 await self._refresh(feed)
         except BaseException:
             self.leave(feed)
             raise
         self._wanted.set()
+        self._stirred.set()
         return feed
 
     def leave(self, feed: Feed) -> None:
@@ -135,34 +140,49 @@ class Feeds:
             self._wanted.clear()
 
     async def run(self) -> None:
-        """For ever: when something changed, compute every followed page again."""
+        """For ever: compute every followed page again that is older than the cluster."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            while True:
+                await self._wanted.wait()
+                began, busy_s = time.monotonic(), 0.0
+                for feed in await self._behind():
+                    busy_s += await self._try_refresh(feed)
+                    await asyncio.sleep(0)
+                await asyncio.sleep(max(PERIOD_S - (time.monotonic() - began), min(REST_FACTOR * busy_s, REST_MAX_S)))
+
+    async def _watch(self) -> None:
         seen = -1
         while True:
-            await self._wanted.wait()
-            seen = await self._next_revision(seen)
-            began, busy_s = time.monotonic(), 0.0
-            for feed in [feed for feed in self._feeds.values() if feed.readers]:
-                # The edge of the streams: one page that cannot be made must not stop the others.
-                try:
-                    busy_s += await self._refresh(feed)
-                except Exception as error:
-                    self._report(error, f"stream of {feed.listing.view}")
-                await asyncio.sleep(0)
-            # Rows that were good enough may be older than what woke us: then this round is not the last.
-            seen = min(seen, self._board.shown_revision)
-            await asyncio.sleep(max(PERIOD_S - (time.monotonic() - began), min(REST_FACTOR * busy_s, REST_MAX_S)))
+            seen = await self._board.live.changed(seen)
+            self._stirred.set()
 
-    async def _next_revision(self, seen: int) -> int:
-        live = self._board.live
-        if live.revision != seen:
-            return live.revision
-        return await live.changed(seen)
+    async def _behind(self) -> list[Feed]:
+        """Wait until pages that somebody follows are older than the cluster. Rows that were good enough for a page may
+        be older than what woke us: then that page comes again."""
+        while True:
+            self._stirred.clear()
+            revision = self._board.live.revision
+            if found := [each for each in self._feeds.values() if each.readers and each.revision != revision]:
+                return found
+            await self._stirred.wait()
+
+    async def _try_refresh(self, feed: Feed) -> float:
+        # The edge of the streams: one page that cannot be made must not stop the others.
+        revision = self._board.live.revision
+        try:
+            return await self._refresh(feed)
+        except Exception as error:
+            feed.revision = revision  # tried again at the next change, not for ever
+            self._report(error, f"stream of {feed.listing.view}")
+            return 0.0
 
     async def _refresh(self, feed: Feed) -> float:
         """Returns how long the event loop was busy with it."""
         async with self._lock:
             await (self._board.fresh_queues() if feed.listing.needs_queues else self._board.fresh())
             began = time.thread_time()
+            feed.revision = self._board.shown_revision
             feed.show(feed.listing.page(self._board, feed.pick))
             return time.thread_time() - began
 

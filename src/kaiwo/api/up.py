@@ -63,7 +63,9 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
         _nodes(options),
         speed=options.speed,
         default_nodes=lambda: _default_nodes(options.root),
-        shares=MachineShares(Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False)),
+        shares=MachineShares(
+            Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False), options.root
+        ),
     )
     past_use = PastUse.of(policy, InFile(options.home))
     run_times = RunTimes(RunsInFile(options.home))
@@ -149,8 +151,8 @@ async def _demo(cluster: Any) -> None:
 
 
 def cluster_words(nodes: Sequence[Node], is_virtual: bool) -> str:
-    """`8 virtual nodes, 64 GPUs`."""
-    gpus = sum(len(node.gpus) for node in nodes)
+    """`8 virtual nodes, 64 GPUs`: a GPU that is cut is one."""
+    gpus = sum(len({gpu.parent or gpu.id for gpu in node.gpus}) for node in nodes)
     kind = "virtual node" if is_virtual else "node"
     return f"{len(nodes)} {kind}{'' if len(nodes) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
 

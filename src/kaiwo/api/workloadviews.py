@@ -112,13 +112,14 @@ def pod_view(pod: Pod) -> PodView:
 def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
     """An obstacle with its sentence, and what to do about it in such a cluster."""
     remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
+    is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.EXPIRED)  # its number is no amount, and in the sentence
     return ObstacleView(
         reason=obstacle.reason.value,
         sentence=explain.sentence(obstacle),
         remedy=remedy(obstacle),
-        need=obstacle.need,
+        need=0 if is_time else obstacle.need,
         have=obstacle.have,
-        unit=obstacle.unit,
+        unit="" if is_time else obstacle.unit,
         subject=obstacle.subject,
     )
 

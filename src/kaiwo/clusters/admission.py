@@ -41,7 +41,7 @@ def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
         check_welcome(world.queues, workload)
     tasks = _tasks(batch.values())
     batch = {name: _name_arrays(world, batch, tasks, workload) for name, workload in batch.items()}
-    _check_cycles(batch, tasks)
+    check_circles(world, batch, tasks)
     awaited = {other for workload in batch.values() for other in workload.after}
     standings = {other: _standing(world, batch, tasks, other) for other in awaited}
     return [_begin(workload, standings, now_s) for workload in batch.values()]
@@ -140,7 +140,7 @@ def _taken(life: Life) -> str:
 
 
 def _check_expiry(workload: Workload, now_s: int) -> None:
-    if 0 < workload.expires_s <= now_s:
+    if workload.expires_s and workload.expires_s <= now_s:
         raise ConfigError(
             f"workload {workload.name} would expire before it is submitted; give it a later time, or none", "expires"
         )
@@ -208,8 +208,9 @@ def _name_arrays(world: World, batch: Mapping[str, Workload], tasks: Tasks, work
     return replace(workload, after=tuple(dict.fromkeys(map(meant, workload.after)))) if workload.after else workload
 
 
-def _check_cycles(batch: Mapping[str, Workload], tasks: Tasks) -> None:
-    """Walk the dependencies inside the batch; what lives outside cannot point into it."""
+def check_circles(world: World, batch: Mapping[str, Workload], tasks: Tasks) -> None:
+    """Walk the dependencies of work that begins to live. What lives already may wait for a name of the batch: of one
+    that has ended and is taken over, or begins again."""
     done: set[str] = set()
     for name in batch:
         path: dict[str, None] = {}
@@ -220,9 +221,9 @@ def _check_cycles(batch: Mapping[str, Workload], tasks: Tasks) -> None:
                 path.pop(at)
                 done.add(at)
                 continue
-            following = batch[at].after if at in batch else tasks.get(at, ())
             if at in done:
                 continue
+            following = batch[at].after if at in batch else _awaited_by(world, tasks, at)
             if at in path:
                 loop = [*list(path)[list(path).index(at) :], at]
                 raise ConfigError(
@@ -234,6 +235,14 @@ def _check_cycles(batch: Mapping[str, Workload], tasks: Tasks) -> None:
             path[at] = None
             stack.append((at, True))
             stack += [(other, False) for other in following]
+
+
+def _awaited_by(world: World, tasks: Tasks, at: str) -> Sequence[str]:
+    """What must end before this has: the tasks of an array, or what a living workload waits for, also in vain."""
+    if every := {*tasks.get(at, ()), *world.tasks_of.get(at, ())}:
+        return sorted(every)
+    life = world.lives.get(at)
+    return () if life is None or life.is_over else (*life.workload.after, *life.workload.after_failed)
 
 
 def _standing(world: World, batch: Mapping[str, Workload], tasks: Tasks, other: str) -> State | None:

@@ -31,7 +31,7 @@ def begin(change: Change, workloads: Sequence[Workload], items: Sequence[Item]) 
             happenings.forget(change, [workload.name])
         change.put_life(new_life(Record(workload, program)))
         if before is not None:
-            happenings.revive(change, workload.name)
+            happenings.revive(change, workload.name, before.workload)
 
 
 def remove(change: Change, queues: Sequence[str], workloads: Sequence[str], message: str) -> tuple[str, ...]:

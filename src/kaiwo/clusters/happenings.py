@@ -145,7 +145,7 @@ def run_ended(change: Change, run_id: str, end: Exit) -> None:
         change.put_pod(replace(placement, pod=replace(pod, phase=Phase.DONE)))
     elif pod.phase is Phase.RELEASING:
         change.drop_pod(pod.workload, pod.name)
-        if life.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT:
+        if _tells_code(life, end):
             life = replace(life, record=replace(life.record, exit_code=end.code))
     else:
         life = lifecycle.fail(life, end, pod.name, change.now_s)
@@ -154,18 +154,25 @@ def run_ended(change: Change, run_id: str, end: Exit) -> None:
     _settle(change, life)
 
 
-def revive(change: Change, name: str) -> None:
-    """A workload that had ended lives again: whoever waited for it in vain waits for it once more."""
-    world = change.world
-    for awaited in _awaited_as(world.lives[name].workload):
-        if any(_has_failed(world.lives[task]) for task in world.tasks_of.get(awaited, ())):
+def revive(change: Change, name: str, before: Workload | None = None) -> None:
+    """A workload that had ended lives again: whoever waited for it in vain waits for it once more.
+
+    `before`: who had its name. Where that was a task of an array and this is not, this takes its place.
+    """
+    world, now = change.world, _awaited_as(change.world.lives[name].workload)
+    for awaited in dict.fromkeys([*now, *(_awaited_as(before) if before is not None else ())]):
+        tasks = [world.lives[task] for task in world.tasks_of.get(awaited, ())]
+        if any(_has_failed(task) for task in tasks):
             continue  # another task of its array has failed too
+        again = [awaited] if awaited in now or not all(task.is_over for task in tasks) else []
+        again += [name] if awaited not in now else []
         for other in list(world.dependents.get(awaited, ())):
             life = world.lives[other]
             workload = life.workload
             if awaited in workload.after_failed:
                 failed = tuple(each for each in workload.after_failed if each != awaited)
-                change.put_life(lifecycle.with_workload(life, after=(*workload.after, awaited), after_failed=failed))
+                after = tuple(dict.fromkeys([*workload.after, *again]))
+                change.put_life(lifecycle.with_workload(life, after=after, after_failed=failed))
 
 
 def trim(change: Change, kept: int) -> None:
@@ -216,6 +223,7 @@ def _pods_to_place(workload: Workload, starts: Iterable[Start], now_s: int) -> l
                 memory_mib=request.memory_mib,
                 extended=request.extended,
                 neighbours=request.neighbours,
+                beside=request.beside,
                 since_s=now_s,
             )
         )
@@ -306,6 +314,13 @@ def _tell_dependents(change: Change, awaited: str, did_succeed: bool) -> None:
 def _awaited_as(workload: Workload) -> list[str]:
     """The names under which others wait for it: its own, and that of its array."""
     return [name for name in (workload.name, lifecycle.array_of(workload)) if name]
+
+
+def _tells_code(life: Life, end: Exit) -> bool:
+    """How a pod ended that was told to go is how its workload did: at its time limit, or first of those cancelled."""
+    if life.ending is Ending.CANCEL:
+        return not life.record.exit_code and end.reason is not ExitReason.NEVER_STARTED
+    return life.ending is Ending.FAIL and end.reason is ExitReason.TIME_LIMIT
 
 
 def _has_failed(life: Life) -> bool:

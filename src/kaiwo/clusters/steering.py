@@ -7,7 +7,7 @@ Never: changes anything before it has found that it may: whoever steers many goe
 from collections.abc import Callable, Mapping
 
 from kaiwo.clusters import happenings, lifecycle
-from kaiwo.clusters.admission import check_welcome, find_life
+from kaiwo.clusters.admission import check_circles, check_welcome, find_life
 from kaiwo.clusters.lifecycle import Ending, Life
 from kaiwo.clusters.world import Change
 from kaiwo.model.errors import ConfigError, RefusedError
@@ -33,7 +33,10 @@ def hold(change: Change, name: str, who: str) -> None:
 
 def release(change: Change, name: str, who: str) -> None:
     """Undo `hold`."""
-    _set_held(change, _living(change, name), False)
+    life = _living(change, name)
+    if not life.workload.held and life.record.state in (State.STARTING, State.RUNNING):
+        raise RefusedError(f"workload {name} is {life.record.state} and not held; there is nothing to release")
+    _set_held(change, life, False)
 
 
 def requeue(change: Change, name: str, who: str) -> None:
@@ -47,6 +50,7 @@ def requeue(change: Change, name: str, who: str) -> None:
         happenings.stop_workload(change, life, Ending.REQUEUE)
         return
     _check_queue(change, life)
+    check_circles(change.world, {name: life.workload}, {})
     life = lifecycle.wait_again(life, change.now_s)
     change.put_life(lifecycle.with_state(life, ()))
     happenings.revive(change, name)

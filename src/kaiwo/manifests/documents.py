@@ -17,10 +17,10 @@ MAX_TAG_LINES = 16  # the parser's work grows with their square: 70,000 of them 
 _TAG_LINE = re.compile(r"^%TAG", re.MULTILINE)
 
 
-def read_single(text: str | bytes, where: str, way_out: str, field: str = "") -> dict[str, Any]:
+def read_single(text: str | bytes, where: str, way_out: str, example: str, field: str = "") -> dict[str, Any]:
     """A file that holds one document, with its name before whatever is wrong."""
     try:
-        documents = read_documents(text)
+        documents = read_documents(text, example=example)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}", error.field) from None
     if len(documents) > 1:
@@ -28,20 +28,22 @@ def read_single(text: str | bytes, where: str, way_out: str, field: str = "") ->
     return documents[0]
 
 
-def read_documents(text: str | bytes, limit_bytes: int = LIMIT_BYTES) -> list[dict[str, Any]]:
-    """Every document that is not empty."""
+def read_documents(
+    text: str | bytes, limit_bytes: int = LIMIT_BYTES, example: str = "name: train"
+) -> list[dict[str, Any]]:
+    """Every document that is not empty; `example` is what might stand in one."""
     plain = _decode(text, limit_bytes)
     documents = _try_json(plain) or _read_yaml(plain)
     for number, document in enumerate(documents, start=1):
         owner = f"document {number}"
         if not isinstance(document, dict):
             raise ConfigError(
-                f"{owner} is {name_type(document)}, not a mapping; write fields such as `name: train`, one a line",
+                f"{owner} is {name_type(document)}, not a mapping; write fields such as `{example}`, one a line",
                 owner,
             )
         check_tree(document, owner)
     if not documents:
-        raise ConfigError("there is no document in it; write at least one, such as `name: train`")
+        raise ConfigError(f"there is no document in it; write at least one, such as `{example}`")
     return documents
 
 

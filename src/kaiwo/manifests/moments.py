@@ -4,7 +4,7 @@ In:    what a person wrote.   Out: whole seconds of the clock, or one ConfigErro
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kaiwo.manifests.places import Place, show
 from kaiwo.manifests.quantities import read_duration_s
@@ -24,7 +24,10 @@ def read_moment_s(value: object, place: Place) -> int:
         moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
     except ValueError:
         raise place.error(f'is {show(value)}, which no calendar has; write it as "{EXAMPLE}"') from None
-    return int(moment.astimezone(UTC).timestamp())
+    at_s = int(moment.timestamp())
+    if at_s <= 0:  # 0 says "never" or "at once" wherever a moment is kept
+        raise place.error(f'is {show(value)}, which is before 1970 was a second old; write it as "{EXAMPLE}"')
+    return at_s
 
 
 def read_moment_or_duration_s(value: object, place: Place, base_s: int) -> int:

@@ -69,12 +69,17 @@ def check_labels(labels: Mapping[str, str], place: Place) -> dict[str, str]:
         raise place.error(f"has {len(labels)} labels and the most is {MAX_LABELS}; use fewer")
     for key, value in labels.items():
         check_label_key(key, place)
-        if value and (len(value) > MAX_NAME or not _LABEL_NAME.fullmatch(value)):
-            raise Place(place.owner, f"{place.field}.{key}").error(
-                f"is {show(value)}, but a label's value has at most {MAX_NAME} letters, digits, '-', '_' or '.', "
-                "and begins and ends with a letter or digit; shorten or change it"
-            )
+        check_label_value(value, Place(place.owner, f"{place.field}.{key}"))
     return dict(labels)
+
+
+def check_label_value(value: str, place: Place) -> None:
+    """Of a label, or of a taint: empty, or a name."""
+    if value and (len(value) > MAX_NAME or not _LABEL_NAME.fullmatch(value)):
+        raise place.error(
+            f"is {show(value)}, but a label's value has at most {MAX_NAME} letters, digits, '-', '_' or '.', "
+            "and begins and ends with a letter or digit; shorten or change it"
+        )
 
 
 def check_label_key(key: str, place: Place) -> None:

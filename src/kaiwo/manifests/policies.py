@@ -26,7 +26,7 @@ MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     """The policy of a YAML file."""
-    fields = Fields(read_single(text, where, "write all fields in one"), where, [])
+    fields = Fields(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past = fields.inner("pastUse")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MOST_STEPS),
@@ -62,6 +62,10 @@ def _read_actions(fields: Fields) -> tuple[str, ...]:
             raise place.error(f"is {show(action)}; write {', '.join(ACTIONS)}{suggest(action, ACTIONS)}")
         if action in actions[:index]:
             raise place.error(f"is {show(action)}, which stands there already; keep one of them")
+    if "allocate" not in actions:
+        raise fields.place("actions").error(
+            "has no allocate, and without that nothing ever starts; write [allocate] and what else a cycle shall do"
+        )
     return actions
 
 

@@ -110,9 +110,10 @@ class Registry:
         return Ordering(tuple(cast(list[WorkloadOrder], self._on(policy, "workload_order"))), plain)
 
     def _chosen(self, policy: Policy) -> Active:
-        unknown = (set(policy.disabled_plugins) | set(policy.score_weights)) - set(self._plugins)
-        if unknown:
-            raise PluginError(f"the policy names unknown plugins: {', '.join(sorted(unknown))}")
+        for field, names in (("disabledPlugins", policy.disabled_plugins), ("scoreWeights", policy.score_weights)):
+            if unknown := sorted(set(names) - set(self._plugins)):
+                known = ", ".join(sorted(self._plugins))
+                raise PluginError(f"{field} names unknown plugins: {', '.join(unknown)}; there are: {known}")
         filters = cast(list[Filter], self._on(policy, "filter"))
         asked = cast(list[Score], self._on(policy, "score"))
         weighted = [(p, policy.score_weights.get(p.name, _weight(p, policy))) for p in asked]
@@ -141,7 +142,7 @@ class Registry:
     def _allocation(self, name: str) -> Allocation:
         known = sorted(n for n, points in self._points.items() if "allocation" in points)
         if name not in known:
-            raise PluginError(f"the policy's gpu_strategy '{name}' is unknown; choose one of: {', '.join(known)}")
+            raise PluginError(f"gpuStrategy is '{name}', which is unknown; choose one of: {', '.join(known)}")
         return cast(Allocation, self._plugins[name])
 
 

@@ -13,6 +13,7 @@ import pytest
 from kaiwo.clusters.local import LocalCluster, virtual_nodes
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.local.home import Home
+from kaiwo.clusters.local.runs import RunFolder
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.event import WorkloadChanged
 from kaiwo.model.gpu import Gpu
@@ -83,6 +84,46 @@ def test_a_process_past_its_time_limit_is_stopping_until_it_is_killed(tmp_path: 
         record = cluster.record("default/a")
         assert (record.state, record.exit_code) == (State.FAILED, -signal.SIGKILL)
         assert record.message == "stopped at its time limit of 1 s"
+        await cluster.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_a_process_that_is_cancelled_keeps_its_exit_code(tmp_path: Path, is_expired: bool) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1))
+        program = Program(command=("sleep", "60"))
+        await cluster.submit([(work("a", expires_s=cluster.now_s() + 1000), program), (work("never"), program)])
+        await cluster.apply(Plan(starts=(start_of("a"),)))
+        await until(lambda: cluster.record("default/a").state is State.RUNNING)
+        await (cluster.apply(Plan(expired=("default/a",))) if is_expired else cluster.cancel("default/a"))
+        await until(lambda: cluster.record("default/a").state is State.CANCELLED)
+        assert cluster.record("default/a").exit_code == -signal.SIGTERM
+        await cluster.cancel("default/never")
+        assert cluster.record("default/never").exit_code == 0
+        await cluster.requeue("default/a")
+        assert cluster.record("default/a").exit_code == 0
+        await cluster.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(("speed", "limit_s", "least_s"), [(60.0, 120, 1.9), (0.5, 1, 1.9)])
+def test_a_time_limit_is_counted_in_the_clusters_time(
+    tmp_path: Path, speed: float, limit_s: int, least_s: float
+) -> None:
+    async def test() -> None:
+        cluster = LocalCluster(tmp_path, some_nodes(1), speed=speed)
+        await cluster.submit([(work("a", time_limit_s=limit_s), Program(command=("sleep", "60")))])
+        await cluster.apply(Plan(starts=(start_of("a"),)))
+        await until(lambda: cluster.record("default/a").state.is_over)
+        record = cluster.record("default/a")
+        assert (record.state, record.exit_code) == (State.FAILED, -signal.SIGTERM)
+        assert limit_s <= record.ended_s - record.started_s + 1  # whole seconds of a slow or fast clock
+        end = RunFolder(next((tmp_path / "runs").iterdir())).exit_record()
+        assert end is not None
+        assert least_s <= end.ended - end.started
         await cluster.close()
 
     run(test())

@@ -13,6 +13,7 @@ from kaiwo.cli.reading import complete_object, read_one, server_time
 from kaiwo.cli.table import Column, lay_out
 from kaiwo.cli.verb import Verb, this_server
 from kaiwo.cli.words import age, count, memory, milli, short_name, span
+from kaiwo.model.program import State
 
 
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -64,6 +65,12 @@ def _expiry(at_s: int, now: int) -> str:
     return f"in {span(at_s - now)}: then its GPUs are released" if at_s > now else f"{age(now - at_s)} ago"
 
 
+def _exit(detail: WorkloadDetail) -> str:
+    """Cancelled work may never have run, or only in simulated time: then it has no exit code."""
+    is_told = detail.summary.state is not State.CANCELLED or detail.exit_code
+    return f", exit code {detail.exit_code}" if is_told else ""
+
+
 def _print_workload(detail: WorkloadDetail, now: int) -> None:
     w = detail.summary
     printing.print_facts(
@@ -78,7 +85,7 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("pods", f"{w.pods.used} of {w.pods.total} placed"),
             ("submitted", f"{age(now - w.submitted_s)} ago"),
             ("started", f"{age(now - w.started_s)} ago, start number {w.attempt}" if w.started_s else ""),
-            ("ended", f"{age(now - w.ended_s)} ago, exit code {detail.exit_code}" if w.ended_s else ""),
+            ("ended", f"{age(now - w.ended_s)} ago{_exit(detail)}" if w.ended_s else ""),
             ("time limit", span(detail.time_limit_s) if detail.time_limit_s else ""),
             ("reservation", detail.reservation),
             ("expires", _expiry(detail.expires_s, now)),
@@ -147,7 +154,7 @@ def _print_cycle(cycle: CycleView, now: int) -> None:
         (
             ("cycle", f"{cycle.number}, {age(now - cycle.at_s)} ago"),
             ("decided", f"{count(cycle.starts, 'start')}, {count(cycle.evictions, 'eviction')}"),
-            ("waiting", f"{count(cycle.waits, 'workload')} with new reasons"),
+            ("waiting", f"{count(cycle.waits, 'kind')} of waiting work with new reasons"),
             ("took", f"{cycle.took_ms:.1f} ms, {cycle.steps} steps"),
             ("notes", "; ".join(cycle.notes)),
         )

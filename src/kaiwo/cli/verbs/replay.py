@@ -6,7 +6,7 @@ import click
 
 from kaiwo.cli import printing
 from kaiwo.cli.verb import LocalVerb, this_place
-from kaiwo.cli.words import count, milli, short_name
+from kaiwo.cli.words import count
 
 if TYPE_CHECKING:
     from kaiwo.model.plan import Plan
@@ -39,6 +39,8 @@ def replay(cycle: int, output: str) -> int:
 
 
 def _print(result: "ReplayResult") -> None:
+    from kaiwo.cli.plan_words import difference_lines, plan_lines
+
     verdict = "the same plan, byte for byte" if result.is_same else "ANOTHER plan than it gave then"
     click.echo(printing.bold(f"cycle {result.head.number}, decided again, gives {verdict}"))
     for difference in result.differences:
@@ -46,28 +48,15 @@ def _print(result: "ReplayResult") -> None:
     saw = f"{count(result.nodes, 'node')}, {count(result.waiting, 'waiting workload')}"
     click.echo(f"  saw      {saw} (from {count(result.entries, 'record')} of the journal)")
     click.echo(f"  decided  {_summary(result.then)}")
-    then = plan_lines(result.then)
     if result.is_same:
-        _print_lines(then, "    ")
+        _print_lines(plan_lines(result.then), "    ")
         return
-    now = plan_lines(result.now)
     click.echo(f"  now      {_summary(result.now)}")
-    _print_lines([line for line in then if line not in now], "  only then: ")
-    _print_lines([line for line in now if line not in then], "  only now:  ")
-
-
-def plan_lines(plan: "Plan") -> list[str]:
-    """One line for each thing the plan does."""
-    lines = []
-    for start in plan.starts:
-        devices = ", ".join(d.gpu if d.milli == 1000 else f"{d.gpu} ({milli(d.milli)})" for d in start.devices)
-        where = f"{start.node}: {devices}" if devices else start.node
-        lines.append(f"start {short_name(start.workload)}/{start.pod} on {where}")
-    for eviction in plan.evictions:
-        cause = eviction.cause + (f" for {short_name(eviction.beneficiary)}" if eviction.beneficiary else "")
-        lines.append(f"evict {short_name(eviction.workload)}/{eviction.pod} ({cause})")
-    lines += [f"{wait.queue}: {', '.join(o.reason for o in wait.obstacles)}" for wait in plan.waits]
-    return lines
+    only_then, only_now = difference_lines(result.then, result.now)
+    _print_lines(only_then, "  only then: ")
+    _print_lines(only_now, "  only now:  ")
+    if not only_then and not only_now:
+        click.echo("  the values are equal; the journal holds them in another form than this version writes")
 
 
 def _summary(plan: "Plan") -> str:

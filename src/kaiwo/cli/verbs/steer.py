@@ -15,6 +15,8 @@ from kaiwo.cli.wish import make_wish
 from kaiwo.cli.words import LIVING
 from kaiwo.model.errors import ConfigError
 
+TASK_STATES = {"requeue": ("running", "failed", "cancelled")}  # meant by an array's name; with -l or -q others may be
+
 
 def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
     def add(command: Any) -> Any:
@@ -93,9 +95,12 @@ def release(**chosen: Any) -> int:
 def requeue(**chosen: Any) -> int:
     """Stop workloads if they run, and let them wait again; ended ones start over.
 
+    An array's name means its tasks that run, failed or were cancelled.
+
     \b
     Examples:
       kaiwo requeue train
+      kaiwo requeue 'sweep-*'
       kaiwo requeue -l team=vision --state failed
     """
     return _each("requeue", ("running", "failed"), **chosen)
@@ -120,4 +125,4 @@ def _each(
         names = tuple(item["name"] for item in fetch(server, WORKLOADS, wish)[0])
         if not names:
             printing.hint("no workloads match; nothing was done")
-    return Steering(server, verb, default_states).do(names)
+    return Steering(server, verb, TASK_STATES.get(verb, default_states)).do(names)

@@ -230,7 +230,7 @@ class LocalCluster(EmbeddedCluster):
             env=environment(record, placement, self.world.nodes.get(placement.pod.node), str(folder)),
             workdir=record.program.workdir or str(folder / "work"),
             log=str(folder / "log"),
-            time_limit_s=record.workload.time_limit_s,
+            time_limit_s=record.workload.time_limit_s / self.speed,  # the supervisor has a real clock
             grace_s=self.grace_s,
             workload=placement.run.workload,
             pod=placement.run.pod,

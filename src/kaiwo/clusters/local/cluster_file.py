@@ -21,7 +21,7 @@ import msgspec
 
 from kaiwo.manifests.documents import read_single
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.names import check_label_key, read_name
+from kaiwo.manifests.names import check_label_key, check_label_value, check_labels, read_name
 from kaiwo.manifests.places import Place, show, suggest
 from kaiwo.manifests.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
 from kaiwo.model.errors import ConfigError
@@ -42,7 +42,9 @@ DEFAULT_CPU_MILLI = 192_000
 DEFAULT_MEMORY_MIB = 2 << 20
 NODES_A_LEAF = 4
 MOST_GPUS = 1024
+MOST_PLACES = 1_000_000  # nodes times the devices of the largest: the scheduler's tables have a place for each
 THE_FILE = "the cluster file"
+EXAMPLE = "{name: big, count: 4, gpus: 8}"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -72,12 +74,13 @@ def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tup
 
 def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, ...]:
     """The nodes of a YAML cluster file."""
-    fields = Fields(read_single(text, where, "write one list `nodes` in one document", "nodes"), where, [])
+    way_out, example = "write one list `nodes` in one document", f"nodes: [{EXAMPLE}]"
+    fields = Fields(read_single(text, where, way_out, example, "nodes"), where, [])
     groups = fields.items("nodes")
     fields.finish()
     if not groups:
         fact = "is empty" if fields.has("nodes") else "is missing"
-        raise fields.place("nodes").error(f"{fact}; write at least one, such as - {{name: big, count: 4, gpus: 8}}")
+        raise fields.place("nodes").error(f"{fact}; write at least one, such as - {EXAMPLE}")
     return nodes_of([_read_group(group) for group in groups], where)
 
 
@@ -85,6 +88,7 @@ def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, 
     """Every node by name; places in the topology are filled in where a group names none."""
     if (total := sum(group.count for group in groups)) > MOST_NODES:
         raise Place(where, "nodes").error(f"has {total:,} nodes in all; at most {MOST_NODES:,} are possible")
+    _check_devices(groups, total, where)
     nodes: dict[str, Node] = {}
     for index, group in enumerate(groups):
         for number in range(1, group.count + 1):
@@ -111,7 +115,7 @@ def _read_group(fields: Fields) -> NodeGroup:
         gpu_mib=fields.read("gpuMemory", read_gpu_mib, 0),
         cpu_milli=fields.read("cpu", read_cpu_milli, DEFAULT_CPU_MILLI),
         memory_mib=fields.read("memory", read_memory_mib, DEFAULT_MEMORY_MIB),
-        labels=_read_labels(fields),
+        labels=check_labels(fields.text_map("labels"), fields.place("labels")),
         taints=tuple(_read_taint(taint) for taint in fields.items("taints")),
         partition=fields.text("partition"),
     )
@@ -119,8 +123,9 @@ def _read_group(fields: Fields) -> NodeGroup:
     for name, amount, example in (("cpu", group.cpu_milli, "64 or 500m"), ("memory", group.memory_mib, "512Gi")):
         if not amount:
             raise fields.place(name).error(f"is 0, so that nothing fits on the node; write it as {example}")
-    if group.gpus and not group.gpu_mib and group.model not in GPU_MODELS:
+    if group.gpus and (not group.model or (not group.gpu_mib and group.model not in GPU_MODELS)):
         raise _unknown_model(group.model, fields.place("model"), ", or give gpuMemory for a model of your own")
+    check_label_value(group.model, fields.place("model"))  # it stands in one
     if group.partition and _mode(group.partition) not in legal_modes(group.model):
         modes = ", ".join("+".join(mode) for mode in legal_modes(group.model))
         way_out = f"write one of {modes}" if modes else "leave it out"
@@ -130,24 +135,29 @@ def _read_group(fields: Fields) -> NodeGroup:
     return group
 
 
-def _read_labels(fields: Fields) -> dict[str, str]:
-    labels = fields.text_map("labels")
-    for key in labels:
-        check_label_key(key, fields.place("labels"))
-    return labels
-
-
 def _read_taint(fields: Fields) -> Taint:
     if not fields.has("key"):
         raise fields.place("key").error("is missing; write it, such as {key: reserved, effect: NoSchedule}")
     taint = Taint(fields.text("key"), fields.text("value"), fields.choice("effect", EFFECTS, EFFECTS[0]))
     fields.finish()
+    check_label_key(taint.key, fields.place("key"))
+    check_label_value(taint.value, fields.place("value"))
     return taint
 
 
 def _mode(partition: str) -> Mode:
     compute, _, memory = partition.upper().partition("+")
     return Mode(compute, memory or "NPS1")
+
+
+def _check_devices(groups: Sequence[NodeGroup], total: int, where: str) -> None:
+    """Before any of them is made: there may be more than any memory holds."""
+    most = max((group.gpus * len(gpus_of(group.model, 1, 0, group.partition)) for group in groups), default=0)
+    if total * most > MOST_PLACES:
+        raise Place(where, "nodes").error(
+            f"has {total:,} nodes and up to {most:,} devices on one; the two multiplied may be at most "
+            f"{MOST_PLACES:,}, so write fewer nodes, fewer GPUs or fewer partitions"
+        )
 
 
 def _numbered(group: NodeGroup, number: int) -> str:

@@ -63,7 +63,7 @@ class RunSpec(msgspec.Struct, frozen=True):
     env: dict[str, str]
     workdir: str
     log: str
-    time_limit_s: int
+    time_limit_s: float  # of real time; 0: none
     grace_s: float
     workload: str = ""  # for people who look into the folder
     pod: str = ""
