@@ -102,6 +102,7 @@ class Room:
 
     def _could_take(self, workload: Workload, row: int, limits: bool) -> bool:
         needs = self._picture.needs_of(workload)
+        self._book.shade = None  # of whoever was asked about before
         is_held_up = self._shades is not None and limits and not self._look_through_its_eyes(workload, row, needs)
         if self._has_kept_space(workload) or workload.groups:
             return True  # paid for and not free, or it may start in several ways: only placing it tells
