@@ -5,6 +5,7 @@ Nobody would ever start in lost space, and nobody else could: who loses some of 
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -26,8 +27,7 @@ Kept = tuple[str, str]  # the workload and the pod
 
 def lost_space(desk: Desk) -> list[Kept]:
     """All that is lost, in order."""
-    nominations = desk.picture.nominations
-    if not nominations:
+    if not desk.picture.nominations:
         return []
     return sorted({*_on_lost_nodes(desk), *_where_they_may_not_go(desk), *_unpaid(desk)})
 
@@ -46,8 +46,8 @@ def claim_beside(desk: Desk, found: WaitingClass) -> Charge:
     claim, name = desk.claim_of(found), found.signature[2]
     if not name:
         return claim
-    paid = sum(_charge(desk.working, kept) for kept in desk.picture.nominations[name].values())
-    return tuple(max(0, need - int(has)) for need, has in zip(claim, np.atleast_1d(paid), strict=False))
+    paid = _charge_of_all(desk.working, desk.picture.nominations[name].values()).tolist()
+    return tuple(max(0, need - has) for need, has in zip(claim, paid, strict=True))
 
 
 def _on_lost_nodes(desk: Desk) -> list[Kept]:
@@ -94,7 +94,7 @@ def _unpaid(desk: Desk) -> list[Kept]:
         if row is None:
             continue
         kept = picture.nominations[workload.name]
-        charge = sum((_charge(working, each) for each in kept.values()), np.zeros(used.shape[1], np.int64))
+        charge = _charge_of_all(working, kept.values())
         bounds = [(used, bound) for bound in working.queues.limits[row]]
         bounds += [(fixed, bound) for bound in working.queues.quotas[row]] if not workload.preemptible else []
         if any(charge[column] and table[above, column] > most for table, (above, column, most) in bounds):
@@ -103,6 +103,11 @@ def _unpaid(desk: Desk) -> list[Kept]:
             used[path] -= charge
             fixed[path] -= 0 if workload.preemptible else charge
     return lost
+
+
+def _charge_of_all(working: Working, kept: Iterable[Nomination]) -> IntArray:
+    together: IntArray = np.sum([_charge(working, each) for each in kept], axis=0)
+    return together
 
 
 def _charge(working: Working, kept: Nomination) -> IntArray:

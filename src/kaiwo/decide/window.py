@@ -48,9 +48,8 @@ class Window:
         """Pick turns as if each of them started, and let their queues pay, until one surely would not start."""
         desk, turns = self.desk, self.turns
         self._paid = desk.working.mark()
-        plenty = (
-            int(desk.working.free[:, GPU_LEFT].sum()) * 7 // 8
-        )  # what is left at the end is in pieces that fit nobody
+        # What is left at the end is in pieces that fit nobody.
+        plenty = int(desk.working.free[:, GPU_LEFT].sum()) * 7 // 8
         while turns and len(self.picked) < size and not desk.is_spent:
             if self._milli > plenty and len(self.picked) >= SAFE:
                 break
