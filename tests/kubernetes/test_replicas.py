@@ -44,11 +44,15 @@ async def make_pods(kubectl: Kubectl, first: int, count: int) -> None:
     await asyncio.gather(*(kubectl.pod(f"p-{number:02d}") for number in range(first, first + count)))
 
 
-async def audit_everything(kubectl: Kubectl, count: int) -> None:
-    """Every device once, and no pod announced twice."""
+async def audit_everything(kubectl: Kubectl, count: int, told: int = 1) -> None:
+    """Every device once, no pod announced twice, and so many at least announced: Events come after the Bindings."""
     pods = await bound(kubectl, count)
     audit(pods)
-    assert max((await count_events(kubectl, pods, "Scheduled")).values()) == 1
+    until_s = time.monotonic() + 20
+    while len(said := await count_events(kubectl, pods, "Scheduled")) < told:
+        assert time.monotonic() < until_s, f"{len(said)} of {count} bound pods were announced, at least {told} expected"
+        await asyncio.sleep(0.1)
+    assert set(said.values()) == {1}
 
 
 async def count_events(kubectl: Kubectl, pods: list[Json], reason: str) -> Counter[str]:
@@ -88,7 +92,7 @@ def test_a_standby_shows_everything_changes_nothing_and_takes_over_at_once_after
             assert leader.process.wait(10) == 0
             assert standby.metric("kaiwo_leader_transitions_total") == 1
             await make_pods(kubectl, 8, 8)
-            await audit_everything(kubectl, 16)
+            await audit_everything(kubectl, 16, told=16)  # an orderly stop leaves nothing unsaid
 
     run(test())
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kaiwo.runtime.loop import Loop
-from kaiwo.runtime.saying import Listener, Sayer
+from kaiwo.runtime.saying import Sayer, Speaker
 
-LAST_WRITES_S = 2.0
+LAST_WORDS_S, LAST_WRITES_S = 1.0, 2.0
 
 
 class Leadership(Protocol):
@@ -81,7 +81,7 @@ class Replicated(Protocol):
     client: Any  # `quiet`
 
     @property
-    def voice(self) -> Listener: ...
+    def voice(self) -> Speaker: ...
 
     async def catch_up(self) -> None: ...
 
@@ -96,7 +96,7 @@ class Leading:
         self._is_over = False
 
     def may_decide(self) -> bool:
-        return self.leadership.is_held and self._known_term == self.leadership.term
+        return self.leadership.is_held and self._known_term == self.leadership.term and not self._is_over
 
     async def begin(self) -> None:
         """One try for the Lease before anything is listed: what is listed afterwards needs no second look."""
@@ -113,13 +113,15 @@ class Leading:
         return self._tasks
 
     async def hand_over(self, cluster: Replicated) -> None:
-        """An orderly end: write no more, wait for what is on its way, and let the next one lead.
+        """An orderly end: say what was done, write no more, wait for what is on its way, and let the next one lead.
 
         When something stays on its way, the Lease is left to run out: its arrival must not meet another leader.
         """
         if self._is_over:
             return
         self._is_over = True
+        if self.leadership.is_held:
+            await cluster.voice.finish(LAST_WORDS_S)
         self.leadership.stop()
         for task in self._tasks:
             task.cancel()

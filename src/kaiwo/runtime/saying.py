@@ -39,6 +39,13 @@ class Listener(Protocol):
         """What is not named is left as it is."""
 
 
+class Speaker(Listener, Protocol):
+    """One that also says what was done."""
+
+    async def finish(self, within_s: float) -> bool:
+        """Until all was said."""
+
+
 class Sayer:
     """Remembers what it said, so that only news is said."""
 

@@ -23,6 +23,7 @@ HANDS = 4  # writes at once
 POLITE_S, POLITE_TURNS = 0.05, 20  # a write waits so long for Bindings to pass, and so often
 ONCE_MORE_S = 0.2
 RIPE_S = 3.0
+FINISH_LOOK_S = 0.02
 MOST_WAITING = 200_000  # things to say; beyond it the oldest are dropped and counted
 SAY_AGAIN_S = 300  # the same sentence about the same pod is an Event again only after so long
 CANNOT = "KaiwoWaiting"  # the condition's reason when more nodes would not help
@@ -71,11 +72,21 @@ class Voice:
         self._evented_s: dict[tuple[str, str], int] = {}  # by UID and sentence
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._speaking = 0  # hands that are about to write
         self.failures = self.dropped = self.written = 0
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._work(), name="kaiwo-voice") for _ in range(HANDS)]
         self._tasks.append(asyncio.create_task(self._ripen(), name="kaiwo-voice-ripening"))
+
+    async def finish(self, within_s: float) -> bool:
+        """Until what was carried out is said, so that the next leader finds nothing unsaid: nobody else knows of it."""
+        until_s = time.monotonic() + within_s
+        while self._to_say or self._speaking or self._books.underway.starts:
+            if time.monotonic() > until_s:
+                return False
+            await asyncio.sleep(FINISH_LOOK_S)
+        return True
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -147,15 +158,22 @@ class Voice:
         """Conditions first: people and autoscalers act on them."""
         while True:
             while self._conditions or self._to_say:
-                await self._let_bindings_pass()
-                if self._conditions:
-                    key = next(iter(self._conditions))
-                    await self._write_condition(key, self._conditions.pop(key))
-                elif self._to_say:
-                    namespace, body = self._to_say.pop(next(iter(self._to_say)))
-                    await self._try("POST", f"/api/v1/namespaces/{namespace}/events", body)
+                self._speaking += 1
+                try:
+                    await self._let_bindings_pass()
+                    await self._say_next()
+                finally:
+                    self._speaking -= 1
             self._wake.clear()
             await self._wake.wait()
+
+    async def _say_next(self) -> None:
+        if self._conditions:
+            key = next(iter(self._conditions))
+            await self._write_condition(key, self._conditions.pop(key))
+        elif self._to_say:
+            namespace, body = self._to_say.pop(next(iter(self._to_say)))
+            await self._try("POST", f"/api/v1/namespaces/{namespace}/events", body)
 
     async def _let_bindings_pass(self) -> None:
         """They go first, and what we say is not worse for coming a little later; but it must come."""
