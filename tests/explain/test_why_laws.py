@@ -121,3 +121,12 @@ def test_what_another_queue_would_see_of_the_nodes_does_not_rule_out_a_raise() -
     world, name = waiting_world(149, most_nodes=2, most_work=8), "default/w02"  # others have planned starts
     change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
     assert change == Change(Kind.QUOTA, "admin", "default:gpu:quota", 1000, 1000)
+
+
+def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may_plan() -> None:
+    world, name = (
+        waiting_world(445, most_nodes=2, most_work=8),
+        "default/w02",
+    )  # shares follow wishes, plans follow shares
+    change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+    assert change == Change(Kind.OTHER_MODEL, "researcher", "L40S")

@@ -6,7 +6,7 @@ everybody else sees them in the shade. A promise does not bind more important wo
 takes its queue over its share bind work of others that stay within theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from kaiwo.snapshot.arrays import IntArray, Rows
 from kaiwo.snapshot.nodes import MIB
 from kaiwo.snapshot.working import Working
 
+HasRight = Callable[[Due, Due], bool]  # of whoever would start, and the promised one
 LEAD_S = 30  # so long before a planned start the gap ends: whoever has to be stopped is gone in time
 
 
@@ -60,8 +61,16 @@ class Bound(NamedTuple):
 class Shades:
     """All shades of one cycle; each is worked out when somebody first stands in it."""
 
-    def __init__(self, space: Space, dues: Dues, bounds: Sequence[Bound], begun: Sequence[Take]) -> None:
+    def __init__(
+        self,
+        space: Space,
+        dues: Dues,
+        bounds: Sequence[Bound],
+        begun: Sequence[Take],
+        has_right: HasRight | None = None,
+    ) -> None:
         self._space, self._dues, self.bounds, self._begun = space, dues, bounds, begun
+        self._has_right = has_right or dues.has_right
         self._left: dict[int, IntArray] = {}
         self._on: dict[str, list[tuple[set[str], Workload]]] = {}  # by node: which devices are promised to whom
         self._known: dict[tuple[int, ...], Shade] = {}
@@ -81,6 +90,10 @@ class Shades:
         """As it would be if nothing were promised to this one; None: nothing is promised to anybody else."""
         others = [bound for bound in self.bounds if bound.promise.workload != name]
         return Shades(self._space, self._dues, others, self._begun) if others else None
+
+    def at_their_least(self) -> "Shades":
+        """For one who wishes something else than it did: only what it has to mind however shares change by that."""
+        return Shades(self._space, self._dues, self.bounds, self._begun, self._dues.could_have_right)
 
     def leave_dues(self, workload: Workload, due: Due) -> bool:
         """The queues can still pay for all planned starts that it has to mind, if it starts."""
@@ -110,7 +123,7 @@ class Shades:
     def _binding(self, workload: Workload, due: Due) -> list[int]:
         """The promises that it has to mind."""
         found = [at for at, bound in enumerate(self.bounds) if bound.binds(workload, self._space.now_s)]
-        has_right = {at for at in found if self._dues.has_right(due, self.bounds[at].due)}
+        has_right = {at for at in found if self._has_right(due, self.bounds[at].due)}
         if has_right:
             self.by_right.add(workload.name)
         return [at for at in found if at not in has_right]

@@ -52,9 +52,15 @@ class Dues:
         now, claim = standing(self._working), Claim(due.queue, np.array(due.charge, np.int64), not due.is_fixed)
         if may_claim(now, claim) is not None:
             return False
-        _, (side,) = now.queues.tree.parting(due.queue, np.array([promised.queue]))
-        used = now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
-        return bool(((used > entitled(now, int(side))) & (claim.need > 0)).any())
+        side, used = self._side_of(promised, due.queue)
+        return bool(((used > entitled(now, side)) & (claim.need > 0)).any())
+
+    def could_have_right(self, due: Due, promised: Due) -> bool:
+        """It may, once shares follow what it wishes now: a quota is all that is another queue's in any case."""
+        if due.queue == promised.queue:
+            return False
+        side, used = self._side_of(promised, due.queue)
+        return bool(((used > standing(self._working).quota[side]) & (np.array(due.charge) > 0)).any())
 
     def takes_what_others_are_owed(self, due: Due) -> bool:
         """It takes its queue over its share while work waits in a queue that has less than its own."""
@@ -88,6 +94,12 @@ class Dues:
             or self._is_within(bound, promised.charge, promised.start_s, [other], of_fixed)
             for bound, of_fixed in self._bounds(promised)
         )
+
+    def _side_of(self, promised: Due, other: int) -> tuple[int, IntArray]:
+        """Where its path parts from the other queue's, and what is used there once it has begun."""
+        now = standing(self._working)
+        _, (side,) = now.queues.tree.parting(other, np.array([promised.queue]))
+        return int(side), now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
 
     def _bounds(self, due: Due) -> list[tuple[Bound, bool]]:
         queues = self._working.queues

@@ -39,6 +39,8 @@ class Room:
         keep_promises(desk)
         self.working, self._book, self._placer = desk.working, desk.book, desk.placer
         self._shades = desk.shades.without(question.name) if desk.shades is not None else None
+        self._least_shades = self._shades.at_their_least() if self._shades is not None else None
+        self._wishes = _wishes(question.workload)
         rows = np.arange(len(self.working.nodes.names))
         self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
         self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod
@@ -113,11 +115,12 @@ class Room:
 
     def _look_through_its_eyes(self, workload: Workload, row: int, needs: Needs) -> bool:
         """See the nodes as planned starts of others leave them to it; no: it would take what their queues must pay."""
-        assert self._shades is not None
+        shades = self._shades if _wishes(workload) == self._wishes else self._least_shades
+        assert shades is not None
         charge = (*least_charge(self._picture, needs, self.largest_mib), *least_by_model(self._picture, needs))
         due = Due(row, charge, not workload.preemptible)
-        self._book.shade = None if self._has_kept_space(workload) else self._shades.of(workload, due)
-        return self._book.shade is None or self._shades.leave_dues(workload, due)
+        self._book.shade = None if self._has_kept_space(workload) else shades.of(workload, due)
+        return self._book.shade is None or shades.leave_dues(workload, due)
 
     def _has_kept_space(self, workload: Workload) -> bool:
         return workload.name in self._picture.nominations
@@ -145,6 +148,11 @@ class Room:
 def is_within(charge: Charge, left: Charge) -> bool:
     """Each part of the charge fits; what costs nothing is never too much."""
     return all(not need or need <= has for need, has in zip(charge, left, strict=True))
+
+
+def _wishes(workload: Workload) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Which queue it asks, and for which models: what fair shares hang on, beside how much."""
+    return workload.queue, tuple(role.request.gpu_models for role in workload.roles)
 
 
 def _with_own_shapes(picture: Picture) -> Picture:
