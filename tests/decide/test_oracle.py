@@ -175,7 +175,8 @@ def test_what_no_node_could_have_is_told_of_one_node() -> None:
 
 
 def test_how_many_pods_would_find_room_is_told() -> None:
-    world = singles(three_queues().node("x", gpus=8).node("y", gpus=8), 16)
+    world = three_queues().node("x", gpus=8).node("y", gpus=8).node("z", gpus=8, cordoned=True)
+    world = singles(world, 16)
     found = proof(world.submit("c", pods=3, gpus_each=5, queue="owed"))
     assert (found.need, found.have, found.unit) == (3, 2, "pods")
     assert "must start together, and there is room for 2 even if all went" in sentence(found)

@@ -141,3 +141,12 @@ def test_sums_are_told_with_what_they_are_of() -> None:
         ),
     ):
         assert sentence(obstacle).startswith(start), sentence(obstacle)
+
+
+def test_what_no_node_is_large_enough_for_is_not_told_a_second_time_as_too_little_to_take() -> None:
+    world = World(nodes=2).queue("dep", quota_milli=16_000).queue("out")
+    world.submit("old", gpus_each=8, pods=2, queue="out").settle()
+    world.submit("huge", gpus_each=9, queue="dep").settle()
+    (only,) = why(world.picture, "default/huge", world.policy, world.now_s).obstacles
+    assert only.obstacle.reason is Reason.NOT_ENOUGH_GPUS
+    assert only.remedy.endswith("waiting does not help")

@@ -10,7 +10,7 @@ from kaiwo.decide.allocate import Allocate, line_up
 from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.kept import lost_space
-from kaiwo.decide.obstacles import Inquiry
+from kaiwo.decide.obstacles import Inquiry, with_verdicts
 from kaiwo.decide.order import Lane, Turns
 from kaiwo.decide.promise import keep_promises
 from kaiwo.decide.promise_make import changed_promises, make_promises, mark_fillers
@@ -172,7 +172,8 @@ def _waits(desk: Desk) -> tuple[Wait, ...]:
     changed = []
     for key, found in told.items():
         verdict = desk.verdicts.get(key)
-        now = inquiry.obstacles(found, desk.dimmed.get(key)) + ((verdict,) if verdict is not None else ())
+        now = inquiry.obstacles(found, desk.dimmed.get(key))
+        now = with_verdicts(found, now, (verdict,) if verdict is not None else ())
         if now != found.obstacles:
             changed.append(Wait(found.queue, found.digest, now))
     return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))

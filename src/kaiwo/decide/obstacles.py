@@ -18,7 +18,7 @@ from kaiwo.decide.neighbours import verdicts_by_reason
 from kaiwo.decide.offers import OfferBook
 from kaiwo.decide.reserve_reasons import beside_reserved, reserved_obstacles
 from kaiwo.decide.score import ShapeBook
-from kaiwo.decide.shortage import NEVER, fits_when_empty, short_of, too_large
+from kaiwo.decide.shortage import NEVER, fits_when_empty, lasts, short_of, too_large
 from kaiwo.gpus.fit import times_per_device
 from kaiwo.model.plan import Nomination
 from kaiwo.model.reason import Obstacle, Reason
@@ -35,6 +35,14 @@ from kaiwo.snapshot.working import Working
 SUB_GROUP = "sub-group"
 MOST_NAMED = 3  # sub-groups that are short
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
+
+
+def with_verdicts(
+    found: WaitingClass, now: tuple[Obstacle, ...], verdicts: tuple[Obstacle, ...]
+) -> tuple[Obstacle, ...]:
+    """What cannot be taken from others is told too, unless it would not help if it could."""
+    must_start = any(needed for _, _, needed in found.needs)
+    return now if must_start and any(lasts(each) for each in now) else now + verdicts
 
 
 class Inquiry:

@@ -22,6 +22,7 @@ TOO_SMALL = "larger ones that are closed to it would not do either"
 NOWHERE = "no node offers it"
 NEVER = "no node is that large"
 APART = "there is more beside tenants from whom it could not be kept apart"
+_OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
 CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 60 ms
 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
@@ -42,6 +43,11 @@ def too_large(view: Working, want: Request, offer: Offer) -> list[Obstacle]:
     looks = _looks(view, replace(want, gpus=0), rows, offer)
     sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in looks]
     return [each for each in sizes if each.detail in (NEVER, NOWHERE)]
+
+
+def lasts(obstacle: Obstacle) -> bool:
+    """No end of anybody's work removes it: nothing that it may use is that large, or of that kind."""
+    return obstacle.detail in (NEVER, NOWHERE) or obstacle.reason in _OF_SIZE
 
 
 def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:

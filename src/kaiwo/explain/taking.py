@@ -27,6 +27,8 @@ def too_little(o: Obstacle) -> str:
     """Proved: by sums over queues, by what single nodes could have, or by how many of its pods find room."""
     what, _, kept = o.detail.partition("; ")
     words = f" ({kept})" if kept else ""
+    if what == ROOM and o.need == 1:
+        return f"no node would have room for it {IF_ALL_WENT}{words}"
     if what == ROOM:
         return f"its {amount(o.need, o.unit)} must start together, and there is room for {o.have} {IF_ALL_WENT}{words}"
     need, have = amount(o.need, o.unit), amount(o.have, o.unit)

@@ -13,7 +13,7 @@ import msgspec
 from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.held_off import held_off, held_off_until_s
-from kaiwo.decide.obstacles import Inquiry
+from kaiwo.decide.obstacles import Inquiry, with_verdicts
 from kaiwo.decide.score import ShapeBook
 from kaiwo.explain.amounts import amount
 from kaiwo.explain.by_taking import raise_that_takes
@@ -115,7 +115,7 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     now = Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
     told = tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
-    return now + told + _held_off(question, found.obstacles)
+    return with_verdicts(found, now, told + _held_off(question, found.obstacles))
 
 
 def _held_off(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
