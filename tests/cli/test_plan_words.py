@@ -24,7 +24,7 @@ PLAN = Plan(starts=(START,), waits=(WAIT,), rules="r1")
         (replace(PLAN, rules=""), 'rules "r1"', 'rules ""'),
         (replace(PLAN, starts=()), "start train/main-0 on node-1: gpu-0", None),
         (replace(PLAN, notes=(Note("budget-spent"),)), None, 'notes {"code":"budget-spent"}'),
-        (replace(PLAN, unclaimed=(("lab", "d1"),)), None, 'unclaimed ["lab","d1"]'),
+        (replace(PLAN, unclaimed=(("reclaim", "lab", "d1"),)), None, 'unclaimed ["reclaim","lab","d1"]'),
     ],
 )
 def test_what_differs_is_named(now: Plan, then_line: str | None, now_line: str | None) -> None:

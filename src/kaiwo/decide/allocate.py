@@ -60,7 +60,7 @@ class Allocate:
         """Start the next turns together, all of them or none; where one does not fit, those before it."""
         desk = self._desk
         window = Window(self._turns, desk)
-        window.gather(min(self._size, max(1, desk.policy.steps - desk.steps)))
+        window.gather(min(self._size, max(1, desk.most_steps - desk.steps)))
         if not window.picked:
             return not self._turns
         starts, reached = self._start_window(window)

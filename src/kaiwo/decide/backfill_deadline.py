@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kaiwo.decide.backfill import LEAD_S
 from kaiwo.decide.desk import Desk
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.lost_work import lost_gpu_s
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.promise import Promise
 from kaiwo.model.workload import Phase, Pod
@@ -53,9 +53,7 @@ def _fillers(desk: Desk, promise: Promise) -> Iterator[Pod]:
 
 def _stop(desk: Desk, name: str, beneficiary: str) -> None:
     pods = [pod for pod in desk.picture.pods[name].values() if pod.phase in UP]
-    milli = sum(share.milli for pod in pods for share in pod.devices)
-    since_s = max(min(pod.since_s for pod in pods), desk.picture.workloads[name].checkpoint_s)
-    lost = milli * max(0, desk.working.now_s - since_s) // WHOLE_MILLI
+    lost = lost_gpu_s(desk.picture.workloads[name], pods, desk.working.now_s)
     for pod in sorted(pods, key=lambda pod: pod.name):
         desk.evict(Eviction(name, pod.name, Cause.DEADLINE, beneficiary, lost))
         lost = 0  # told once a workload

@@ -55,8 +55,17 @@ class Room:
 class Claim:
     """One waiting workload that needs others to go."""
 
-    def __init__(self, desk: Desk, workload: Workload, needs: Needs, rule: Rule, lanes: dict[str, UnitLane]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        workload: Workload,
+        needs: Needs,
+        rule: Rule,
+        lanes: dict[str, UnitLane],
+        within_budgets: bool = False,  # take no more than eviction budgets let go, also of what is given back later
+    ) -> None:
         self._desk, self._workload, self._needs, self._rule = desk, workload, needs, rule
+        self._within_budgets = within_budgets
         self._turns = Turns(lanes, desk.working, desk.active, _nothing_next, reverse=True)
         self._taken: list[Unit] = []
 
@@ -127,6 +136,10 @@ class Claim:
         while self._turns:
             lane = self._turns.lane
             unit = lane.first
+            if self._within_budgets and not self._desk.spared.lets([each.workload for each in (*self._taken, unit)]):
+                lane.advance()
+                self._turns.again()
+                continue
             if self._rule.may_go(unit):
                 lane.advance()
                 queue = desk.working.queues.row[unit.workload.queue]

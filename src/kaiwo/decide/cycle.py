@@ -16,16 +16,17 @@ from kaiwo.decide.promise import keep_promises
 from kaiwo.decide.promise_make import changed_promises, make_promises, mark_fillers
 from kaiwo.decide.reserve import mind_reservations
 from kaiwo.decide.stale import stop_stale_gangs
-from kaiwo.decide.take import make_room
+from kaiwo.decide.take import MAKE_ROOM, has_work, make_room
 from kaiwo.model.plan import Note, Plan, Start, Wait
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.backlog import ClassKey, WaitingClass
+from kaiwo.snapshot.backlog import ClaimKey, WaitingClass
 from kaiwo.snapshot.picture import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
 BUILTIN = builtin_registry()
+ROOM_PART = 4  # the part of the budget that is kept for making room, where that had to wait
 
 
 def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Plan:
@@ -65,6 +66,9 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
 def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
     # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
     # however often something is freed.
+    waits_for_room = bool(desk.picture.backlog.unclaimed)
+    if waits_for_room:  # since the last cycle: so much of the budget is for those, whatever there is to start
+        desk.most_steps -= desk.policy.steps // ROOM_PART
     desk.given_up += lost_space(desk)
     mind_reservations(desk)
     keep_promises(desk)
@@ -88,7 +92,8 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
                 desk.give_up(found)
     desk.book.shade = None
     unreached = [found for rest in left for found in rest]
-    unclaimed = {*desk.stuck, *desk.picture.backlog.unclaimed} if unreached else _make_room(desk)
+    desk.most_steps = desk.policy.steps
+    unclaimed = _all_unclaimed(desk) if unreached and not waits_for_room else _make_room(desk)
     if unreached:
         notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
     mark_fillers(desk)
@@ -113,18 +118,30 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
     )
 
 
-def _make_room(desk: Desk) -> set[ClassKey]:
-    """The policy's other actions, one after the other, for those who are stuck; whom the budget did not reach."""
+def _all_unclaimed(desk: Desk) -> set[ClaimKey]:
+    """No room is sought in this cycle: who was stuck is not forgotten."""
+    return {(action, *key) for action in desk.policy.actions if action in MAKE_ROOM for key in desk.stuck}
+
+
+def _make_room(desk: Desk) -> set[ClaimKey]:
+    """The policy's other actions, one after the other, for those who are stuck; whom the budget did not reach.
+
+    None of them may use up what the later ones need: else those would never have a turn where much is stuck.
+    """
     for start in desk.starts:
         desk.roster.begun.setdefault(start.workload, []).append(start.pod)
     if desk.working.is_anybody_leaving:
         desk.working.count_leaving(+1)  # whoever is placed from here on waits for them, too
-    unreached: set[ClassKey] = set()
-    for action in desk.policy.actions:
+    unreached: set[ClaimKey] = set()
+    actions = [action for action in desk.policy.actions if action != "allocate"]
+    for at, action in enumerate(actions):
         if action == "stale-gangs":
             stop_stale_gangs(desk)
-        elif action != "allocate":
-            unreached |= {found.key for found in make_room(desk, action)}
+            continue
+        sharers = 1 + sum(has_work(desk, later) for later in actions[at + 1 :] if later in MAKE_ROOM)
+        desk.most_steps = desk.steps + max(0, desk.policy.steps - desk.steps) // sharers
+        unreached |= {(action, *found.key) for found in make_room(desk, action)}
+    desk.most_steps = desk.policy.steps
     if desk.working.is_anybody_leaving:
         desk.working.count_leaving(-1)  # who still waits is told what is free now
     return unreached

@@ -71,7 +71,7 @@ class Desk:
         self.spared = EvictionBudget(self.picture, snapshot.now_s)
         self.roster = Roster(self.picture, snapshot.now_s, policy.victim_order)
         self.stuck: dict[ClassKey, WaitingClass] = {}  # tried in this cycle, or barred from a try
-        self.steps = 0
+        self.steps, self.most_steps = 0, policy.steps
         self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
         self._looked_at: set[int] = set()
         self._least: dict[Needs, Charge] = {}
@@ -81,8 +81,8 @@ class Desk:
 
     @property
     def is_spent(self) -> bool:
-        """The budget is used up."""
-        return self.steps >= self.policy.steps
+        """The budget is used up, or the part of it that is meant for what is done now."""
+        return self.steps >= self.most_steps
 
     def room(self, shape: int) -> int:
         """How many pods of a shape the cluster has room for, if nothing else came."""

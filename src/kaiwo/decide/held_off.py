@@ -1,6 +1,6 @@
-"""Who had to go for others not long ago makes nobody else go yet.
+"""Who had to go for others not long ago makes nobody else go yet; nor does one who asked to wait for a while.
 
-In:    the desk, somebody who waits.   Out: whether it is held off; on the desk until when, if it could take otherwise.
+In:    the desk, somebody who waits.   Out: whether it must wait; on the desk until when, if it could take otherwise.
 Whoever may make others go only until it has to go itself makes only so many go: that is why taking back comes to an
 end, whatever is waiting.
 """
@@ -18,6 +18,8 @@ from kaiwo.queues.share import standing
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.picture import Picture
 
+WAITS_OUT = (Reason.HELD_OFF, Reason.PATIENT)
+
 
 def held_off_until_s(picture: Picture, name: str, policy: Policy) -> int:
     """When a workload may make others go again; 0: nobody holds it off."""
@@ -25,20 +27,30 @@ def held_off_until_s(picture: Picture, name: str, policy: Policy) -> int:
     return stopped.at_s + policy.hold_off_s if stopped is not None else 0
 
 
-def is_held_off(desk: Desk, workload: Workload, found: WaitingClass, action: str) -> bool:
-    """It waits; the next look is when it need not any more."""
-    until_s = held_off_until_s(desk.picture, workload.name, desk.policy)
-    if desk.working.now_s >= until_s:
+def must_wait(desk: Desk, workload: Workload, found: WaitingClass, action: str) -> bool:
+    """Nobody is stopped for it yet; the next look is when somebody may be."""
+    told = waits_out(desk.picture, workload, desk.policy, desk.working.now_s)
+    if told is None or (action == "consolidate" and told[1].reason is Reason.PATIENT):  # who moves is not stopped
         return False
+    until_s, obstacle = told
     desk.look_again(until_s)
-    if _could_take(desk, workload, found, action):
-        desk.verdicts[found.key] = held_off(workload.name, until_s)
+    known = desk.verdicts.get(found.key)  # of another of its class: one is told
+    if (known is None or known.reason not in WAITS_OUT) and _could_take(desk, workload, found, action):
+        desk.verdicts[found.key] = obstacle
     return True
 
 
-def held_off(name: str, until_s: int, left_s: int = 0) -> Obstacle:
-    """What is told of it. The time that is left is for whoever asks: in the books it would change with every cycle."""
-    return Obstacle(Reason.HELD_OFF, left_s, 0, "s", name, clock_words(until_s))
+def waits_out(picture: Picture, workload: Workload, policy: Policy, now_s: int) -> tuple[int, Obstacle] | None:
+    """Until when nobody is stopped for a workload, and what is told of it; None: somebody may be.
+
+    The time that is left is for whoever asks: in the books it would change with every cycle.
+    """
+    found = (
+        (held_off_until_s(picture, workload.name, policy), Reason.HELD_OFF),
+        (workload.submitted_s + workload.preemption_delay_s if workload.preemption_delay_s else 0, Reason.PATIENT),
+    )
+    until_s, reason = max(found)
+    return (until_s, Obstacle(reason, 0, 0, "s", workload.name, clock_words(until_s))) if until_s > now_s else None
 
 
 def _could_take(desk: Desk, workload: Workload, found: WaitingClass, action: str) -> bool:

@@ -11,7 +11,7 @@ from kaiwo.decide.ask import ask
 from kaiwo.decide.cuts import no_such_device
 from kaiwo.decide.fit import pods_that_fit
 from kaiwo.decide.gang_room import BARRED, HELD_BACK, most_when_empty, pods_when_empty
-from kaiwo.decide.least import one_more
+from kaiwo.decide.least import each_way, one_more
 from kaiwo.decide.limits import least_by_model, least_charge
 from kaiwo.decide.model_bounds import short_models
 from kaiwo.decide.neighbours import verdicts_by_reason
@@ -94,11 +94,17 @@ class Inquiry:
         return (*short[:MOST_NAMED], *rest) if short else by_nodes
 
     def _fits(self, found: WaitingClass) -> bool:
-        return all(self._book.state(shape).room >= max(1, needed) for shape, _, needed in found.needs)
+        ways = each_way(found) if found.choices is not None else (found.needs,)
+        return any(self._has_room(needs) for needs in ways)
+
+    def _has_room(self, needs: Needs) -> bool:
+        if not any(needed for _, _, needed in needs):
+            return any(self._book.state(shape).room for shape, _, _ in needs)
+        return all(self._book.state(shape).room >= needed for shape, _, needed in needs)
 
     def _still_held(self, kept: dict[str, Nomination]) -> list[Obstacle]:
         """Pods whose kept space others have not left yet: there the nodes have given out more than they have."""
-        held = sum(1 for each in kept.values() if _is_overdrawn(self._book.start, each))
+        held = sum(1 for each in kept.values() if is_overdrawn(self._book.start, each))
         return [Obstacle(Reason.RELEASING, held, 0, "pods")] if held else []
 
     def _of_queue(self, found: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
@@ -269,7 +275,7 @@ def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple
     ]
 
 
-def _is_overdrawn(view: Working, kept: Nomination) -> bool:
+def is_overdrawn(view: Working, kept: Nomination) -> bool:
     """What is kept is still held by somebody else, too."""
     row = view.nodes.row.get(kept.node)
     if row is None:

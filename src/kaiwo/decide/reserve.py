@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.reserve_pick import Fleet, is_well_placed, pick
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.lost_work import lost_gpu_s
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.reservation import Picked, Reservation
 from kaiwo.model.workload import Phase, Pod, Workload, is_enough
@@ -139,19 +139,12 @@ def _evict(desk: Desk, workload: Workload, pods: Iterable[str], reservation: str
     if not is_enough(workload, staying):
         staying = set()
     leaving = [pod for pod in up if pod.name not in staying and (workload.name, pod.name) not in gone]
-    lost_gpu_s = _lost_gpu_s(desk, workload, leaving)
+    lost = lost_gpu_s(workload, leaving, desk.working.now_s)
     for pod in leaving:
-        desk.evict(Eviction(workload.name, pod.name, Cause.RESERVATION, reservation, lost_gpu_s))
-        lost_gpu_s = 0  # told once
+        desk.evict(Eviction(workload.name, pod.name, Cause.RESERVATION, reservation, lost))
+        lost = 0  # told once
 
 
 def _up(desk: Desk, name: str) -> list[Pod]:
     pods = desk.picture.pods.get(name, {})
     return [pods[pod] for pod in sorted(pods) if pods[pod].phase in UP]
-
-
-def _lost_gpu_s(desk: Desk, workload: Workload, pods: list[Pod]) -> int:
-    """Since the last checkpoint."""
-    now_s, saved_s = desk.working.now_s, workload.checkpoint_s
-    lost = sum(max(0, now_s - max(pod.since_s, saved_s)) * share.milli for pod in pods for share in pod.devices)
-    return lost // WHOLE_MILLI

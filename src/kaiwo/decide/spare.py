@@ -5,7 +5,7 @@ A sub-group that is not needed goes as a whole, the last one first; before all o
 Who leads is spared last.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kaiwo.model.subgroup import Branch, is_branch_whole, tree_of
 from kaiwo.model.workload import Pod, Workload, leaders_of, pod_name, pods_up
@@ -22,10 +22,15 @@ def spare_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, li
     else:
         for number in range(len(workload.roles)):
             spare += _spare_pods(workload, running, number)
-    if leaders := leaders_of(workload):
-        spare.sort(key=lambda piece: any(pod.name.rpartition("-")[0] in leaders for pod in piece))
+    spare.sort(key=lambda piece: is_led_by(workload, piece))
     gone = {pod.name for piece in spare for pod in piece}
     return spare, [running[name] for name in sorted(running) if name not in gone]
+
+
+def is_led_by(workload: Workload, piece: Iterable[Pod]) -> bool:
+    """Somebody who leads is among them."""
+    leaders = leaders_of(workload)
+    return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
 
 
 def _spare_pods(workload: Workload, running: Mapping[str, Pod], number: int) -> Pieces:

@@ -11,7 +11,7 @@ from kaiwo.decide.allocate import line_up
 from kaiwo.decide.claim import Claim, Room, carry_out
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.emptied import no_room
-from kaiwo.decide.held_off import is_held_off
+from kaiwo.decide.held_off import must_wait
 from kaiwo.decide.kept import claim_beside, has_its_space
 from kaiwo.decide.least import one_more
 from kaiwo.decide.oracle import Sums, and_kept
@@ -35,8 +35,27 @@ Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
 
 
 def make_room(desk: Desk, action: str) -> list[WaitingClass]:
-    """Try one action for everybody who is stuck, in the order of turns. Returns those whom the budget did not reach."""
-    waiting = [found for found in _candidates(desk, action) if not has_its_space(desk, found)]
+    """Try one action for everybody who is stuck, in the order of turns. Returns those whom the budget did not reach.
+
+    Whom the last cycle did not reach share the budget with those who came: neither waits for the other to end.
+    """
+    came, left = _candidates(desk, action)
+    most = desk.most_steps
+    if came and left:
+        desk.most_steps -= max(0, most - desk.steps) // 2
+    unreached = _make_room_for(desk, action, came)
+    desk.most_steps = most
+    return unreached + _make_room_for(desk, action, left)
+
+
+def has_work(desk: Desk, action: str) -> bool:
+    """There is somebody for whom the action could make room, at a glance."""
+    waiting = desk.stuck | desk.picture.backlog.unclaimed_by(action)
+    return any(_has_below(desk, found) for found in waiting.values()) if action == "preempt" else bool(waiting)
+
+
+def _make_room_for(desk: Desk, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
+    waiting = [found for found in waiting if not has_its_space(desk, found)]
     if not waiting:
         return []
     attempt, cause = _ATTEMPTS[action]
@@ -46,10 +65,10 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
         lane = turns.lane
         name, _, found = lane.first
         workload = desk.picture.workloads[name]
-        desk.steps += 1
-        may_try = name not in served and workload.stops_others and not is_held_off(desk, workload, found, action)
+        may_try = name not in served and workload.stops_others and not must_wait(desk, workload, found, action)
         if desk.shades is not None and may_try:  # what is promised to others cannot be had by making room, either
             desk.book.shade = desk.shades.of(workload, desk.due_of(found))
+        desk.steps += may_try  # who is passed over costs next to nothing, and a line of them must not use up a cycle
         room = attempt(desk, workload, found) if may_try else None
         desk.book.shade = None
         if room is not None:
@@ -65,23 +84,34 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
     return [found for lane in turns.lanes.values() for found in lane.rest()]
 
 
-def _candidates(desk: Desk, action: str) -> list[WaitingClass]:
-    """Who was tried, and no room sought yet. Reclaim is for all who wait: what one may take hangs on all the others."""
+def _candidates(desk: Desk, action: str) -> tuple[list[WaitingClass], list[WaitingClass]]:
+    """Who was tried, and no room sought yet: those of this cycle, and those whom the last one did not reach."""
     backlog = desk.picture.backlog
-    due = desk.stuck | {key: backlog.by_key[key] for key in backlog.unclaimed if key in backlog.by_key}
+    left = backlog.unclaimed_by(action)
+    came = {key: found for key, found in desk.stuck.items() if key not in left}
+    if action == "reclaim":
+        owed = {found.key: found for found in _owed(desk)}
+        if not left and (desk.stuck or not backlog.unclaimed):
+            return list(owed.values()), []  # for all who wait: what one may take hangs on all the others
+        return [owed[key] for key in owed if key in came], [owed[key] for key in owed if key in left]
     if action == "preempt":
-        return [found for found in due.values() if _has_below(desk, found)]
-    if action != "reclaim":
-        return list(due.values())
+        return [each for each in came.values() if _has_below(desk, each)], [
+            each for each in left.values() if _has_below(desk, each)
+        ]
+    return list(came.values()), list(left.values())
+
+
+def _owed(desk: Desk) -> list[WaitingClass]:
+    """The classes whose queue has less than its share by at least what one of them needs."""
     now = standing(desk.working)
     _tell_who_is_at_the_share(desk, now)
     left = (now.fair - now.used).tolist()
     found = []
-    for queue, classes in sorted(backlog.by_queue.items()):
+    for queue, classes in sorted(desk.picture.backlog.by_queue.items()):
         row = now.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
             found += [each for each in classes.values() if _is_within(claim_beside(desk, each), left[row])]
-    return [each for each in found if each.key in due] if backlog.unclaimed else found
+    return found
 
 
 def _has_below(desk: Desk, found: WaitingClass) -> bool:
@@ -111,8 +141,6 @@ def _is_within(need: Charge, left: list[int]) -> bool:
 
 def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
     """From queues that have more than their share, for one that has less."""
-    if not _has_waited(desk, workload):
-        return None
     now = _before_the_cycle(desk, found.queue)
     row, beside = desk.working.queues.row[found.queue], np.array(claim_beside(desk, found))
     claim = QueueClaim(row, beside, workload.preemptible)
@@ -139,6 +167,9 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         desk.steps += STEPS_A_CLAIM
         attempt = Claim(desk, workload, needs, rule(now, claim), lanes)
         room = desk.spared.watched(attempt.meet)
+        if room is None and desk.spared.refused is not None:  # of others perhaps more may be stopped
+            lanes = _sieve(desk).lanes(needs, may_lose, ran_enough, wide)
+            room = Claim(desk, workload, needs, rule(now, claim), lanes, within_budgets=True).meet()
         if room is not None:
             return room
         looked_at = max(looked_at, attempt.looked_at)
@@ -190,13 +221,19 @@ def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
 
 def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
     """From less important work of the same queue."""
-    if not _has_below(desk, found) or not _has_waited(desk, workload):
+    if not _has_below(desk, found):
         return None
-    lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
     now = standing(desk.working)
-    rule = PreemptRule(now, now.queues.row[found.queue], np.array(claim_beside(desk, found)))
-    claim = Claim(desk, workload, one_more(found), rule, lanes)
-    room = desk.spared.watched(lambda: claim.meet() if lanes else None)
+
+    def attempt(within_budgets: bool) -> Room | None:
+        lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
+        rule = PreemptRule(now, now.queues.row[found.queue], np.array(claim_beside(desk, found)))
+        claim = Claim(desk, workload, one_more(found), rule, lanes, within_budgets)
+        return claim.meet() if lanes else None
+
+    room = desk.spared.watched(lambda: attempt(within_budgets=False))
+    if room is None and desk.spared.refused is not None:
+        room = attempt(within_budgets=True)
     if room is None:
         _tell_what_is_kept(desk, workload, found)
     return room
@@ -227,14 +264,6 @@ def _searches(needs: Needs) -> Iterator[tuple[type[ReclaimRule], bool]]:
     yield MoveRule, True
 
 
-def _has_waited(desk: Desk, workload: Workload) -> bool:
-    due_s = workload.submitted_s + workload.preemption_delay_s
-    if workload.preemption_delay_s and due_s > desk.working.now_s:
-        desk.look_again(due_s)
-        return False
-    return True
-
-
 def _ran_enough(desk: Desk, may_lose: BoolArray) -> BoolArray:
     """Per unit: its minimum run time is over; surplus pods are not protected by it."""
     until_s = _sieve(desk).until_s
@@ -255,3 +284,4 @@ _ATTEMPTS: dict[str, tuple[Attempt, Cause]] = {
     "preempt": (_preempt, Cause.PREEMPT),
     "consolidate": (_consolidate, Cause.CONSOLIDATE),
 }
+MAKE_ROOM = tuple(_ATTEMPTS)

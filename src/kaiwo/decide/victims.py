@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from kaiwo.decide.guarded import Guarded
-from kaiwo.decide.spare import spare_of
-from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.decide.spare import is_led_by, spare_of
+from kaiwo.model.lost_work import lost_gpu_s
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.snapshot.arrays import Rows
 from kaiwo.snapshot.model_use import milli_by_model
@@ -30,7 +30,7 @@ class Unit(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...]
     is_surplus: bool
     since_s: int  # when the workload began to run
-    lost_gpu_s: int  # since its last checkpoint
+    lost_gpu_s: int  # since its last checkpoint, and until it is there again
     charge: Charge  # what its queue pays for it
     order: Order
 
@@ -175,13 +175,16 @@ class Roster:
         spare, kept = spare_of(workload, running)
         may_go = len(running) if workload.may_go < 0 else workload.may_go
         units: list[Unit] = []
+        stays = False  # some that it could spare: then neither those who lead nor the rest go before them
         for piece in spare:
+            if len(piece) > may_go or (stays and is_led_by(workload, piece)):
+                stays = True
+                continue
             may_go -= len(piece)
-            if may_go >= 0:
-                units.append(self._unit(workload, piece, True, since_s, len(units)))
+            units.append(self._unit(workload, piece, True, since_s, len(units)))
         begun = self.begun.get(workload.name)
         is_growing = begun is not None and breaks_gang(workload, begun)  # then what it needs does not go now
-        if kept and may_go >= len(kept) and not is_growing:
+        if kept and may_go >= len(kept) and not stays and not is_growing:
             units.append(self._unit(workload, tuple(kept), False, since_s, len(units)))
         if workload.may_go > 0 and not is_growing:
             going = {pod.name for unit in units for pod in unit.pods}
@@ -190,11 +193,10 @@ class Roster:
 
     def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:
         charge = (*_charge(pods), *milli_by_model(self._picture.node_objects, self._picture.queues.models, pods))
-        ran_s = max(0, self._now_s - max(since_s, workload.checkpoint_s))
-        lost_gpu_s = 0 if is_surplus else charge[0] * ran_s // WHOLE_MILLI
-        worth = lost_gpu_s if self._by_lost_work else 0
+        lost = 0 if is_surplus else lost_gpu_s(workload, pods, self._now_s)
+        worth = lost if self._by_lost_work else 0
         order = (workload.priority, not is_surplus, worth, -workload.submitted_s, _Reversed(workload.name), at)
-        return Unit(workload, pods, is_surplus, since_s, lost_gpu_s, charge, order)
+        return Unit(workload, pods, is_surplus, since_s, lost, charge, order)
 
 
 def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:

@@ -21,8 +21,9 @@ from kaiwo.explain.change import HELD, Change, Kind
 from kaiwo.explain.trial import Question
 from kaiwo.gpus.fit import times_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.lost_work import lost_s
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Pod
+from kaiwo.model.workload import Pod, Workload
 from kaiwo.snapshot.arrays import IntArray
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held
@@ -98,7 +99,9 @@ class _Way:
             held = [pod for pod in pods.values() if pod.phase in HELD]
             if held and other is not None and name != self._question.name:
                 mine = own if user and other.user == user else theirs
-                mine.append((_lost_gpu_s(held, now_s), name, [*held, *picture.nominations.get(name, {}).values()]))
+                mine.append(
+                    (_lost_gpu_s(other, held, now_s), name, [*held, *picture.nominations.get(name, {}).values()])
+                )
         theirs.sort(key=itemgetter(0, 1))
         own.sort(key=itemgetter(0, 1))
         return theirs, own
@@ -176,11 +179,13 @@ def _gaps(view: Working, dues: list[Due]) -> dict[str, int]:
     return {}
 
 
-def _lost_gpu_s(pods: list[Pod], now_s: int) -> int:
+def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int) -> int:
     """GPU-seconds of work that would be thrown away, a pod without GPUs counting its CPU a hundredth."""
     lost = 0
     for pod in pods:
-        lost += (now_s - pod.since_s) * (sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100)
+        lost += lost_s(workload, pod.since_s, now_s) * (
+            sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100
+        )
     return lost // 1000
 
 

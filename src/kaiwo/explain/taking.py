@@ -66,3 +66,12 @@ def held_off(o: Obstacle) -> str:
         f"{o.subject.removeprefix('default/')} could take room back from others, and had to go for others itself: "
         f"it stops nobody before {o.detail}{left}, by the policy's holdOff"
     )
+
+
+def patient(o: Obstacle) -> str:
+    """The same."""
+    left = f" (in {gap_words(o.need)})" if o.need else ""
+    return (
+        f"{o.subject.removeprefix('default/')} could take room from others, and asked to wait first: "
+        f"it stops nobody before {o.detail}{left}, by its preemption delay"
+    )

@@ -12,11 +12,11 @@ import msgspec
 
 from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.held_off import held_off, held_off_until_s
+from kaiwo.decide.held_off import WAITS_OUT, waits_out
 from kaiwo.decide.obstacles import Inquiry, with_verdicts
 from kaiwo.decide.score import ShapeBook
 from kaiwo.explain.amounts import amount
-from kaiwo.explain.by_taking import raise_that_takes
+from kaiwo.explain.by_taking import change_that_takes, may_ever_take, raise_that_takes
 from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of, split_bound
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.planned import planned_start
@@ -115,15 +115,16 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     now = Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
     told = tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
-    return with_verdicts(found, now, told + _held_off(question, found.obstacles))
+    return with_verdicts(found, now, told + _waits_out(question, found.obstacles))
 
 
-def _held_off(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+def _waits_out(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
     """The cycle tells it of one in the class; each has a time of its own."""
-    until_s = held_off_until_s(question.picture, question.name, question.policy)
-    if until_s <= question.now_s or not any(each.reason is Reason.HELD_OFF for each in told):
+    found = waits_out(question.picture, question.workload, question.policy, question.now_s)
+    if found is None or not any(each.reason in WAITS_OUT for each in told):
         return ()
-    return (held_off(question.name, until_s, until_s - question.now_s),)
+    until_s, obstacle = found
+    return (msgspec.structs.replace(obstacle, need=until_s - question.now_s),)
 
 
 def _answer(question: Question) -> Why:
@@ -157,14 +158,22 @@ def _answer(question: Question) -> Why:
 
 
 def _by_taking(question: Question) -> str:
-    """What is to be said of a raise after which others would be stopped for it."""
-    taking, was_tried = raise_that_takes(question)
-    if taking is None:
+    """What is to be said of changes after which others would be stopped for it."""
+    if not may_ever_take(question):
         return ""
-    words, _ = _quota(question.picture, question.name, taking)
-    if not was_tried:
-        return f"; whether others are stopped for it if you {words} was not tried"
-    return f"; but {words}, and others are stopped to make room for it"
+    taking, was_tried = change_that_takes(question)
+    higher, was_raised = raise_that_takes(question) if taking is None else (None, True)
+    said = "" if was_tried else "; whether others are stopped for it with another size, model or queue was not tried"
+    if taking is None and higher is not None and not was_raised:
+        return f"{said}; whether others are stopped for it if you {_as_words(question, higher)} was not tried"
+    if taking is None and higher is None:
+        return said or "; nor are others stopped for it with another size, model or queue"
+    return f"{said}; but {_as_words(question, taking or higher)}, and others are stopped to make room for it"
+
+
+def _as_words(question: Question, change: Change | None) -> str:
+    assert change is not None
+    return _WORDS[change.kind](question.picture, question.name, change)[0]
 
 
 def propose(picture: Picture, name: str, change: Change, said: str = "") -> Proposal:

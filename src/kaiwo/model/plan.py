@@ -87,7 +87,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     waits: tuple[Wait, ...] = ()  # only what changed since the last plan
     unfinished: tuple[tuple[str, str], ...] = ()  # classes (queue, shape) the budget did not reach
     first: tuple[tuple[str, str], ...] = ()  # those of them that go first next time; empty: all of them
-    unclaimed: tuple[tuple[str, str], ...] = ()  # classes that were tried, and for which no room was sought yet
+    unclaimed: tuple[tuple[str, str, str], ...] = ()  # an action and a class that it has not yet sought room for
     look_again_s: int = 0  # when time alone may change an answer; 0: never
     given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) whose space is kept no longer
     reserved: tuple[Picked, ...] = ()  # reservations of a number of GPUs for which devices were picked

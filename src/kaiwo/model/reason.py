@@ -43,6 +43,7 @@ class Reason(enum.StrEnum):
     OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may take nothing from others
     NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever went of others is too little
     NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # undecided: sums and nodes would do; no search found whom to stop
+    PATIENT = "waits-out-its-delay"  # it asked not to have others stopped before then
     HELD_OFF = "waits-out-hold-off"  # it had to go for others lately, and stops nobody until then
     NO_WAY_TO_PREEMPT = "no-way-to-preempt"  # less important work runs in its queue, and something keeps it
     RESERVED = "reserved-for-others"

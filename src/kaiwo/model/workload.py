@@ -50,11 +50,13 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     estimate_s: int = 0  # the owner's own guess; 0: none
     preemption_delay_s: int = 0  # it waits so long before others are stopped for it
     checkpoint_s: int = 0  # when it last saved its work; 0: never
+    restart_s: int = 0  # how long it takes, once stopped, to be where it was when it last saved its work
     stale_grace_s: int | None = None  # how long it may run below its minimum; None: as the policy says; -1: for ever
     broken_since_s: int = 0  # since when fewer of its pods run than must; 0: it is whole, or has not started
     labels: dict[str, str] = {}
     stops_others: bool = True  # others may be stopped for it; else it waits for room
     may_go: int = -1  # of its running pods, how many disruption budgets let go at once; -1: nobody counts them
+    stays_why: str = ""  # why none of them may go, where that is more than a budget's count
     reservation: str = ""  # the pool or reservation on whose GPUs alone it runs; empty: wherever it may
     expires_s: int = 0  # its allocation is released then, running or not; 0: never
     learned_s: int = 0  # how long runs like it took, by history; 0: nobody knows

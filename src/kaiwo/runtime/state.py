@@ -8,7 +8,7 @@ from kaiwo.model.event import Event
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.reason import Obstacle
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.backlog import ClassKey
+from kaiwo.snapshot.backlog import ClaimKey, ClassKey
 from kaiwo.snapshot.picture import Picture
 
 
@@ -19,7 +19,7 @@ class Learned(msgspec.Struct, frozen=True):
     open: tuple[ClassKey, ...]
     all_open: bool
     resumed: tuple[ClassKey, ...]
-    unclaimed: tuple[ClassKey, ...]
+    unclaimed: tuple[ClaimKey, ...]
     look_again_s: int
     rules: str
     policy: Policy  # by which everybody stands where they stand

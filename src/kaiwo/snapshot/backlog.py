@@ -23,6 +23,7 @@ Needs: TypeAlias = tuple[Need, ...]
 # which other ways its sub-groups may start.
 Signature: TypeAlias = tuple[Needs, bool, str, bool, Choices | None]
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
+ClaimKey: TypeAlias = tuple[str, str, str]  # an action that makes room, and the class for which it should
 Keys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order
 Fault: TypeAlias = tuple[str, str]  # an order that misbehaved, and what it did
 Order: TypeAlias = Callable[[Workload], tuple[Keys, tuple[Fault, ...]]]
@@ -74,7 +75,9 @@ class Backlog:
         self._due: list[tuple[int, str]] = []  # a heap of (not before, name); stale entries are harmless
         self.open: dict[ClassKey, WaitingClass] = {}  # not known to be stuck
         self.all_open = False  # something was freed: every class deserves a try
-        self.unclaimed: frozenset[ClassKey] = frozenset()  # stuck, and no room was sought for them yet
+        self.unclaimed: frozenset[ClaimKey] = frozenset()  # stuck, and these actions sought no room for them yet
+        self.unjudged: dict[ClassKey, WaitingClass] = {}  # nobody looked yet whether they could ever start
+        self.hopeless: dict[ClassKey, WaitingClass] = {}  # could never start as things are: see `hopeless`
         self.resumed: frozenset[ClassKey] = frozenset()  # the last cycle's budget did not reach them: they go first
 
     def __len__(self) -> int:
@@ -95,7 +98,7 @@ class Backlog:
             asks = self._asks(needs if unkept is None else unkept)
             digest = self._digest(signature)
             found = classes[signature] = WaitingClass(workload.queue, signature, digest, asks)
-            self.by_key[found.key] = self.open[found.key] = found
+            self.by_key[found.key] = self.open[found.key] = self.unjudged[found.key] = found
             for shape, _, _ in needs:
                 self.shapes.use(shape)
             self._await(found, +1)
@@ -133,10 +136,35 @@ class Backlog:
         if not len(found.line):
             del self.by_queue[found.queue][found.signature]
             del self.by_key[found.key]
-            self.open.pop(found.key, None)
+            for known in (self.open, self.unjudged, self.hopeless):
+                known.pop(found.key, None)
             self._await(found, -1)
             for shape, _, _ in found.needs:
                 self.shapes.let_go(shape)
+
+    def judge(self, is_hopeless: Callable[[WaitingClass], bool]) -> None:
+        """Look at the classes at which nobody looked yet."""
+        while self.unjudged:
+            key, found = self.unjudged.popitem()
+            if is_hopeless(found):
+                self.hopeless[key] = found
+
+    def judge_anew(self) -> None:
+        """Nodes or queues are others: what could never start perhaps can now."""
+        self.unjudged, self.hopeless = dict(self.by_key), {}
+
+    def wishes(self) -> dict[str, Amount]:
+        """By queue: what all who stand in its lines ask for, save those who could never have it."""
+        if not self.hopeless:
+            return self.waiting
+        wishes = dict(self.waiting)
+        for found in self.hopeless.values():
+            count = len(found.line)
+            gpu, cpu, memory, gpu_mib = (
+                all_of - count * each for all_of, each in zip(wishes[found.queue], found.asks, strict=True)
+            )
+            wishes[found.queue] = (gpu, cpu, memory, gpu_mib)
+        return wishes
 
     def due(self, now_s: int) -> list[str]:
         """The names whose time at the gate is over."""
@@ -181,12 +209,17 @@ class Backlog:
         return found.line.position(place)
 
     def settle(
-        self, unfinished: tuple[ClassKey, ...], first: tuple[ClassKey, ...], unclaimed: tuple[ClassKey, ...]
+        self, unfinished: tuple[ClassKey, ...], first: tuple[ClassKey, ...], unclaimed: tuple[ClaimKey, ...]
     ) -> None:
         """A cycle is over: what it reached and left waiting is stuck until something is freed."""
         self.all_open = False
         self.resumed, self.unclaimed = frozenset(first or unfinished), frozenset(unclaimed)
         self.open = {key: self.by_key[key] for key in unfinished if key in self.by_key}
+
+    def unclaimed_by(self, action: str) -> dict[ClassKey, WaitingClass]:
+        """The classes for which this action was to make room, and was not reached."""
+        keys = sorted(key for by, *key in self.unclaimed if by == action)
+        return {(queue, digest): found for queue, digest in keys if (found := self.by_key.get((queue, digest)))}
 
     def copy(self) -> "Backlog":
         """An independent backlog."""
@@ -201,6 +234,8 @@ class Backlog:
         other.gate, other._due, other.faults = dict(self.gate), list(self._due), dict(self.faults)
         other.open, other.all_open = {key: copies[key] for key in self.open}, self.all_open
         other.resumed, other.unclaimed = self.resumed, self.unclaimed
+        other.unjudged = {key: copies[key] for key in self.unjudged}
+        other.hopeless = {key: copies[key] for key in self.hopeless}
         return other
 
     def _await(self, found: WaitingClass, sign: int) -> None:

@@ -5,6 +5,7 @@ Never: reads a clock. The same objects give the same picture, whatever the order
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -27,6 +28,7 @@ from kaiwo.model.event import (
     WorkloadChanged,
     WorkloadGone,
 )
+from kaiwo.model.lost_work import has_only_saved
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.promise import Promise, known_run_s
@@ -36,6 +38,7 @@ from kaiwo.model.workload import Pod, Role, Workload, pod_name
 from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order, chosen
 from kaiwo.snapshot.gate import gate_of
 from kaiwo.snapshot.holding import charge, held_by, nomination_changed, nomination_gone, pod_changed, pod_gone
+from kaiwo.snapshot.hopeless import is_hopeless
 from kaiwo.snapshot.marks import Marks
 from kaiwo.snapshot.model_use import all_by_model
 from kaiwo.snapshot.moments import mind_the_time
@@ -198,6 +201,7 @@ class Picture:
             self.nodes_stale = True
             return
         self.nodes.define(node, self.held_on.get(node.name, {}).values(), self.version)
+        self.backlog.judge_anew()
 
     def _node_gone(self, event: NodeGone) -> None:
         if self.node_objects.pop(event.name, None) is not None:
@@ -213,10 +217,14 @@ class Picture:
                 self.nodes.define(node, self.held_on.get(name, {}).values(), self.version)
             self.memo.clear()
             self.reserved.forget_places()
+            self.backlog.judge_anew()
             self.nodes_stale = False
         if self.queues_stale:
             self.queues = QueueTable(self.queue_objects, self.used, self.fixed, all_by_model(self))
             self.queues_stale = False
+            self.backlog.judge_anew()
+        if self.backlog.unjudged:
+            self.backlog.judge(partial(is_hopeless, self.nodes, self.queues, self.backlog.shapes))
 
     # queues
 
@@ -241,6 +249,9 @@ class Picture:
     def _workload_changed(self, event: WorkloadChanged) -> None:
         workload = event.workload
         before = self.workloads.get(workload.name)
+        if before is not None and has_only_saved(before, workload):
+            self.workloads[workload.name] = workload  # programs say so again and again: it gives nobody room
+            return
         if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
             for held in held_by(self, workload.name):
                 if before is not None:
@@ -251,6 +262,11 @@ class Picture:
             self._touch_nodes_of(workload.name)
         if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
             self.freed()  # a disruption budget opened
+        if before is not None and workload.name in self.pods and workload.priority < before.priority:
+            self.freed()  # others may be more important now
+        is_other_wish = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
+        if is_other_wish and self._wishes_count(workload.name):
+            self.freed()
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
             self._expires(workload.name, workload.expires_s)
@@ -263,6 +279,8 @@ class Picture:
         workload = self.workloads.pop(event.name, None)
         if workload is None:
             return
+        if self._wishes_count(event.name):
+            self.freed()
         self.backlog.leave(event.name)
         self.broken.discard(event.name)
         self.stopped.pop(event.name, None)
@@ -276,6 +294,7 @@ class Picture:
 
     def _stand(self, name: str, now_s: int = 0) -> None:
         """Put a workload where it belongs: in a line, at the gate, or nowhere when it wants nothing."""
+        wished = self._wishes_count(name)
         self.backlog.leave(name)
         workload = self.workloads.get(name)
         if workload is None:
@@ -285,12 +304,18 @@ class Picture:
             return
         obstacles = gate_of(self, workload, now_s)
         if obstacles:
+            if wished:
+                self.freed()
             self.backlog.wait_at_gate(workload, obstacles)
         else:
             choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
             self.backlog.join(workload, needs, choices, self._unkept(workload, needs))
             if self.promises:  # it may fill a gap for which others of its class take too long
                 self.backlog.reopen(name)
+
+    def _wishes_count(self, name: str) -> bool:
+        """What it waits for is kept from other queues: when it does no longer, they may have a right to more."""
+        return self.backlog.stands(name) and len(self.queue_objects) > 1
 
     def needs_of(self, workload: Workload) -> Needs:
         """Per role: what is missing, and how much of that is needed to start."""

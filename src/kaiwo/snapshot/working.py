@@ -41,7 +41,7 @@ class Working:
         self.tenancy = nodes.tenancy.copy()  # for shares that demand to be kept apart
         self._set_charges(queues.all_used.copy(), queues.all_fixed.copy())
         self.reserved = picture.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
-        self.waiting = picture.backlog.waiting  # by leaf: what its waiting work asks for
+        self.waiting = picture.backlog.wishes()  # by leaf: what its waiting work asks for, and could have
         self.past_use = picture.past_use
         self._picture = picture
         self.derived: dict[str, Any] = {}  # what is worked out once a cycle
@@ -92,7 +92,9 @@ class Working:
         """What the work that stands in a queue's lines asks for: a request, and how many pods of it."""
         backlog = self._picture.backlog
         for found in backlog.by_queue.get(queue, {}).values():
-            if not found.signature[2]:  # space that is kept for it is paid for already
+            if (
+                found.key not in backlog.hopeless and not found.signature[2]
+            ):  # space that is kept for it is paid for already
                 for shape, missing, _ in found.needs:
                     yield backlog.shapes[shape], missing * len(found.line)
 
@@ -103,7 +105,8 @@ class Working:
         """
         oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
         picture = self._picture
-        first = [found.line.at(0)[1] for found in picture.backlog.by_key.values()]
+        backlog = picture.backlog
+        first = [found.line.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.hopeless]
         for workload in map(picture.workloads.get, (*first, *picture.pods)):
             row = self.queues.row.get(workload.queue) if workload is not None else None
             if workload is None or row is None:
