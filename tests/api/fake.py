@@ -14,6 +14,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.runtime.allocations import Allocations
+from kaiwo.runtime.health import Health
 from kaiwo.snapshot.picture import Picture
 from tests.api.world import node
 
@@ -63,6 +64,7 @@ class FakeLoop:
         self.ready = True
         self.revision = 1
         self.busy_since: float | None = None
+        self.health = Health()
         self._news = asyncio.Event()
         self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
 

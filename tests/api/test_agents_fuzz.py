@@ -61,6 +61,6 @@ def test_every_field_of_every_line_replaced_by_something_nasty(tmp_path: Path, t
             await kaiwo.submit("after", gpuPartition="DPX", simulate="1h")
             await until(lambda: kaiwo.cluster.record("default/after").state == "running", "work to start")
             assert kaiwo.context.bugs == 0
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(look())

@@ -46,6 +46,21 @@ def test_two_halves_are_told_apart_by_their_processes(tmp_path: Path) -> None:
     run(look())
 
 
+def test_whole_gpus_that_are_shared_are_halves_that_take_turns(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with world(tmp_path, nodes=1) as kaiwo:
+            for name in ("left", "right"):
+                await kaiwo.submit(name, gpus=1, gpuSharing=True, simulate="1h")
+                await kaiwo.until_state(name, "running")
+            tenants = (await shown(kaiwo))["gpu-0"]["tenants"]
+            found = [(each["milli"], each["mib"], each["grade"]) for each in tenants]
+            assert found == [(500, 98_304, "time-slicing")] * 2
+            (asked,) = (await kaiwo.get("/workloads/default/left")).json()["requests"]
+            assert asked.startswith("main: 1 pod, 0.5 GPU by time-slicing")
+
+    run(look())
+
+
 def test_a_partition_has_its_own_use_and_whoever_is_alone_has_all_of_it(tmp_path: Path) -> None:
     parts = tuple(Partition(f"gpu-0-p{at}", at, memory_mib=24_576, compute_units=38) for at in range(8))
     cut = PhysicalGpu(

@@ -7,8 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kaiwo.api.partitions import _need
 from kaiwo.api.up import Running, running
 from kaiwo.api.views import PartitionsView
+from kaiwo.gpus.demand import need_of
+from kaiwo.model.request import Request
 from kaiwo.runtime.options import UpOptions
 from tests.api.world import decode, run, until
 
@@ -176,3 +179,18 @@ def test_upstreams_samples_are_taken(tmp_path: Path) -> None:
             assert all(client.modes(node) == {"SPX"} for node in ("node-1", "node-2"))
 
     run(look())
+
+
+@pytest.mark.parametrize(
+    ("want", "pods", "words"),
+    [
+        (Request(gpus=1, gpu_milli=500), 1, "shares of GPUs, which need 1 GPU that is not cut"),
+        (Request(gpus=1, gpu_milli=500), 5, "shares of GPUs, which need 3 GPUs that are not cut"),
+        (Request(gpus=2, gpu_milli=1000), 3, "3 pods with 2 whole GPUs each"),
+        (Request(gpus=1, partition="CPX+NPS4"), 1, "1 pod with 1 CPX+NPS4 partition each"),
+    ],
+)
+def test_what_nothing_serves_is_told_by_what_it_needs(want: Request, pods: int, words: str) -> None:
+    need = need_of(want, pods)
+    assert need is not None
+    assert _need(need) == words

@@ -1,6 +1,8 @@
 """`kaiwo up` from inside: what it says, and what it does for the event loop."""
 
+import asyncio
 import gc
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.runtime import calm
 from kaiwo.runtime.options import UpOptions
+from kaiwo.snapshot.snapshot import Snapshot
 from tests.api.world import node, run
 
 
@@ -54,6 +57,38 @@ def test_a_cycle_that_never_ends_is_not_ready(tmp_path: Path) -> None:
     assert well == (200, "ok\n")
     assert stuck[0] == 503
     assert "the scheduling cycle has been running for 75 s" in stuck[1]
+
+
+def test_cycles_that_keep_failing_are_not_ready_and_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kaiwo.runtime.loop.AFTER_FAILURE_S", 0.01)
+
+    async def ask() -> list[tuple[int, str]]:
+        async with running(UpOptions(str(tmp_path), port=0, nodes=2)) as kaiwo, httpx.AsyncClient() as client:
+            snapshot = kaiwo.loop.picture.snapshot
+
+            def broken(_: int) -> Snapshot:
+                raise OverflowError("Python int too large to convert to C long")
+
+            kaiwo.loop.picture.snapshot = broken  # type: ignore[method-assign]
+            while kaiwo.loop.health.failures < 3:
+                kaiwo.loop.wake()
+                await asyncio.sleep(0.01)
+            answers = [await client.get(f"{kaiwo.url}/readyz"), await client.get(f"{kaiwo.url}/metrics")]
+            kaiwo.loop.picture.snapshot = snapshot  # type: ignore[method-assign]
+            while kaiwo.loop.health.trouble:
+                kaiwo.loop.wake()
+                await asyncio.sleep(0.01)
+            answers.append(await client.get(f"{kaiwo.url}/readyz"))
+            return [(answer.status_code, answer.text) for answer in answers]
+
+    (sick, metrics, well) = run(ask())
+    assert sick[0] == 503
+    assert "scheduling cycles failed, the last one with OverflowError: Python int too large" in sick[1]
+    assert re.search(r"^kaiwo_cycle_failures_total [3-9]", metrics[1], re.MULTILINE)
+    assert "kaiwo_objects_left_out_total 0.0" in metrics[1]
+    assert well == (200, "ok\n")
 
 
 def test_the_collector_and_the_threads_leave_the_event_loop_alone(tmp_path: Path) -> None:

@@ -89,6 +89,67 @@ def test_documents_go_in_together_or_not_at_all(tmp_path: Path) -> None:
     run(work())
 
 
+JOB = "name: one\nqueue: team\ngpus: 2\nsimulate: 1h\nexpires: 2h\nlabels: {a: b}\n"
+
+
+def test_the_same_documents_can_be_applied_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            first = decode(await kaiwo.post("/manifests", f"{QUEUES}---\n{JOB}"), Outcome)
+            assert first.done[-1] == "workload default/one submitted"
+            await kaiwo.until_state("one", "running")
+            again = decode(await kaiwo.post("/manifests", f"{QUEUES}---\n{JOB}---\nname: two\nhold: true\n"), Outcome)
+            assert again.done == [
+                "queue team unchanged",
+                "queue lab unchanged",
+                "workload default/one unchanged",
+                "workload default/two submitted",
+            ]
+            assert again.names == ["default/one", "default/two"]
+            assert kaiwo.cluster.record("default/one").attempt == 1
+
+    run(work())
+
+
+def test_other_work_under_the_name_of_living_work_is_refused_with_what_differs(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.post("/manifests", f"{QUEUES}---\n{JOB}")
+            await kaiwo.until_state("one", "running")
+            changed = JOB.replace("gpus: 2", "gpus: 1").replace("simulate: 1h", "simulate: 2h\npriority: 7")
+            refused = await kaiwo.post("/manifests", changed)
+            assert refused.status_code == 400
+            assert decode(refused, Problem).message == (
+                "workload default/one exists and is running, and this describes another: different are its pods and "
+                "what they ask for, its priority, how long it pretends to work. Work is not changed in place: kaiwo "
+                "cancel default/one, then apply this again, or give it another name"
+            )
+
+    run(work())
+
+
+def test_a_name_of_a_workload_and_of_an_array_waits_for_both_and_says_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            for form in ({"name": "am"}, {"name": "am", "array": "0-1"}):
+                await kaiwo.post("/workloads", {**form, "hold": True, "simulate": "1h"})
+            made = decode(await kaiwo.post("/workloads", {"name": "next", "after": ["am"], "simulate": "1h"}), Outcome)
+            both = "waits for workload default/am and for every task of array default/am: both have that name"
+            assert made.warnings == [f"workload default/next {both}"]
+            assert kaiwo.cluster.record("default/next").workload.after == ("default/am", "default/am-*")
+
+    run(work())
+
+
+def test_a_dry_run_names_what_it_would_make(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            made = await kaiwo.post("/workloads", {"name": "one", "simulate": "1h"}, dry_run=True)
+            assert decode(made, Outcome).names == ["default/one"]
+
+    run(work())
+
+
 def test_a_dry_run_answers_what_the_real_one_would(tmp_path: Path) -> None:
     texts = [
         "name: x\nqueue: nowhere\n",

@@ -195,6 +195,23 @@ def test_failed_work_is_tried_again(kaiwo: Product, tmp_path: Path) -> None:
     assert kaiwo("wait", "bad", "--timeout", "20").code == 1
 
 
+def test_a_job_says_itself_that_it_has_saved_its_work(kaiwo: Product) -> None:
+    """It finds the Kaiwo that runs it, whatever home the person's own shell names."""
+    flags = ("--restart-cost", "5m", "--preemption-delay", "10m", "--env", "KAIWO_HOME=/nowhere")
+    assert kaiwo("submit", "saver", *flags, "--", "sh", "-c", f"{KAIWO} checkpoint 2>&1").code == 0
+    assert kaiwo("wait", "saver", "--timeout", "20").lines() == ["saver succeeded"], kaiwo("logs", "saver").out
+    assert kaiwo("logs", "saver").out.startswith("workload default/saver last saved its work at 20")
+    said = kaiwo("describe", "saver").out
+    assert re.search(r"patience: +waits 10m before others are stopped for it\n", said)
+    assert re.search(r"last saved: +\d+s ago\n", said)
+    assert re.search(r"restart cost: +5m\n", said)
+    assert kaiwo("submit", "bad", "--restart-cost", "soon", "--", "true").err.startswith(
+        "kaiwo: workload 'bad': --restart-cost is \"soon\", which is not a duration; write it as"
+    )
+    refused = kaiwo("checkpoint", "saver")
+    assert (refused.code, "has ended" in refused.err) == (3, True)
+
+
 def test_nodes_are_taken_out_and_come_back(kaiwo: Product) -> None:
     kaiwo("submit", "mover", "--gpus", "8", "--simulate", "1h", "--label", "team=move")
     assert kaiwo("wait", "mover", "--for", "running", "--timeout", "20").code == 0

@@ -221,6 +221,16 @@ def test_describe_tells_an_exit_code_where_there_is_one(
     assert said in kaiwo("describe", "x").lines()
 
 
+def test_describe_tells_how_the_tenants_of_a_gpu_are_kept_apart(stub: Stub, kaiwo: Type) -> None:
+    (half,) = stub.nodes[0].gpus[0].tenants
+    turns = msgspec.structs.replace(half, grade="time-slicing")
+    shared = msgspec.structs.replace(stub.nodes[0].gpus[0], tenants=[turns])
+    stub.nodes = [msgspec.structs.replace(stub.nodes[0], gpus=[shared])]
+    assert kaiwo("describe", "gpu", "node-1/gpu-0").lines()[-1].split() == [
+        "train", "main-0", "running", "0.5", "96Gi", "time-slicing",
+    ]  # fmt: skip
+
+
 def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
     assert "gpu-1  MI300X  free" in kaiwo("describe", "node", "node-1").out
     assert "takes work:" in kaiwo("describe", "queue", "lab").out
@@ -286,6 +296,9 @@ HELD = [views.ObstacleView("held", "it is held", "kaiwo release eval", 0, 0, "",
 def test_why_says_when_nothing_helps_or_an_admin_must(stub: Stub, kaiwo: Type) -> None:
     stub.why = views.WhyView("default/eval", State.WAITING, "it waits", HELD, 0, 0, None, "it is held", NOW)
     assert kaiwo("why", "eval").lines()[-1] == "Nothing starts it now: it is held"
+    taking = "no change would start it now without stopping others; but ask for less, and others are stopped"
+    stub.why = msgspec.structs.replace(stub.why, no_change=taking)
+    assert kaiwo("why", "eval").lines()[-1] == f"N{taking[1:]}"
     change = views.ChangeView("quota", "admin", "raise the quota of lab by 2", "")
     stub.why = msgspec.structs.replace(stub.why, change=change, no_change="")
     assert kaiwo("why", "eval").lines()[-1] == "To start it now (an admin must do this): raise the quota of lab by 2"

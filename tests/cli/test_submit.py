@@ -19,9 +19,10 @@ def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytes
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
     done = kaiwo(
         "submit", "team/train", "--gpus", "4", "--fraction", "0.5", "--gpu-memory", "24Gi", "--devices", "2",
-        "--partition", "CPX",
+        "--partition", "CPX", "--shared",
         "--model", "MI300X", "--model", "H200", "--cpu", "4", "--memory", "16Gi", "--pods", "8", "--min-pods", "4",
         "--queue", "lab", "--priority", "7", "--type", "training", "--time", "2h30m", "--estimate", "2h",
+        "--preemption-delay", "10m", "--restart-cost", "5m",
         "--retries", "3", "--array", "0-9", "--after", "prepare,team/other", "--after", "third", "--hold",
         "--label", "team=vision", "--env", "A=b=c", "--env", "HF_TOKEN", "--image", "img:1", "--simulate", "10m",
         "--workdir", "/data", "--node-selector", "pool=a", "--no-preempt", "--user", "ada",
@@ -30,9 +31,10 @@ def test_every_flag_reaches_the_form(stub: Stub, kaiwo: Type, monkeypatch: pytes
     assert done == (0, "workload team/train submitted\n", "")
     assert stub.last_form() == {
         "name": "train", "namespace": "team", "gpus": 4, "gpuFraction": "0.5", "gpuMemory": 24576, "gpuDevices": 2,
-        "gpuPartition": "CPX",
+        "gpuPartition": "CPX", "gpuSharing": True,
         "gpuModels": ["MI300X", "H200"], "cpu": "4", "memory": "16Gi", "pods": 8, "minPods": 4, "queue": "lab",
         "priority": 7, "type": "training", "time": "2h30m", "estimate": "2h", "retries": 3, "array": "0-9",
+        "preemptionDelay": "10m", "restartCost": "5m",
         "after": ["default/prepare", "team/other", "default/third"], "hold": True, "labels": {"team": "vision"},
         "env": {"A": "b=c", "HF_TOKEN": "hf-secret"}, "image": "img:1", "simulate": "10m", "workdir": "/data",
         "nodeSelector": {"pool": "a"}, "preemptible": False, "user": "ada", "command": ["python", "-u", "t.py"],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaiwo.cli import words
+from kaiwo.cli import printing, words
 from kaiwo.model.errors import ConfigError
 
 
@@ -76,3 +76,13 @@ def test_what_cannot_be_a_workload_is_refused(name: str) -> None:
 def test_a_name_cannot_move_the_cursor() -> None:
     assert "\x1b" not in words.one_line("evil\x1b[2Jname\nsecond\u202erow")
     assert "\n" not in words.one_line("a\nb")
+
+
+def test_a_long_hint_keeps_inside_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(printing, "terminal_width", lambda: 20)
+    printing.hint("the first 4 of 55 workloads; --limit 0 shows all")
+    said = capsys.readouterr().err
+    assert max(map(len, said.splitlines())) <= 20
+    assert " ".join(said.split()) == "the first 4 of 55 workloads; --limit 0 shows all"

@@ -83,7 +83,11 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_the_batch_is_kept(kind: K
                     "queue ghost, which does not exist",
                 ),
                 (Reservation("x", nodes=("ghost",)), RefusedError, "node ghost, which does not exist"),
-                (Reservation("x", devices=(Device("node-1", "gpu-9"),)), RefusedError, "which has: gpu-0"),
+                (
+                    Reservation("x", devices=(Device("node-1", "gpu-9"),)),
+                    RefusedError,
+                    "which has: gpu-0, gpu-1, gpu-2, gpu-3 and 4 more",
+                ),
                 (
                     Reservation("x", devices=(Device("node-1", "gpu-1"),), start_s=LATER_S + 99),
                     RefusedError,

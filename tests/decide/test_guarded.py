@@ -36,7 +36,7 @@ def test_a_budget_that_stops_a_reclaim_is_named() -> None:
     assert not world.is_running("mine")
     (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
     assert (obstacle.need, obstacle.have) == (1_000, 0)
-    assert "disruption budgets keep 8000 milli-GPU in rich" in obstacle.detail
+    assert "disruption budgets keep 8 GPUs in rich" in obstacle.detail
     assert "rich-0" in obstacle.detail
     assert "and 5 more" in obstacle.detail
 
@@ -47,7 +47,7 @@ def test_what_is_not_kept_is_taken_and_the_rest_is_named() -> None:
     world.settle()
     assert world.is_running("mine")
     (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
-    assert "disruption budgets keep 6000 milli-GPU in rich" in obstacle.detail
+    assert "disruption budgets keep 6 GPUs in rich" in obstacle.detail
     for number in range(6):
         budget(world, f"rich-{number}", -1)
     world.settle()
@@ -62,7 +62,7 @@ def test_a_minimum_run_time_that_stops_a_reclaim_is_named_until_it_is_over() -> 
     assert not world.is_running("mine")
     (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
     assert (obstacle.need, obstacle.have) == (1_000, 0)
-    assert "minimum run times of 600 s keep 8000 milli-GPU in rich" in obstacle.detail
+    assert "minimum run times of 600 s keep 8 GPUs in rich" in obstacle.detail
     world.now_s += 600
     world.settle()
     assert world.is_running("mine")
@@ -74,7 +74,7 @@ def test_a_budget_that_stops_a_preemption_is_named() -> None:
     world.settle()
     assert not world.is_running("urgent")
     (obstacle,) = told(world, Reason.NO_WAY_TO_PREEMPT)
-    assert "disruption budgets keep 8000 milli-GPU in rich" in obstacle.detail
+    assert "disruption budgets keep 8 GPUs in rich" in obstacle.detail
     explained = why(world.picture, "default/urgent", world.policy, world.now_s).obstacles
     assert any("may not be stopped for it now: disruption budgets keep" in each.sentence for each in explained)
     budget(world, "rich-3", 1)

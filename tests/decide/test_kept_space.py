@@ -130,3 +130,15 @@ def test_space_that_its_queue_may_pay_for_no_longer_is_given_up() -> None:
     assert not world.is_running("second")
     assert sum(world.is_running(f"dev{number}") for number in range(2)) == 1  # in the space that was given up
     assert not world.picture.nominations
+
+
+def test_space_that_nobody_leaves_is_given_up_and_made_anew() -> None:
+    """A leader wrote it down and died before it told anybody to go; or the cluster did not let them go."""
+    world = World(gpus_per_node=1).running("victim", gpus=1)
+    keep(world, "owner", 0, "node-0")
+    world.submit("owner", gpus_each=1, priority=99)
+    assert world.decide().given_up == (("default/owner", "main-0"),)
+    assert [eviction.workload for eviction in world.decide().evictions] == ["default/victim"]
+    assert world.decide().given_up == ()  # from now on somebody leaves
+    world.let_go().settle()
+    assert world.is_running("owner")

@@ -122,6 +122,8 @@ def test_nominated_space_is_kept_for_its_owner() -> None:
     world = World(gpus_per_node=2, policy=Policy(actions=("allocate",))).running("victim", gpus=1)
     world.submit("owner", gpus_each=2).settle()
     both = tuple(Share(f"gpu-{at}", 1000, 196_608) for at in range(2))
+    victim = world.picture.pods["default/victim"]["main-0"]
+    world.tell(PodChanged(replace(victim, phase=Phase.RELEASING)))
     world.tell(NominationChanged(Nomination("default/owner", "main-0", "node-0", both)))
     world.submit("thief", gpus_each=1, priority=100).settle()
     assert not world.is_running("thief")

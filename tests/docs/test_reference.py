@@ -132,7 +132,7 @@ def test_the_concepts_page_has_every_state() -> None:
 def test_the_concepts_page_has_every_variable_of_a_process() -> None:
     workload = Workload("default/a", (Role(Request(gpus=1)),), labels={INDEX_LABEL: "3"})
     pod = Pod(workload.name, "main-0", "node-1", devices=(Share("gpu-0", 1000, 1),))
-    found = environment(Record(workload), Placement(pod, Run("r", workload.name, pod.name)), None, "/run")
+    found = environment(Record(workload), Placement(pod, Run("r", workload.name, pod.name)), None, "/run", "/home")
     assert [code_words(row[0])[0] for row in table(DOCS / "concepts.md", "variable")] == list(found)
 
 

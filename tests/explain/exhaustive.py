@@ -34,7 +34,7 @@ PPM = 1_000_000
 
 def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | None:
     """The first of all changes, in the order of their cost, that starts the workload."""
-    every = sorted(_every_change(world, name, raise_step), key=lambda change: change.rank)
+    every = sorted(every_change(world, name, raise_step), key=lambda change: change.rank)
     cancelled = _cancelled(world, name)
     return next((change for change in every if _starts_after(world, cancelled, name, change)), None)
 
@@ -70,7 +70,8 @@ def submitted_again(event: Event, now_s: int) -> Event:
     return WorkloadChanged(replace(event.workload, submitted_s=now_s))
 
 
-def _every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
+def every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
+    """The whole list, in no order."""
     picture = world.picture
     workload = picture.workloads[name]
     for role in workload.roles:

@@ -42,6 +42,35 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
     return world
 
 
+def contested_world(seed: int) -> World:
+    """Full of work that may be stopped; most queues are owed something, some never get more than that."""
+    rng = random.Random(seed)
+    world = World(nodes=0)
+    world.tell(QueueChanged(Queue("org", gpu=Amounts(rng.choice([0, 4_000, 8_000]), rng.choice([-1, 6_000])))))
+    for name, parent in (("default", ""), ("guests", ""), ("lab", "org"), ("prod", "org")):
+        quota, weight = rng.choice([0, 0, 1_000, 2_000, 4_000]), rng.choice([0, 1, 1, 3])
+        limit = rng.choice([-1, -1, -1, max(quota, 3_000)])
+        world.tell(QueueChanged(Queue(name, parent, gpu=Amounts(quota, limit, weight))))
+    for number in range(rng.randint(1, 2)):
+        model = rng.choice(sorted(SIZES))
+        gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
+        world.tell(NodeChanged(Node(f"node-{number}", rng.choice([8_000, 64_000]), 65_536, gpus=gpus)))
+    filler = rng.choice(["default", "guests", "lab"])
+    for number in range(rng.randint(4, 16)):
+        role = Role(Request(cpu_milli=500, memory_mib=1_024, gpus=1), count=rng.choice([1, 1, 1, 2]))
+        priority, preemptible = rng.choice([0, 10]), rng.random() < 0.8
+        name = f"default/r{number:02d}"
+        world.tell(WorkloadChanged(Workload(name, (role,), filler, "cyd", priority=priority, preemptible=preemptible)))
+    world.settle()
+    for number in range(rng.randint(1, 5)):
+        world.now_s += rng.choice([0, 10, 700])
+        work = _work(rng, world, f"default/w{number:02d}", world.now_s)
+        queue, priority = rng.choice(["default", "guests", "lab", "prod"]), rng.choice([0, 5, 50])
+        world.tell(WorkloadChanged(replace(work, queue=queue, priority=priority)))
+        world.settle()
+    return world
+
+
 def _let_one_leave(rng: random.Random, world: World) -> None:
     """Somebody is told to go and still holds its devices; their space is kept for the first whom it fits."""
     pods = world.picture.pods[rng.choice(sorted(world.picture.pods))]

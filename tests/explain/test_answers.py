@@ -84,12 +84,15 @@ def test_a_change_that_was_found_after_giving_up_on_cheaper_ones_says_so(monkeyp
 def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
     world.submit("too", gpus_each=2, cpu_milli=9_001, submitted_s=1).settle()
-    none = "no single change of size, model, queue, limit, quota or running workload would start it now"
-    assert ask(world, "new").no_change == none
+    assert ask(world, "new").no_change == (
+        "no single change of size, model, queue, limit, quota or running workload would start it now without stopping "
+        "others; nor are others stopped for it with another size, model or queue"
+    )
     monkeypatch.setattr("kaiwo.explain.cheapest.MOST_LOOKS", 60)
     assert ask(world, "new").change is None
     assert ask(world, "new").no_change == (
-        "undecided: 4 changes were tried and do not start it, and others were not tried"
+        "undecided: 4 changes were tried and do not start it, and others were not tried; "
+        "nor are others stopped for it with another size, model or queue"
     )
 
 
@@ -266,6 +269,19 @@ def test_a_large_node_that_is_cordoned_is_worth_waiting_for() -> None:
     assert answer.obstacles[1].remedy == "ask for 2 GPUs or less, or wait until a larger one may be used"
 
 
+def test_nodes_that_are_kept_out_are_not_counted_against_one_that_is_there() -> None:
+    """With one node of four open, `need 1 node, have 1 node` would say that nothing is missing."""
+    world = World(nodes=0)
+    for number in range(4):
+        world.node(f"node-{number}", cordoned=number > 0)
+    world.submit("gang", pods=2, gpus_each=8).settle()
+    for need, kept_out in ((0, 3), (1, 4)):
+        (cordoned,) = [each for each in ask(world, "gang").obstacles if each.obstacle.reason is Reason.NODE_CORDONED]
+        assert cordoned.sentence == f"{kept_out} of 4 nodes are cordoned"
+        assert (cordoned.obstacle.need, cordoned.obstacle.have) == (need, 0)
+        world.node("node-0", cordoned=True).settle()
+
+
 def test_a_cordoned_node_that_is_too_small_as_well_is_not_worth_waiting_for() -> None:
     world = World(nodes=0).node("small", gpus=2).node("other", gpus=4, cordoned=True)
     world.submit("new", gpus_each=8).settle()
@@ -293,6 +309,22 @@ def test_no_share_below_a_hundredth_is_proposed() -> None:
     assert answer.change is not None
     assert answer.change.kind == "stop-workload"
     assert answer.obstacles[0].remedy == "wait for running work to end"
+
+
+def test_what_is_to_be_typed_has_the_units_of_the_sentence() -> None:
+    world = World().submit("new", cpu_milli=193_000).submit("more", cpu_milli=192_500)
+    world.settle()
+    change = ask(world, "new").change
+    assert change is not None
+    assert (change.sentence, change.command.split()[7:9]) == ("ask for 192 CPUs instead", ["--cpu", "192"])
+    world.node("node-0", cpu_milli=150_500, memory_mib=2_000).settle()
+    change = ask(world, "more").change
+    assert change is not None
+    assert change.command.split()[7:9] == ["--cpu", "150500m"]
+    world.submit("large", request=Request(memory_mib=65_536)).node("node-0", memory_mib=40_960).settle()
+    change = ask(world, "large").change
+    assert change is not None
+    assert (change.sentence, change.command.split()[7:9]) == ("ask for 40 GiB of memory instead", ["--memory", "40Gi"])
 
 
 # Plugins

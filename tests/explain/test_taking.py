@@ -11,6 +11,8 @@ from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.runtime.saying import Sayer
 from tests.worlds import World
 
+TAKES = "would start it now without stopping others; but {}, and others are stopped to make room for it"
+
 
 def held_off() -> World:
     """`old` had to go for `new`. Then the quotas were exchanged, and `old` is owed all that `new` has."""
@@ -69,15 +71,15 @@ def test_who_could_take_nothing_is_not_told_of_a_hold_off() -> None:
     assert not obstacle_of(world, "old", Reason.HELD_OFF)
 
 
-def at_a_model_limit() -> World:
+def at_a_model_limit(most: int = 12_000, gpus: int = 8, pods: int = 2) -> World:
     """`out` fills five nodes; `b` is owed 24 of those GPUs, and may have 12 of them by the limit of their model."""
     world = World(nodes=5).queue("dep", quota_milli=32_000, gpu_limit=40_000).queue("out")
-    limited(world, 12_000)
+    limited(world, most)
     for number in range(40):
         world.submit(f"o{number}", gpus_each=1, queue="out")
     world.settle()
     world.now_s = 5
-    world.submit("bj", pods=2, gpus_each=8, queue="b").settle()
+    world.submit("bj", pods=pods, gpus_each=gpus, queue="b").settle()
     return world
 
 
@@ -87,28 +89,86 @@ def limited(world: World, limit: int) -> None:
 
 
 def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at_once() -> None:
-    world = at_a_model_limit()
+    world = at_a_model_limit(most=0, gpus=1, pods=1).queue("default", users=("nobody",))
+    world.settle()
     answer = why(world.picture, "default/bj", world.policy, world.now_s)
     assert answer.change is None
     assert answer.no_change.endswith(
-        "; but raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs, and others are stopped to make room for it"
+        "; but raise the MI300X limit of queue 'b' by 1 GPU, to 1 GPU, and others are stopped to make room for it"
     )
-    limited(world, 15_000)
-    world.settle()
-    assert not world.is_running("bj")
-    limited(world, 16_000)
+    limited(world, 1_000)
     world.settle()
     assert world.is_running("bj")
 
 
+def test_what_its_owner_can_change_is_named_before_a_raise() -> None:
+    world = at_a_model_limit()
+    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    assert answer.no_change.endswith(TAKES.format("ask for 6 GPUs a pod instead"))
+
+
 def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.explain.by_taking.MOST_CLASSES", 0)
+    monkeypatch.setattr("kaiwo.explain.by_taking.MOST_LOOKS", 0)
     world = at_a_model_limit()
     answer = why(world.picture, "default/bj", world.policy, world.now_s)
     assert answer.no_change.endswith(
+        "; whether others are stopped for it with another size, model or queue was not tried"
         "; whether others are stopped for it if you raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs was not "
         "tried"
     )
+
+
+def owed_four() -> World:
+    """`default` fills the node; `lab` is owed 4 of its GPUs and never gets more, and `guests` is owed nothing."""
+    world = World()
+    for name, amounts in (("default", Amounts()), ("lab", Amounts(4_000, weight=0)), ("guests", Amounts(weight=0))):
+        world.tell(QueueChanged(Queue(name, gpu=amounts)))
+    for number in range(8):
+        world.submit(f"old-{number}", gpus_each=1, user="ann")
+    world.settle()
+    world.now_s = 5
+    return world
+
+
+def test_a_size_for_which_others_are_stopped_is_named() -> None:
+    world = owed_four().submit("new", gpus_each=6, queue="lab")
+    world.settle()
+    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    assert said.endswith(TAKES.format("ask for 4 GPUs a pod instead")), said
+    world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
+    assert world.is_running("new")
+
+
+def test_who_lets_others_be_for_a_while_is_told_that_they_go_after_it() -> None:
+    world = owed_four().submit("new", gpus_each=6, queue="lab", preemption_delay_s=300)
+    world.settle()
+    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    assert said.endswith(" and others are stopped to make room for it once its preemption delay of 5 min is over"), said
+
+
+def test_a_queue_in_which_others_are_stopped_for_it_is_named() -> None:
+    world = owed_four().submit("new", gpus_each=4, queue="guests")
+    world.settle()
+    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    assert said.endswith(TAKES.format("submit it to queue 'lab'")), said
+    world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
+    assert world.is_running("new")
+
+
+def test_a_model_for_which_less_important_work_is_stopped_is_named() -> None:
+    world = World(nodes=3, gpus_per_node=4).queue("default", quota_milli=2_000, gpu_limit=3_000)
+    world.submit("old", gpus_each=1, pods=3, priority=10, user="ann").settle()
+    world.now_s = 5
+    world.submit("new", gpus_each=2, priority=200, models=("A100",)).settle()
+    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    assert said.endswith(TAKES.format("ask for MI300X instead")), said
+
+
+def test_who_may_stop_nobody_is_told_of_no_change_that_stops_others() -> None:
+    world = owed_four().submit("new", gpus_each=6, queue="lab", stops_others=False)
+    world.settle()
+    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    assert said.endswith("without stopping others"), said
 
 
 def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:

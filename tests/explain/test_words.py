@@ -41,6 +41,9 @@ def told(world: World, name: str) -> list[tuple[str, str]]:
         (1, "devices", "1 device"),
         (70_001, "milli-cpu", "70.001 CPUs"),
         (0, "pods", "0 pods"),
+        (17_000_000_000, "milli-cpu", "17000000 CPUs or more"),
+        (1 << 34, "mib", "16384 TiB or more"),
+        (16_000_000, "gpus", "16000000 GPUs or more"),
         (7, "", "7"),
     ],
 )
@@ -109,6 +112,18 @@ def test_a_large_node_that_is_closed_is_worth_waiting_for() -> None:
 
 
 # Reservations
+
+
+def test_a_reservation_that_is_over_is_not_waited_for() -> None:
+    world = World().tell(ReservationChanged(Reservation("r1", gpus=4, start_s=10, end_s=20)))
+    world.submit("named", gpus_each=1, reservation="r1").settle()
+    assert told(world, "named")[0][1].startswith("wait for its start, or name another one")
+    world.now_s = 30
+    world.settle()
+    assert told(world, "named") == [
+        ("it names reservation 'r1', and that is over, or was never made",
+         "name another one or none (kaiwo reservations lists them)"),
+    ]  # fmt: skip
 
 
 def test_what_a_reservation_is_too_small_for_names_the_reservation() -> None:

@@ -107,6 +107,12 @@ def test_where_it_may_go_and_whether_its_queue_lets_it_are_asked() -> None:
     assert waiting_needs(world.picture, 0, may_start=lambda waiting: False) == []
 
 
+def test_who_waits_for_a_reservation_waits_for_no_mode() -> None:
+    world = World(nodes=0).tell(node("n", *(Gpu(f"gpu-{at}", "MI300X", 196_608) for at in range(8))))
+    world.submit("named", gpus_each=4, reservation="over").settle()
+    assert waiting_needs(world.picture, world.now_s) == []
+
+
 def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
     world = World(nodes=0).tell(node("n", *cut("gpu-0"), *cut("gpu-1"), Gpu("gpu-2", "MI300X", 196_608)))
     world.submit("short", request=PART, time_limit_s=600).submit("long", request=PART, time_limit_s=1_800)

@@ -91,6 +91,16 @@ def test_a_segment_dropped_under_the_reader_is_a_cycle_not_found(tmp_path: Path)
     assert reader.oldest == 2
 
 
+def test_cycles_that_are_lost_between_others_are_not_said_to_be_kept(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        for number in range(1, 8):
+            tell(journal, [number])
+    for path in segments(tmp_path)[4:6]:
+        path.unlink()
+    with pytest.raises(NotFoundError, match="cycles 1 to 7 are kept, and 5 to 6 of them are lost"):
+        JournalReader(tmp_path).cycle_at(5)
+
+
 def test_other_threads_read_while_one_writes(tmp_path: Path) -> None:
     problems: list[BaseException] = []
     done = threading.Event()

@@ -1,25 +1,29 @@
 """Disruption budgets: whoever is covered stays, and somebody else goes; on the real API server, and by the numbers."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.budgets import BudgetObject, read_budget
+from kaiwo.clusters.kubernetes import carrying
+from kaiwo.clusters.kubernetes.budgets import BudgetObject, Budgets, read_budget
+from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.decide.victims import Roster
 from kaiwo.model.event import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import THE_DEFAULT
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Pod, Role, Workload
+from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.picture import Picture
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
-from tests.kubernetes.scene import Json, Kubectl, opened
+from tests.kubernetes.scene import Json, Kubectl, opened, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run
-from tests.kubernetes.stage import scheduled, until_bound
+from tests.kubernetes.stage import scheduled, until_bound, until_said
 
 AT_ONCE = {"terminationGracePeriodSeconds": 0}  # nobody plays the kubelet here
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -72,6 +76,66 @@ def test_no_more_pods_go_than_a_budget_allows(may_go: int, units: list[int]) -> 
     assert [len(unit.pods) for unit in roster.units("default")] == units
 
 
+def test_a_pod_that_two_budgets_cover_stays_and_more_nodes_help(plane: Plane, tmp_path: Path) -> None:
+    """The server evicts no such pod, whatever the budgets allow."""
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as kubectl:
+            await _low_and_budgets(kubectl)
+            await kubectl.pod("high", gpus=8, annotations={"kaiwo.ai/priority": "900"}, **AT_ONCE)
+            await until_said(kubectl, "high", "more than one budget covers pod default/low")
+            assert (await kubectl.condition("high"))["reason"] == "Unschedulable"
+            assert "nominatedNodeName" not in (await kubectl.read_pod("high"))["status"]
+            await kubectl.node("node-2")
+            bound = await until_bound(kubectl, "high")
+            assert bound["spec"]["nodeName"] == "node-2"
+            assert await names(kubectl) == {"low", "high"}
+
+    run(test())
+
+
+def test_an_eviction_that_the_server_never_grants_is_given_up(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The scheduler does not know of the second budget yet; the server says that it is not well, and stays so."""
+    monkeypatch.setattr(Budgets, "allowed", lambda *_: -1)
+    monkeypatch.setattr(Budgets, "why_never", lambda *_: "")
+    monkeypatch.setattr(carrying, "FIRST_PAUSE_S", 0.2)
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as kubectl:
+            await _low_and_budgets(kubectl)
+            await kubectl.pod("high", gpus=8, annotations={"kaiwo.ai/priority": "900"}, **AT_ONCE)
+            await until_said(kubectl, "high", "the server does not evict pod default/low: This pod has more than one")
+            assert (await kubectl.condition("high"))["reason"] == "Unschedulable"
+            await _until_not_nominated(kubectl, "high")
+            await kubectl.node("node-2")
+            await until_bound(kubectl, "high")
+            assert await names(kubectl) == {"low", "high"}
+
+    run(test())
+    told = capfd.readouterr().err
+    assert '"event": "evict-failed"' in told
+    assert '"pod": "default/low", "beneficiary": "default/high"' in told
+
+
+def test_what_an_admission_policy_forbids_is_given_up_at_once(plane: Plane, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as kubectl, _nobody_leaves(kubectl):
+            await kubectl.node("node-1")
+            await kubectl.pod("low", gpus=8, **AT_ONCE)
+            await until_bound(kubectl, "low")
+            await kubectl.phase("low", "Running")
+            await _until_forbidden(kubectl, "low")
+            await kubectl.pod("high", gpus=8, annotations={"kaiwo.ai/priority": "900"}, **AT_ONCE)
+            await until_said(kubectl, "high", "nobody leaves today")
+            await _until_not_nominated(kubectl, "high")
+            await kubectl.node("node-2")
+            await until_bound(kubectl, "high")
+
+    run(test())
+
+
 def test_the_tightest_budget_counts() -> None:
     books = some_books()
     books.put_pod(seen_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
@@ -80,12 +144,48 @@ def test_the_tightest_budget_counts() -> None:
         item = msgspec.convert(budget(name, selector) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
         books.touch(books.budgets.put(read_budget(item), books.pods.values()))
     books.settle()
-    assert books.told.workloads["default/p"].may_go == 2
-    for name in ("tight", "wide"):
-        gone = read_budget(msgspec.convert(budget(name, {}), BudgetObject))
-        books.touch(books.budgets.drop(gone, books.pods.values()))
+    workload = books.told.workloads["default/p"]
+    assert (workload.may_go, workload.stays_why) == (
+        0,
+        "more than one budget covers pod default/p, and then the server evicts it never",
+    )
+    for name, may_go in (("wide", 2), ("tight", -1)):
+        books.drop_budget(read_budget(msgspec.convert(budget(name, {}), BudgetObject)))
+        books.settle()
+        workload = books.told.workloads["default/p"]
+        assert (workload.may_go, workload.stays_why) == (may_go, "")
+
+
+def test_the_tightest_budget_of_a_gang_counts() -> None:
+    books = some_books()
+    for name in "ab":
+        labels, notes = {"app": name}, {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}
+        books.put_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
+    for name, allowed in (("a", 5), ("b", 2)):
+        item = msgspec.convert(budget(name) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
+        books.put_budget(read_budget(item))
     books.settle()
-    assert books.told.workloads["default/p"].may_go == -1
+    (workload,) = books.told.workloads.values()
+    assert workload.may_go == 2
+
+
+def test_who_was_refused_for_good_stays_until_its_budgets_change() -> None:
+    books = some_books()
+    pod = seen_pod("p", node="node-1", phase="Running", labels={"app": "a"})
+    books.put_pod(pod)
+    books.settle()
+    books.underway.begin_eviction("default/p", "main-0", pod)
+    books.settle()
+    assert books.told.pods["default/p"]["main-0"].phase is Phase.RELEASING
+    books.underway.end_eviction(pod, "the server does not evict it")
+    books.settle()
+    workload = books.told.workloads["default/p"]
+    assert books.told.pods["default/p"]["main-0"].phase is Phase.RUNNING
+    assert (workload.may_go, workload.stays_why) == (0, "the server does not evict it")
+    item = msgspec.convert(budget("a") | {"status": {"disruptionsAllowed": 1}}, BudgetObject)
+    books.put_budget(read_budget(item))
+    books.settle()
+    assert books.told.workloads["default/p"].may_go == 1
 
 
 def budget(name: str, selector: Json | None = None) -> Json:
@@ -96,6 +196,58 @@ def budget(name: str, selector: Json | None = None) -> Json:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"minAvailable": 1, "selector": wanted},
     }
+
+
+async def _low_and_budgets(kubectl: Kubectl) -> None:
+    """One full node, and two budgets that each would let its pod go."""
+    await kubectl.node("node-1")
+    await kubectl.pod("low", gpus=8, labels={"app": "low"}, **AT_ONCE)
+    await until_bound(kubectl, "low")
+    await kubectl.phase("low", "Running")
+    for name in ("one", "two"):
+        await kubectl.create(BUDGETS, budget(name, {"matchLabels": {"app": "low"}}))
+        await allow(kubectl, name, 1)
+
+
+@asynccontextmanager
+async def _nobody_leaves(kubectl: Kubectl) -> AsyncIterator[None]:
+    path, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic{}/t-nobody-leaves", "t-nobody-leaves"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "nobody leaves today"}],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    for ending, spec in (("ies", policy), ("ybindings", binding)):
+        await kubectl.create(path.format(ending).rpartition("/")[0], {"metadata": {"name": name}, "spec": spec})
+    try:
+        yield
+    finally:
+        for ending in ("ybindings", "ies"):
+            await kubectl.delete(path.format(ending), None)
+
+
+async def _until_forbidden(kubectl: Kubectl, name: str) -> None:
+    """The server takes a moment to keep to a new policy."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}}
+    for _ in range(int(PATIENCE_S / 0.05)):
+        try:
+            await kubectl.create(f"{pod_path(name)}/eviction", body | {"deleteOptions": {"dryRun": ["All"]}})
+        except ApiError as error:
+            if "nobody leaves today" in str(error):
+                return
+            raise
+        await asyncio.sleep(0.05)
+    raise AssertionError("the policy does not hold")
+
+
+async def _until_not_nominated(kubectl: Kubectl, name: str) -> None:
+    for _ in range(int(PATIENCE_S / 0.05)):
+        pod = await kubectl.read_pod(name)
+        if not pod["status"].get("nominatedNodeName") and "kaiwo.ai/kept-space" not in pod["metadata"]["annotations"]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"space stays kept for {name}: {pod['status']}")
 
 
 async def allow(kubectl: Kubectl, name: str, count: int) -> None:

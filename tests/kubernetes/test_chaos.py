@@ -68,7 +68,7 @@ async def working(plane: Plane, home: Path, nodes: int, kubeconfig: Path | None 
         )
         async with scheduling(options) as kaiwo:
             yield kubectl
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
 
 @pytest.mark.parametrize(("nodes", "whole"), [(5, 3), (4, 2)], ids=["room-elsewhere", "no-room"])

@@ -50,6 +50,8 @@ def test_the_linter_finds_nothing(options: tuple[str, ...]) -> None:
     ("option", "words"),
     [
         ("replicas=-1", "/replicas"),
+        ("replicas=0", "/replicas"),
+        ("schedulerName=default-scheduler", "/schedulerName"),
         ("replica=1", "replica"),
         ("api.port=80", "/api/port"),
         ("image.repository=", "/image/repository"),

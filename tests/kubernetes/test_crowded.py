@@ -3,6 +3,9 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
+
+from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run
@@ -13,7 +16,8 @@ RDMA = "rdma/hca"
 
 async def _offer(kubectl: Kubectl, node: str, **amounts: str | int) -> None:
     """What a device plugin would change. `rdma` stands for the resource of that name."""
-    named = {{"rdma": RDMA, "gpus": "amd.com/gpu"}[key]: str(value) for key, value in amounts.items()}
+    names = {"rdma": RDMA, "gpus": "amd.com/gpu", "shares": "kaiwo.ai/gpu-share"}
+    named = {names[key]: str(value) for key, value in amounts.items()}
     await kubectl.patch(f"/api/v1/nodes/{node}/status", {"status": {"allocatable": named, "capacity": named}})
 
 
@@ -82,6 +86,37 @@ def test_a_share_beside_the_vendors_resource_is_a_whole_gpu(plane: Plane, tmp_pa
             assert len(await bound(kubectl, 8)) == 8
 
     run(test())
+
+
+def test_whole_gpus_are_shared_by_two_where_an_agent_serves_shares_and_alone_by_the_vendors_resource(
+    plane: Plane, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        async with scheduled(plane, tmp_path, nodes=0) as (kubectl, _):
+            await kubectl.node("served", gpus=1, labels={"kaiwo.ai/gpu-sharing": "true"})
+            await _offer(kubectl, "served", shares=100)
+            notes = {"kaiwo.ai/gpu-sharing": "true", "kaiwo.ai/gpu-devices": "1"}
+            resources = {"limits": {"kaiwo.ai/gpu-share": "1"}}
+            for name in ("a", "b", "c"):
+                container = {"name": "main", "image": "work", "resources": resources}
+                await kubectl.pod(name, containers=[container], annotations=notes)
+            pods = await bound(kubectl, 2)
+            assert [_granted(pod) for pod in pods] == [[("gpu-0", 500)]] * 2
+            third = ({"a", "b", "c"} - {pod["metadata"]["name"] for pod in pods}).pop()
+            async with asyncio.timeout(PATIENCE_S):
+                while "needs 0.5 GPU free" not in (await kubectl.condition(third)).get("message", ""):
+                    await asyncio.sleep(0.05)
+            await kubectl.node("plain", gpus=1)
+            await kubectl.pod("alone", annotations={"kaiwo.silogen.ai/gpu-sharing": "true"})
+            assert await _until_bound(kubectl, "alone") == "plain"
+            assert _granted(await kubectl.read_pod("alone")) == [("gpu-0", 1000)]
+
+    run(test())
+
+
+def _granted(pod: Json) -> list[tuple[str, int]]:
+    shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])
+    return [(share["gpu"], share["milli"]) for share in shares]
 
 
 def test_whoever_has_others_stopped_starts_in_their_place(plane: Plane, tmp_path: Path) -> None:

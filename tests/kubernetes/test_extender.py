@@ -110,7 +110,7 @@ def test_both_schedulers_never_give_one_device_twice(plane: Plane, tmp_path: Pat
                 )
             )
             audit(await until_bound(kubectl, 24), 1)
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())
 

@@ -3,6 +3,11 @@
 import asyncio
 from typing import Any
 
+from aiohttp import web
+
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.keeping import Keeper
 from kaiwo.clusters.kubernetes.spaces import SPACE_NOTE, write_space
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.event import NominationChanged, NominationGone, WorkloadChanged
@@ -12,8 +17,9 @@ from kaiwo.runtime.scheduler import Scheduler
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import Scene, full, opened, opened_here, start_of, whole
-from tests.kubernetes.speaking import PATIENCE_S, run
+from tests.kubernetes.speaking import PATIENCE_S, run, until
 from tests.kubernetes.test_books import GANG, _grant
+from tests.kubernetes.wire import server_that
 
 SPACE = Nomination(full("w"), "main-0", "node-1", whole(0, 1), 1000, 1024)
 
@@ -139,3 +145,37 @@ def whole_node() -> dict[str, str]:
     from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
 
     return {GRANT_NOTE: write_grant(whole(*range(8)))}
+
+
+def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> None:
+    """What a watch brings meanwhile is older than the write: it says nothing of what is on its way."""
+    written: list[Any] = []
+    seen_elsewhere = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        written.append((await request.json())["metadata"]["annotations"][SPACE_NOTE])
+        await seen_elsewhere.wait()
+        return web.json_response({})
+
+    async def test() -> None:
+        async with server_that(answer) as address:
+            client, books = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            keeper = Keeper(client, books, lambda: None)
+            books.put_pod(seen_pod("a"))
+            books.settle()
+            kept = Nomination("default/a", "main-0", "node-1", whole(0))
+            keeper.carry(Plan(nominations=(kept,)))
+            await until(lambda: written, "the first write")
+            keeper.give_up("default/a")
+            books.put_pod(seen_pod("a"))
+            books.settle()
+            seen_elsewhere.set()
+            await until(lambda: not keeper._writing, "the last write")
+            assert written == [write_space(kept), None]
+            books.put_pod(seen_pod("a", annotations={SPACE_NOTE: written[0]}))  # the watch is late
+            books.put_pod(seen_pod("a"))
+            books.settle()
+            assert books.told.kept == {}
+            await client.close()
+
+    run(test())

@@ -163,3 +163,25 @@ def test_a_line_that_brings_nothing_for_long_is_opened_anew(
             assert follower.mirror.lists == 1
 
     run(test())
+
+
+def test_a_reader_that_breaks_gets_all_of_it_anew(plane: Plane, namespace: str) -> None:
+    """A watch that ended in silence would never be missed."""
+
+    async def test() -> None:
+        async with client_for(plane.kubeconfig) as client, following(client, namespace) as follower:
+            take, told = follower.mirror._changed, []
+
+            def break_once(changes: object) -> None:
+                follower.mirror._changed = take
+                raise ValueError("no such thing")
+
+            follower.mirror._changed = break_once
+            follower.mirror._report = lambda event, **fields: told.append((event, fields["error"]))
+            await put_note(client, namespace, "a", "one")
+            await until(lambda: follower.there.get("a") == "one", "the list that follows")
+            await put_note(client, namespace, "b", "two")
+            await until(lambda: follower.there.get("b") == "two", "the watch that follows")
+            assert (told, follower.mirror.lists) == ([("kubernetes-watch-failed", "no such thing")], 2)
+
+    run(test())

@@ -44,7 +44,7 @@ def test_pods_stay_apart_and_who_finds_no_node_says_so(plane: Plane, tmp_path: P
             assert "default app=web" in found["message"]
             await kubectl.delete(pod_path(pods[0]["metadata"]["name"]))
             assert await node_of(kubectl, waiting) == pods[0]["spec"]["nodeName"]
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())
 
@@ -60,7 +60,7 @@ def test_a_pod_comes_near_to_one_that_starts_later_in_another_namespace(plane: P
             only = {"kubernetes.io/hostname": "node-3"}
             await kubectl.pod("server", namespace="near-red", labels={"app": "web"}, nodeSelector=only)
             assert await node_of(kubectl, "client") == "node-3"
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())
 
@@ -80,6 +80,6 @@ def test_a_port_of_a_node_goes_to_one_pod_and_a_spread_is_kept(plane: Plane, tmp
                 await kubectl.pod(f"web-{number}", labels={"app": "web"}, topologySpreadConstraints=[spread])
             nodes = [await node_of(kubectl, f"web-{number}") for number in range(6)]
             assert sorted(nodes) == 3 * ["node-1"] + 3 * ["node-2"]
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())

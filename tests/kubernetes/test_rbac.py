@@ -24,6 +24,7 @@ from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
 from kaiwo.clusters.kubernetes.operator_kinds import OWNERS
 from kaiwo.clusters.kubernetes.plans import PATH as PLANS
 from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
+from kaiwo.clusters.kubernetes.topologies import PATH as TOPOLOGIES
 from kaiwo.clusters.kubernetes.volume_words import SELECTED_NODE
 from kaiwo.devices.agent.kubelet.announcer import DEVICES_NOTE, MERGE, Announcer
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
@@ -43,6 +44,12 @@ NAMESPACE = "t-rbac"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kaiwo-scheduler"
 RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
 RESERVATION: Json = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoReservation"}
+TOPOLOGY: Json = {
+    "apiVersion": "kaiwo.ai/v1alpha2",
+    "kind": "KaiwoTopology",
+    "metadata": {"name": "rbac"},
+    "spec": {"levels": [{"name": "leaf", "nodeLabel": "example.com/leaf"}]},
+}
 PLAN: Json = {
     "apiVersion": "infrastructure.silogen.ai/v1alpha1",
     "kind": "PartitioningPlan",
@@ -137,6 +144,9 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await _until_taken(kubectl, QUEUES, queue("rbac"))
                 await _until_status(kubectl, f"{QUEUES}/rbac")
                 await kubectl.delete(f"{QUEUES}/rbac")
+                await kubectl.create(TOPOLOGIES, TOPOLOGY)
+                await _until_status(kubectl, f"{TOPOLOGIES}/rbac")
+                await kubectl.delete(f"{TOPOLOGIES}/rbac")
                 await kubectl.create(PLANS, PLAN)
                 await _until_status(kubectl, f"{PLANS}/rbac")
                 await kubectl.delete(f"{PLANS}/rbac")
@@ -223,6 +233,7 @@ FORBIDDEN = [
     ("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/another"),
     ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kaiwo-scheduler"),
     ("PATCH", "/apis/kaiwo.ai/v1alpha2/kaiwoqueues/default"),
+    ("PATCH", "/apis/kaiwo.ai/v1alpha2/kaiwotopologies/some"),
     ("DELETE", "/apis/batch/v1/namespaces/default/jobs/some"),
     ("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/kaiwo/token"),
     ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),

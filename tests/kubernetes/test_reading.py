@@ -69,6 +69,25 @@ def test_a_share_beside_the_vendors_resource_is_whole_for_the_kubelet_counts_it_
     assert "a share on each of 2 devices and for amd.com/gpu: 1, which the kubelet hands out whole" in two.refusal
 
 
+@pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
+def test_whole_gpus_stay_exclusive_where_the_kubelet_hands_them_out_whatever_a_note_says(prefix: str) -> None:
+    ask = seen_pod("a", gpus=2, annotations={f"{prefix}/gpu-sharing": "true"}).ask
+    assert (ask.refusal, ask.request) == ("", seen_pod("b", gpus=2).ask.request)
+    strict = {f"{prefix}/gpu-sharing": "true", "kaiwo.ai/gpu-isolation-grade": "mps"}
+    assert "gpu-sharing alone is time-slicing" in seen_pod("c", annotations=strict).ask.refusal
+
+
+@pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
+def test_without_the_vendors_resource_they_are_shared_by_turns_where_an_agent_serves_shares(prefix: str) -> None:
+    notes = {f"{prefix}/gpu-sharing": "true", f"{prefix}/gpu-devices": "2"}
+    ask = seen_pod("a", annotations=notes, containers=[_container({"kaiwo.ai/gpu-share": "2"})]).ask
+    request = ask.request
+    assert ask.refusal == ""
+    assert (request.gpus, request.gpu_milli, request.isolation) == (2, 500, "time-slicing")
+    assert NodeRule("kaiwo.ai/gpu-sharing", "In", ("true",)) in request.node_rules
+    assert (request.extended, ask.gpus_by_resource) == ((("kaiwo.ai/gpu-share", 2),), 0)
+
+
 def test_a_pod_goes_to_the_vendor_it_names() -> None:
     amd, nvidia = read_node(wire_node("a")), read_node(wire_node("b", resource="nvidia.com/gpu"))
     (rule,) = seen_pod("p").ask.request.node_rules

@@ -82,7 +82,7 @@ def test_pods_are_bound_with_their_devices_and_the_rest_say_why_they_wait(plane:
             async with asyncio.timeout(PATIENCE_S):
                 while not (await kubectl.read_pod(waiting))["spec"].get("nodeName"):
                     await asyncio.sleep(0.02)
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())
 
@@ -125,7 +125,7 @@ def test_scheduling_goes_on_when_the_api_server_was_away(plane: Plane, tmp_path:
             await kubectl.pod("after")
             audit(await bound(kubectl, 2))
             assert asyncio.get_running_loop().time() - began < 6  # the longest pause of a watch is five seconds
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())
 
@@ -138,7 +138,7 @@ def test_a_paused_store_delays_and_loses_nothing(plane: Plane, tmp_path: Path) -
             await asyncio.sleep(2)  # Bindings hang, and some of them run into their time-out
             plane.kill("etcd", signal.SIGCONT)
             audit(await bound(kubectl, 16))
-            assert kaiwo.loop.failures == 0
+            assert kaiwo.loop.health.failures == 0
 
     run(test())
 
@@ -154,6 +154,6 @@ def test_watches_that_are_cut_again_and_again_lose_nothing(plane: Plane, tmp_pat
                     await asyncio.sleep(0.05)
                     line.cut()
                 audit(await bound(kubectl, 12))
-                assert kaiwo.loop.failures == 0
+                assert kaiwo.loop.health.failures == 0
 
     run(test())

@@ -59,7 +59,7 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 for name in ("small", "long"):
                     await kubectl.delete(pod_path(name))
                 await until_bound(kubectl, "big")
-                assert kaiwo.loop.failures == 0
+                assert kaiwo.loop.health.failures == 0
 
     asyncio.run(asyncio.wait_for(test(), 120))
 

@@ -5,9 +5,11 @@ from collections import Counter
 
 from aiohttp import web
 
+from kaiwo.clusters.kubernetes.carrying import Outcome
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.voice import Voice
+from kaiwo.model.plan import Start
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.speaking import run, until
 from tests.kubernetes.wire import server_that
@@ -41,3 +43,34 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
                 await asyncio.sleep(0)
 
     run(test())
+
+
+def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None:
+    """What is made in it is refused to everybody, for each of its pods: that is how namespaces end."""
+    words = 'events "a." is forbidden: unable to create new content in namespace default because it is being terminated'
+    refusals = [{"code": 403, "reason": "Forbidden", "message": words}, {"code": 403, "message": "not you"}]
+    told: list[dict[str, object]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH" or not refusals:
+            return web.json_response({})
+        return web.json_response(refusals.pop(0), status=403)
+
+    async def test() -> None:
+        async with server_that(answer) as address:
+            client, books = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            voice = Voice(client, books, lambda: 0, lambda event, **fields: told.append({"event": event, **fields}))
+            voice.start()
+            try:
+                for name in ("a", "b"):
+                    pod = seen_pod(name)
+                    books.put_pod(pod)
+                    voice.carried(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
+                    await until(lambda: not voice._to_say and not voice._speaking, "the Event")
+                assert (voice.failures, refusals) == (1, [])
+            finally:
+                await voice.close()
+                await client.close()
+
+    run(test())
+    assert [(line["event"], line["pod"]) for line in told] == [("voice-failed", "default/b")]

@@ -88,6 +88,29 @@ def test_a_share_beside_whole_gpus_is_warned_about() -> None:
     assert any("it gets 1 whole; remove amd.com/gpu to share" in warning for warning in verdict.warnings)
 
 
+def test_whole_gpus_that_cannot_be_shared_are_warned_about_with_the_way_to_share_them() -> None:
+    asks = {"resources": {"limits": {"amd.com/gpu": "2"}, "requests": {"amd.com/gpu": "2"}}}
+    spec = {"containers": [{"name": "c", **asks}], "schedulerName": OURS}
+    notes = {"kaiwo.ai/gpu-sharing": "true"}
+    verdict = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
+    (warning,) = verdict.warnings
+    assert verdict.refusal == ""
+    assert "stands beside amd.com/gpu, and the kubelet hands out whole GPUs: it gets 2 whole, alone" in warning
+    assert 'write kaiwo.ai/gpu-devices: "2" and the resource kaiwo.ai/gpu-share: 2 instead' in warning
+
+    spec["containers"] = [{"name": "c", "resources": {"limits": {"kaiwo.ai/gpu-share": "2"}}}]
+    notes["kaiwo.ai/gpu-devices"] = "2"
+    (warning,) = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod").warnings
+    assert "gpu-sharing counts as 0.5 of each of 2 GPUs: up to 2 such workloads share one" in warning
+
+
+def test_sharing_that_contradicts_itself_is_refused_at_the_door() -> None:
+    notes = {"kaiwo.ai/gpu-sharing": "true", "kaiwo.ai/gpu-partition": "CPX"}
+    spec = {"containers": [{"name": "c"}], "schedulerName": OURS}
+    verdict = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
+    assert "kaiwo.ai/gpu-partition asks for partitions, which are had alone" in verdict.refusal
+
+
 def test_nobody_hides_behind_a_template() -> None:
     for prefix in ("kaiwo.ai/", "kaiwo.silogen.ai/"):
         notes = {"kaiwo.ai/type": "batch", prefix + "user": "boss"}

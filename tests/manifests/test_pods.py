@@ -93,7 +93,7 @@ def test_other_resources_are_kept_by_name() -> None:
         ({"gpu-memory": "4000"}, {}, (1, 1000, 4000)),
         ({"gpu-memory": "4Gi", "gpu-devices": "3"}, {}, (3, 1000, 4096)),
         ({"gpu-sharing": "false"}, AMD, (1, 1000, 0)),
-        ({"gpu-sharing": "true"}, AMD, (1, 1000, 0)),
+        ({"gpu-sharing": "true"}, AMD, (1, 500, 0)),
     ],
 )
 def test_shares_of_gpus(prefix: str, notes: dict[str, str], resources: Any, expected: tuple[int, int, int]) -> None:

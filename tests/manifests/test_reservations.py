@@ -109,6 +109,8 @@ def test_moments_are_said_as_people_read_them() -> None:
     assert clock_words(1_769_882_400) == "2026-01-31 18:00 UTC"
     assert clock_words(1_769_882_401) == "2026-01-31 18:00:01 UTC"
     assert clock_words(7) == "second 7 of the cluster's clock"
+    assert clock_words(253_402_300_799) == "9999-12-31 23:59:59 UTC"
+    assert clock_words(253_402_387_139) == "a moment after the year 9999"
 
 
 @pytest.mark.parametrize(

@@ -41,3 +41,6 @@ def test_a_role_in_full() -> None:
         "main: 4 pods (at least 2), each 2 GPUs (MI300X), 8 CPU, 64 GiB memory, 1 rdma/hca on nodes that match 1 rule"
     )
     assert describe_role(Role(Request(gpus=1, gpu_models=VENDOR_MODELS["amd"]))) == "main: 1 pod, 1 GPU (any AMD)"
+    turns = Request(gpus=2, gpu_milli=500, gpu_models=("MI300X",), isolation="time-slicing")
+    assert describe_role(Role(turns)) == "main: 1 pod, 2 x 0.5 GPU by time-slicing (MI300X)"
+    assert describe_role(Role(Request(gpus=1, isolation="mps"))) == "main: 1 pod, 1 GPU"

@@ -124,7 +124,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
         monkeypatch.setattr(loop._scheduler, "decide", sometimes)
         await simulated.submit([job("patient", 1)])
         await until(loop, lambda: "default/patient" in loop.picture.pods)
-        assert loop.failures == 2
+        assert loop.health.failures == 2
 
     run(tmp_path, story)
 

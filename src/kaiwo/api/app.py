@@ -18,6 +18,7 @@ from starlette.routing import Route as Path
 
 from kaiwo.api import (
     agents,
+    checkpoints,
     consoles,
     health,
     login,
@@ -50,6 +51,7 @@ INSIDE: tuple[Route, ...] = (
     *queues.ROUTES,
     *reservations.ROUTES,
     *workloads.ROUTES,
+    *checkpoints.ROUTES,
     *logs.ROUTES,
     *consoles.ROUTES,
     *steering.ROUTES,

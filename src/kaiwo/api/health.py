@@ -52,7 +52,7 @@ def why_not_ready(live: Live) -> str:
     busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since
     if busy_s > STUCK_S:
         return f"the scheduling cycle has been running for {int(busy_s)} s"
-    return ""
+    return live.health.trouble
 
 
 ROUTES = (

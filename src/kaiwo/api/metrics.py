@@ -72,7 +72,7 @@ def _queues(context: Context) -> Iterator[Metric]:
         "used": _by_queue("kaiwo_queue_used", f"What {below} use, with the space that is kept for its waiting work."),
         "fixed": _by_queue("kaiwo_queue_fixed", f"The part of what {below} use that may not be preempted."),
         "share": _by_queue("kaiwo_queue_fair_share", "The fair share of a queue as of now."),
-        "waiting": _by_queue("kaiwo_queue_asked", f"What waiting work of {below} asks for."),
+        "waiting": _by_queue("kaiwo_queue_asked", f"What waiting work of {below} asks for and could have."),
     }
     running = GaugeMetricFamily("kaiwo_queue_running", f"Running workloads of {below}.", labels=["queue"])
     waiting = GaugeMetricFamily("kaiwo_queue_waiting", f"Waiting workloads of {below}.", labels=["queue"])
@@ -118,6 +118,10 @@ def _process(context: Context) -> Iterator[Metric]:
     yield HistogramMetricFamily(
         "kaiwo_cycle_seconds", "Time a cycle took.", [*buckets, ("+Inf", cycles.count)], cycles.sum_s
     )
+    health = context.live.health
+    yield CounterMetricFamily("kaiwo_cycle_failures_total", "Cycles that failed and were tried again.", health.failures)
+    left_out = health.left_out + getattr(context.live.cluster, "left_out", 0)
+    yield CounterMetricFamily("kaiwo_objects_left_out_total", "Objects that could not be taken in.", left_out)
     lag = GaugeMetricFamily("kaiwo_loop_lag_seconds", "Lag of the event loop in the last minute.", labels=["quantile"])
     for quantile, seconds in context.lag.quantiles().items():
         lag.add_metric([quantile], seconds)

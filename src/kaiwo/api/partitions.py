@@ -101,7 +101,8 @@ def _executor(partitions: Partitions) -> str:
 
 def _need(need: Need) -> str:
     if need.is_share:
-        return f"work that asks for shares of {_count(need.count * need.devices, 'GPU')}"
+        gpus = need.count * need.devices  # that hold all of them together
+        return f"shares of GPUs, which need {_count(gpus, 'GPU')} that {'is' if gpus == 1 else 'are'} not cut"
     mode = f"{need.compute}{f'+{need.memory}' * bool(need.memory)}"
     kind = "whole GPU" if need.compute == WHOLE_MODE else f"{mode} partition"
     return f"{_count(need.count, 'pod')} with {_count(need.devices, kind)} each"

@@ -14,11 +14,12 @@ from kaiwo.api.consoles import INPUT_FROM, with_input
 from kaiwo.api.params import Param
 from kaiwo.api.partitions import drop_plans, put_plans
 from kaiwo.api.problems import JSON
+from kaiwo.api.reapplied import unchanged
 from kaiwo.api.reservations import put_words
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.settling import settle
 from kaiwo.api.views import Outcome
-from kaiwo.clusters.admission import is_same
+from kaiwo.clusters.admission import is_same, meant_twice
 from kaiwo.gpus.isolation import is_mps_on_amd
 from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
@@ -45,7 +46,8 @@ async def submit(call: Call) -> Outcome:
 async def apply(call: Call) -> Outcome:
     """Everything that the documents describe."""
     with _counting_refusals(call):
-        return await _put(call, await _parse(call, parse_all))
+        parsed = await _parse(call, parse_all)
+        return await _put(call, parsed, unchanged(call.context.live.cluster, parsed.submissions))
 
 
 async def delete(call: Call) -> Outcome:
@@ -90,9 +92,9 @@ async def _parse(call: Call, parse: Any) -> Parsed:
     return await asyncio.to_thread(parse, call.body, defaults)
 
 
-async def _put(call: Call, parsed: Parsed) -> Outcome:
+async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:
     dry_run, live = call.query["dry_run"], call.context.live
-    queues, items = parsed.queues, parsed.submissions
+    queues, items = parsed.queues, [item for item in parsed.submissions if item[0].name not in there_already]
     reservations = parsed.reservations
     _refuse_mps_on_amd(live.picture, items)
     there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
@@ -101,8 +103,9 @@ async def _put(call: Call, parsed: Parsed) -> Outcome:
     done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
     done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
     done += await put_plans(call.context.partitions, parsed.partitioning, dry_run)
-    names = [workload.name for workload, _ in items]
-    done += [f"workload {name} submitted{suffix}" for name in names]
+    names = [workload.name for workload, _ in parsed.submissions]
+    words = {name: "unchanged" if name in there_already else "submitted" for name in names}
+    done += [f"workload {name} {word}{suffix}" for name, word in words.items()]
     if not dry_run:
         known = live.picture.queue_objects
         reserved = live.picture.reserved.objects
@@ -114,8 +117,8 @@ async def _put(call: Call, parsed: Parsed) -> Outcome:
             ),
         )
     promises = await asyncio.to_thread(_promises, dict(live.picture.queue_objects), queues) if queues else []
-    warnings = [*parsed.warnings, *promises]
-    return Outcome(done, warnings, [] if dry_run else names)
+    warnings = [*parsed.warnings, *promises, *([] if dry_run else _meant_twice(live.cluster, items))]
+    return Outcome(done, warnings, names)
 
 
 def _refuse_mps_on_amd(picture: Picture, items: Sequence[tuple[Workload, Program]]) -> None:
@@ -141,6 +144,19 @@ async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str
     if over:
         await cluster.forget_ended(over, who=call.person)
     return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
+
+
+def _meant_twice(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+    """Who waits for a name that a workload has and an array, too."""
+    found = []
+    for workload, _ in items:
+        if workload.after and _state(cluster, workload.name) is not None:
+            found += [
+                f"workload {workload.name} waits for workload {other} and for every task of array {other}: "
+                "both have that name"
+                for other in meant_twice(workload.after, cluster.record(workload.name).workload.after)
+            ]
+    return found
 
 
 def _promises(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[str]:

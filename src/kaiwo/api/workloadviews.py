@@ -101,6 +101,9 @@ def workload_detail(
         exit_code=record.exit_code,
         message=record.message,
         planned=explain.planned_start(picture, workload.name, now_s),
+        preemption_delay_s=workload.preemption_delay_s,
+        checkpoint_s=workload.checkpoint_s,
+        restart_s=workload.restart_s,
     )
 
 

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "hold": ("steer", "Keep waiting workloads from starting."),
         "release": ("steer", "Let held workloads start."),
         "requeue": ("steer", "Stop workloads and let them wait again."),
+        "checkpoint": ("checkpoint", "Say that running work has saved what it did."),
     },
     "Look": {
         "status": ("status", "The cluster on one screen."),

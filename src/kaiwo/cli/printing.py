@@ -107,8 +107,8 @@ def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
 
 
 def hint(text: str) -> None:
-    """Something for the person, not for the pipe."""
-    click.echo(text, err=True)
+    """Something for the person, not for the pipe. What has lines of its own keeps them."""
+    click.echo(text if "\n" in text else wrap(text), err=True)
 
 
 def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:

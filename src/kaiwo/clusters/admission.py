@@ -198,14 +198,21 @@ def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
 
 
 def _name_arrays(world: World, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload) -> Workload:
-    """A name that no workload has, but an array, means all tasks of that array."""
+    """A name of an array means all its tasks; where a workload has that name, too, it means both."""
 
-    def meant(other: str) -> str:
+    def meant(other: str) -> list[str]:
         array = all_tasks(other)
-        is_array = other not in batch and other not in world.lives and (array in tasks or array in world.tasks_of)
-        return array if is_array else other
+        is_array = array in tasks or array in world.tasks_of
+        is_workload = other in batch or other in world.lives or not is_array
+        return [other] * is_workload + [array] * is_array
 
-    return replace(workload, after=tuple(dict.fromkeys(map(meant, workload.after)))) if workload.after else workload
+    after = dict.fromkeys(each for other in workload.after for each in meant(other))
+    return replace(workload, after=tuple(after)) if workload.after else workload
+
+
+def meant_twice(told: Sequence[str], awaited: Sequence[str]) -> list[str]:
+    """Of the names that somebody wrote, those that a workload and an array have: both are awaited."""
+    return [other for other in told if {other, all_tasks(other)} <= set(awaited)]
 
 
 def check_circles(world: World, batch: Mapping[str, Workload], tasks: Tasks) -> None:
@@ -264,7 +271,8 @@ def _begin(workload: Workload, standings: Mapping[str, State | None], now_s: int
             )
     after = tuple(other for other in workload.after if standings[other] is State.WAITING)
     failed = tuple(other for other in workload.after if standings[other] is State.FAILED)
-    return replace(workload, submitted_s=now_s, after=after, after_failed=failed)
+    saved_s = min(workload.checkpoint_s, now_s)  # a clock that is ahead must not hide what it loses
+    return replace(workload, submitted_s=now_s, after=after, after_failed=failed, checkpoint_s=saved_s)
 
 
 def _living(count: int) -> str:

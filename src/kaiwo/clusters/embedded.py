@@ -193,6 +193,12 @@ class EmbeddedCluster:
         self._audit(who, verb, [name for name, refusal in zip(names, refusals, strict=True) if refusal is None])
         return refusals
 
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+        """It saved its work then; 0: now. Returns when it last did."""
+        saved_s = await self._make(lambda change: steering.checkpoint(change, name, at_s))
+        self._audit(who, "checkpoint", [name])
+        return saved_s
+
     async def put_queue(self, queue: Queue, who: str = "") -> None:
         """Create or replace a queue."""
         await self.put((queue,), (), who)

@@ -120,6 +120,9 @@ class Work(Protocol):
     async def requeue(self, name: str, who: str = "") -> None:
         """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
 
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+        """It saved its work then; 0, or a time to come: now. Returns when it last did."""
+
     async def put_queue(self, queue: Queue, who: str = "") -> None:
         """Create or replace a queue."""
 

@@ -16,6 +16,7 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase, check_reservation, clock_words
 
 EXPIRED_KEPT = 200  # reservations that are over and may still be looked at
+MOST_NAMED = 4  # GPUs of a node in one sentence
 
 
 def put(change: Change, reservations: Sequence[Reservation]) -> None:
@@ -100,7 +101,8 @@ def _check_places(world: World, reservation: Reservation) -> None:
     for device in reservation.devices:
         known = {gpu.parent or gpu.id for gpu in world.nodes[device.node].gpus}
         if device.gpu not in known:
-            some = ", ".join(sorted(known)[:4]) or "none"
+            more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+            some = (", ".join(sorted(known)[:MOST_NAMED]) or "none") + more
             raise RefusedError(
                 f"reservation {reservation.name} names {device.gpu} of node {device.node}, which has: {some}"
             )

@@ -1,4 +1,4 @@
-"""What people do to a workload: cancel, hold, release and requeue it, as changes of the world.
+"""What people do to a workload: cancel, hold, release and requeue it, note that it saved its work.
 
 In:    a Change, one workload's name, and who wants it.   Out: its next life in the Change.
 Never: changes anything before it has found that it may: whoever steers many goes on after a refusal.
@@ -54,6 +54,17 @@ def requeue(change: Change, name: str, who: str) -> None:
     life = lifecycle.wait_again(life, change.now_s)
     change.put_life(lifecycle.with_state(life, ()))
     happenings.revive(change, name)
+
+
+def checkpoint(change: Change, name: str, at_s: int) -> int:
+    """It saved its work then; 0: now. Returns when it last did. A clock that is ahead must not hide what it loses."""
+    life = _living(change, name)
+    if not life.record.attempt:
+        raise RefusedError(f"workload {name} has not run yet, so it has nothing to save; wait until it runs")
+    saved_s = max(life.workload.checkpoint_s, min(at_s or change.now_s, change.now_s))
+    if saved_s != life.workload.checkpoint_s:
+        change.put_life(lifecycle.with_workload(life, checkpoint_s=saved_s))
+    return saved_s
 
 
 STEPS: Mapping[str, Callable[[Change, str, str], None]] = {

@@ -12,6 +12,7 @@ import numpy as np
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.least import one_more
 from kaiwo.decide.neighbours import keeps_its_place
+from kaiwo.decide.obstacles import is_overdrawn
 from kaiwo.decide.score import allowed
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
@@ -29,7 +30,7 @@ def lost_space(desk: Desk) -> list[Kept]:
     """All that is lost, in order."""
     if not desk.picture.nominations:
         return []
-    return sorted({*_on_lost_nodes(desk), *_where_they_may_not_go(desk), *_unpaid(desk)})
+    return sorted({*_on_lost_nodes(desk), *_where_they_may_not_go(desk), *_nobody_leaves(desk), *_unpaid(desk)})
 
 
 def has_its_space(desk: Desk, found: WaitingClass) -> bool:
@@ -81,6 +82,18 @@ def _where_they_may_not_go(desk: Desk) -> list[Kept]:
         may = allowed(desk.working, want, there, desk.active.static_filters).tolist()
         lost += [each for (each, _), is_allowed in zip(places, may, strict=True) if not is_allowed]
     return lost
+
+
+def _nobody_leaves(desk: Desk) -> list[Kept]:
+    """Where others hold it, too, and none of them is told to go: whoever decided that died before, or was refused."""
+    picture = desk.picture
+    left = {picture.pods[workload][pod].node for workload, pod in picture.leaving}
+    return [
+        (workload, pod)
+        for workload, kept in picture.nominations.items()
+        for pod, nomination in kept.items()
+        if nomination.node not in left and is_overdrawn(desk.working, nomination)
+    ]
 
 
 def _unpaid(desk: Desk) -> list[Kept]:

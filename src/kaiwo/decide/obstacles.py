@@ -235,7 +235,8 @@ class Inquiry:
             alone = (~mask & (against == 1) & would_do).any()
             if kept_out and (not mask.any() or alone):
                 subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
-                found.append(Obstacle(reason, 1, int(mask.sum()), "nodes", subject, f"{kept_out} of {len(mask)} nodes"))
+                need = int(not mask.any())  # where others may be used, how many would do nobody knows: no numbers
+                found.append(Obstacle(reason, need, 0, "nodes", subject, f"{kept_out} of {len(mask)} nodes"))
         return found
 
     def _lacking(self, want: Request) -> str:

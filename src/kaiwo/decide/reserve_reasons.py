@@ -18,6 +18,7 @@ from kaiwo.snapshot.nodes import SIZE
 from kaiwo.snapshot.reserved_view import Claim, ReservedView
 from kaiwo.snapshot.working import Working
 
+NOT_TO_COME, TO_COME = "that is over, or was never made", "it holds"
 TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 
 
@@ -68,12 +69,12 @@ def _admitted(view: Working, want: Request) -> Request:
 def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
     claim = None if reserved is None else reserved.claim(want.reservation)
     if reserved is None or claim is None:
-        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, "there is none of that name now")
+        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, NOT_TO_COME)
     owner, times = claim.reservation.owner, claim.reservation.times(reserved.now_s)
     if want.reservation not in want.passes:
         return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"it is for {owner.words}")
     if not reserved.is_active(claim):
-        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"it holds {times}")
+        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"{TO_COME} {times}")
     return None
 
 

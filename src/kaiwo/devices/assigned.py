@@ -11,6 +11,8 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 ANNOTATION = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
 LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
+SHARING = "kaiwo.ai/gpu-sharing"  # of GPUs that are asked for whole
+SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; who names one asks for no whole GPU
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"
 
 

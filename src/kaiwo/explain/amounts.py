@@ -1,7 +1,10 @@
 """Quantities as people say them, exactly: two that differ never read the same.
 
 In:    an integer in the unit of the core.   Out: `4 GPUs`, `0.762 GPU`, `192 GiB`, `196609 MiB`.
+The most that is counted stands for all that is more: it is not the number that somebody wrote.
 """
+
+from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
 
 GIB, TIB = 1024, 1024 * 1024  # in MiB
 _COUNTED = {
@@ -12,10 +15,15 @@ _COUNTED = {
     "queues": "queue",
     "workloads": "workload",
 }
+_MOST = {"gpus": MOST_GPUS, "milli-gpu": 1000 * MOST_GPUS, "milli-cpu": MOST_CPU_MILLI, "mib": MOST_MIB}
 
 
 def amount(value: int, unit: str) -> str:
     """The number with its unit."""
+    return _amount(value, unit) + (" or more" if value == _MOST.get(unit) else "")
+
+
+def _amount(value: int, unit: str) -> str:
     match unit:
         case "milli-gpu":
             return _milli(value, "GPU")

@@ -65,7 +65,8 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
             return change, said if search.gave_up else ""
     if search.gave_up:
         return None, f"undecided: {search.tries} changes were tried and do not start it, and others were not tried"
-    return None, "no single change of size, model, queue, limit, quota or running workload would start it now"
+    none = "no single change of size, model, queue, limit, quota or running workload would start it now"
+    return None, f"{none} without stopping others"
 
 
 def _kinds(question: Question) -> Kinds:
@@ -77,8 +78,8 @@ def _kinds(question: Question) -> Kinds:
     again = question.resubmitted
     room_again = room if again is question else Room(again)
     yield again, iter(smaller_sizes(again, room_again))
-    yield again, _other_models(again, room_again)
-    yield again, _other_queues(again, room_again)
+    yield again, _models_with_room(again, room_again)
+    yield again, _queues_with_room(again, room_again)
     stops = Stops(question)
     yield question, stops.worth_a_try("researcher")
     yield question, raises(question, room, most)
@@ -90,27 +91,35 @@ def most_looks(question: Question) -> int:
     return MOST_LOOKS * TO_THE_END if len(question.picture.node_objects) <= SMALL else MOST_LOOKS
 
 
-def _other_models(question: Question, room: Room) -> Iterator[Change]:
-    """Every model in the cluster that it does not ask for."""
+def other_models(question: Question) -> list[str]:
+    """Every model in the cluster that it does not ask for; none where it asks for none."""
+    asked = {model for role in question.workload.roles for model in role.request.gpu_models}
+    there = {gpu.model for node in question.picture.node_objects.values() for gpu in node.gpus}
+    return sorted(there - asked) if asked else []
+
+
+def other_queues(question: Question) -> Iterator[str]:
+    """Every other queue that takes work of this user and namespace."""
     picture, workload = question.picture, question.workload
-    asked = {model for role in workload.roles for model in role.request.gpu_models}
-    if not asked:
-        return
-    for model in sorted({gpu.model for node in picture.node_objects.values() for gpu in node.gpus} - asked):
-        if room.takes(with_model(workload, model)):
+    for name, is_leaf in zip(picture.queues.names, picture.queues.is_leaf, strict=True):
+        is_other = is_leaf and name != workload.queue
+        if is_other and who_turns_away(picture.queue_objects, replace(workload, queue=name)) is None:
+            yield name
+
+
+def _models_with_room(question: Question, room: Room) -> Iterator[Change]:
+    for model in other_models(question):
+        if room.takes(with_model(question.workload, model)):
             yield Change(Kind.OTHER_MODEL, "researcher", model)
 
 
-def _other_queues(question: Question, room: Room) -> Iterator[Change]:
-    """Every other queue that takes work of this user and namespace, and has enough left."""
-    picture, workload = question.picture, question.workload
-    queues = picture.queues
-    brings_room = _with_reservations(picture)
+def _queues_with_room(question: Question, room: Room) -> Iterator[Change]:
+    """Those that have enough left."""
+    workload = question.workload
+    brings_room = _with_reservations(question.picture)
     has_room = room.takes_anywhere(workload)
-    for name, is_leaf in zip(queues.names, queues.is_leaf, strict=True):
-        moved = replace(workload, queue=name)
-        is_other = is_leaf and name != workload.queue and (has_room or name in brings_room)
-        if is_other and who_turns_away(picture.queue_objects, moved) is None and room.takes(moved):
+    for name in other_queues(question):
+        if (has_room or name in brings_room) and room.takes(replace(workload, queue=name)):
             yield Change(Kind.OTHER_QUEUE, "researcher", name)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from kaiwo.explain.change import Kind, split_bound
-from kaiwo.explain.sentences import remedy
+from kaiwo.explain.sentences import before_start, remedy
 from kaiwo.explain.why import Proposal
 from kaiwo.model.reason import Obstacle, Reason
 
@@ -70,6 +70,6 @@ _REMEDIES: dict[Reason, Callable[[Obstacle], str]] = {
     ),
     Reason.RESERVED: lambda o: "wait until the reservation is over, or ask who has it (kubectl get kaiworeservations)",
     Reason.RESERVATION: lambda o: (
-        "wait for its start, or name another one or none with kaiwo.ai/reservation (kubectl get kaiworeservations)"
+        f"{before_start(o)}name another one or none with kaiwo.ai/reservation (kubectl get kaiworeservations)"
     ),
 }

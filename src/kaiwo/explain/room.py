@@ -40,7 +40,9 @@ class Room:
         self.working, self._book, self._placer = desk.working, desk.book, desk.placer
         self._shades = desk.shades.without(question.name) if desk.shades is not None else None
         self._least_shades = self._shades.at_their_least() if self._shades is not None else None
-        self._wishes = _wishes(question.workload)
+        backlog = self._picture.backlog
+        is_hopeless = backlog.stand_of(question.name)[0].key in backlog.hopeless  # its wish counts once it is changed
+        self._wishes = None if is_hopeless else _wishes(question.workload)
         rows = np.arange(len(self.working.nodes.names))
         self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
         self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from kaiwo.decide.cuts import COMING, NO_MPS, NO_SUCH_MODE, ON_NODE
 from kaiwo.decide.neighbours import NO_PLACES
+from kaiwo.decide.reserve_reasons import TO_COME
 from kaiwo.decide.shortage import APART, CLOSED, NEVER, NOWHERE, TOO_SMALL
 from kaiwo.explain import taking, together
 from kaiwo.explain.amounts import amount
@@ -26,6 +27,11 @@ def sentence(obstacle: Obstacle) -> str:
 def remedy(obstacle: Obstacle) -> str:
     """What would remove it."""
     return _WORDS[obstacle.reason][1](obstacle)
+
+
+def before_start(obstacle: Obstacle) -> str:
+    """What helps beside naming another reservation."""
+    return "wait for its start, or " if obstacle.detail.startswith(TO_COME) else ""
 
 
 def _model(obstacle: Obstacle) -> str:
@@ -238,6 +244,10 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         taking.no_way,
         lambda o: "ask for less, or wait for work to end",
     ),
+    Reason.PATIENT: (
+        taking.patient,
+        lambda o: "wait; it is tried again by itself then, or sooner if work ends",
+    ),
     Reason.HELD_OFF: (
         taking.held_off,
         lambda o: "wait; it is tried again by itself then, or sooner if work ends",
@@ -369,7 +379,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     ),
     Reason.RESERVATION: (
         lambda o: f"it names reservation '{o.subject}', and {o.detail}",
-        lambda o: "wait for its start, or name another one or none (kaiwo reservations lists them)",
+        lambda o: f"{before_start(o)}name another one or none (kaiwo reservations lists them)",
     ),
     Reason.EXPIRED: (
         lambda o: f"its allocation was given until {clock_words(o.need)}",

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from kaiwo.decide.cycle import BUILTIN, Fate, decide, fate_of
 from kaiwo.explain.change import Change, events_of, events_to_undo
-from kaiwo.model.event import WorkloadChanged, WorkloadGone
+from kaiwo.model.event import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.registry import Active, Registry
@@ -24,6 +24,9 @@ from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working import Working
 
 Answer = TypeVar("Answer")
+
+A_CYCLE = 60  # looks, beside what hangs on how many there are
+MOST_FOR_A_CANCEL = 200
 
 
 @dataclass(eq=False)
@@ -36,6 +39,7 @@ class Question:
     now_s: int
     plugins: Registry = BUILTIN
     set_aside: tuple[str, ...] = ()  # plugins that misbehaved
+    is_private: bool = False  # nobody else looks at the picture: trials may be made on it
     looks: int = 0  # what the trials cost so far: see `fate_with`
     _fates: dict[Change, Fate] = field(default_factory=dict)
 
@@ -66,18 +70,40 @@ class Question:
     def resubmitted(self) -> "Question":
         """The same question after the workload was cancelled and submitted again, as one who changes it has to do.
 
-        What was planned or kept for it is gone then, and a cycle gave it to others.
+        What was planned or kept for it is gone then, and a cycle gave it to others. Without its wish the shares of
+        others are larger, too: where a cycle costs little, it is asked whether they take more.
         """
         picture = self.picture
-        if self.name not in picture.promises and self.name not in picture.nominations:
+        has_space = self.name in picture.promises or self.name in picture.nominations
+        if not has_space and self.cycle_looks > MOST_FOR_A_CANCEL:
             return self
         fork = picture.fork()
         fork.patch([WorkloadGone(self.name)])
         plan = decide(fork.snapshot(self.now_s), self.policy, self.plugins)
+        if not has_space and not plan.starts and not plan.nominations:
+            return self
         fork.absorb(plan)
         fork.patch(assume(fork, plan, self.now_s))
         fork.patch([WorkloadChanged(structs.replace(self.workload, submitted_s=self.now_s))])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
+
+    @cached_property
+    def cycle_looks(self) -> int:
+        """About what a whole cycle of `decide` costs, in looks: see `fate_with`."""
+        classes = self.picture.backlog.by_key.values()
+        pods = sum(needed for found in classes for _, _, needed in found.needs)  # of large gangs each is placed alone
+        return A_CYCLE + (len(self.picture.node_objects) + len(classes) + pods) // 4
+
+    @cached_property
+    def as_the_last(self) -> "Question":
+        """The same question once more, always after cancel and submit: to ask whether others would be stopped for it.
+
+        It came last, nobody holds it off from stopping others, and it has waited as long as it lets others be.
+        """
+        fork = self.resubmitted.picture.fork()
+        anew = structs.replace(self.workload, submitted_s=self.now_s, preemption_delay_s=0)
+        fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
+        return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
 
     def is_tried(self, change: Change) -> bool:
         """The answer is known already."""
@@ -94,12 +120,6 @@ class Question:
             fate = self._fates[change] = self._try(change)
         return fate
 
-    def is_served_with(self, change: Change) -> bool:
-        """In the cycle after the change `decide` starts the workload, or makes room for it."""
-        plan = self._after(change, decide)
-        is_kept = any(kept.workload == self.name for kept in plan.nominations)
-        return is_kept or any(start.workload == self.name for start in plan.starts)
-
     def _try(self, change: Change) -> Fate:
         """A trial costs 20 looks, and one for each class that has a try."""
 
@@ -108,14 +128,16 @@ class Question:
             self.looks += 20 + len(backlog.by_key if backlog.all_open else backlog.open)
             return fate_of(snapshot, self.name, policy, plugins)
 
-        return self._after(change, ask)
+        told = events_of(self._fork, structs.replace(self.workload, submitted_s=self.now_s), change)
+        return self.after(told, events_to_undo(self._fork, self.workload, change), ask)
 
-    def _after(self, change: Change, ask: Callable[[Snapshot, Policy, Registry], Answer]) -> Answer:
-        """The answer in a fork with the change. The fork is used again, so all is put back."""
+    def after(
+        self, told: list[Event], undone: list[Event], ask: Callable[[Snapshot, Policy, Registry], Answer]
+    ) -> Answer:
+        """The answer in a fork that is told of a change. The fork is used again, so all is put back."""
         fork = self._fork
         is_open, all_open = set(fork.backlog.open), fork.backlog.all_open
-        undone = events_to_undo(fork, self.workload, change)
-        fork.patch(events_of(fork, self.workload, change))
+        fork.patch(told)
         answer = ask(fork.snapshot(self.now_s), self.policy, self.plugins)
         fork.patch(undone)
         fork.backlog.all_open = all_open
@@ -124,4 +146,4 @@ class Question:
 
     @cached_property
     def _fork(self) -> Picture:
-        return self.picture.fork()
+        return self.picture if self.is_private else self.picture.fork()

@@ -19,7 +19,7 @@ from kaiwo.explain.amounts import amount
 from kaiwo.explain.by_taking import change_that_takes, may_ever_take, raise_that_takes
 from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of, split_bound
 from kaiwo.explain.cheapest import cheapest_change
-from kaiwo.explain.planned import planned_start
+from kaiwo.explain.planned import gap_words, planned_start
 from kaiwo.explain.sentences import remedy, sentence
 from kaiwo.explain.trial import Question
 from kaiwo.model.errors import NotFoundError
@@ -161,19 +161,24 @@ def _by_taking(question: Question) -> str:
     """What is to be said of changes after which others would be stopped for it."""
     if not may_ever_take(question):
         return ""
-    taking, was_tried = change_that_takes(question)
-    higher, was_raised = raise_that_takes(question) if taking is None else (None, True)
-    said = "" if was_tried else "; whether others are stopped for it with another size, model or queue was not tried"
-    if taking is None and higher is not None and not was_raised:
-        return f"{said}; whether others are stopped for it if you {_as_words(question, higher)} was not tried"
-    if taking is None and higher is None:
-        return said or "; nor are others stopped for it with another size, model or queue"
-    return f"{said}; but {_as_words(question, taking or higher)}, and others are stopped to make room for it"
+    change, were_tried = change_that_takes(question)
+    if change is not None:
+        return _others_go(question, change)
+    another = "with another size, model or queue"
+    nobody, unknown = f"; nor are others stopped for it {another}", f"; whether others are stopped for it {another}"
+    said = nobody if were_tried else f"{unknown} was not tried"
+    higher, was_tried = raise_that_takes(question)
+    if higher is None or was_tried:
+        return said if higher is None else said + _others_go(question, higher)
+    words, _ = _WORDS[higher.kind](question.picture, question.name, higher)
+    return f"{said}; whether others are stopped for it if you {words} was not tried"
 
 
-def _as_words(question: Question, change: Change | None) -> str:
-    assert change is not None
-    return _WORDS[change.kind](question.picture, question.name, change)[0]
+def _others_go(question: Question, change: Change) -> str:
+    words, _ = _WORDS[change.kind](question.picture, question.name, change)
+    delay_s = question.workload.preemption_delay_s
+    when = f" once its preemption delay of {gap_words(delay_s)} is over" if delay_s else ""
+    return f"; but {words}, and others are stopped to make room for it{when}"
 
 
 def propose(picture: Picture, name: str, change: Change, said: str = "") -> Proposal:
@@ -204,10 +209,15 @@ def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
         GPUS: (f"{amount(value, 'gpus')} a pod", f"--gpus {value}"),
         SHARE: (f"{value / 1000:g} of a GPU", f"--fraction {value / 1000:g}"),
         GPU_MEMORY: (f"{amount(value, 'mib')} of a GPU", f"--gpu-memory {value}"),
-        CPU: (amount(value, "milli-cpu"), f"--cpu {value}m"),
-        MEMORY: (f"{amount(value, 'mib')} of memory", f"--memory {value}Mi"),
+        CPU: (amount(value, "milli-cpu"), f"--cpu {_typed(value, 1000, '', 'm')}"),
+        MEMORY: (f"{amount(value, 'mib')} of memory", f"--memory {_typed(value, 1024, 'Gi', 'Mi')}"),
     }[dimension]
     return f"ask for {what}", flag
+
+
+def _typed(value: int, many: int, large: str, small: str) -> str:
+    """In the larger unit where that is exact, as the sentence says it."""
+    return f"{value}{small}" if value % many else f"{value // many}{large}"
 
 
 def _model(picture: Picture, name: str, change: Change) -> tuple[str, str]:

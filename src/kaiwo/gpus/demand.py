@@ -26,7 +26,10 @@ BarredTo = Callable[[Request], frozenset[Key]]  # the GPUs that reservations kee
 MayStart = Callable[[WaitingClass], bool]
 WHOLE = Mode(WHOLE_MODE, "NPS1")
 # Whoever waits for these would not start on other GPUs either.
-NOT_OUR_MATTER = (Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA, Reason.NO_QUEUE, Reason.QUEUE_NOT_LEAF, Reason.GPU_MODEL)
+NOT_OUR_MATTER = (
+    Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA, Reason.NO_QUEUE, Reason.QUEUE_NOT_LEAF, Reason.GPU_MODEL,
+    Reason.RESERVATION,
+)  # fmt: skip
 ABOUT_S = 600
 FINEST_MODE = "CPX"  # every chip that can be cut has it
 

@@ -116,8 +116,20 @@ class JournalReader:
         raise NotFoundError(self._why_missing(number, segment.damage if segment else ""))
 
     def _why_missing(self, number: int, damage: str) -> str:
-        kept = f"cycles {self.oldest} to {self.newest} are kept" if self.newest else "it is empty"
-        return f"cycle {number} is not in the journal at {self.path}: {damage or kept}"
+        return f"cycle {number} is not in the journal at {self.path}: {damage or self._kept_around(number)}"
+
+    def _kept_around(self, number: int) -> str:
+        """The first and the last; and where files lost their ends, what is missing between them."""
+        oldest, newest = self.oldest, self.newest
+        if not newest:
+            return "it is empty"
+        kept = f"cycles {oldest} to {newest} are kept"
+        if not oldest < number < newest:
+            return kept
+        numbers = sorted({each for segment in self._caught_up() for each in segment.numbers})
+        at = bisect_left(numbers, number)
+        first, last = numbers[at - 1] + 1, numbers[at] - 1
+        return f"{kept}, and {first if first == last else f'{first} to {last}'} of them are lost"
 
     def _gaps(self) -> Iterator[str]:
         for one, following in itertools.pairwise(self._segments):

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.gpu_requests import GpuWish, GpuWords, read_grade, read_isolation, read_partition
+from kaiwo.manifests.gpu_requests import read_grade, read_isolation, read_partition
+from kaiwo.manifests.gpu_wishes import GpuWish, GpuWords
 from kaiwo.manifests.names import check_label_key, check_labels
 from kaiwo.manifests.places import Place, join, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
@@ -37,6 +38,9 @@ KNOWN = (
     "min-pods",
     "time",
     "estimate",
+    "preemption-delay",
+    "restart-cost",
+    "last-checkpoint",
     "reservation",
     "expires",
     "simulate",

@@ -52,6 +52,8 @@ _EXAMPLES = {
     "subGroups": "write a list of mappings, such as [{name: replica-0, pods: 2}]",
     "time": 'write it as "2h30m"',
     "estimate": 'write it as "2h30m"',
+    "preemptionDelay": 'write it as "10m"',
+    "restartCost": 'write it as "5m"',
     "simulate": 'write it as "10m"',
     "array": 'write it in quotes, such as "0-9"',
     "after": 'write a list of names, such as ["prepare"]',

@@ -8,6 +8,8 @@ import re
 from typing import NamedTuple
 
 from kaiwo.manifests.gpu_models import read_models, vendor_of
+from kaiwo.manifests.gpu_sharing import as_shares
+from kaiwo.manifests.gpu_wishes import GpuWish, GpuWords
 from kaiwo.manifests.places import Place, show, suggest
 from kaiwo.manifests.quantities import MAX_GPUS
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -20,37 +22,6 @@ GRADES = tuple(grade for grade in RANKS if grade != "none")
 _VENDOR_OF_ISOLATION = {"mps": "nvidia", "cu-mask": "amd"}
 _MODES = {mode for model in CHIPS for mode in legal_modes(model)}
 _OTHERS = {"mps": "time-slicing, cu-mask or partition", "cu-mask": "mps, time-slicing or partition"}
-
-
-class GpuWords(NamedTuple):
-    """What the wishes are called where they were written."""
-
-    owner: str
-    whole: str
-    fraction: str
-    memory: str
-    devices: str
-    models: str
-    sharing: str = ""
-    isolation: str = "gpuIsolation"
-    whole_may_stand_beside: bool = False  # a whole GPU beside a fraction only names the vendor
-    partition: str = "gpuPartition"
-    grade: str = "gpuIsolationGrade"
-
-
-class GpuWish(NamedTuple):
-    """What was written; None: nothing."""
-
-    whole: int = 0
-    fraction_milli: int | None = None
-    memory_mib: int | None = None
-    devices: int | None = None
-    models: tuple[str, ...] = ()
-    vendor: str = ""
-    sharing: bool | None = None
-    isolation: str = ""
-    partition: str = ""
-    least_grade: str = ""
 
 
 class GpuRequest(NamedTuple):
@@ -67,8 +38,9 @@ class GpuRequest(NamedTuple):
 
 def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
     """One wish, free of contradictions."""
+    wish = as_shares(wish, words, warnings)
     is_shared = wish.fraction_milli is not None or wish.memory_mib is not None
-    _check_sharing(wish, words, is_shared, warnings)
+    _check_sharing(wish, words, is_shared)
     if is_shared:
         gpus = _count_shared(wish, words)
     else:
@@ -129,7 +101,7 @@ def _check_isolation(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: 
         warnings.append(place.sentence(f"is not needed: nobody shares what it asks for; use {words.fraction} to share"))
 
 
-def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: list[str]) -> None:
+def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool) -> None:
     if wish.partition and is_shared:
         asked = words.fraction if wish.memory_mib is None else words.memory
         raise Place(words.owner, words.partition).error(
@@ -143,11 +115,6 @@ def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: li
         asked = words.fraction if wish.memory_mib is None else words.memory
         raise Place(words.owner, words.sharing).error(
             f'is "false", but {asked} asks for a share of a GPU; remove one of the two'
-        )
-    if wish.sharing and not is_shared and wish.whole:
-        place = Place(words.owner, words.sharing)
-        warnings.append(
-            place.sentence(f"does not act on whole GPUs yet: they are exclusive; use {words.fraction} to share one")
         )
 
 

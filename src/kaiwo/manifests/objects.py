@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.manifests.annotations import KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
 from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.moments import read_moment_s
+from kaiwo.manifests.moments import read_moment_s, read_past_moment_s
 from kaiwo.manifests.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.places import Place, quote_name
 from kaiwo.manifests.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
@@ -129,6 +129,9 @@ def build_workload(item: Object, annotations: Annotations, roles: tuple[Role, ..
         held=wishes.held,
         time_limit_s=annotations.read("time", read_duration_s, wishes.time_limit_s),
         estimate_s=annotations.read("estimate", read_duration_s, 0),
+        preemption_delay_s=annotations.read("preemption-delay", read_duration_s, 0),
+        checkpoint_s=annotations.read("last-checkpoint", read_past_moment_s, 0),
+        restart_s=annotations.read("restart-cost", read_duration_s, 0),
         labels=wishes.labels | item.read_labels(),
         reservation=annotations.read("reservation", read_name, ""),
         expires_s=annotations.read("expires", read_moment_s, 0),

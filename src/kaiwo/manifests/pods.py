@@ -12,6 +12,7 @@ from kaiwo.manifests.containers import Amounts, Requirements, pod_amounts
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.manifests.gpu_requests import settle
+from kaiwo.manifests.gpu_sharing import SHARE_RESOURCE
 from kaiwo.manifests.names import check_command, check_env
 from kaiwo.manifests.placement import read_node_rules, read_tolerations
 from kaiwo.manifests.places import Place
@@ -128,7 +129,8 @@ def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpu
     cpu_milli, memory_mib = amounts.get("cpu", 0), to_mib(amounts.get("memory", 0))
     if cpu_milli > MAX_CPU_MILLI or memory_mib > MAX_MEMORY_MIB:
         raise spec.place("containers").error("ask for too much together; lower their requests")
-    extended = {name: amount for name, amount in amounts.items() if name not in (*RESOURCE_VENDORS, "cpu", "memory")}
+    counted = (*RESOURCE_VENDORS, SHARE_RESOURCE, "cpu", "memory")
+    extended = {name: amount for name, amount in amounts.items() if name not in counted}
     return Request(
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,

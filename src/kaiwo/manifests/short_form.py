@@ -12,15 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from kaiwo.manifests.fields import check_integer
 from kaiwo.manifests.forms import read_form
-from kaiwo.manifests.gpu_requests import (
-    GpuRequest,
-    GpuWish,
-    GpuWords,
-    read_grade,
-    read_isolation,
-    read_partition,
-    settle,
-)
+from kaiwo.manifests.gpu_requests import GpuRequest, read_grade, read_isolation, read_partition, settle
+from kaiwo.manifests.gpu_wishes import GpuWish, GpuWords
 from kaiwo.manifests.moments import read_moment_or_duration_s
 from kaiwo.manifests.names import (
     ARRAY_LABEL,
@@ -132,6 +125,8 @@ class _FormReader:
             after=self._after(namespace),
             time_limit_s=self.optional(form.time, "time", read_duration_s, 0),
             estimate_s=self.optional(form.estimate, "estimate", read_duration_s, 0),
+            preemption_delay_s=self.optional(form.preemption_delay, "preemptionDelay", read_duration_s, 0),
+            restart_s=self.optional(form.restart_cost, "restartCost", read_duration_s, 0),
             labels=check_labels(form.labels, self.place("labels")),
             reservation=self.optional(form.reservation, "reservation", read_name, ""),
             expires_s=self.optional(form.expires, "expires", self._read_expiry, 0),
@@ -205,6 +200,7 @@ class _FormReader:
             if isinstance(form.gpu_devices, UnsetType)
             else self._integer(form.gpu_devices, "gpuDevices", 1, 1, MAX_GPUS),
             tuple(form.gpu_models),
+            sharing=None if isinstance(form.gpu_sharing, UnsetType) else form.gpu_sharing,
             partition=self.optional(form.gpu_partition, "gpuPartition", read_partition, ""),
             isolation=self.optional(form.gpu_isolation, "gpuIsolation", read_isolation, ""),
             least_grade=self.optional(form.gpu_isolation_grade, "gpuIsolationGrade", read_grade, ""),

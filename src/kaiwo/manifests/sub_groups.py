@@ -26,6 +26,10 @@ def read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tup
     if form.pods != 1 or form.min_pods is not UNSET:
         raise place.error("says how many pods there are; remove pods and minPods")
     entries = [(entry, Place(owner, f"subGroups[{at}]")) for at, entry in enumerate(form.sub_groups)]
+    if form.gpu_sharing is True and any(entry.gpus is not UNSET for entry in form.sub_groups):
+        raise Place(owner, "gpuSharing").error(
+            "is for the GPUs that all pods ask for; write gpus beside it, and not in subGroups"
+        )
     roles = tuple(_role(entry, request, where) for entry, where in entries if entry.pods)
     groups = [SubGroup(ROOT, ROOT, _integer(form.min_sub_groups, Place(owner, "minSubGroups"), MAX_SUB_GROUPS))]
     groups += [_group(entry, where) for entry, where in entries if not entry.pods]

@@ -93,6 +93,9 @@ class Submission(
     gpu_partition: (
         Annotated[str, Meta(description='`gpus` counts partitions: "CPX", "CPX+NPS4", "any"')] | UnsetType
     ) = UNSET
+    gpu_sharing: (
+        Annotated[bool, Meta(description="others may come to the whole GPUs: it counts as half of each")] | UnsetType
+    ) = UNSET
     gpu_isolation: (
         Annotated[str, Meta(description="of a share: mps, cu-mask or time-slicing; the best there is when left out")]
         | UnsetType
@@ -120,6 +123,13 @@ class Submission(
     workdir: Annotated[str, _text("an absolute folder; the run's own when left out", most=4000)] = ""
     time: Annotated[Duration, Meta(description="stopped after this long")] | UnsetType = UNSET
     estimate: Annotated[Duration, Meta(description="how long it will probably take")] | UnsetType = UNSET
+    preemption_delay: (
+        Annotated[Duration, Meta(description="waits so long before others are stopped for it")] | UnsetType
+    ) = UNSET
+    restart_cost: (
+        Annotated[Duration, Meta(description="once stopped, takes so long to be where it last saved its work")]
+        | UnsetType
+    ) = UNSET
     reservation: Annotated[str, _text("only on the GPUs of this pool or reservation", NAME, MAX_NAME)] | UnsetType = (
         UNSET
     )

@@ -47,6 +47,8 @@ def describe_role(role: Role) -> str:
     """All that a role's pods ask for, as one sentence."""
     request = role.request
     parts = [describe_request(request)] if request.gpus else []
+    if request.isolation and (request.is_fraction or request.is_memory):
+        parts[0] += f" by {request.isolation}"
     if request.gpu_models and request.gpus:
         parts[0] += f" ({_models(request.gpu_models)})"
     parts += [f"{_decimal(request.cpu_milli)} CPU"] if request.cpu_milli else []

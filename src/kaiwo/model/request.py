@@ -13,6 +13,8 @@ from kaiwo.model.node_rules import NodeRule as NodeRule
 from kaiwo.model.partitions import least_part_milli
 
 ANY_PARTITION = "any"
+# No cluster has so much. Whoever asks for more has asked for this, so that sums stay within 64 bits.
+MOST_CPU_MILLI, MOST_MIB, MOST_GPUS = 17_000_000_000, 1 << 34, 16_000_000
 
 
 class Toleration(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):

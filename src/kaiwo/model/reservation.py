@@ -10,6 +10,7 @@ import msgspec
 
 from kaiwo.model.workload import Workload
 
+LAST_S = 253_402_300_799  # calendars end with the year 9999
 ENDLESS_S = 1 << 50  # later than any clock: what has no end, or may hold its devices for ever
 
 
@@ -121,8 +122,10 @@ class Picked(msgspec.Struct, gc=False, frozen=True):
 
 def clock_words(at_s: int) -> str:
     """A moment of the cluster's clock. A virtual clock may begin at 0: then there is no calendar."""
-    if at_s < 10**9 or at_s > 10**11:
+    if at_s < 10**9:
         return f"second {at_s} of the cluster's clock"
+    if at_s > LAST_S:
+        return "a moment after the year 9999"
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC").replace(":00 UTC", " UTC")
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from kaiwo.clusters.protocol import News
 from kaiwo.model.policy import Policy
 from kaiwo.runtime.allocations import Allocations
+from kaiwo.runtime.health import Health
 from kaiwo.runtime.rows import HOLDS, MANY, STATES, WAITS, WorkloadRows
 from kaiwo.runtime.standings import QueueStanding, Standings
 from kaiwo.runtime.tally import NOTHING
@@ -43,6 +44,7 @@ class Live(Protocol):
     ready: bool
     revision: int
     busy_since: float | None
+    health: Health
 
     def changed(self, after: int) -> Awaitable[int]:
         """Wait until the revision is above this."""

@@ -20,6 +20,8 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.allocations import Allocations
+from kaiwo.runtime.health import Health
+from kaiwo.runtime.intake import Intake
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.past_use import LOOK_S, PastUse
 from kaiwo.runtime.run_times import RunTimes
@@ -57,7 +59,8 @@ class Loop:
         self.allocations = Allocations()
         self.ready = False
         self.revision = 0
-        self.failures = 0  # cycles that raised; the log has each
+        self.health = Health()
+        self._intake = Intake(self.picture, self.health)
         self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
         self._inbox: list[Sequence[Event]] = []
         self._wake = asyncio.Event()
@@ -128,25 +131,29 @@ class Loop:
                 batch = await self._on_thread(self._run_times.hear, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what was there before
                 self.allocations.hear(self.picture, batch)
-            await self._patch(batch)
-            await self._on_thread(self._scheduler.note, batch)
+            heard = await self._patch(batch)
+            await self._on_thread(self._scheduler.note, heard)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
 
-    async def _patch(self, events: Sequence[Event]) -> None:
+    async def _patch(self, events: Sequence[Event]) -> list[Event]:
+        """The events that the picture knows by now."""
+        heard: list[Event] = []
         async with self._still:
             for start in range(0, len(events), SLICE):
-                self.picture.hear(events[start : start + SLICE])
+                heard += self._intake.hear(events[start : start + SLICE])
                 await asyncio.sleep(0)
-            while self.picture.seat(SLICE):
+            while self._intake.seat(SLICE):
                 await asyncio.sleep(0)
         self._tell()
+        return heard
 
     async def _cycle_at_the_edge(self) -> None:
         try:
             await self._cycle()
+            self.health.cycle_ended()
         except Exception as error:  # a failed cycle must not end the product: it is counted, told, and tried again
-            self.failures += 1
-            emit("cycle-failed", level="error", error=f"{type(error).__name__}: {error}", failures=self.failures)
+            words = self.health.cycle_failed(error)
+            emit("cycle-failed", level="error", error=words, failures=self.health.failures)
             await asyncio.sleep(AFTER_FAILURE_S)
 
     async def _cycle(self) -> None:
@@ -177,8 +184,7 @@ class Loop:
             self.picture.tidy()
             told = await self._on_thread(past_use.look, self.picture, self.cluster.now_s())
         if told is not None:
-            await self._patch([told])
-            await self._on_thread(self._scheduler.note, [told])
+            await self._on_thread(self._scheduler.note, await self._patch([told]))
 
     def _count(self, plan: Plan) -> None:
         self.allocations.decided(plan)

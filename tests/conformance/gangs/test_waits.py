@@ -142,8 +142,10 @@ def test_pods_that_disagree_about_their_number_are_told_so() -> None:
     assert (
         group.waits == "gang default/g has pods that do not agree on kaiwo.ai/gang-size; write the same number on each"
     )
-    (group,) = groups_in([], [pod("a", "many")])
-    assert group.waits == "gang default/g has a kaiwo.ai/gang-size that is no number above 0; write one"
+    for size in ("many", "0", "100001", "2000000000"):
+        (group,) = groups_in([], [pod("a", size)])
+        words = "gang default/g has a kaiwo.ai/gang-size that is no number from 1 to 100,000; write one"
+        assert group.waits == words
     counted: dict[str, Any] = {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}
     (group,) = groups_in([], [o.make_pod("a", **counted)])
     assert group.waits.startswith("Kueue pod group default/g has pods that do not agree on")

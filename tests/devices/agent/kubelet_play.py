@@ -1,7 +1,9 @@
 """A kubelet and an API server, played over real sockets: what the agent speaks to on a node.
 
-The kubelet keeps its own list of devices and gives them out as the real one does: it asks the plugin which it prefers,
-takes those, and lists them under the pod in its pod-resources API.
+The kubelet keeps its own list of devices and gives them out as the real one does (pkg/kubelet of Kubernetes 1.29 and
+later): it admits one pod after another, and all containers of a pod before the first of them starts; what a start-up
+container had goes to those after it first; in its pod-resources API every device is an entry of its own, and containers
+that stay are listed, sidecars among them, start-up containers never.
 """
 
 import json
@@ -38,6 +40,7 @@ class Kubelet:
         self.registrations: list[str] = []
         self.devices: dict[str, dict[str, str]] = {}  # resource: name: health
         self.held: list[tuple[str, str, str, str, list[str]]] = []
+        self.start_up: set[tuple[str, str, str]] = set()  # containers that end before the others begin
         self.is_mute = False
         self.changed = threading.Condition()
         self._channels: list[grpc.Channel] = []
@@ -73,26 +76,55 @@ class Kubelet:
         taken = {name for *_, kind, names in self.held if kind == resource for name in names}
         return [name for name in self.healthy(resource) if name not in taken]
 
-    def preferred(self, resource: str, count: int) -> list[str]:
+    def preferred(self, resource: str, count: int, reuse: tuple[str, ...] = ()) -> list[str]:
         one = PLUGIN["ContainerPreferredAllocationRequest"](
-            available_deviceIDs=self.free(resource), allocation_size=count
+            available_deviceIDs=[*reuse, *self.free(resource)], must_include_deviceIDs=reuse, allocation_size=count
         )
         request = PLUGIN["PreferredAllocationRequest"](container_requests=[one])
         answer = self.call(resource, "GetPreferredAllocation", request, "PreferredAllocationResponse")
         return list(answer.container_responses[0].deviceIDs)
 
+    def admit_pod(self, pod: dict[str, Any]) -> dict[str, tuple[list[str], Any]]:
+        """All containers of a pod, in its order: names and what each is started with."""
+        found: dict[str, tuple[list[str], Any]] = {}
+        reuse: dict[str, list[str]] = {}
+        place, spec = (pod["metadata"]["namespace"], pod["metadata"]["name"]), pod["spec"]
+        for is_init, item in [
+            *((True, one) for one in spec["initContainers"]),
+            *((False, one) for one in spec["containers"]),
+        ]:
+            is_start_up = is_init and item.get("restartPolicy") != "Always"
+            for resource in [name for name in item["resources"]["limits"] if name in self.registered]:
+                old = reuse.setdefault(resource, [])
+                count = int(item["resources"]["limits"][resource])
+                names, answer = self.admit(*place, item["name"], resource, count, tuple(old[:count]), is_start_up)
+                old[:] = sorted({*old, *names}) if is_start_up else [name for name in old if name not in names]
+                found[item["name"]] = (names, answer)
+        return found
+
     def admit(
-        self, namespace: str, pod: str, container: str, resource: str, count: int, reuse: tuple[str, ...] = ()
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        resource: str,
+        count: int,
+        reuse: tuple[str, ...] = (),
+        is_start_up: bool = False,
     ) -> tuple[list[str], Any]:
         """Names for a container, and what it is started with. The plugin never hears the pod's name.
 
-        `reuse`: the names of the pod's init containers, which the kubelet gives to its containers first.
+        `reuse`: the names of the pod's start-up containers, which the kubelet gives to those after them first.
         """
-        names = [*reuse, *(self.preferred(resource, count - len(reuse)) if count > len(reuse) else [])]
+        names = sorted(reuse)
+        if count > len(reuse):
+            names = sorted({*reuse, *self.preferred(resource, count, reuse)}, reverse=True)  # a set, in any order
         one = PLUGIN["ContainerAllocateRequest"](devices_ids=names)
         request = PLUGIN["AllocateRequest"](container_requests=[one])
         answer = self.call(resource, "Allocate", request, "AllocateResponse")
         self.held.append((namespace, pod, container, resource, names))
+        if is_start_up:
+            self.start_up.add((namespace, pod, container))
         return names, answer.container_responses[0]
 
     def start_container(self, resource: str, names: list[str]) -> None:
@@ -144,9 +176,14 @@ class Kubelet:
         if self.is_mute:
             context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
         answer = RESOURCES["ListPodResourcesResponse"]()
+        pods: dict[tuple[str, str], Any] = {}
         for namespace, pod, container, resource, names in self.held:
-            one = answer.pod_resources.add(name=pod, namespace=namespace).containers.add(name=container)
-            one.devices.add(resource_name=resource, device_ids=names)
+            if (namespace, pod) not in pods:
+                pods[namespace, pod] = answer.pod_resources.add(name=pod, namespace=namespace)
+            if (namespace, pod, container) not in self.start_up:
+                one = pods[namespace, pod].containers.add(name=container)
+                for name in names:
+                    one.devices.add(resource_name=resource, device_ids=[name])
         return answer
 
 
@@ -197,8 +234,9 @@ class ApiServer:
         self._server.server_close()
 
     def bind(self, name: str, shares: tuple[Share, ...], resource: str, **more: Any) -> None:
-        """A pod with one container for all of them."""
+        """A pod with one container for all of them. `sidecars` come after `init` and stay."""
         wants, first = more.pop("containers", {"main": len(shares)}), more.pop("init", {})
+        sidecars = more.pop("sidecars", {})
         notes = {ANNOTATION: write_assigned(shares)} if shares else {}
         self.pods[name] = {
             "metadata": {
@@ -207,7 +245,10 @@ class ApiServer:
             },
             "spec": {
                 "nodeName": "node-1",
-                "initContainers": [_container(name, resource, count) for name, count in first.items()],
+                "initContainers": [
+                    *(_container(name, resource, count) for name, count in first.items()),
+                    *(_container(name, resource, count, restartPolicy="Always") for name, count in sidecars.items()),
+                ],
                 "containers": [_container(name, resource, count) for name, count in wants.items()],
             },
             "status": {
@@ -220,8 +261,9 @@ class ApiServer:
         }  # fmt: skip
 
 
-def _container(name: str, resource: str, count: int) -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": {resource: str(count), "cpu": "500m"}}}
+def _container(name: str, resource: str, count: int, **more: str) -> dict[str, Any]:
+    amounts = {"cpu": "500m", **({resource: str(count)} if count else {})}
+    return {"name": name, "resources": {"limits": amounts}, **more}
 
 
 def sockets(folder: Path) -> set[str]:

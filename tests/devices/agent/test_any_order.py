@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kaiwo.devices.agent.kubelet.allocator import Allocator
 from kaiwo.devices.agent.kubelet.book import Book
-from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources
+from kaiwo.devices.agent.kubelet.pod_resources import Holder
 from kaiwo.devices.agent.kubelet.pods import BoundPod, Container
 from kaiwo.devices.assigned import read_assigned, write_assigned
 from kaiwo.devices.fake import fake_inventory
@@ -55,9 +55,6 @@ class Node:
 
     def holders(self) -> list[Holder]:
         return [Holder("team", pod, "main", RESOURCE, tuple(sorted(names))) for pod, names in self.held.items()]
-
-    def holder_of(self, resource: str, ids: list[str]) -> Holder | None:
-        return PodResources.holder_of(self, resource, ids)  # type: ignore[arg-type]
 
     def hear(self, line: Correction) -> None:
         self.told[line.pod] = line.devices

@@ -90,9 +90,7 @@ def test_a_container_goes_on_with_the_devices_of_an_init_container(
     start_agent()
     ready(kubelet)
     api.bind("staged", share(1, 500), SHARE_RESOURCE, init={"prepare": 1})
-    early, before = kubelet.admit("team", "staged", "prepare", SHARE_RESOURCE, 1)
-    late, after = kubelet.admit("team", "staged", "main", SHARE_RESOURCE, 1, tuple(early))
-    kubelet.held = kubelet.held[1:]  # the kubelet lists the main container alone
+    (early, before), (late, after) = kubelet.admit_pod(api.pods["staged"]).values()
     assert early == late
     assert before.envs["HSA_CU_MASK"] == after.envs["HSA_CU_MASK"] == "0:0-151"
     kubelet.start_container(SHARE_RESOURCE, early)
@@ -106,9 +104,7 @@ def test_an_init_container_may_have_fewer(kubelet: Kubelet, api: ApiServer, star
     start_agent()
     ready(kubelet)
     api.bind("staged", whole(1, 3), AMD, init={"prepare": 1})
-    early, _ = kubelet.admit("team", "staged", "prepare", AMD, 1)
-    late, answer = kubelet.admit("team", "staged", "main", AMD, 2, tuple(early))
-    kubelet.held = kubelet.held[1:]
+    (early, _), (late, answer) = kubelet.admit_pod(api.pods["staged"]).values()
     kubelet.start_container(AMD, early)
     kubelet.start_container(AMD, late)
     renders = {device.host_path for device in answer.devices if "render" in device.host_path}

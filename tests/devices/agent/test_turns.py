@@ -105,6 +105,24 @@ def test_isolation_is_read_under_both_names(kubelet: Kubelet, api: ApiServer, st
     assert answer.annotations["kaiwo.ai/gpu-grade"] == "time-slicing"
 
 
+@pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
+def test_who_lets_others_on_its_gpus_takes_turns_there(
+    kubelet: Kubelet, api: ApiServer, start_agent: Start, prefix: str
+) -> None:
+    start_agent()
+    ready(kubelet)
+    sharing = {f"{prefix}/gpu-sharing": "true"}
+    for name, notes, grade in (
+        ("turns", sharing, "time-slicing"),
+        ("masked", sharing | {f"{prefix}/gpu-isolation": "cu-mask"}, "cu-mask"),
+        ("quarter", sharing | {f"{prefix}/gpu-fraction": "0.25"}, "cu-mask"),
+    ):
+        api.bind(name, share(0, 250), SHARE_RESOURCE, **notes)
+        names, answer = kubelet.admit("team", name, "main", SHARE_RESOURCE, 1)
+        kubelet.start_container(SHARE_RESOURCE, names)
+        assert answer.annotations["kaiwo.ai/gpu-grade"] == grade, name
+
+
 def test_a_whole_gpu_is_exclusive_as_the_scheduler_has_it(kubelet: Kubelet, api: ApiServer, start_agent: Start) -> None:
     start_agent()
     ready(kubelet)

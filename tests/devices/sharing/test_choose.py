@@ -18,6 +18,7 @@ RADEON = Device("0000:09:00.0", "amd", 0, "", "0000:09:00.0", 16_384, 60, 1, "gf
 NVIDIA = Device("0000:06:00.0", "nvidia", 0, "GPU-1", "0000:06:00.0", 143_771, 132)
 BARE = Platform()
 FULL = Platform("/usr/bin/nvidia-cuda-mps-control", (region_of(AMD),))
+CONTAINERS = Platform("/usr/bin/nvidia-cuda-mps-control", (region_of(AMD),), in_containers=True)
 
 
 def chosen(device: Device, milli: int = 500, platform: Platform = FULL, **wish: object) -> Choice | Refusal:
@@ -37,6 +38,7 @@ def chosen(device: Device, milli: int = 500, platform: Platform = FULL, **wish: 
         (NVIDIA, 500, BARE, "", "time-slicing", "time-slicing"),
         (AMD, 500, BARE, "", "cu-mask", "cu-mask"),
         (AMD, 500, FULL, "", "cu-mask", "memory-capped"),
+        (AMD, 500, CONTAINERS, "", "cu-mask", "cu-mask"),
         (AMD, 500, FULL, "time-slicing", "time-slicing", "time-slicing"),
         (AMD, 10, FULL, "", "time-slicing", "time-slicing"),
         (XCP, 500, FULL, "cu-mask", "cu-mask", "cu-mask"),
@@ -80,7 +82,7 @@ def test_what_cannot_be_is_refused_by_name(device: Device, platform: Platform, i
 
 
 def test_a_demanded_grade_is_met_or_refused() -> None:
-    devices, platforms = (AMD, XCP, NVIDIA, RADEON), (BARE, FULL)
+    devices, platforms = (AMD, XCP, NVIDIA, RADEON), (BARE, FULL, CONTAINERS)
     for device, platform, milli, least in itertools.product(devices, platforms, (10, 500, 1000), RANKS):
         found = chosen(device, milli, platform, least_grade=least)
         if isinstance(found, Choice):

@@ -261,6 +261,23 @@ def test_capped_memory_comes_with_a_group(folder: Path, tmp_path: Path, monkeypa
     assert "dmem" in other.reason
 
 
+def test_a_grant_that_goes_over_to_itself_is_still_on_record(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    shares.prepare(ask("one", 300, AMD.gpus[0].id))
+    shares.rename("one", "one")
+    assert [grant.owner for grant in Sharing(str(folder), AMD, Platform()).grants] == ["one"]
+
+
+def test_who_never_runs_at_the_same_time_may_have_the_same_units(folder: Path) -> None:
+    shares = Sharing(str(folder), AMD, Platform())
+    gpu = AMD.gpus[0].id
+    first = granted(shares.prepare(ask("first", 600, gpu)))
+    assert isinstance(shares.prepare(ask("other", 600, gpu)), Refusal)
+    then = granted(shares.prepare(ask("then", 600, gpu), ["first"]))
+    assert then.held[0].units == first.held[0].units
+    assert not set(granted(shares.prepare(ask("third", 300, gpu))).held[0].units) & set(first.held[0].units)
+
+
 def test_refusals_take_nothing(folder: Path) -> None:
     shares = Sharing(str(folder), AMD, Platform())
     for wrong in (ask("a", 500, "0000:99:00.0"), ask("b", 500, AMD.gpus[0].id, isolation="mps")):

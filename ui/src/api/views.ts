@@ -239,6 +239,9 @@ export interface WorkloadDetail {
   exit_code: number
   message: string
   planned: string // when and where it is planned to start, and why then
+  preemption_delay_s: number // it waits so long before others are stopped for it
+  checkpoint_s: number // when it last saved its work; 0: nobody said so
+  restart_s: number // how long it takes, once stopped, to be where it was then
 }
 
 export interface ChangeView {

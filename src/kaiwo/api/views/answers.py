@@ -20,7 +20,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     done: list[str]
     warnings: list[str] = []
-    names: list[str] = []  # of the workloads it made
+    names: list[str] = []  # of the workloads it made, would make or found as they are
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -71,6 +71,9 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     reservation: str = ""  # on whose GPUs alone it runs
     expires_s: int = 0  # its allocation is released then; 0: never
     planned: str = ""  # when and where it is planned to start, and why then
+    preemption_delay_s: int = 0  # it waits so long before others are stopped for it
+    checkpoint_s: int = 0  # when it last saved its work; 0: nobody said so
+    restart_s: int = 0  # how long it takes, once stopped, to be where it was then
 
 
 class ChangeView(msgspec.Struct, frozen=True):

@@ -84,7 +84,7 @@ def _devices_of() -> "DevicesOf":
     from kaiwo.devices.sharing.sharing import this_platform
     from kaiwo.runtime.machine import devices_of
 
-    platform = this_platform()
+    platform = this_platform(in_containers=True)
     return lambda inventory: devices_of(inventory, platform)
 
 

@@ -65,6 +65,12 @@ def _expiry(at_s: int, now: int) -> str:
     return f"in {span(at_s - now)}: then its GPUs are released" if at_s > now else f"{age(now - at_s)} ago"
 
 
+def _patience(detail: WorkloadDetail) -> str:
+    return (
+        f"waits {span(detail.preemption_delay_s)} before others are stopped for it" if detail.preemption_delay_s else ""
+    )
+
+
 def _exit(detail: WorkloadDetail) -> str:
     """Cancelled work may never have run, or only in simulated time: then it has no exit code."""
     is_told = detail.summary.state is not State.CANCELLED or detail.exit_code
@@ -90,6 +96,9 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("reservation", detail.reservation),
             ("expires", _expiry(detail.expires_s, now)),
             ("estimate", span(detail.estimate_s) if detail.estimate_s else ""),
+            ("patience", _patience(detail)),
+            ("last saved", f"{age(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else ""),
+            ("restart cost", span(detail.restart_s) if detail.restart_s else ""),
             ("earlier runs", f"took up to {span(detail.learned_s)}" if detail.learned_s else ""),
             ("planned", detail.planned.removeprefix("planned ")),
             ("retries", str(detail.retries) if detail.retries else ""),
@@ -145,8 +154,8 @@ def _print_gpu(gpu: GpuView) -> None:
         )
     )
     if gpu.tenants:
-        rows = [[short_name(t.workload), t.pod, t.phase, milli(t.milli), memory(t.mib)] for t in gpu.tenants]
-        _print_table(("WORKLOAD", "POD", "PHASE", "SHARE", "MEMORY"), rows)
+        rows = [[short_name(t.workload), t.pod, t.phase, milli(t.milli), memory(t.mib), t.grade] for t in gpu.tenants]
+        _print_table(("WORKLOAD", "POD", "PHASE", "SHARE", "MEMORY", "GRADE"), rows)
 
 
 def _print_cycle(cycle: CycleView, now: int) -> None:

@@ -43,15 +43,19 @@ def why(name: str, output: str) -> None:
     if view.change:
         _print_change(view.change)
     elif view.no_change:
-        runs = view.no_change.startswith("it runs")
-        said = f"I{view.no_change[1:]}" if runs else f"Nothing starts it now: {view.no_change}"
-        click.echo("\n" + printing.wrap(said))
+        click.echo("\n" + printing.wrap(_no_change(view.no_change)))
 
 
 def _answer(view: WhyView) -> str:
     """The API's own sentence. Work that was placed a moment ago may not have its nodes in it yet."""
     answer = view.answer.rstrip()
     return f"{short_name(view.workload)} does not wait: it is about to start" if answer.endswith(" on") else answer
+
+
+def _no_change(said: str) -> str:
+    """Where something helps all the same, it does not begin with that nothing does."""
+    stands_alone = said.startswith("it runs") or "; but " in said
+    return said[0].upper() + said[1:] if stands_alone else f"Nothing starts it now: {said}"
 
 
 def _print_next(view: WhyView) -> None:

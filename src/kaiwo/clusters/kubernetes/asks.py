@@ -11,12 +11,13 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.acquaintance import Acquaintance, read_acquaintance
 from kaiwo.clusters.kubernetes.objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
-from kaiwo.clusters.kubernetes.quantities import asked
+from kaiwo.clusters.kubernetes.quantities import asked, most
 from kaiwo.manifests.annotations import OURS, Annotations
 from kaiwo.manifests.containers import largest, total
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.manifests.gpu_requests import settle
+from kaiwo.manifests.gpu_wishes import GpuWords
 from kaiwo.manifests.placement import HOSTNAME
 from kaiwo.manifests.quantities import MIB
 from kaiwo.model.errors import ConfigError
@@ -52,7 +53,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> Ask:
     """One pod's wishes."""
-    amounts = pod_amounts(spec)
+    amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
     plain = Request(
         cpu_milli=amounts.pop("cpu", 0),
@@ -166,7 +167,7 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     annotations = Annotations(owner)
     annotations.add(Fields({"annotations": dict(notes)}, owner, warnings))
     wish = annotations.gpu_wish(count, "", ())
-    gpu = settle(wish, annotations.gpu_words(resource, annotations.place("gpu-models").field), warnings)
+    gpu = settle(wish, kubelet_words(annotations, resource), warnings)
     rules: list[NodeRule] = []
     if whole:
         rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
@@ -179,6 +180,12 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     if is_share:
         rules.append(NodeRule(SHARING_LABEL, "In", ("true",)))
     return msgspec.structs.replace(request, node_rules=tuple(rules))
+
+
+def kubelet_words(annotations: Annotations, resource: str) -> GpuWords:
+    """What the wishes are called where the kubelet counts the vendor's resource, whole."""
+    words = annotations.gpu_words(resource, annotations.place("gpu-models").field)
+    return words._replace(kubelet_counts_whole=True)
 
 
 def check_beside(owner: str, resource: str, count: int, devices: int) -> None:
@@ -204,6 +211,7 @@ __all__ = [
     "VENDOR_LABEL",
     "Ask",
     "check_beside",
+    "kubelet_words",
     "one_of",
     "read_ask",
     "read_rules",

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.asks import NODE_NAME
-from kaiwo.clusters.kubernetes.budgets import Budgets
+from kaiwo.clusters.kubernetes.budgets import Budget, Budgets
 from kaiwo.clusters.kubernetes.claim_users import ClaimUsers
 from kaiwo.clusters.kubernetes.ends import Ends
 from kaiwo.clusters.kubernetes.gangs import Place
@@ -25,7 +25,8 @@ from kaiwo.clusters.kubernetes.names import Names, Unit
 from kaiwo.clusters.kubernetes.node_book import NodeBook
 from kaiwo.clusters.kubernetes.planned import Planned
 from kaiwo.clusters.kubernetes.priorities import Priorities
-from kaiwo.clusters.kubernetes.roll import Roll
+from kaiwo.clusters.kubernetes.roll import Roll, Said
+from kaiwo.clusters.kubernetes.saved import Saved
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.kubernetes.shelf import Shelf
 from kaiwo.clusters.kubernetes.spaces import Spaces
@@ -35,7 +36,7 @@ from kaiwo.clusters.kubernetes.underway import Underway
 from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
 from kaiwo.clusters.kubernetes.volume_words import Where
 from kaiwo.clusters.kubernetes.volumes import Volumes
-from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
+from kaiwo.clusters.kubernetes.wishes import Wishes, read_sensible_wishes, read_wishes
 from kaiwo.model.event import (
     Event,
     NodeChanged,
@@ -80,6 +81,7 @@ class Books:
         self.planned = Planned()
         self._ends = Ends()
         self.memory = Memory()
+        self.saved = Saved()
         self.sentences: dict[Key, str] = {}  # pods that the scheduler is not told of, and why
         self.marks = MarkBook()
         self.kueue = KueueBook()
@@ -93,8 +95,11 @@ class Books:
         self._waiting_for_claims: set[Key] = set()
         self._events: list[Event] = []
         self._fresh_sentences: dict[Key, str] = {}
+        self.report: Callable[..., None] = lambda *_, **__: None
+        self.left_out = 0  # workloads that could not be told; the log names them
         self._ask = Inquiry(
-            self._wishes,
+            lambda pod: read_wishes(*self._said(pod)),
+            lambda pod: read_sensible_wishes(*self._said(pod)),
             self._volume_rules,
             self.marks.neighbours,
             self.underway.starts.__contains__,
@@ -207,6 +212,19 @@ class Books:
         """What a queue's object says of the past."""
         self._events += self.memory.see(queue, status)
 
+    def put_budget(self, budget: Budget) -> None:
+        """A disruption budget is there, or different: whom it covers may be asked to go again."""
+        self._budget_changed(self.budgets.put(budget, self.pods.values()))
+
+    def drop_budget(self, budget: Budget) -> None:
+        """A disruption budget is gone."""
+        self._budget_changed(self.budgets.drop(budget, self.pods.values()))
+
+    def _budget_changed(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.underway.let_go(self.pods[key])
+            self.roll.touch(key)
+
     def put_reservation(self, reservation: Reservation) -> None:
         """GPUs are reserved, or reserved differently."""
         if self.reservation_shelf.put(reservation.name, reservation):
@@ -257,11 +275,11 @@ class Books:
         for key in self.marks.take_touched(self.pods.values()):
             self.roll.touch(key)
         for unit in self.roll.take_touched():
-            events += self._tell(unit, now_s)
+            events += self._tell_if_possible(unit, now_s)
         busy = {event.pod.node for event in events if isinstance(event, PodChanged) and event.pod.devices}
         self.touch(self._grants.clashes(self.nodes, busy) if busy else ())
         for unit in self.roll.take_touched():
-            events += self._tell(unit, now_s)
+            events += self._tell_if_possible(unit, now_s)
         return tuple(events)
 
     def take_sentences(self) -> dict[Key, str]:
@@ -326,6 +344,15 @@ class Books:
         if before is None or [gpu.id for gpu in before.gpus] != [gpu.id for gpu in event.node.gpus]:
             self.touch(self._grants.changed(name))
 
+    def _tell_if_possible(self, unit: Unit, now_s: int) -> list[Event]:
+        try:
+            return self._tell(unit, now_s)
+        except Exception as error:  # one workload must not keep the others from being told: what was told of it stays
+            self.left_out += 1
+            words = f"{type(error).__name__}: {error}"[:300]
+            self.report("workload-left-out", level="error", workload=self.names.name(unit), error=words)
+            return []
+
     def _tell(self, unit: Unit, now_s: int) -> list[Event]:
         keys = self.roll.keys_of.get(unit, set())
         pods = [self.pods[key] for key in keys]
@@ -350,7 +377,9 @@ class Books:
         ]
         workload = self._since_broken(self._with_back_off(view.workload), holding, now_s)
         if workload is not None and holding:
-            workload = replace(workload, may_go=self.budgets.allowed(pod for pod in living if pod.node))
+            saved_s = self.saved.last_s(name, living, self.roll.saved_above, now_s)
+            may_go, why = self._may_go([pod for pod in living if pod.node])
+            workload = replace(workload, may_go=may_go, stays_why=why, checkpoint_s=saved_s)
         is_back = workload is not None and name not in self.told.workloads
         events = self.told.tell(name, workload, holding) + self._tell_kept(name, view, living)
         if is_back and (stop := self.memory.last_stop(name)) is not None:
@@ -369,6 +398,7 @@ class Books:
         self.told.promise(name, None)
         self.planned.forget(name)
         self.underway.calm(name)
+        self.saved.forget(name)
         self.names.forget(unit)
         return self.told.tell(name, None, (), self._ends.ran_s(name, now_s))
 
@@ -420,10 +450,17 @@ class Books:
             ask.beside,
         )  # fmt: skip
 
-    def _wishes(self, pod: SeenPod) -> Wishes:
+    def _said(self, pod: SeenPod) -> tuple[str, list[Said], int, bool, Callable[[str], bool]]:
+        """What the readers of wishes take."""
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
-        priority, has_class = self.priorities.of(pod)
-        return read_wishes(f"Pod '{pod.name}'", said, priority, has_class, self.queues.__contains__)
+        return f"Pod '{pod.name}'", said, *self.priorities.of(pod), self.queues.__contains__
+
+    def _may_go(self, pods: Sequence[SeenPod]) -> tuple[int, str]:
+        """How many of these the server would evict now, and why it would never evict one."""
+        staying = self.underway.staying
+        refused = next((staying[pod.uid] for pod in pods if pod.uid in staying), "") if staying else ""
+        why = self.budgets.why_never(pods) or refused
+        return (0, why) if why else (self.budgets.allowed(pods), "")
 
     def _volume_rules(self, pod: SeenPod) -> Where | str:
         return self.claim_users.refusal(pod) or self.volumes.rules(pod.namespace, pod.ask.claims)

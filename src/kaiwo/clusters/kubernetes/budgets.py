@@ -1,6 +1,7 @@
 """Disruption budgets: how many pods may be asked to go at once.
 
-In:    PodDisruptionBudgets as they change.   Out: for a pod, what the tightest budget that covers it still allows.
+In:    PodDisruptionBudgets as they change.   Out: for pods, what the tightest budget that covers one still allows, and
+       why none of them can ever go.
 Never: counts pods itself: the cluster's own controller does, and the Eviction API has the last word.
 """
 
@@ -15,6 +16,8 @@ from kaiwo.model.node_rules import Rules
 
 PATH = "/apis/policy/v1/poddisruptionbudgets"
 ANY = -1  # no budget covers it
+# The Eviction API knows no answer for a pod that two of them cover: it refuses, whatever they allow.
+TWO_BUDGETS = "more than one budget covers pod {}, and then the server evicts it never"
 
 
 class _Spec(Wire):
@@ -75,10 +78,15 @@ class Budgets:
 
     def allowed(self, pods: Iterable[SeenPod]) -> int:
         """How many of these may go now; `ANY`: nobody counts them."""
-        found = [
-            budget.allowed
-            for pod in pods
-            for budget in self._by_namespace.get(pod.namespace, {}).values()
-            if budget.covers(pod)
-        ]
-        return min(found, default=ANY)
+        found = [self._covering(pod) for pod in pods]
+        if any(len(each) > 1 for each in found):
+            return 0
+        return min((budget.allowed for each in found for budget in each), default=ANY)
+
+    def why_never(self, pods: Iterable[SeenPod]) -> str:
+        """Why one of these cannot be evicted, and will not be while its budgets are as they are."""
+        names = sorted("/".join(pod.key) for pod in pods if len(self._covering(pod)) > 1)
+        return TWO_BUDGETS.format(names[0]) if names else ""
+
+    def _covering(self, pod: SeenPod) -> list[Budget]:
+        return [budget for budget in self._by_namespace.get(pod.namespace, {}).values() if budget.covers(pod)]

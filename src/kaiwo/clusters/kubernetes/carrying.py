@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.books import Books
-from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
+from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.grants import notes_of
 from kaiwo.clusters.kubernetes.objects import Pod as WirePod
 from kaiwo.clusters.kubernetes.seen import Distillery, SeenPod
@@ -25,6 +25,10 @@ from kaiwo.model.plan import Eviction, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang, leaders_of
 
 EVICTION_TRIES = 10  # about two minutes in which a disruption budget may open
+SICK_TRIES = 3  # for a server that says that it is not well: so it answers to a pod that it will never evict, too
+TOO_MANY_REQUESTS = 429  # a disruption budget says no
+MOST_WORDS = 300
+STAYS_S = 600.0  # for so long nobody counts on a pod whose Eviction was refused for good
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 AVOID_S = 60.0  # for so long a workload keeps away from a node that was refused to it twice in a row
 _read_pod = msgspec.json.Decoder(WirePod).decode
@@ -50,7 +54,10 @@ class Carrier:
         settle: Callable[[], None],
         done: Callable[[Outcome], None] = lambda _: None,
         report: Callable[..., None] = lambda *_, **__: None,
+        stayed: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`stayed`: called with the workload for which somebody was to go who does not."""
+        self._stayed = stayed
         self._client, self._books, self._distillery = client, books, distillery
         self._now_s, self._settle, self._done, self._report = now_s, settle, done, report
         self._volumes = VolumeBinder(client, books)
@@ -234,16 +241,12 @@ class Carrier:
 
     async def _ask_to_leave(self, eviction: Eviction, pod: SeenPod) -> None:
         """A disruption budget may say no for a while; after that the pod stays, and the scheduler hears of it."""
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-        pause_s = FIRST_PAUSE_S
-        for _ in range(EVICTION_TRIES):
+        if pod.uid in self._books.underway.staying:
+            await asyncio.sleep(LONGEST_PAUSE_S)  # it must go whatever anybody says: it is asked again, not often
+        pause_s, why = FIRST_PAUSE_S, ""
+        for tried in range(1, EVICTION_TRIES + 1):
             try:
-                await self._client.write("POST", f"{_path(pod)}/eviction", msgspec.json.encode(body), tries=1)
+                await self._client.write("POST", f"{_path(pod)}/eviction", _eviction(pod), tries=1)
                 self._done(Outcome(pod, eviction=eviction))
                 return
             except ApiError as error:
@@ -251,15 +254,34 @@ class Carrier:
                     await self._read_again(pod)  # it is gone, or replaced by another of its name
                     self._settle()
                     return
-                if not error.is_passing:
-                    self._report("evict-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+                why = "" if isinstance(error, StandbyError) else _words(error)
+                is_budget = error.code == TOO_MANY_REQUESTS
+                if tried == 1 and is_budget:
+                    self._report("evict-delayed", pod=f"{pod.namespace}/{pod.name}", error=why)
+                if not error.is_passing or (tried >= SICK_TRIES and not is_budget):
                     break
                 pause_s = max(pause_s, error.retry_after_s)
             except UnreachableError:
-                pass
+                why = ""
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        self._books.underway.end_eviction(pod)
+        self._stays(eviction, pod, why)
+
+    def _stays(self, eviction: Eviction, pod: SeenPod, why: str) -> None:
+        """It was not evicted. `why`: the server's words, where it said no for good."""
+        if why:
+            whom = f"{pod.namespace}/{pod.name}"
+            self._report("evict-failed", level="warning", pod=whom, beneficiary=eviction.beneficiary, error=why)
+            self._go(self._let_go(pod))
+        words = f"the server does not evict pod {pod.namespace}/{pod.name}: {why}" if why else ""
+        self._books.underway.end_eviction(pod, words[:MOST_WORDS])
+        if eviction.beneficiary:
+            self._stayed(eviction.beneficiary)
+        self._settle()
+
+    async def _let_go(self, pod: SeenPod) -> None:
+        await asyncio.sleep(STAYS_S)
+        self._books.underway.let_go(pod)
         self._settle()
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
@@ -271,6 +293,17 @@ class Carrier:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._report("write-broken", level="error", error=f"{type(error).__name__}: {error}")
+
+
+def _eviction(pod: SeenPod) -> bytes:
+    """Of this very pod."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    return msgspec.json.encode(body)
 
 
 def _path(pod: SeenPod) -> str:

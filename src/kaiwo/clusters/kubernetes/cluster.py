@@ -24,6 +24,7 @@ from kaiwo.clusters.kubernetes.remembering import Rememberer
 from kaiwo.clusters.kubernetes.reservations import Reserver
 from kaiwo.clusters.kubernetes.seen import Distillery
 from kaiwo.clusters.kubernetes.tending import Tender
+from kaiwo.clusters.kubernetes.topology_status import TopologyStatus
 from kaiwo.clusters.kubernetes.voice import Voice
 from kaiwo.clusters.ledger import in_use
 from kaiwo.manifests.annotations import OURS
@@ -51,16 +52,21 @@ class KubernetesCluster(Records):
         self.name = access.name
         self.client = Client(access, may_write_s=may_write_s)
         self.books = Books(scheduler)
+        self.books.report = report
         super().__init__(self.client, self.books)
         distillery = Distillery()
         self.voice = Voice(self.client, self.books, self.now_s, report)
         self.reserver = Reserver(self.client, self.books, self.now_s, report)
         self.plans, self.tender = Plans(self.client, report), Tender(self.client, self.books)
-        self.following = Following(self.client, self.books, distillery, self.reserver, self.plans, self.settle, report)
-        self._carrier = Carrier(
-            self.client, self.books, distillery, self.now_s, self.settle, self.voice.carried, report
+        self.topologies = TopologyStatus(self.client, self.books.node_book, report)
+        self.following = Following(
+            self.client, self.books, distillery, self.reserver, self.plans, self.topologies, self.settle, report
         )
         self._keeper = Keeper(self.client, self.books, self.settle, report)
+        self._carrier = Carrier(
+            self.client, self.books, distillery, self.now_s, self.settle, self.voice.carried, report,
+            self._keeper.give_up,
+        )  # fmt: skip
         self._promiser = Promiser(self.client, self.books, report)
         self._rememberer = Rememberer(self.client, self.books, self.now_s, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
@@ -79,6 +85,7 @@ class KubernetesCluster(Records):
             self.following.start()
             self.voice.start()
             self.reserver.start()
+            self.topologies.start()
             self._rememberer.start()
         await self.following.warm()
 
@@ -117,6 +124,11 @@ class KubernetesCluster(Records):
         self.books.lay_over(name, how)
         self.settle()
 
+    @property
+    def left_out(self) -> int:
+        """Objects that could not be taken in, since the start."""
+        return self.following.left_out + self.books.left_out
+
     def devices_in_use(self, name: str) -> frozenset[str]:
         """Those that somebody holds."""
         return in_use(self.books.told.ledger.use_of(name))
@@ -148,6 +160,7 @@ class KubernetesCluster(Records):
         await self._promiser.close()
         await self._rememberer.close()
         await self.reserver.close()
+        await self.topologies.close()
         await self.voice.close()
         await self.following.close()
         await self.client.close()
@@ -172,6 +185,7 @@ class KubernetesCluster(Records):
             self._promiser.tidy()
         else:
             self.books.take_sentences()  # the leader says them
+            self.books.saved.take_faults()
             self.books.follow()
             self.reserver.follow()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

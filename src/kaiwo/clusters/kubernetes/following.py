@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.books import Books
 from kaiwo.clusters.kubernetes.budgets import PATH as BUDGETS
 from kaiwo.clusters.kubernetes.budgets import BudgetObject, read_budget
 from kaiwo.clusters.kubernetes.client import Change, Client, Mirror, Resource
-from kaiwo.clusters.kubernetes.kinds import Kind, Reader
+from kaiwo.clusters.kubernetes.kinds import Kind, Reader, leaving_out
 from kaiwo.clusters.kubernetes.memory import read_memory
 from kaiwo.clusters.kubernetes.operator_kinds import OperatorKinds
 from kaiwo.clusters.kubernetes.plans import PATH as PLANS
@@ -23,7 +23,10 @@ from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
 from kaiwo.clusters.kubernetes.queues import FoundQueue, find_queue
 from kaiwo.clusters.kubernetes.reservations import PATH as RESERVATIONS
 from kaiwo.clusters.kubernetes.reservations import ReservationObject, Reserver, find_reservation
-from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
+from kaiwo.clusters.kubernetes.seen import Distillery, Key
+from kaiwo.clusters.kubernetes.topologies import PATH as TOPOLOGIES
+from kaiwo.clusters.kubernetes.topologies import TopologyObject
+from kaiwo.clusters.kubernetes.topology_status import TopologyStatus
 from kaiwo.clusters.kubernetes.volumes import Volumes
 
 PODS = "/api/v1/pods"
@@ -45,11 +48,13 @@ class Following:
         distillery: Distillery,
         reserver: Reserver,
         plans: Plans,
+        topologies: TopologyStatus,
         settle: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._client, self._books, self._distillery = client, books, distillery
         self._settle, self._report, self._reserver, self._plans = settle, report, reserver, plans
+        self._topologies = topologies
         self.mirrors: list[Mirror[Any]] = []
         self._readers: list[Reader] = []
         self._operator_kinds = OperatorKinds(
@@ -94,8 +99,8 @@ class Following:
                 budgets,
                 read_budget,
                 lambda budget: (budget.namespace, budget.name),
-                lambda budget: books.touch(books.budgets.put(budget, books.pods.values())),
-                lambda budget: books.touch(books.budgets.drop(budget, books.pods.values())),
+                books.put_budget,
+                books.drop_budget,
             )
         )
         classes: Resource[objects.PriorityClass] = Resource(PRIORITIES, objects.PriorityClass)
@@ -110,6 +115,8 @@ class Following:
         self._follow(
             Kind(plans, self._plans.read, lambda plan: plan.name, self._plans.put, self._plans.drop), is_optional=True
         )
+        topologies: Resource[TopologyObject] = Resource(TOPOLOGIES, TopologyObject)
+        self._follow(Kind(topologies, _same, _name, self._topologies.put, self._topologies.drop), is_optional=True)
         self._tasks["owners"] = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
 
     async def warm(self) -> None:
@@ -119,6 +126,11 @@ class Following:
     @property
     def is_warm(self) -> bool:
         return self._warm.is_set()
+
+    @property
+    def left_out(self) -> int:
+        """Objects that could not be used, since the start."""
+        return sum(reader.resource.unreadable for reader in self._readers)
 
     async def list_again(self) -> None:
         """Until all that a leader writes is known as it is now, or later: a watch may lag, and does not say so."""
@@ -162,6 +174,7 @@ class Following:
     def _follow(
         self, reader: Reader, is_optional: bool = False, missed: Callable[[], None] = lambda: None
     ) -> Mirror[Any]:
+        reader.resource.report = self._report
         mirror: Mirror[Any] = Mirror(
             self._client,
             reader.resource,
@@ -221,7 +234,10 @@ class Pods:
     def page(self, items: Sequence[objects.Pod]) -> None:
         """Part of a list."""
         for item in items:
-            self._coming.add(self._put(item).key)
+            # One that cannot be used is there all the same: what was known of it holds its devices.
+            self._coming.add((item.metadata.namespace, item.metadata.name))
+            with leaving_out(self.resource, item):
+                self._books.put_pod(self._distillery.pod(item))
 
     def listed(self, version: str) -> None:
         """Whatever is not in the list has gone meanwhile, unless it is newer than the list."""
@@ -234,19 +250,13 @@ class Pods:
     def changed(self, changes: Sequence[Change[objects.Pod]]) -> None:
         """What a watch brought."""
         for item, is_gone in changes:
-            if is_gone:
-                self._books.drop_pod(self._distillery.pod(item))
-                self._gone += 1
-            else:
-                self._put(item)
+            with leaving_out(self.resource, item):
+                pod = self._distillery.pod(item)
+                (self._books.drop_pod if is_gone else self._books.put_pod)(pod)
+            self._gone += is_gone
         if self._gone >= TIDY_AFTER:
             self._gone = 0
             self._distillery.forget_unused(self._books.pods.values())
-
-    def _put(self, item: objects.Pod) -> SeenPod:
-        pod = self._distillery.pod(item)
-        self._books.put_pod(pod)
-        return pod
 
 
 def _same(item: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kaiwo.clusters.kubernetes.bounds import is_countable
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.ledger import Ledger, Use
 from kaiwo.manifests.annotations import OURS
@@ -101,9 +102,10 @@ def read_grant(notes: Mapping[str, str]) -> Shares | None:
     if text is None:
         return None
     try:
-        return _decode(text)
+        shares = _decode(text)
     except msgspec.DecodeError:
         return None
+    return shares if is_countable(shares) else None
 
 
 def notes_of(start: Start) -> dict[str, str]:

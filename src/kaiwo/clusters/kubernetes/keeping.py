@@ -46,6 +46,14 @@ class Keeper:
             self._books.told.keep(nomination)
             self._want(pod, write_space(nomination))
 
+    def give_up(self, workload: str) -> None:
+        """Nobody leaves the space that was kept for it: it is planned anew. The scheduler is told by the books."""
+        for slot in list(self._books.told.kept.get(workload, ())):
+            pod = self._books.find(workload, slot)
+            if pod is not None and not pod.node:
+                self._want(pod, "")
+                self._books.roll.touch(pod.key)
+
     def tidy(self) -> None:
         """Take away what means nothing any more."""
         for pod in self._books.spaces.take_lapsed():
@@ -60,8 +68,16 @@ class Keeper:
     def _want(self, pod: SeenPod, text: str) -> None:
         self._books.spaces.wanted[pod.uid] = text
         if pod.uid not in self._writing:
+            self._books.spaces.being_written.add(pod.uid)
             task = self._writing[pod.uid] = asyncio.create_task(self._write(pod))
-            task.add_done_callback(lambda _: self._writing.pop(pod.uid, None))
+            task.add_done_callback(lambda _: self._wrote(pod))
+
+    def _wrote(self, pod: SeenPod) -> None:
+        self._writing.pop(pod.uid, None)
+        self._books.spaces.being_written.discard(pod.uid)
+        now = self._books.pods.get(pod.key)
+        if now is not None and now.uid == pod.uid:
+            self._books.spaces.see(now)
 
     async def _write(self, pod: SeenPod) -> None:
         written: str | None = None

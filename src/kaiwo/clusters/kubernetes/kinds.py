@@ -1,12 +1,15 @@
 """One kind of object as a reader of lists and watches keeps it.
 
 In:    pages and changes of a Mirror.   Out: `put` for what is there, `drop` for what is gone, also when nobody said so.
+Never: lets one object that cannot be used keep the others from being read: it is left out, counted and told.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from kaiwo.clusters.kubernetes.client import Change, Resource
+from kaiwo.clusters.kubernetes.client.resource import name_of
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -50,10 +53,11 @@ class Kind(Generic[T, V]):
     def page(self, items: Sequence[T]) -> None:
         """Part of a list."""
         for item in items:
-            value = self._read(item)
-            if value is not None:
-                self._coming[self._key(value)] = value
-                self._put(value)
+            with leaving_out(self.resource, item):
+                value = self._read(item)
+                if value is not None:
+                    self._coming[self._key(value)] = value
+                    self._put(value)
 
     def listed(self, version: str) -> None:
         """Whatever was there before and is not in the list has gone meanwhile."""
@@ -66,12 +70,25 @@ class Kind(Generic[T, V]):
     def changed(self, changes: Sequence[Change[T]]) -> None:
         """What a watch brought."""
         for item, is_gone in changes:
-            value = self._read(item)
-            if value is None:
-                continue
-            if is_gone:
-                self._there.pop(self._key(value), None)
-                self._drop(value)
-            else:
-                self._there[self._key(value)] = value
-                self._put(value)
+            with leaving_out(self.resource, item):
+                self._change(item, is_gone)
+
+    def _change(self, item: T, is_gone: bool) -> None:
+        value = self._read(item)
+        if value is None:
+            return
+        if is_gone:
+            self._there.pop(self._key(value), None)
+            self._drop(value)
+        else:
+            self._there[self._key(value)] = value
+            self._put(value)
+
+
+@contextmanager
+def leaving_out(resource: Resource[Any], item: Any) -> Iterator[None]:
+    """What is done with one object. What was known of it before stays known."""
+    try:
+        yield
+    except Exception as error:  # a watch that ends takes the whole kind with it, and nobody would hear of it
+        resource.leave_out(name_of(item), error)

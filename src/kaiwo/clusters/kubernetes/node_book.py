@@ -21,11 +21,14 @@ class NodeBook:
         self.plain: dict[str, Node] = {}  # as Kubernetes tells them
         self.listed: set[str] = set()  # those whose devices an agent tells
         self.change_notes: dict[str, str] = {}  # what is under way with a node's GPUs
+        self.changes = 0  # of what Kubernetes tells, for those who look again and again
         self._over: dict[str, Callable[[Node], Node]] = {}
 
     def put(self, wire: objects.Node) -> NodeChanged | None:
         """A node is there, or different; nothing that counts may have changed."""
-        node = self.plain[wire.metadata.name] = read_node(wire)
+        node = read_node(wire)
+        self.changes += self.plain.get(node.name) != node
+        self.plain[node.name] = node
         notes = wire.metadata.annotations or {}
         (self.listed.add if notes.get(DEVICES_NOTE) else self.listed.discard)(node.name)
         if note := notes.get(CHANGE_NOTE, ""):
@@ -46,7 +49,7 @@ class NodeBook:
 
     def drop(self, name: str) -> NodeGone | None:
         """A node is gone. Its pods stay on the books until Kubernetes takes them away."""
-        self.plain.pop(name, None)
+        self.changes += self.plain.pop(name, None) is not None
         self.listed.discard(name)
         self.change_notes.pop(name, None)
         return NodeGone(name) if self.shown.pop(name, None) is not None else None

@@ -10,6 +10,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes import objects
 from kaiwo.clusters.kubernetes.asks import NODE_NAME, VENDOR_LABEL
+from kaiwo.clusters.kubernetes.bounds import is_countable
 from kaiwo.clusters.kubernetes.quantities import asked, offered, offered_mib
 from kaiwo.manifests.annotations import OURS
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
@@ -70,7 +71,9 @@ def find_model(label: str) -> str:
 def _gpus(notes: dict[str, str], labels: dict[str, str], vendor: str, count: int) -> tuple[Gpu, ...]:
     if listed := notes.get(DEVICES_NOTE):
         try:
-            return _read_devices(listed)
+            found = _read_devices(listed)
+            if len(found) <= MOST_GPUS and is_countable(found):
+                return found
         except msgspec.DecodeError:
             pass  # the count below is true even when the agent's list is not
     written = next((labels[name] for name in MODEL_LABELS[vendor] if labels.get(name)), f"{vendor}-gpu")
@@ -84,7 +87,8 @@ def _memory_mib(labels: dict[str, str], vendor: str) -> int:
     value = next((labels[name] for name in MEMORY_LABELS[vendor] if labels.get(name)), "")
     if not value:
         return 0
-    return int(value) if value.isdigit() else asked("memory", value + "i" * (value[-1:] in "GT")) // MIB
+    size = value + "Mi" if value.isdigit() else value + "i" * (value[-1:] in "GT")
+    return asked("memory", size) // MIB
 
 
 def _ready(conditions: list[objects.Condition] | tuple[()]) -> tuple[bool, str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.clusters.kubernetes.bounds import is_countable
 from kaiwo.clusters.kubernetes.seen import SeenPod
 from kaiwo.manifests.annotations import OURS
 from kaiwo.model.promise import Promise
@@ -104,9 +105,10 @@ def read_promise(text: str, workload: str) -> Promise | None:
     """None: somebody spoilt it."""
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
-        return replace(_decode(unpacked), workload=workload)
+        found = _decode(unpacked)
     except (ValueError, zlib.error, msgspec.DecodeError):
         return None
+    return replace(found, workload=workload) if is_countable(found) else None
 
 
 def start_words(text: str) -> str | None:

@@ -12,25 +12,23 @@ from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.manifests.places import Place
 from kaiwo.manifests.quantities import MIB, read_quantity
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
 
 NOWHERE = Place("", "quantity")
-MOST_CPU_MILLI, MOST_BYTES, MOST_GPUS = 1 << 34, 1 << 54, 1 << 24
+# The server takes up to 2**63 of anything, from pods and from nodes: it is counted up to this.
+MOST_BYTES = MOST_MIB * MIB
 
 
 @lru_cache(maxsize=4096)
 def asked(name: str, value: str | int | float) -> int:
-    """A request: never less than was asked for. CPU in milli, memory and disk in bytes.
-
-    The server lets people ask for 2**63 of anything: more than any cluster has is as good as that, and can be counted.
-    """
-    exact = int((_exact(value) * (1000 if name == "cpu" else 1)).to_integral_value(ROUND_CEILING))
-    return min(exact, MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES)
+    """A request: never less than was asked for, up to the most. CPU in milli, memory and disk in bytes."""
+    return _whole(name, value, ROUND_CEILING)
 
 
 @lru_cache(maxsize=4096)
 def offered(name: str, value: str | int | float) -> int:
-    """An amount that a node has: never more than there is."""
-    return int((_exact(value) * (1000 if name == "cpu" else 1)).to_integral_value(ROUND_FLOOR))
+    """An amount that a node has: never more than there is, nor than the most."""
+    return _whole(name, value, ROUND_FLOOR)
 
 
 def offered_mib(value: str | int | float) -> int:
@@ -44,6 +42,16 @@ def seconds(timestamp: str | None) -> int:
     if not timestamp:
         return 0
     return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp())
+
+
+def most(name: str) -> int:
+    """Of what is counted at all."""
+    return MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES
+
+
+def _whole(name: str, value: str | int | float, rounding: str) -> int:
+    exact = min(_exact(value) * (1000 if name == "cpu" else 1), Decimal(most(name)))
+    return int(exact.to_integral_value(rounding))
 
 
 def _exact(value: str | int | float) -> Decimal:

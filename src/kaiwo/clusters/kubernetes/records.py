@@ -32,6 +32,10 @@ class Records:
         self.release = _refuse_one("remove the gate, or resume its job, with kubectl")
         self.requeue = _refuse_one("delete its pods with kubectl; its controller makes new ones")
 
+    async def checkpoint(self, name: str, at_s: int = 0, who: str = "") -> int:
+        """Refused: the pods themselves say so."""
+        _refuse("write on its pods: kubectl annotate --overwrite pod POD kaiwo.ai/last-checkpoint=$(date +%s)")
+
     async def put(
         self,
         queues: Sequence[Any],

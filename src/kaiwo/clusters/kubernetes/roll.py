@@ -9,6 +9,7 @@ from kaiwo.clusters.kubernetes.gangs import Book, Group, Place
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.members import may_be_in_a_gang, member_of
 from kaiwo.clusters.kubernetes.names import Unit
+from kaiwo.clusters.kubernetes.saved import SAVED_NOTES
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 
 Said = tuple[dict[str, str], dict[str, str]]  # annotations and labels
@@ -32,6 +33,7 @@ class Roll:
         self._gangs = Book()
         self._places: set[Place] = set()  # gangs to look at anew
         self._said: dict[str, Said] = {}  # by UID of an object above pods
+        self._saved: set[str] = set()  # of those: who says when the work was saved
         self._touched: dict[Unit, None] = {}
         self._are_all_touched = False
 
@@ -53,14 +55,22 @@ class Roll:
         """An object above pods is there, or different."""
         self._places |= self._gangs.put_owner(above.owner)
         uid, said = above.owner.uid, (above.notes, above.labels)
-        if self._said.get(uid, NOTHING_SAID) != said:
-            self._said[uid] = said
-            self._are_all_touched = True  # which pods it is above is not worth an index: people seldom change it
+        before = self._said.get(uid, NOTHING_SAID)
+        if before == said:
+            return
+        self._said[uid] = said
+        (self._saved.add if any(key in said[0] for key in SAVED_NOTES) else self._saved.discard)(uid)
+        if all(key in SAVED_NOTES for key, _ in before[0].items() ^ said[0].items()) and before[1] == said[1]:
+            for key in self._gangs.pods_under(above.owner):  # programs write this again and again
+                self.touch(key)
+        else:
+            self._are_all_touched = True  # people seldom change the others
 
     def drop_owner(self, above: Above) -> None:
         """An object above pods is gone."""
         self._places |= self._gangs.remove_owner(above.owner)
         self._said.pop(above.owner.uid, None)
+        self._saved.discard(above.owner.uid)
 
     def move(self, key: Key, unit: Unit | None) -> None:
         """Into a unit, or out of all."""
@@ -116,3 +126,7 @@ class Roll:
             return []
         links = self._gangs.owners.line(member_of(pod))
         return [self._said[link.reference.uid] for link in links if link.reference.uid in self._said]
+
+    def saved_above(self, pod: SeenPod) -> list[Said]:
+        """The same, where any object says when the work was saved; few do, and every workload is asked."""
+        return self.said_above(pod) if self._saved else []

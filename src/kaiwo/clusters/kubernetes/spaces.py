@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.clusters.kubernetes.bounds import is_countable
 from kaiwo.clusters.kubernetes.seen import SeenPod
 from kaiwo.manifests.annotations import OURS
 from kaiwo.model.plan import Nomination
@@ -22,6 +23,7 @@ class Spaces:
 
     def __init__(self) -> None:
         self.wanted: dict[str, str] = {}  # the annotation as it shall be; empty: none
+        self.being_written: set[str] = set()  # what a watch says meanwhile may be older than what is on its way
         self._lapsed: dict[str, SeenPod] = {}  # an annotation that means nothing any more and is still there
 
     def of(self, workload: str, slot: str, pod: SeenPod) -> Nomination | None:
@@ -31,13 +33,14 @@ class Spaces:
         if not text:
             return None
         try:
-            return replace(_decode(text), workload=workload, pod=slot)
+            found = _decode(text)
         except msgspec.DecodeError:
             return None  # somebody spoilt it
+        return replace(found, workload=workload, pod=slot) if is_countable(found) else None
 
     def see(self, pod: SeenPod) -> None:
         """The API server says how a pod is now."""
-        if pod.uid in self.wanted and self.wanted[pod.uid] == _note_of(pod):
+        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _note_of(pod):
             del self.wanted[pod.uid]
 
     def forget(self, uid: str) -> None:

@@ -31,6 +31,7 @@ class Underway:
         self.starts: dict[str, Start] = {}
         self.evictions: set[str] = set()
         self.refusals: dict[str, Refusal] = {}
+        self.staying: dict[str, str] = {}  # pods whose Eviction was refused for good, and the server's words
         self._roll, self._names, self._told = roll, names, told
 
     def see(self, pod: SeenPod) -> None:
@@ -44,6 +45,7 @@ class Underway:
         """A pod is gone."""
         self.starts.pop(uid, None)
         self.evictions.discard(uid)
+        self.staying.pop(uid, None)
 
     def begin_start(self, start: Start, pod: SeenPod, assumed: Pod) -> None:
         """A Binding is under way. The scheduler assumes it already."""
@@ -62,10 +64,17 @@ class Underway:
         self._told.release(workload, slot)
         self._roll.touch(pod.key)
 
-    def end_eviction(self, pod: SeenPod) -> None:
-        """The Eviction was refused."""
+    def end_eviction(self, pod: SeenPod, why: str = "") -> None:
+        """The Eviction came to nothing. `why`: it was refused for good, so that nobody counts on it until `let_go`."""
         if pod.uid in self.evictions:
             self.evictions.discard(pod.uid)
+            if why:
+                self.staying[pod.uid] = why
+            self._roll.touch(pod.key)
+
+    def let_go(self, pod: SeenPod) -> None:
+        """It may be asked to go again."""
+        if self.staying.pop(pod.uid, None) is not None:
             self._roll.touch(pod.key)
 
     def refuse(self, workload: str, now_s: int, why: str, node: str = "") -> bool:

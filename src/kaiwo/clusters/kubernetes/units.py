@@ -32,6 +32,7 @@ class Inquiry(NamedTuple):
     """What a unit must ask the rest of the books."""
 
     wishes: Callable[[SeenPod], Wishes]  # raises ConfigError
+    sensible_wishes: Callable[[SeenPod], Wishes]  # without those that make no sense
     volume_rules: Callable[[SeenPod], Where | str]
     neighbours: Callable[[SeenPod], Neighbours | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
@@ -86,7 +87,8 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
             wishes = ask.wishes(kept[0].pod)
             fault = ask.fault_above(wishes)
         except ConfigError as error:
-            fault = str(error)
+            # Who runs stays in its queue: a slip in one annotation must not move it to another.
+            wishes, fault = ask.sensible_wishes(kept[0].pod), str(error)
         if fault:
             sentences |= {each.pod.key: fault for each in kept if not each.is_fixed}
             kept = [each for each in kept if each.is_fixed]
@@ -101,16 +103,12 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
 
 
 def _held(name: str, pods: Sequence[SeenPod], group: Group | None, sentence: str, ask: Inquiry) -> Held | None:
-    """The same workload as if it could be tried; of wishes that make no sense, none."""
+    """The same workload as if it could be tried, without wishes that make no sense."""
     kept = [_Kept(pod, pod.ask.request, False) for pod in pods if not pod.is_going]
     if not kept:
         return None
-    try:
-        wishes = ask.wishes(kept[0].pod)
-    except ConfigError:
-        wishes = Wishes()
     roles, _ = _roles(kept, group, {})
-    return Held(replace(_workload(name, kept, roles, wishes), held=True), sentence)
+    return Held(replace(_workload(name, kept, roles, ask.sensible_wishes(kept[0].pod)), held=True), sentence)
 
 
 def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
@@ -228,6 +226,8 @@ def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes:
         submitted_s=min(each.pod.created_s for each in kept),
         time_limit_s=wishes.time_limit_s,
         estimate_s=wishes.estimate_s,
+        preemption_delay_s=wishes.preemption_delay_s,
+        restart_s=wishes.restart_s,
         reservation=wishes.reservation,
         expires_s=wishes.expires_s,
         stops_others=all(each.pod.may_preempt for each in kept),

@@ -64,7 +64,7 @@ class Voice:
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._client, self._books, self._now_s, self._report = client, books, now_s, report
-        self._to_say: dict[tuple[str, str], tuple[str, bytes]] = {}  # Events by UID and reason, the oldest first
+        self._to_say: dict[tuple[str, str], tuple[Key, bytes]] = {}  # Events by UID and reason, the oldest first
         self._conditions: dict[Key, Said] = {}  # to be written
         self._written: dict[str, Said] = {}  # by UID: the condition as we wrote it
         self._last: dict[str, Said] = {}  # by UID: what is to be said now; a word that it replaced is not said again
@@ -124,6 +124,9 @@ class Voice:
     def listen(self) -> None:
         """Pods that the scheduler was not even told of have their sentence in the books."""
         self._ripen_all(self._books.take_sentences())
+        for key, sentence in self._books.saved.take_faults().items():
+            if (pod := self._books.pods.get(key)) is not None:
+                self._say(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
 
     def _ripen_all(self, keys: Iterable[Key]) -> None:
         """A gang comes pod by pod, and is whole a moment later: what is true after a while is worth a write."""
@@ -148,7 +151,7 @@ class Voice:
             self._wake.set()
 
     def _say(self, pod: SeenPod, kind: str, reason: str, message: str, action: str) -> None:
-        self._to_say[pod.uid, reason] = (pod.namespace, _event(pod, kind, reason, message, action))
+        self._to_say[pod.uid, reason] = (pod.key, _event(pod, kind, reason, message, action))
         if len(self._to_say) > MOST_WAITING:
             del self._to_say[next(iter(self._to_say))]
             self.dropped += 1
@@ -172,8 +175,8 @@ class Voice:
             key = next(iter(self._conditions))
             await self._write_condition(key, self._conditions.pop(key))
         elif self._to_say:
-            namespace, body = self._to_say.pop(next(iter(self._to_say)))
-            await self._try("POST", f"/api/v1/namespaces/{namespace}/events", body)
+            key, body = self._to_say.pop(next(iter(self._to_say)))
+            await self._try(key, "POST", f"/api/v1/namespaces/{key[0]}/events", body)
 
     async def _let_bindings_pass(self) -> None:
         """They go first, and what we say is not worse for coming a little later; but it must come."""
@@ -196,7 +199,7 @@ class Voice:
         body = msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}})
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         self._written[pod.uid] = said
-        error = await self._try("PATCH", path, body)
+        error = await self._try(key, "PATCH", path, body)
         if error is not None:
             self._written.pop(pod.uid, None)
             # Our watch lags behind, or the server is not well: once more, in a moment.
@@ -211,24 +214,27 @@ class Voice:
             self._say(pod, "Warning", "FailedScheduling", said.sentence, "Scheduling")
         self._tidy()
 
-    async def _try(self, method: str, path: str, body: bytes) -> ApiError | UnreachableError | None:
-        """What went wrong, if anything."""
+    async def _try(self, key: Key, method: str, path: str, body: bytes) -> ApiError | UnreachableError | None:
+        """What went wrong, if anything. `key`: the pod of which it is said."""
         content_type = STRATEGIC if method == "PATCH" else "application/json"
         try:
             await self._client.write(method, path, body, content_type=content_type, tries=2)
         except (ApiError, UnreachableError) as error:
-            # A pod that went or changed meanwhile is no failure.
-            if isinstance(error, UnreachableError) or not (error.is_not_found or error.is_conflict):
-                self._failed(error)
+            # A pod that went or changed meanwhile, or goes with its namespace, is no failure.
+            if isinstance(error, UnreachableError) or not (
+                error.is_not_found or error.is_conflict or error.is_namespace_ending
+            ):
+                self._failed(key, error)
             return error
         self.written += 1
         return None
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, key: Key, error: Exception) -> None:
         """What could not be said is no reason to stop: it is counted, and told once in a while."""
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:
-            self._report("voice-failed", level="warning", error=str(error)[:300], failures=self.failures)
+            pod, words = "/".join(key), str(error)[:300]
+            self._report("voice-failed", level="warning", pod=pod, error=words, failures=self.failures)
 
     def _tidy(self) -> None:
         """Forget pods that are gone, now and then."""

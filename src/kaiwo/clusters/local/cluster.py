@@ -224,10 +224,10 @@ class LocalCluster(EmbeddedCluster):
     def _spec(self, placement: Placement) -> RunSpec:
         record = self.world.lives[placement.run.workload].record
         want = happenings.request_of(record.workload, placement.run.pod)
-        folder = self.home.runs / placement.run.id
+        folder, node = self.home.runs / placement.run.id, self.world.nodes.get(placement.pod.node)
         return RunSpec(
             command=record.program.command,
-            env=environment(record, placement, self.world.nodes.get(placement.pod.node), str(folder)),
+            env=environment(record, placement, node, str(folder), str(self.home.path)),
             workdir=record.program.workdir or str(folder / "work"),
             log=str(folder / "log"),
             time_limit_s=record.workload.time_limit_s / self.speed,  # the supervisor has a real clock

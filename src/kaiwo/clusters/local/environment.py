@@ -16,11 +16,12 @@ NO_DEVICE = "-1"
 UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
 
 
-def environment(record: Record, placement: Placement, node: Node | None, run_dir: str) -> dict[str, str]:
+def environment(record: Record, placement: Placement, node: Node | None, run_dir: str, home: str) -> dict[str, str]:
     """The user's own variables, ours, and the devices: those come last, so that nobody sees more than they hold."""
     pod, workload = placement.pod, record.workload
     names = [name for name, _ in ordered_pods(workload)]
     ours = {
+        "KAIWO_HOME": home,  # so that `kaiwo checkpoint` finds the Kaiwo that runs it
         "KAIWO_WORKLOAD": workload.name,
         "KAIWO_POD": pod.name,
         "KAIWO_POD_INDEX": str(names.index(pod.name)),

@@ -21,6 +21,7 @@ from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.report import Hello, Line, Sample
 from kaiwo.devices.sharing.present import Present
 from kaiwo.devices.sharing.sharing import this_platform
+from kaiwo.devices.sharing.words import Platform
 from kaiwo.devices.telemetry import Sampler
 from kaiwo.model.gpu import Gpu
 
@@ -80,7 +81,7 @@ class Agent:
         self._stop = threading.Event()
         self._said: dict[str, str] = {}
         self._present = Present(self._discover, options.root)
-        self.inventory, self._platform = self._present.inventory, this_platform()
+        self.inventory, self._platform = self._present.inventory, self._look_at_platform()
         self._sampler = Sampler(self.inventory, options.root)
         self.sample = self._sampler.sample(time.time())
         self.stream = lines or self._stream()
@@ -135,13 +136,16 @@ class Agent:
     def _take_up(self, found: Inventory) -> None:
         """Modes change and GPUs come and go."""
         self._sampler.close()
-        self.inventory, self._platform = found, this_platform()
+        self.inventory, self._platform = found, self._look_at_platform()
         self._sampler = Sampler(found, self.options.root)
         if self.stream:
             self.stream.send(self.hello())
 
     def _discover(self) -> Inventory:
         return msgspec.structs.replace(discover(self.options.root, has_telemetry=False), node=self.options.node)
+
+    def _look_at_platform(self) -> Platform:
+        return this_platform(in_containers=bool(self.options.kubelet_folder))
 
     def hello(self) -> Hello:
         try:

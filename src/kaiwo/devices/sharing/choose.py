@@ -31,7 +31,7 @@ def choose(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice
         return found
     return Refusal(
         f"{device.id} can be shared with grade {found.grade}, and at least {ask.least_grade} is asked for; "
-        f"{_better(device)}"
+        f"{_better(device, platform)}"
     )
 
 
@@ -84,11 +84,13 @@ def _amd(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice |
         return Choice("time-slicing", "time-slicing", why)
     note = "mps was asked for and there is none on AMD: a compute-unit mask instead" if ask.isolation == "mps" else ""
     # A partition's memory is a part of its GPU's, which the kernel counts as one.
-    is_capped = region_of(device) in platform.dmem_regions and not device.is_partition
+    is_capped = region_of(device) in platform.dmem_regions and not device.is_partition and not platform.in_containers
     return Choice("cu-mask", "memory-capped" if is_capped else "cu-mask", note)
 
 
-def _better(device: Device) -> str:
+def _better(device: Device, platform: Platform) -> str:
+    if device.vendor == "amd" and platform.in_containers:
+        return "ask for a partition or a whole GPU: on Kubernetes no share's memory is capped"
     if device.vendor == "amd":
         return "ask for a partition or a whole GPU, or use a kernel with the dmem controller for memory-capped"
     return "ask for a MIG partition or a whole GPU"

@@ -36,9 +36,9 @@ UNCOUNTED = (
 )
 
 
-def this_platform() -> Platform:
+def this_platform(in_containers: bool = False) -> Platform:
     """What this machine offers."""
-    return Platform(mps_control=find_control(), dmem_regions=dmem.regions())
+    return Platform(mps_control=find_control(), dmem_regions=dmem.regions(), in_containers=in_containers)
 
 
 class Sharing:
@@ -50,7 +50,7 @@ class Sharing:
         self._in_containers = in_containers  # where devices are counted anew, over those that are given
         self.folder = os.path.abspath(folder)
         self._is_platform_told = platform is not None
-        self.platform = platform or this_platform()
+        self.platform = replace(platform or this_platform(), in_containers=in_containers)
         self._devices = devices_of(inventory)
         self._records = Records(os.path.join(self.folder, "grants"))
         self._grants, self.notes = self._records.load()
@@ -64,7 +64,7 @@ class Sharing:
 
     def refresh(self, inventory: Inventory) -> None:
         """The machine has other devices now, or they have other numbers."""
-        platform = self.platform if self._is_platform_told else this_platform()
+        platform = self.platform if self._is_platform_told else this_platform(self._in_containers)
         with self._lock:
             self._devices, self.platform = devices_of(inventory), platform
 
@@ -75,14 +75,18 @@ class Sharing:
             ids = [one.device.id for one in grant.held] if grant is not None else []
             return next((name for name in ids if name not in self._devices), "")
 
-    def prepare(self, ask: Ask) -> Grant | Refusal:
-        """Everything a pod needs to run on its shares. The same owner gets the same grant again, if it still can."""
+    def prepare(self, ask: Ask, apart_from: Collection[str] = ()) -> Grant | Refusal:
+        """Everything a pod needs to run on its shares. The same owner gets the same grant again, if it still can.
+
+        `apart_from`: owners that never run at the same time, so that both may be on the same units.
+        """
         with self._lock:
             known = self._grants.get(ask.owner)
             decided: Grant | Refusal | None = renumbered(known, self._devices) if known is not None else None
             if decided is None:
                 self.release(ask.owner)
-                decided = decide_grant(ask, self._devices, self.platform, self._grants.values())
+                beside = [grant for owner, grant in self._grants.items() if owner not in apart_from]
+                decided = decide_grant(ask, self._devices, self.platform, beside)
             if isinstance(decided, Refusal):
                 return decided
             unknown = "" if self._in_containers else uncounted([one.device for one in decided.held])
@@ -109,6 +113,8 @@ class Sharing:
     def rename(self, owner: str, new_owner: str) -> None:
         """A grant goes over to another owner as it is. When that has one too, they change places."""
         with self._lock:
+            if owner == new_owner:
+                return
             grant, other = self._grants.pop(owner, None), self._grants.pop(new_owner, None)
             for name, kept in ((new_owner, grant), (owner, other)):
                 self._records.drop(name)

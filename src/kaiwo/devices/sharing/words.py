@@ -79,6 +79,7 @@ class Platform(msgspec.Struct, frozen=True):
     mps_control: str = ""  # the path of nvidia-cuda-mps-control; empty: there is none
     dmem_regions: tuple[str, ...] = ()  # that the kernel can cap: drm/0000:05:00.0/vram
     mps_on_amd: Literal["refuse", "cu-mask"] = "refuse"  # the policy: translate, or say no
+    in_containers: bool = False  # the kubelet makes the cgroups of processes here, and nobody can cap them in time
 
 
 def devices_of(inventory: Inventory) -> dict[str, Device]:

@@ -49,6 +49,11 @@ class ApiError(ClusterError):
         return self.code == 409
 
     @property
+    def is_namespace_ending(self) -> bool:
+        """Its namespace is being deleted: nothing new is made there, and nobody minds."""
+        return self.code == 403 and "because it is being terminated" in str(self)
+
+    @property
     def is_passing(self) -> bool:
         """The same call may succeed later: the server is busy, starting or stopping."""
         return self.code in (429, 500, 502, 503, 504)

@@ -84,6 +84,9 @@ class Mirror(Generic[T]):
             except (ApiError, UnreachableError) as error:
                 self._fail(error)
                 at_least_s = getattr(error, "retry_after_s", 0)
+            except Exception as error:  # a watch that ended would never be missed: it is told, and all is listed anew
+                self.version, self._has_worked = "", False
+                self._fail(error)
             if self._has_worked:
                 backoff.reset()
                 if not has_failed:
@@ -91,7 +94,7 @@ class Mirror(Generic[T]):
             # A server that forgets or ends at once, again and again, must not be asked without a pause.
             await asyncio.sleep(backoff.next_s(at_least_s))
 
-    def _fail(self, error: ApiError | UnreachableError) -> None:
+    def _fail(self, error: Exception) -> None:
         if self._is_optional and isinstance(error, ApiError) and error.is_not_found:
             self._missed()
             return  # asked again later: it may be installed while we run

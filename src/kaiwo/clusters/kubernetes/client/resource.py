@@ -4,6 +4,7 @@ In:    bytes of a list or of a watch's line.   Out: values with only the fields 
 Never: lets one object that cannot be read take the others with it: it is left out and counted.
 """
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 from kaiwo.clusters.kubernetes.client.errors import Status
 
 T = TypeVar("T")
+
+MOST_TOLD = 1000  # objects of a kind that are named in the log; beyond it they are only counted
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -34,12 +37,14 @@ class Line(msgspec.Struct, Generic[T], gc=False):
     object: T
 
 
-class _VersionMeta(msgspec.Struct, rename="camel"):
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
     resource_version: str = ""
 
 
-class _Versioned(msgspec.Struct):
-    metadata: _VersionMeta
+class _Named(msgspec.Struct):
+    metadata: _Meta
 
 
 class Resource(Generic[T]):
@@ -47,8 +52,10 @@ class Resource(Generic[T]):
 
     def __init__(self, path: str, type: Any) -> None:
         self.path = path  # "/api/v1/pods", "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
-        self.unreadable = 0  # objects left out; the log names the last
+        self.unreadable = 0  # objects left out; the log names them
         self.last_complaint = ""
+        self.report: Callable[..., None] = lambda *_, **__: None
+        self._told: dict[str, str] = {}  # by object: why it was left out
         self._page = msgspec.json.Decoder(Page[type])
         self._line = msgspec.json.Decoder(Line[type])
         self._item = msgspec.json.Decoder(type)
@@ -83,8 +90,8 @@ class Resource(Generic[T]):
         if raw.type == "ERROR":
             return Line("ERROR", msgspec.json.decode(raw.object, type=Status))
         if raw.type == "BOOKMARK":
-            return Line("BOOKMARK", msgspec.json.decode(raw.object, type=_Versioned).metadata.resource_version)
-        self._complain(error)
+            return Line("BOOKMARK", msgspec.json.decode(raw.object, type=_Named).metadata.resource_version)
+        self.leave_out(_name_in(raw.object), error or ValueError(f"an unknown kind of line, {raw.type}"))
         return None
 
     def _read_one_by_one(self, body: bytes) -> tuple[list[T], ListMeta]:
@@ -94,9 +101,27 @@ class Resource(Generic[T]):
             try:
                 found.append(self._item.decode(raw))
             except msgspec.ValidationError as error:
-                self._complain(error)
+                self.leave_out(_name_in(raw), error)
         return found, page.metadata
 
-    def _complain(self, error: Exception | None) -> None:
+    def leave_out(self, name: str, error: Exception) -> None:
+        """An object that cannot be used: it is counted, and told unless the same was told of it before."""
         self.unreadable += 1
-        self.last_complaint = str(error or "an unknown kind of line")
+        self.last_complaint = f"{type(error).__name__}: {error}"[:300]
+        if self._told.get(name) != self.last_complaint and (name in self._told or len(self._told) < MOST_TOLD):
+            self._told[name] = self.last_complaint
+            self.report("object-left-out", level="warning", kind=self.path, object=name, error=self.last_complaint)
+
+
+def name_of(item: Any) -> str:
+    """Of an object, as the log names it; empty where it has none."""
+    meta = item.get("metadata") if isinstance(item, dict) else getattr(item, "metadata", None)
+    read = meta.get if isinstance(meta, dict) else lambda key, default: getattr(meta, key, default)
+    return "/".join(filter(None, (read("namespace", ""), read("name", ""))))
+
+
+def _name_in(raw: msgspec.Raw) -> str:
+    try:
+        return name_of(msgspec.json.decode(raw, type=_Named))
+    except msgspec.DecodeError:
+        return ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kaiwo.clusters.kubernetes.gangs.declared import build_least_group, build_named_group, count_declared
 from kaiwo.clusters.kubernetes.gangs.groups import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.metadata import Texts, read_count
+from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS, Texts, read_gang_count
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
 from kaiwo.clusters.kubernetes.gangs.wishes import read_gang_name, read_wish
 
@@ -60,10 +60,10 @@ def _find_fault(key: Key, name: str, texts: set[str]) -> str:
     if len(texts) > 1:
         return f"{key} has pods that do not agree on kaiwo.ai/{name}; write the same number on each"
     if texts and not _read(texts):
-        return f"{key} has a kaiwo.ai/{name} that is no number above 0; write one"
+        return f"{key} has a kaiwo.ai/{name} that is no number from 1 to {MOST_PODS:,}; write one"
     return ""
 
 
 def _read(texts: set[str]) -> int:
     """0: nobody said."""
-    return next((count for text in texts if (count := read_count(text))), 0)
+    return next((count for text in texts if (count := read_gang_count(text))), 0)

@@ -102,6 +102,10 @@ class Book:
         """Every gang that has pods."""
         return sorted(self._members)
 
+    def pods_under(self, owner: Owner) -> set[PodName]:
+        """The pods to which what an object says may matter."""
+        return self._pods_under(owner.uid, (owner.group, owner.kind, owner.namespace, owner.name))
+
     def _unlink(self, pod: PodName, member: Member) -> None:
         if member.owner:
             _discard(self._below, member.owner.uid, pod)

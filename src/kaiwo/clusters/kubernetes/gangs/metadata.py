@@ -9,6 +9,8 @@ from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS
 
 Texts = dict[str, str]
 
+MOST_PODS = 100_000  # of one gang
+
 
 class Reference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """An object named as the owner of another one. It may not be known yet, or never."""
@@ -119,6 +121,12 @@ def group_of_version(api_version: str) -> str:
     """`jobset.x-k8s.io/v1alpha2` is of the group `jobset.x-k8s.io`; the core group has no name."""
     group, slash, _ = api_version.partition("/")
     return group if slash else ""
+
+
+def read_gang_count(text: str | None) -> int | None:
+    """The same of a gang's pods, of which there is at least one; None where it cannot be."""
+    count = read_count(text)
+    return count if count and count <= MOST_PODS else None
 
 
 def read_count(text: str | None) -> int | None:

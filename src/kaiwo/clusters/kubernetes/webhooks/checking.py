@@ -6,7 +6,9 @@ In:    one object with its annotations.   Out: one sentence with the way out, or
 from collections.abc import Mapping
 
 from kaiwo.clusters.admission import check_welcome
-from kaiwo.clusters.kubernetes.asks import check_beside
+from kaiwo.clusters.kubernetes.asks import check_beside, kubelet_words
+from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
+from kaiwo.clusters.kubernetes.saved import saved_note
 from kaiwo.clusters.kubernetes.webhooks.defaulting import named_users
 from kaiwo.clusters.kubernetes.webhooks.persons import House, Person
 from kaiwo.clusters.kubernetes.webhooks.reviews import Verdict
@@ -15,11 +17,12 @@ from kaiwo.clusters.kubernetes.wishes import Wishes, read_wishes
 from kaiwo.manifests.annotations import OURS, WRITTEN, Annotations, read_number
 from kaiwo.manifests.fields import Fields
 from kaiwo.manifests.gpu_requests import settle
+from kaiwo.manifests.moments import read_past_moment_s
+from kaiwo.manifests.places import Place as Field
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
 
-MOST_PODS = 100_000
 # An object that somebody copied from a cluster may carry the others.
 NOT_FOR_PEOPLE = tuple(
     OURS + name for name in ("granted-devices", "kept-space", "planned-start", "planned-place", "fills-until")
@@ -45,11 +48,23 @@ def check_work(
             _check_gpus(work.owner, place, [*([] if work.is_pod else [pair]), *said], warnings)
         reason = "annotation"
         wishes = read_wishes(work.owner, [*work.said[:-1], *said], 0, False, queues.__contains__)
+        warnings += saved_warnings(work)
         reason = "queue"
         _check_queue(work, wishes, person, queues, warnings)
     except (ConfigError, RefusedError) as error:
         return Verdict(str(error), reason=reason)
     return Verdict(warnings=tuple(warnings))
+
+
+def saved_warnings(work: Work) -> list[str]:
+    """Programs write when they last saved their work. A slip is told, and is no reason to refuse anything."""
+    warnings = []
+    for key, text in filter(None, (saved_note(notes) for notes, _ in work.said)):
+        try:
+            read_past_moment_s(text, Field(work.owner, key))
+        except ConfigError as error:
+            warnings.append(f"{error}; until then it counts as not said")
+    return warnings
 
 
 def _check_stamps(work: Work, person: Person, house: House, before: Texts) -> None:
@@ -76,7 +91,7 @@ def _check_gpus(owner: str, place: Place, said: list[tuple[Texts, Texts]], warni
         annotations.add(Fields({"annotations": notes, "labels": labels}, owner, []))
     count, resource = whole_gpus(place)
     wish = annotations.gpu_wish(count, "", ())
-    words = annotations.gpu_words(resource, annotations.place("gpu-models").field)
+    words = kubelet_words(annotations, resource)
     settled = settle(wish, words, warnings)
     if count and (wish.fraction_milli is not None or wish.memory_mib is not None):
         check_beside(owner, resource, count, settled.gpus)

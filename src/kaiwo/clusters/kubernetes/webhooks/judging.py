@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.webhooks.checking import check_work
+from kaiwo.clusters.kubernetes.webhooks.checking import check_work, saved_warnings
 from kaiwo.clusters.kubernetes.webhooks.defaulting import USER, default_work, is_for, keep_stamp
 from kaiwo.clusters.kubernetes.webhooks.persons import House, person_of
 from kaiwo.clusters.kubernetes.webhooks.reviews import PASS, AdmissionRequest, Verdict, is_nothing
@@ -41,7 +41,8 @@ def _judge_change(
         return Verdict(f'{work.owner}: {USER} says who brought it, "{stamp}", and stays as it is', reason="stamp")
     patch = keep_stamp(work, old)
     if words_of(work) == words_of(old):
-        return Verdict(patch=patch)  # what was wrong before is no reason to refuse a change of something else
+        # What was wrong before is no reason to refuse a change of something else.
+        return Verdict(patch=patch, warnings=tuple(saved_warnings(work)))
     notes = {USER: stamp} | work.notes if stamp else work.notes
     # Whoever changes it need not be who brought it: the stamp that was there is not his word.
     known = person._replace(name=stamp) if stamp and not person.is_controller_of(work) else person

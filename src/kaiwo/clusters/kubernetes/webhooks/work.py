@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.objects import Container, Resources
+from kaiwo.clusters.kubernetes.saved import SAVED_NOTES
 from kaiwo.manifests.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, WRITTEN
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.model.errors import ConfigError
@@ -109,7 +110,8 @@ def words_of(work: Work) -> list[tuple[Texts, Texts]]:
 
 
 def _is_read(key: str) -> bool:
-    return key.startswith((OURS, UPSTREAMS)) or key == KUEUE_QUEUE
+    """When it last saved its work is no wish: programs write it again and again."""
+    return (key.startswith((OURS, UPSTREAMS)) or key == KUEUE_QUEUE) and key not in SAVED_NOTES
 
 
 def whole_gpus(place: Place) -> tuple[int, str]:

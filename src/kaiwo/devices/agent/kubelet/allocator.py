@@ -5,7 +5,7 @@ Never: lets a container start on devices that are not its own: it is given other
        or it fails with a reason.
 
 The kubelet names devices and no pod. At Allocate the pod is found by what it waits for; when two wait for the same, the
-one that was bound first is taken. Before the container starts, the kubelet's own list says who it was.
+one that was bound first is taken. Before the container starts, the kubelet's own list says who it was (`verifier`).
 """
 
 import threading
@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent.kubelet.book import Allocation, Book
-from kaiwo.devices.agent.kubelet.matching import Match, exchanged, find_match, nobody_waits, same_shape
-from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources
+from kaiwo.devices.agent.kubelet.book import Allocation, Book, is_before
+from kaiwo.devices.agent.kubelet.matching import Match, find_match, nobody_waits
+from kaiwo.devices.agent.kubelet.pod_resources import PodResources
 from kaiwo.devices.agent.kubelet.pods import BoundPod, Pods, alive
-from kaiwo.devices.assigned import read_assigned
+from kaiwo.devices.agent.kubelet.verifier import Verifier
 from kaiwo.devices.report import Correction
 from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
 from kaiwo.model.errors import ClusterError
@@ -28,9 +28,10 @@ class Allocator:
 
     def __init__(self, node: str, pods: Pods, book: Book, sharing: Sharing, resources: PodResources) -> None:
         self.node = node
-        self._pods, self._book, self._sharing, self._resources = pods, book, sharing, resources
+        self._pods, self._book, self._sharing = pods, book, sharing
         self._lock = threading.Lock()
-        self._refused: set[str] = set()  # uids of pods that the API server may not know yet to have failed
+        self._verifier = Verifier(self._bound, book, sharing, resources)
+        self._refused = self._verifier.refused
         self.tell: Callable[[Correction], None] = lambda _: None
         self.be_sure_of: Callable[[Collection[str]], None] = lambda _: None  # that these devices are still so
 
@@ -46,7 +47,7 @@ class Allocator:
     def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
         """The names that stand for the devices of the pod that is expected next."""
         try:
-            found = find_match(resource, size, self._bound(), self._book.served, self._refused)
+            found = self._expected(resource, must, size, self._bound(), self._book.served)
         except ClusterError:
             found = ""
         wanted = [share.gpu for share in found.shares] if isinstance(found, Match) else []
@@ -60,19 +61,16 @@ class Allocator:
     def verify(self, resource: str, ids: list[str]) -> None:
         """Before a container starts: is it the one that was meant? ClusterError when it must not start."""
         with self._lock:
-            allocation = self._book.find(resource, ids)
-            if allocation is None:
-                raise ClusterError(f"{', '.join(ids)} were handed out by another agent and to nobody we know")
-            self.be_sure_of([share.gpu for share in allocation.match.shares])
-            if lost := self._sharing.lost(allocation.owner):
+            here = self._book.find(resource, ids)
+            if not here:
+                raise ClusterError(self._verifier.why_nobody(resource, ids))
+            self.be_sure_of([share.gpu for share in here[0].match.shares])
+            if lost := self._sharing.lost(here[0].owner):
                 raise ClusterError(f"{lost} is not on this machine any more; delete the pod to have it scheduled again")
-            if allocation.is_verified:
+            if all(one.is_verified for one in here):
                 return
-            holder = self._holder(allocation, ids)
-            if holder is None or _is_holder(holder, allocation.match):
-                self._book.replace(allocation, replace(allocation, is_verified=holder is not None))
-                return
-            self._correct(allocation, holder)
+            for line in self._verifier.verify(here, self.node):
+                self.tell(line)
 
     def forget_gone(self) -> list[str]:
         """Release what ended pods had; their names."""
@@ -84,24 +82,40 @@ class Allocator:
         """The container that is meant; `before`: those of the same call, of which none is meant twice."""
         own = {(match.pod.uid, match.container) for match in before}
         served = self._book.served | own
-        found = find_match(resource, len(ids), self._bound(), served, self._refused)
-        if isinstance(found, str) or found.pod.uid in self._refused:
+        found = self._expected(resource, ids, len(ids), self._bound(), served)
+        if isinstance(found, str) or found.pod.uid in self._refused or found.pod.is_leaving:
             pods = self._bound(is_fresh=True)
-            found = find_match(resource, len(ids), pods, served, self._refused)
+            found = self._expected(resource, ids, len(ids), pods, served)
             if found == nobody_waits(resource, len(ids)) and not own:
                 found = self._served_before(resource, ids, alive(pods))
         if isinstance(found, str):
             raise ClusterError(found)
-        return found
+        return replace(found, is_certain=found.is_certain and not self._is_mixed_up(resource, len(ids)))
+
+    def _expected(
+        self, resource: str, names: list[str], count: int, pods: list[BoundPod], served: Collection[tuple[str, str]]
+    ) -> Match | str:
+        """Names of a start-up container go to those after it in the same pod, as long as that is there."""
+        before = [one for one in self._book.allocations if one.is_on(resource, names)]
+        same = [pod for pod in pods if pod.uid in {one.match.pod.uid for one in before}]
+        found = find_match(resource, count, same, served) if len(same) == 1 else ""
+        if isinstance(found, Match):
+            return replace(found, is_certain=all(one.match.is_certain for one in before))
+        return find_match(resource, count, pods, served, self._refused)
+
+    def _is_mixed_up(self, resource: str, count: int) -> bool:
+        """Somebody who waited for as many may have another's devices: then whoever comes last is not certain either."""
+        like = [one for one in self._book.allocations if one.resource == resource and len(one.ids) == count]
+        return any(not one.is_verified and not one.match.is_certain for one in like)
 
     def _grant(self, allocation: Allocation) -> Grant:
         pod = allocation.match.pod
         self._refused.add(pod.uid)  # until it has everything
         self.be_sure_of([share.gpu for share in allocation.match.shares])
         self._take_over(allocation)
-        grant = self._sharing.prepare(_ask(allocation))
+        grant = self._sharing.prepare(_ask(allocation), self._apart_from(allocation))
         if isinstance(grant, Refusal) and self._forget_gone():  # whoever has ended may have held what is wanted
-            grant = self._sharing.prepare(_ask(allocation))
+            grant = self._sharing.prepare(_ask(allocation), self._apart_from(allocation))
         if isinstance(grant, Refusal):
             raise ClusterError(f"pod {pod.namespace}/{pod.name}: {grant.reason}")
         self._refused.discard(pod.uid)
@@ -124,7 +138,10 @@ class Allocator:
         same = [one for one in mine if one.ids == tuple(sorted(ids))] or mine
         owners = {one.owner: one.match for one in same}
         if len(owners) == 1:
-            return replace(same[0].match, is_certain=False)  # before it starts, the kubelet's own list must say so
+            theirs = [one for one in mine if one.owner == same[0].owner]
+            again = {one.match.container for one in theirs if one.is_on(resource, ids)}
+            left = [one for one in theirs if one.match.container not in again] or theirs
+            return replace(left[0].match, is_certain=False)  # before it starts, the kubelet's own list must say so
         names = ", ".join(sorted(f"{match.pod.namespace}/{match.pod.name}" for match in owners.values()))
         if not names:
             return nobody_waits(resource, len(ids))
@@ -134,17 +151,21 @@ class Allocator:
         )
 
     def _take_over(self, allocation: Allocation) -> None:
-        """The kubelet gives these names away again: whoever had them has ended, or is an init container of this pod."""
-        taken = set(allocation.ids)
+        """The kubelet gives these names away again: whoever had them has ended, or was somebody else."""
+        old = [one for one in self._book.allocations if one.is_on(allocation.resource, allocation.ids)]
+        gone = [one for one in old if not is_before(one.match, allocation.match)]
+        strangers = [one for one in gone if one.match.pod.uid != allocation.match.pod.uid and not one.is_verified]
+        self._book.drop(strangers)  # they may still come
         # A container that was asked for twice goes on under its other names.
-        kept = {one.owner for one in self._book.allocations if not taken & set(one.ids)}
-        for old in self._book.allocations:
-            if old.resource != allocation.resource or not taken & set(old.ids):
-                continue
-            if old.match.pod.uid == allocation.match.pod.uid and old.match.shares == allocation.match.shares:
-                self._sharing.rename(old.owner, allocation.owner)  # the same units for both
-            elif old.owner not in kept:
-                self._sharing.release(old.owner)
+        kept = {one.owner for one in self._book.allocations if one not in gone} | {allocation.owner}
+        for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
+            self._sharing.release(owner)
+
+    def _apart_from(self, allocation: Allocation) -> list[str]:
+        """The grants of those who have the same devices before or after it: start-up containers, and who follows."""
+        mine = allocation.match
+        pod = [one for one in self._book.allocations if one.match.pod.uid == mine.pod.uid]
+        return [one.owner for one in pod if set(one.match.shares) & set(mine.shares)]
 
     def _bound(self, is_fresh: bool = False) -> list[BoundPod]:
         """The pods of this node, with the devices that they really have."""
@@ -152,64 +173,7 @@ class Allocator:
         pods = self._pods.bound(is_fresh)
         return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]
 
-    def _holder(self, allocation: Allocation, ids: list[str]) -> Holder | None:
-        """None when the kubelet does not know yet and there was no doubt either."""
-        try:
-            holder = self._resources.holder_of(allocation.resource, ids)
-        except ClusterError:
-            if allocation.match.is_certain:
-                return None
-            raise
-        if holder is None and not allocation.match.is_certain:
-            raise ClusterError(f"the kubelet does not say which pod has {', '.join(ids)}, and two wait for as many")
-        return holder
-
-    def _correct(self, allocation: Allocation, holder: Holder) -> None:
-        """The container that starts is another's: let both have each other's devices, or fail it."""
-        mine = allocation.match
-        theirs = self._meant(allocation.resource, len(allocation.ids), holder)
-        if theirs is None or not same_shape(mine, theirs):
-            raise ClusterError(
-                f"pod {holder.namespace}/{holder.pod} was about to start on the devices of "
-                f"{mine.pod.namespace}/{mine.pod.name}, and theirs are of another size; delete it to try again"
-            )
-        other = next((one for one in self._book.allocations if _is_holder(holder, one.match)), None)
-        mine_now, theirs_now = exchanged(mine, theirs)
-        self._book.correct({mine.pod.uid: mine_now, theirs.pod.uid: theirs_now})
-        # Each pod with the other's devices, in its match and in what is taken for written on it.
-        started = replace(theirs, pod=replace(theirs.pod, assigned=theirs_now), shares=mine.shares)
-        waits = replace(mine, pod=replace(mine.pod, assigned=mine_now), shares=theirs.shares)
-        new = replace(allocation, match=started, is_verified=True)
-        self._sharing.rename(allocation.owner, new.owner)
-        self._book.replace(allocation, new)
-        if other is None:
-            self._book.exchange_served((mine.pod.uid, mine.container), (theirs.pod.uid, theirs.container))
-        else:
-            self._book.replace(other, replace(other, match=waits))
-        self._told(theirs.pod, theirs_now, f"the kubelet started it before {mine.pod.name}")
-        self._told(mine.pod, mine_now, f"the kubelet started {theirs.pod.name} before it")
-
-    def _meant(self, resource: str, count: int, holder: Holder) -> Match | None:
-        """What is written on the pod that really starts."""
-        mine = [pod for pod in self._bound() if (pod.namespace, pod.name) == (holder.namespace, holder.pod)]
-        before = {(pod.uid, one) for pod in mine for one in _before(pod, holder.container)}
-        found = find_match(resource, count, mine, before)
-        return found if isinstance(found, Match) else None
-
-    def _told(self, pod: BoundPod, assigned: str, reason: str) -> None:
-        self.tell(Correction(self.node, pod.namespace, pod.name, pod.uid, read_assigned(assigned), reason))
-
 
 def _ask(allocation: Allocation) -> Ask:
     pod = allocation.match.pod
     return Ask(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade)
-
-
-def _is_holder(holder: Holder, match: Match) -> bool:
-    return (holder.namespace, holder.pod, holder.container) == (match.pod.namespace, match.pod.name, match.container)
-
-
-def _before(pod: BoundPod, container: str) -> list[str]:
-    """The containers that come before one."""
-    names = [one.name for one in pod.containers]
-    return names[: names.index(container)] if container in names else []

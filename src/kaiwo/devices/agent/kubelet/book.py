@@ -4,6 +4,7 @@ In:    allocations.   Out: the same ones, after a crash too.
 """
 
 import os
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -20,8 +21,23 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Unique among grants."""
-        return f"{self.match.pod.namespace}/{self.match.pod.name}/{self.match.pod.uid}/{self.match.container}"
+        """Unique among grants. Containers that use the same devices one after the other have one grant."""
+        match = self.match
+        return f"{match.pod.namespace}/{match.pod.name}/{match.pod.uid}/{match.held_as or match.container}"
+
+    @property
+    def turn(self) -> tuple[str, str]:
+        """Whose Allocate it was taken for."""
+        return self.match.pod.uid, self.match.container
+
+    def is_on(self, resource: str, names: Collection[str]) -> bool:
+        """It has some of these names."""
+        return self.resource == resource and any(name in names for name in self.ids)
+
+
+def is_before(one: Match, other: Match) -> bool:
+    """A start-up container of the same pod: it has ended when the other begins."""
+    return one.is_init and one.pod.uid == other.pod.uid and one.container != other.container
 
 
 class _Saved(msgspec.Struct):
@@ -53,21 +69,27 @@ class Book:
     def allocations(self) -> tuple[Allocation, ...]:
         return tuple(self._all)
 
-    def find(self, resource: str, ids: list[str]) -> Allocation | None:
-        """By the kubelet's names: all of them, or some. A container may go on with those of an init container."""
-        wanted = set(ids)
-        found = [one for one in self._all if one.resource == resource and wanted <= set(one.ids)]
-        return min(found, key=lambda one: len(one.ids), default=None)
+    def find(self, resource: str, ids: Collection[str]) -> list[Allocation]:
+        """By the kubelet's names: the containers of a pod that have exactly these, one after the other."""
+        wanted = tuple(sorted(ids))
+        return [one for one in self._all if one.resource == resource and one.ids == wanted]
 
     def add(self, allocation: Allocation) -> None:
-        """Names that the kubelet gives out again belong to nobody else any more."""
-        taken = set(allocation.ids)
-        kept = [one for one in self._all if one.resource != allocation.resource or not taken & set(one.ids)]
-        self.served.add((allocation.match.pod.uid, allocation.match.container))
-        self._save([*kept, allocation])
+        """Names that the kubelet gives out again belong to nobody else any more, but to those before it in the pod."""
+        kept = [one for one in self._all if not one.is_on(allocation.resource, allocation.ids)]
+        before = [one for one in self._all if one not in kept and is_before(one.match, allocation.match)]
+        self.served.add(allocation.turn)
+        self._save([*kept, *before, allocation])
 
-    def replace(self, old: Allocation, new: Allocation) -> None:
-        self._save([new if one == old else one for one in self._all])
+    def drop(self, gone: Collection[Allocation]) -> None:
+        """It was somebody else: those that were meant still wait, unless they have been served under other names."""
+        kept = [one for one in self._all if one not in gone]
+        self.served -= {one.turn for one in gone} - {one.turn for one in kept}
+        self._save(kept)
+
+    def replace(self, pairs: Sequence[tuple[Allocation, Allocation]]) -> None:
+        """The second of each pair stands for the first now."""
+        self._save([next((new for old, new in pairs if old == one), one) for one in self._all])
 
     def correct(self, devices: dict[str, str]) -> None:
         """These pods have other devices than are written on them."""
@@ -82,7 +104,7 @@ class Book:
     def keep_only(self, uids: set[str]) -> list[Allocation]:
         """Forget all other pods; what they had."""
         gone = [one for one in self._all if one.match.pod.uid not in uids]
-        if gone or self.corrected.keys() - uids:
+        if gone or self.corrected.keys() - uids or {uid for uid, _ in self.served} - uids:
             self.served = {pair for pair in self.served if pair[0] in uids}
             self.corrected = {uid: text for uid, text in self.corrected.items() if uid in uids}
             self._save([one for one in self._all if one.match.pod.uid in uids])

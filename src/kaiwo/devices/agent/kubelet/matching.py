@@ -13,6 +13,8 @@ from kaiwo.devices.assigned import ANNOTATION, read_assigned, write_assigned
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 
+BY_KAIWO = "schedulerName: kaiwo-scheduler"
+
 
 class Match(msgspec.Struct, frozen=True):
     """A container that waits for devices, and those that are written for it."""
@@ -21,6 +23,8 @@ class Match(msgspec.Struct, frozen=True):
     container: str
     shares: tuple[Share, ...]
     is_certain: bool = True  # no other pod waits for as many
+    is_init: bool = False
+    held_as: str = ""  # the last container on the same devices; those before it have ended by then. Empty: this one
 
 
 def find_match(
@@ -32,27 +36,40 @@ def find_match(
 ) -> Match | str:
     """The container that has waited longest, or why there is none. `served`: (pod uid, container) that have theirs.
 
-    `refused`: uids of pods that were told no. The kubelet does not ask for them again, so others come first.
+    `refused`: uids of pods that were told no. The kubelet does not ask for them again, so others come first; nor does
+    it for those that somebody deleted before it saw them.
     """
     waiting: list[Match] = []
-    odd: list[str] = []
+    odd: dict[str, str] = {}
     # Those bound in one second the kubelet takes in the order in which they were made.
-    for pod in sorted(pods, key=lambda pod: (pod.uid in refused, pod.bound, pod.created, pod.uid)):
+    late = {pod.uid for pod in pods if pod.uid in refused or pod.is_leaving}
+    for pod in sorted(pods, key=lambda pod: (pod.uid in late, pod.bound, pod.created, pod.uid)):
         found = _waiting(resource, count, pod, served)
         if isinstance(found, Match):
             waiting.append(found)
         elif found:
-            odd.append(found)
+            odd[pod.uid] = found
     if waiting:
-        return msgspec.structs.replace(waiting[0], is_certain=len(waiting) == 1)
-    return "; ".join(odd) or nobody_waits(resource, count)
+        return msgspec.structs.replace(waiting[0], is_certain=len(waiting) + len(odd) == 1)
+    return "; ".join(text for uid, text in odd.items() if uid not in late) or nobody_waits(resource, count)
+
+
+def users_of(resource: str, pod: BoundPod, container: str) -> list[Match] | str:
+    """All containers of a pod that use the same devices as this one, one after the other; or why it has none."""
+    asked = [one for one in pod.containers if one.devices.get(resource)]
+    mine = next((one for one in asked if one.name == container), None)
+    if mine is None:
+        return f"pod {pod.namespace}/{pod.name} has no container {container} that asks for {resource}"
+    place = _place(resource, pod, mine)
+    found = [_match(resource, pod, one) for one in asked if _place(resource, pod, one) == place]
+    why = [one for one in found if isinstance(one, str)]
+    return why[0] if why else [one for one in found if isinstance(one, Match)]
 
 
 def nobody_waits(resource: str, count: int) -> str:
     """Why there is no match, when no pod that asks for as many is without them."""
     return (
-        f"no pod on this node waits for {count} {resource} with {ANNOTATION} on it; let Kaiwo schedule it: "
-        "schedulerName: kaiwo-scheduler"
+        f"no pod on this node waits for {count} {resource} with {ANNOTATION} on it; let Kaiwo schedule it: {BY_KAIWO}"
     )
 
 
@@ -61,13 +78,13 @@ def same_shape(one: Match, other: Match) -> bool:
     return _shape(one) == _shape(other)
 
 
-def exchanged(mine: Match, theirs: Match) -> tuple[str, str]:
-    """What is written on both pods, with these devices in each other's place."""
-    written = []
+def exchanged(mine: Match, theirs: Match) -> dict[str, str]:
+    """What is written on both pods, by uid, with these devices in each other's place. They may be one pod."""
+    places: dict[str, dict[Share, Share]] = {}
     for match, others in ((mine, theirs.shares), (theirs, mine.shares)):
-        places = dict(zip(match.shares, others, strict=True))
-        written.append(write_assigned(tuple(places.get(one, one) for one in read_assigned(match.pod.assigned))))
-    return written[0], written[1]
+        places.setdefault(match.pod.uid, {}).update(zip(match.shares, others, strict=True))
+    assigned = {match.pod.uid: read_assigned(match.pod.assigned) for match in (mine, theirs)}
+    return {uid: write_assigned(tuple(places[uid].get(one, one) for one in found)) for uid, found in assigned.items()}
 
 
 def _shape(match: Match) -> tuple[object, ...]:
@@ -79,21 +96,7 @@ def _waiting(resource: str, count: int, pod: BoundPod, served: Collection[tuple[
     if pod.is_over:
         return ""
     container = _next_container(resource, count, pod, served)
-    if container is None:
-        return ""
-    if not pod.assigned:
-        return f"pod {pod.namespace}/{pod.name} asks for {count} {resource} and has no {ANNOTATION}"
-    try:
-        shares = read_assigned(pod.assigned)
-    except ConfigError as error:
-        return f"pod {pod.namespace}/{pod.name}: {error}"
-    first = 0 if container.is_init else _before(resource, pod, container)
-    mine = shares[first : first + count]
-    if len(mine) < count:
-        return (
-            f"pod {pod.namespace}/{pod.name} asks for {count} {resource}, and {len(shares)} devices are written on it"
-        )
-    return Match(pod, container.name, mine)
+    return "" if container is None else _match(resource, pod, container)
 
 
 def _next_container(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> Container | None:
@@ -102,8 +105,24 @@ def _next_container(resource: str, count: int, pod: BoundPod, served: Collection
     return left[0] if left and left[0].devices[resource] == count else None
 
 
-def _before(resource: str, pod: BoundPod, container: Container) -> int:
-    """How many devices the containers before it have."""
-    names = [one for one in pod.containers if not one.is_init]
-    place = names.index(container)
-    return sum(one.devices.get(resource, 0) for one in names[:place])
+def _match(resource: str, pod: BoundPod, container: Container) -> Match | str:
+    first, count = _place(resource, pod, container)
+    who = f"pod {pod.namespace}/{pod.name}"
+    if not pod.assigned:
+        return f"{who} asks for {count} {resource} and has no {ANNOTATION}; let Kaiwo schedule it: {BY_KAIWO}"
+    try:
+        shares = read_assigned(pod.assigned)
+    except ConfigError as error:
+        return f"{who}: {error}"
+    mine = shares[first : first + count]
+    if len(mine) < count:
+        return f"{who} asks for {count} {resource}, and {len(shares)} devices are written on it"
+    same = [one.name for one in pod.containers if _place(resource, pod, one) == (first, count)]
+    return Match(pod, container.name, mine, is_init=container.is_init, held_as=same[-1])
+
+
+def _place(resource: str, pod: BoundPod, container: Container) -> tuple[int, int]:
+    """Which of the pod's devices are a container's: the first, and how many. Those that stay have theirs to the end."""
+    before = pod.containers[: pod.containers.index(container)]
+    first = sum(one.devices.get(resource, 0) for one in before if not one.is_init)
+    return first, container.devices.get(resource, 0)

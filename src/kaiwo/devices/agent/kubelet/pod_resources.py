@@ -1,8 +1,13 @@
 """Who really has which devices, from the kubelet's pod-resources API.
 
 In:    the kubelet's socket.   Out: the container that holds a set of device names.
+
+A kubelet writes an entry for every device, so a container's entries are put together here. It lists the containers that
+stay, sidecars too (from 1.29 on), and never a start-up container: the names of that one stand under those of its pod
+that were given them after it.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -22,7 +27,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     namespace: str
     pod: str
-    container: str
+    container: str  # empty: one of the pod's that is not listed
     resource: str
     ids: tuple[str, ...]
 
@@ -46,18 +51,23 @@ class PodResources:
                 answer = ask(RESOURCES["ListPodResourcesRequest"](), timeout=PATIENCE_S)
             except grpc.RpcError as error:
                 raise ClusterError(f"the kubelet does not tell who has its devices: {_words(error)}") from error
-        return [
-            Holder(pod.namespace, pod.name, container.name, devices.resource_name, tuple(sorted(devices.device_ids)))
-            for pod in answer.pod_resources
-            for container in pod.containers
-            for devices in container.devices
-        ]
+        found: dict[tuple[str, str, str, str], set[str]] = {}
+        for pod in answer.pod_resources:
+            for container in pod.containers:
+                for devices in container.devices:
+                    who = (pod.namespace, pod.name, container.name, devices.resource_name)
+                    found.setdefault(who, set()).update(devices.device_ids)
+        return [Holder(*who, tuple(sorted(ids))) for who, ids in found.items()]
 
-    def holder_of(self, resource: str, ids: list[str]) -> Holder | None:
-        """The container that has exactly, or among others, these."""
-        wanted = set(ids)
-        found = [one for one in self.holders() if one.resource == resource and wanted <= set(one.ids)]
-        return found[0] if len(found) == 1 else None
+
+def holder_of(holders: Iterable[Holder], resource: str, ids: Iterable[str]) -> Holder | None:
+    """The container that has exactly these, else the pod that has some of them; None when no pod alone has."""
+    wanted = set(ids)
+    found = [one for one in holders if one.resource == resource and wanted & set(one.ids)]
+    if len({(one.namespace, one.pod) for one in found}) != 1:
+        return None
+    exact = [one for one in found if set(one.ids) == wanted]
+    return exact[0] if exact else Holder(found[0].namespace, found[0].pod, "", resource, tuple(sorted(wanted)))
 
 
 def _words(error: Any) -> str:

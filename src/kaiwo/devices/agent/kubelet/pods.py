@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
-from kaiwo.devices.assigned import ANNOTATION, ISOLATION, LEAST_GRADE
+from kaiwo.devices.assigned import ANNOTATION, ISOLATION, LEAST_GRADE, SHARING, SIZES
 from kaiwo.model.errors import ClusterError
 
 OURS, UPSTREAMS = "kaiwo.ai/", "kaiwo.silogen.ai/"
@@ -22,7 +22,7 @@ class Container(msgspec.Struct, frozen=True):
 
     name: str
     devices: dict[str, int] = {}
-    is_init: bool = False
+    is_init: bool = False  # it ends before those after it begin; a sidecar does not
 
 
 class BoundPod(msgspec.Struct, frozen=True):
@@ -37,7 +37,8 @@ class BoundPod(msgspec.Struct, frozen=True):
     bound: str = ""  # when, to the second; sorts as text
     created: str = ""
     is_over: bool = False
-    containers: tuple[Container, ...] = ()
+    is_leaving: bool = False  # somebody has deleted it
+    containers: tuple[Container, ...] = ()  # as the kubelet goes through them
 
 
 def alive(pods: Iterable[BoundPod]) -> set[str]:
@@ -60,6 +61,7 @@ class _Resources(msgspec.Struct):
 class _Container(msgspec.Struct):
     name: str = ""
     resources: _Resources = msgspec.field(default_factory=_Resources)
+    restart: str | None = msgspec.field(default=None, name="restartPolicy")
 
 
 class _Spec(msgspec.Struct):
@@ -73,6 +75,7 @@ class _Metadata(msgspec.Struct):
     uid: str = ""
     annotations: dict[str, str] = {}
     created: str = msgspec.field(default="", name="creationTimestamp")
+    deleted: str | None = msgspec.field(default=None, name="deletionTimestamp")
 
 
 class _Condition(msgspec.Struct):
@@ -119,13 +122,14 @@ def _bound(pod: _Pod) -> BoundPod:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         assigned=notes.get(ANNOTATION, ""),
-        isolation=_said(notes, ISOLATION),
+        isolation=_said(notes, ISOLATION) or _of_sharing(notes),
         least_grade=_said(notes, LEAST_GRADE),
         created=pod.metadata.created,
         bound=(since or [pod.metadata.created])[0],
         is_over=pod.status.phase in ("Succeeded", "Failed"),
+        is_leaving=bool(pod.metadata.deleted),
         containers=(
-            *(_container(one, True) for one in pod.spec.init),
+            *(_container(one, one.restart != "Always") for one in pod.spec.init),
             *(_container(one, False) for one in pod.spec.containers),
         ),
     )
@@ -134,6 +138,12 @@ def _bound(pod: _Pod) -> BoundPod:
 def _said(notes: dict[str, str], name: str) -> str:
     """By our name for it, else by upstream's."""
     return notes.get(name) or notes.get(name.replace(OURS, UPSTREAMS, 1), "")
+
+
+def _of_sharing(notes: dict[str, str]) -> str:
+    """Who lets others on whole GPUs takes turns there, as the scheduler has it; a share has the best there is."""
+    is_whole = not any(_said(notes, size) for size in SIZES)
+    return "time-slicing" if is_whole and _said(notes, SHARING) == "true" else ""
 
 
 def _container(container: _Container, is_init: bool) -> Container:
