@@ -210,3 +210,12 @@ def test_what_no_node_is_large_enough_for_is_not_told_a_second_time_as_too_littl
     (only,) = why(world.picture, "default/huge", world.policy, world.now_s).obstacles
     assert only.obstacle.reason is Reason.NOT_ENOUGH_GPUS
     assert only.remedy.endswith("waiting does not help")
+
+
+def test_who_waits_in_a_queue_without_any_share_is_told_so() -> None:
+    world = World().queue("lab", quota_milli=4_000)
+    world.tell(QueueChanged(Queue("guests", gpu=Amounts(0, weight=0))))
+    world.submit("all", gpus_each=8).settle()
+    world.submit("g", gpus_each=4, queue="guests").settle()
+    (found,) = obstacle_of(world, "g", Reason.OVER_FAIR_SHARE)
+    assert (found.need, found.have, found.subject) == (4_000, 0, "guests")

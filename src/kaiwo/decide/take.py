@@ -121,9 +121,13 @@ def _has_below(desk: Desk, found: WaitingClass) -> bool:
 
 
 def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
-    """Where somebody has more than their share, those who may not take it are told what keeps them from it."""
+    """Where somebody has more than their share, those who may not take it are told what keeps them from it.
+
+    So are those in queues that have no share at all, wherever others use anything.
+    """
     over = (now.used > now.fair)[:, GPU] & np.array(now.queues.is_leaf, np.bool_)
-    if not over.any():
+    is_somebody_over = bool(over.any())
+    if not is_somebody_over and now.fair[:, GPU].all():
         return
     for key, found in desk.stuck.items():
         row = now.queues.row.get(found.queue)
@@ -131,7 +135,8 @@ def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
         if row is None or not milli or found.signature[2] or (over.sum() == 1 and over[row]):
             continue
         used, fair = int(now.used[row, GPU]) + milli, int(now.fair[row, GPU])
-        if used > fair and desk.may_start(found):
+        is_told = is_somebody_over or (not fair and key not in desk.dimmed and _others_use(now, row))
+        if is_told and used > fair and desk.may_start(found):
             desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
 
 

@@ -121,7 +121,7 @@ class Question:
         return fate
 
     def _try(self, change: Change) -> Fate:
-        """A trial costs 20 looks, and one for each class that has a try."""
+        """A trial costs 20 looks, one for each class that has a try, and one for each pod that goes and comes back."""
 
         def ask(snapshot: Snapshot, policy: Policy, plugins: Registry) -> Fate:
             backlog = self._fork.backlog
@@ -129,7 +129,9 @@ class Question:
             return fate_of(snapshot, self.name, policy, plugins)
 
         told = events_of(self._fork, structs.replace(self.workload, submitted_s=self.now_s), change)
-        return self.after(told, events_to_undo(self._fork, self.workload, change), ask)
+        undone = events_to_undo(self._fork, self.workload, change)
+        self.looks += len(told) + len(undone)
+        return self.after(told, undone, ask)
 
     def after(
         self, told: list[Event], undone: list[Event], ask: Callable[[Snapshot, Policy, Registry], Answer]
