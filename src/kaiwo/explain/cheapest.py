@@ -24,6 +24,7 @@ Kinds = Iterator[tuple[Question, Candidates]]  # of one kind, and the state in w
 MOST_LOOKS = (
     1_200  # what one kind may cost, in classes looked at: about 50 ms. Then the search is given up, and says so
 )
+ALL_KINDS = 2  # and all kinds together so many times that
 SMALL, TO_THE_END = 4, 8  # so few nodes are searched so much longer: seldom more than ten trials, each of 2 ms
 
 
@@ -33,20 +34,23 @@ class _Search:
 
     tries: int = 0
     gave_up: bool = False
+    looks: int = 0  # what all kinds cost so far
 
     def first_that_starts(self, question: Question, candidates: Candidates) -> Change | None:
         """The first of them after which `decide` starts the workload."""
-        before = question.looks
+        before, most = question.looks, most_looks(question)
+        most = min(most, ALL_KINDS * most - self.looks)
         for change in candidates:
             if change is None:
                 self.gave_up = True
                 continue
-            if question.looks - before > most_looks(question) and not question.is_tried(change):
+            if question.looks - before > most and not question.is_tried(change):
                 self.gave_up = True
-                return None
+                break
             self.tries += 1
             if question.starts_with(change):
                 return change
+        self.looks += question.looks - before
         return None
 
 

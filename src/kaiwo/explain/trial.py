@@ -25,6 +25,7 @@ from kaiwo.snapshot.working import Working
 
 Answer = TypeVar("Answer")
 
+A_START = 3  # looks
 A_CYCLE = 60  # looks, beside what hangs on how many there are
 MOST_FOR_A_CANCEL = 200
 
@@ -121,12 +122,14 @@ class Question:
         return fate
 
     def _try(self, change: Change) -> Fate:
-        """A trial costs 20 looks, one for each class that has a try, and one for each pod that goes and comes back."""
+        """A trial costs 20 looks, one for each class that has a try, and some for each pod that goes or starts."""
 
         def ask(snapshot: Snapshot, policy: Policy, plugins: Registry) -> Fate:
             backlog = self._fork.backlog
             self.looks += 20 + len(backlog.by_key if backlog.all_open else backlog.open)
-            return fate_of(snapshot, self.name, policy, plugins)
+            fate = fate_of(snapshot, self.name, policy, plugins)
+            self.looks += A_START * len(fate.starts)
+            return fate
 
         told = events_of(self._fork, structs.replace(self.workload, submitted_s=self.now_s), change)
         undone = events_to_undo(self._fork, self.workload, change)

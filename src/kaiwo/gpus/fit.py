@@ -29,11 +29,16 @@ def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
     if want.reservation:
         usable &= named_devices(view, want, nodes)
     if _is_choosy(view, want):
-        usable &= np.isin(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
+        usable &= _is_among(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
     if not want.gpu_models:
         return usable
     wanted = [view.nodes.models.index(name) for name in want.gpu_models if name in view.nodes.models]
-    return usable & np.isin(view.nodes.gpu_model[nodes], wanted)
+    return usable & _is_among(view.nodes.gpu_model[nodes], wanted)
+
+
+def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
+    """Each of them is one of the wanted; for a single one `isin` costs ten times as much."""
+    return numbers == wanted[0] if len(wanted) == 1 else np.isin(numbers, wanted)
 
 
 def wanted_profiles(profiles: Sequence[str], want: Request) -> list[int]:
