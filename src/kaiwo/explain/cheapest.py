@@ -81,7 +81,7 @@ def _kinds(question: Question) -> Kinds:
         return
     again = question.resubmitted
     room_again = room if again is question else Room(again)
-    yield again, iter(smaller_sizes(again, room_again))
+    yield again, smaller_sizes(again, room_again)
     yield again, _models_with_room(again, room_again)
     yield again, _queues_with_room(again, room_again)
     stops = Stops(question)

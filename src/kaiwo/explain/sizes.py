@@ -1,11 +1,13 @@
 """Find the smallest reduction that would start a workload.
 
-In:    a Question.   Out: per role and dimension the largest size that starts.
+In:    a Question.   Out: per role and dimension the largest size that starts, one after the other.
 Nothing is freed by asking for less, so everybody else stays where they are: whether a smaller request starts is read
 off one working copy (see `room`), and only the winner is put to `decide`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from kaiwo.explain.change import (
     CPU,
@@ -27,36 +29,50 @@ from kaiwo.model.workload import Role, Workload
 
 DIMENSIONS = (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY)
 PPM = 1_000_000
+MANY_PODS = 64
 
 
-def smaller_sizes(question: Question, room: Room) -> list[Change]:
-    """For every role and dimension that helps the change that gives up least; the least of them first."""
+def smaller_sizes(question: Question, room: Room) -> Iterator[Change]:
+    """For every role and dimension that helps the change that gives up least; the least of them first.
+
+    Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. So what it lets through
+    is placed when it is its turn, and of large gangs by `decide` alone: whoever asks for the next one was told no.
+    """
     workload = question.workload
-    found = []
-    for role in workload.roles:
-        for dimension in DIMENSIONS:
-            value = _largest_that_starts(room, workload, role, dimension)
-            if value:
-                size = size_of(role, dimension)
-                given_up = PPM * (size - value) // size
-                found.append(Change(Kind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, given_up))
-    return sorted(found, key=lambda change: change.rank)
+    sizes = [_Size(workload, role, dimension) for role in workload.roles for dimension in DIMENSIONS]
+    counted = [(at, sizes[at].largest(room.could_take)) for at in range(len(sizes))]
+    turns = [(change.rank, at, change, False) for at, change in counted if change is not None]
+    heapify(turns)
+    while turns:
+        _, at, change, is_placed = heappop(turns)
+        is_placed = is_placed or (workload.pods < MANY_PODS and room.takes(sizes[at].with_value(change.value)))
+        if is_placed or workload.pods >= MANY_PODS:
+            yield change
+        if not is_placed and (less := sizes[at].largest(room.takes, below=change.value)) is not None:
+            heappush(turns, (less.rank, at, less, True))
 
 
-def _largest_that_starts(room: Room, workload: Workload, role: Role, dimension: str) -> int:
-    """Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods."""
+class _Size(NamedTuple):
+    """One role of a workload, in one dimension."""
 
-    def could_start(value: int) -> bool:
-        return room.could_take(resized(workload, role.name, dimension, value))
+    workload: Workload
+    role: Role
+    dimension: str
 
-    def starts(value: int) -> bool:
-        return room.takes(resized(workload, role.name, dimension, value))
+    def with_value(self, value: int) -> Workload:
+        """The workload, smaller."""
+        return resized(self.workload, self.role.name, self.dimension, value)
 
-    unit, least = UNITS[dimension], LEAST[dimension]
-    value = largest_below(size_of(role, dimension), unit, least, could_start)
-    if not value or starts(value):
-        return value
-    return largest_below(value, unit, least, starts)
+    def largest(self, starts: Callable[[Workload], bool], below: int = 0) -> Change | None:
+        """The change that gives up least of those after which it starts."""
+        size, dimension = size_of(self.role, self.dimension), self.dimension
+        most = below or size
+        value = largest_below(most, UNITS[dimension], LEAST[dimension], lambda value: starts(self.with_value(value)))
+        if not value:
+            return None
+        return Change(
+            Kind.SMALLER_SIZE, "researcher", f"{self.role.name}:{dimension}", value, PPM * (size - value) // size
+        )
 
 
 def largest_below(size: int, unit: int, least: int, starts: Callable[[int], bool]) -> int:
