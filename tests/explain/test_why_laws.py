@@ -136,3 +136,9 @@ def test_a_size_is_proposed_where_only_the_changed_wish_counts_in_what_others_ma
     world, name = waiting_world(61, most_nodes=2, most_work=8), "default/w00"  # as it is, no device is large enough
     change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
     assert change == Change(Kind.SMALLER_SIZE, "researcher", "main:gpu-memory", 65_536, 344_640)
+
+
+def test_a_size_that_is_refused_says_nothing_of_smaller_ones_where_its_wish_did_not_count_before() -> None:
+    world, name = waiting_world(256, most_nodes=2, most_work=8), "default/w02"  # too large for any GPU, beside a plan
+    change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+    assert change == Change(Kind.SMALLER_SIZE, "researcher", "main:gpu-memory", 63_536, 364_640)

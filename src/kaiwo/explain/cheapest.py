@@ -81,7 +81,7 @@ def _kinds(question: Question) -> Kinds:
         return
     again = question.resubmitted
     room_again = room if again is question else Room(again)
-    yield again, smaller_sizes(again, room_again)
+    yield again, smaller_sizes(again, room_again, _is_small(question))
     yield again, _models_with_room(again, room_again)
     yield again, _queues_with_room(again, room_again)
     stops = Stops(question)
@@ -92,7 +92,11 @@ def _kinds(question: Question) -> Kinds:
 
 def most_looks(question: Question) -> int:
     """What one kind of change may cost."""
-    return MOST_LOOKS * TO_THE_END if len(question.picture.node_objects) <= SMALL else MOST_LOOKS
+    return MOST_LOOKS * TO_THE_END if _is_small(question) else MOST_LOOKS
+
+
+def _is_small(question: Question) -> bool:
+    return len(question.picture.node_objects) <= SMALL
 
 
 def other_models(question: Question) -> list[str]:

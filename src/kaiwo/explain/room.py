@@ -47,6 +47,11 @@ class Room:
         self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
         self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod
 
+    @property
+    def is_lenient(self) -> bool:
+        """It says yes too often: which planned starts of others bind is not known before the wish is another one."""
+        return self._wishes is None and self._least_shades is not None
+
     def takes(self, workload: Workload, limits: bool = True) -> bool:
         """The workload would start now, if it were its turn."""
         row = self._queue(workload, limits)

@@ -32,15 +32,16 @@ PPM = 1_000_000
 MANY_PODS = 64
 
 
-def smaller_sizes(question: Question, room: Room) -> Iterator[Change]:
+def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Change | None]:
     """For every role and dimension that helps the change that gives up least; the least of them first.
 
     Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. So what it lets through
     is placed when it is its turn, and of large gangs by `decide` alone: whoever asks for the next one was told no.
+    Where the room is lenient that no says nothing of smaller sizes: in small clusters `decide` is asked about them.
     """
     workload = question.workload
     sizes = [_Size(workload, role, dimension) for role in workload.roles for dimension in DIMENSIONS]
-    counted = [(at, sizes[at].largest(room.could_take)) for at in range(len(sizes))]
+    counted = [(at, size.largest(size.asked_of(room.could_take))) for at, size in enumerate(sizes)]
     turns = [(change.rank, at, change, False) for at, change in counted if change is not None]
     heapify(turns)
     while turns:
@@ -48,8 +49,13 @@ def smaller_sizes(question: Question, room: Room) -> Iterator[Change]:
         is_placed = is_placed or (workload.pods < MANY_PODS and room.takes(sizes[at].with_value(change.value)))
         if is_placed or workload.pods >= MANY_PODS:
             yield change
-        if not is_placed and (less := sizes[at].largest(room.takes, below=change.value)) is not None:
-            heappush(turns, (less.rank, at, less, True))
+        if is_placed and room.is_lenient and not is_small:
+            yield None
+        elif not is_placed or room.is_lenient:
+            starts = sizes[at].tried_on(question) if is_placed else sizes[at].asked_of(room.takes)
+            less = sizes[at].largest(starts, change.value)
+            if less is not None:
+                heappush(turns, (less.rank, at, less, True))
 
 
 class _Size(NamedTuple):
@@ -63,16 +69,25 @@ class _Size(NamedTuple):
         """The workload, smaller."""
         return resized(self.workload, self.role.name, self.dimension, value)
 
-    def largest(self, starts: Callable[[Workload], bool], below: int = 0) -> Change | None:
+    def asked_of(self, takes: Callable[[Workload], bool]) -> Callable[[int], bool]:
+        """Whether a workload of that size is taken."""
+        return lambda value: takes(self.with_value(value))
+
+    def tried_on(self, question: Question) -> Callable[[int], bool]:
+        """Whether `decide` starts it with that size."""
+        return lambda value: question.starts_with(self.change(value))
+
+    def change(self, value: int) -> Change:
+        """What one would do, and the part of it that one gives up."""
+        size = size_of(self.role, self.dimension)
+        given_up = PPM * (size - value) // size
+        return Change(Kind.SMALLER_SIZE, "researcher", f"{self.role.name}:{self.dimension}", value, given_up)
+
+    def largest(self, starts: Callable[[int], bool], below: int = 0) -> Change | None:
         """The change that gives up least of those after which it starts."""
-        size, dimension = size_of(self.role, self.dimension), self.dimension
-        most = below or size
-        value = largest_below(most, UNITS[dimension], LEAST[dimension], lambda value: starts(self.with_value(value)))
-        if not value:
-            return None
-        return Change(
-            Kind.SMALLER_SIZE, "researcher", f"{self.role.name}:{dimension}", value, PPM * (size - value) // size
-        )
+        most = below or size_of(self.role, self.dimension)
+        value = largest_below(most, UNITS[self.dimension], LEAST[self.dimension], starts)
+        return self.change(value) if value else None
 
 
 def largest_below(size: int, unit: int, least: int, starts: Callable[[int], bool]) -> int:
