@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes import objects
-from kaiwo.clusters.kubernetes.asks import NODE_NAME
 from kaiwo.clusters.kubernetes.budgets import Budget, Budgets
 from kaiwo.clusters.kubernetes.claim_users import ClaimUsers
 from kaiwo.clusters.kubernetes.ends import Ends
@@ -48,12 +47,11 @@ from kaiwo.model.event import (
 )
 from kaiwo.model.neighbours import kept as kept_neighbours
 from kaiwo.model.node import Node
-from kaiwo.model.node_rules import NodeRule
 from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.promise import Promise
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
 from kaiwo.model.reservation import Reservation
-from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
+from kaiwo.model.workload import Phase, Pod
 
 SCHEDULER = "kaiwo-scheduler"
 
@@ -375,7 +373,7 @@ class Books:
             for slot, key in view.by_slot.items()
             if self.pods[key].node or self.pods[key].uid in self.underway.starts
         ]
-        workload = self._since_broken(self._with_back_off(view.workload), holding, now_s)
+        workload = self.told.since_broken(self.underway.back_off(view.workload), holding, now_s)
         if workload is not None and holding:
             saved_s = self.saved.last_s(name, living, self.roll.saved_above, now_s)
             may_go, why = self._may_go([pod for pod in living if pod.node])
@@ -486,25 +484,3 @@ class Books:
             f"its pods must share one {level} ({KUEUE_REQUIRED}), and nobody has chosen which; let Kueue admit it, "
             "or remove the annotation"
         )
-
-    def _since_broken(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
-        """A gang of which only a part is up, because a start broke off or pods went: it may not stay so for long."""
-        up = [pod.name for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
-        if workload is None or not up or not breaks_gang(workload, up):
-            return workload
-        before = self.told.workloads.get(workload.name)
-        return replace(workload, broken_since_s=(before.broken_since_s if before else 0) or now_s)
-
-    def _with_back_off(self, workload: Workload | None) -> Workload | None:
-        refusal = self.underway.refusals.get(workload.name) if workload else None
-        if workload is None or refusal is None:
-            return workload
-        waiting = replace(workload, not_before_s=refusal.until_s, not_before_why=refusal.why)
-        if not refusal.avoided:
-            return waiting
-        away = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
-        return replace(waiting, roles=tuple(_with_rule(role, away) for role in workload.roles))
-
-
-def _with_rule(role: Role, rule: NodeRule) -> Role:
-    return replace(role, request=replace(role.request, node_rules=(*role.request.node_rules, rule)))

@@ -24,7 +24,7 @@ from kaiwo.model.event import (
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.promise import Promise
-from kaiwo.model.workload import Phase, Pod, Workload
+from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 
 
 class Told:
@@ -39,6 +39,14 @@ class Told:
         self.ledger = Ledger()
         self.version = 0
         self.recent = Recent()  # which workloads changed lately, for those who look again and again
+
+    def since_broken(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
+        """A gang of which only a part is up, because a start broke off or pods went: it may not stay so for long."""
+        up = [pod.name for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
+        if workload is None or not up or not breaks_gang(workload, up):
+            return workload
+        before = self.workloads.get(workload.name)
+        return replace(workload, broken_since_s=(before.broken_since_s if before else 0) or now_s)
 
     def tell(self, name: str, workload: Workload | None, pods: Sequence[Pod], ran_s: int = 0) -> list[Event]:
         """The difference to what was told before; of a workload that came to its end, how long it ran."""

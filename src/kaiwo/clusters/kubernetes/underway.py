@@ -5,13 +5,17 @@ In:    starts and evictions as they begin, succeed and fail.   Out: who is assum
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from kaiwo.clusters.kubernetes.asks import NODE_NAME
 from kaiwo.clusters.kubernetes.names import Names
 from kaiwo.clusters.kubernetes.roll import Roll
 from kaiwo.clusters.kubernetes.seen import SeenPod
 from kaiwo.clusters.kubernetes.told import Told
 from kaiwo.clusters.lifecycle import back_off_s
+from kaiwo.model.node_rules import NodeRule
 from kaiwo.model.plan import Start
-from kaiwo.model.workload import Pod
+from kaiwo.model.workload import Pod, Role, Workload
 
 
 class Refusal(NamedTuple):
@@ -94,6 +98,17 @@ class Underway:
             self.refusals[workload] = refusal._replace(node="", avoided=())
             self._look_again(workload)
 
+    def back_off(self, workload: Workload | None) -> Workload | None:
+        """The workload with what its refusals make of it: when it is tried again, and on which nodes it is not."""
+        refusal = self.refusals.get(workload.name) if workload else None
+        if workload is None or refusal is None:
+            return workload
+        waiting = replace(workload, not_before_s=refusal.until_s, not_before_why=refusal.why)
+        if not refusal.avoided:
+            return waiting
+        away = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
+        return replace(waiting, roles=tuple(_with_rule(role, away) for role in workload.roles))
+
     def calm(self, workload: str) -> None:
         """A start went well, or the workload is gone: its refusals are forgotten."""
         if self.refusals.pop(workload, None) is not None:
@@ -102,3 +117,7 @@ class Underway:
     def _look_again(self, workload: str) -> None:
         if workload in self._names.unit_of:
             self._roll.touch_unit(self._names.unit_of[workload])
+
+
+def _with_rule(role: Role, rule: NodeRule) -> Role:
+    return replace(role, request=replace(role.request, node_rules=(*role.request.node_rules, rule)))
