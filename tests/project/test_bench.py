@@ -52,6 +52,16 @@ def test_a_missed_target_is_kept_and_fails_at_the_end(checkout: Path) -> None:
     assert kept(checkout, "c") == {"ms": 1}
 
 
+def test_figures_of_another_machine_are_not_lost_where_nothing_can_be_measured(checkout: Path) -> None:
+    add(checkout, "gpu", 'print(\'{"is_measured": true, "ratio": 0.4}\')')
+    assert run_bench(checkout).returncode == 0
+    add(checkout, "gpu", 'print(\'{"is_measured": false, "why": "no GPU here"}\')')
+    done = run_bench(checkout)
+    assert done.returncode == 0
+    assert "not measured: no GPU here" in done.stdout
+    assert kept(checkout, "gpu") == {"is_measured": True, "ratio": 0.4}
+
+
 def test_only_the_named_benchmarks_run(checkout: Path) -> None:
     add(checkout, "one", "print('{\"ms\": 1}')")
     add(checkout, "two", "raise SystemExit(1)")
