@@ -1,5 +1,6 @@
 """Stories of who goes first."""
 
+from collections import Counter
 from itertools import permutations
 
 from msgspec.structs import replace
@@ -63,6 +64,37 @@ def test_a_large_job_that_cannot_start_does_not_block_small_ones() -> None:
     world.settle()
     assert world.is_running("small")
     assert world.why("large") == [Reason.NOT_ENOUGH_GPUS]
+
+
+def _first_of_two(*doomed: int) -> list[str]:
+    """`b` uses nothing of its quota, `a` most of its own: who starts on the last two GPUs, beside such doomed gangs."""
+    world = World(gpus_per_node=4).queue("a", quota_milli=3_000).queue("b", quota_milli=2_000)
+    world.running("old", 2, queue="a")
+    world.submit("of-a", gpus_each=1, queue="a").submit("of-b", gpus_each=2, queue="b")
+    for queue, pods in zip("ab", doomed, strict=False):
+        world.submit(f"doomed-{queue}", pods, gpus_each=1, queue=queue, priority=90)
+    return [start.workload.removeprefix("default/") for start in world.decide().starts]
+
+
+def test_whose_turn_it_is_does_not_hang_on_work_that_can_never_start() -> None:
+    """By the size of its gang, which all nodes together could not hold, `b` would be served after `a`."""
+    assert _first_of_two() == _first_of_two(5, 9) == ["of-b"]
+
+
+def _room_made(*doomed: int) -> Counter[str]:
+    """Both are owed more than is to be had: for how many of each queue room is made, beside pods so large."""
+    world = World(nodes=2, gpus_per_node=4).queue("rich").running("many", 8, minimum=0, queue="rich")
+    world.queue("a", quota_milli=8_000).queue("b", quota_milli=8_000)
+    for number in range(8):
+        world.submit(f"a{number}", gpus_each=1, queue="a").submit(f"b{number}", gpus_each=1, queue="b")
+    for gpus in doomed:
+        world.submit("doomed", gpus_each=gpus, queue="a", priority=90)
+    return Counter(each.beneficiary.removeprefix("default/")[0] for each in world.decide().evictions)
+
+
+def test_for_whom_room_is_made_does_not_hang_on_work_that_can_never_start() -> None:
+    """No node has eight GPUs: a pod that wants them does not make its queue the one that is served last."""
+    assert _room_made() == _room_made(8) == {"a": 4, "b": 4}
 
 
 def test_held_dependent_and_early_work_waits_at_the_gate() -> None:

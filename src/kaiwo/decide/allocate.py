@@ -22,11 +22,16 @@ STEPS_A_RELEASE = 4  # the nodes on which somebody leaves are looked at anew
 def line_up(
     desk: Desk, candidates: list[WaitingClass], always: WaitingClass | None = None, whatever_limits: bool = False
 ) -> tuple[Turns[Lane], list[WaitingClass]]:
-    """Those who may start by their queue, in lanes; and those who may not. One who is asked about always has a turn."""
+    """Those who may start by their queue, in lanes; and those who may not. One who is asked about always has a turn.
+
+    Who could never start has none: its queue would stand in the order by what nobody will ever use.
+    """
     by_queue: dict[str, list[WaitingClass]] = {}
     barred = []
+    hopeless = desk.picture.backlog.hopeless
     for found in candidates:
-        if desk.may_start(found) or ((found is always or whatever_limits) and desk.takes_work(found.queue)):
+        is_asked_for = (found is always or whatever_limits) and desk.takes_work(found.queue)
+        if is_asked_for or (found.key not in hopeless and desk.may_start(found)):
             by_queue.setdefault(found.queue, []).append(found)
         else:
             barred.append(found)

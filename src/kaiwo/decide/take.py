@@ -55,7 +55,15 @@ def has_work(desk: Desk, action: str) -> bool:
 
 
 def _make_room_for(desk: Desk, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
+    """Last come those who could never start: they are told what keeps them, and nobody's turn hangs on their size."""
+    hopeless = desk.picture.backlog.hopeless
     waiting = [found for found in waiting if not has_its_space(desk, found)]
+    last = [found for found in waiting if found.key in hopeless]
+    first = [found for found in waiting if found.key not in hopeless]
+    return _in_turns(desk, action, first) + _in_turns(desk, action, last)
+
+
+def _in_turns(desk: Desk, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
     if not waiting:
         return []
     attempt, cause = _ATTEMPTS[action]
