@@ -14,6 +14,7 @@ from kaiwo.snapshot.picture import Picture
 from tests.conformance.kai.jobs import NOW_S
 from tests.conformance.kai.loader import load, load_queue
 from tests.conformance.kai.report import run_folder
+from tests.conformance.kai.scenarios import play
 from tests.conformance.kai.tables import check_spec
 from tests.conftest import ROOT, find_shared_dir
 from tests.worlds import audit
@@ -93,6 +94,45 @@ def test_the_runner_prints_what_passed_and_what_was_not_run(tmp_path: Path) -> N
     assert (summary["total"], summary["passed"], summary["core"]) == (1, 0, {"total": 1, "passed": 0})
     assert summary["tags"] == {"t": {"total": 1, "passed": 0}}
     assert [failed["id"].split()[0] for failed in summary["failed"]] == ["table_some/000", "x"]
+
+
+def test_what_is_broken_stops_nothing_else(tmp_path: Path) -> None:
+    good = next(case for case in SCENARIOS if case["id"] == "unit_reclaim/reclaim/046")
+    spec = json.loads((CASES / "table_reclaimable.json").read_text())[0]
+    nameless = {name: value for name, value in spec.items() if name != "name"}
+    (tmp_path / "table_a.json").write_text(json.dumps([nameless, 3, spec]))
+    (tmp_path / "table_b.json").write_text(json.dumps({"note": "no list, no cases"}))
+    (tmp_path / "unit_a.json").write_text("[{")
+    jobless = {name: value for name, value in good.items() if name not in ("id", "jobs", "tags")}
+    odd = [
+        None,
+        jobless,
+        good | {"tags": "one"},
+        good | {"tags": [1, {"a": 2}]},
+        good | {"mode": "dance", "actions": ["sing"]},
+    ]
+    (tmp_path / "unit_b.json").write_text("\ufeff" + json.dumps(odd), encoding="utf-8")
+    summary = run_folder(tmp_path).summary()
+    assert (summary["total"], summary["passed"], summary["not_run"]) == (6, 2, 1)
+    assert summary["tables"] == {"table_a.json": {"total": 3, "passed": 2}}
+    assert list(summary["tags"]) == ["1", "one", *good["tags"], "{'a': 2}"]
+    failed = {each["id"]: each["difference"] for each in summary["failed"]}
+    assert list(failed) == ["table_a/001", "unit_a.json", "unit_b/000", "unit_b/001", good["id"]]
+    assert failed["unit_b/001"][0] == "the case says nothing of 'jobs'"
+    assert failed[good["id"]] == ["not run: nobody here knows the mode dance and the action sing"]
+
+
+def test_what_the_form_does_not_name_may_be_left_out() -> None:
+    for case in SCENARIOS[::7]:
+        less = json.loads(json.dumps(case))
+        for job in less["jobs"]:
+            job.pop("namespace", None)
+        for node in less["nodes"].values():
+            if not node["labels"]:
+                del node["labels"]
+        for part in [name for name, wishes in less["expected"].items() if not wishes]:
+            del less["expected"][part]
+        assert load(less).missing or play(less) == play(case)
 
 
 def test_all_scenarios_are_counted() -> None:

@@ -21,10 +21,10 @@ def main(arguments: list[str]) -> int:
         print(f"{folder} is not a folder; name one that holds cases", file=sys.stderr)
         return 2
     report = run_folder(folder)
-    if not (report.specs or report.scenarios):
-        print(f"{folder} holds no cases: no JSON file in it is a list of them", file=sys.stderr)
-        return 2
     print(json.dumps(report.summary(), indent=1) if "--json" in arguments else as_text(report))
+    if not (report.specs or report.scenarios):
+        print(f"{folder} holds no cases: no JSON file right in it is a list of them", file=sys.stderr)
+        return 2
     return 0 if report.is_good else 1
 
 

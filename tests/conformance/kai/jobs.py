@@ -56,7 +56,7 @@ def load_job(job: Case, requests: Requests, devices: Devices) -> LoadedJob:
     minimums, groups = dict(pod_sets(job["subgroups"])), _sub_groups(job["subgroups"])
     for task in tasks:  # tasks of no pod set run all together
         minimums.setdefault(set_of(task), len(tasks))
-    name = f"{job['namespace'] or 'default'}/{job['name']}"
+    name = f"{job.get('namespace') or 'default'}/{job['name']}"
     loaded = LoadedJob(Workload(name, ()), [])
     roles = []
     for part in _parts(job, tasks, minimums, requests):

@@ -68,7 +68,7 @@ def load_queue(queue: Case, memory_unit: int, weight_unit: int = 1) -> Queue:
     )
     return Queue(
         queue["name"],
-        queue["parent"] or "",
+        queue.get("parent") or "",
         priority=queue["priority"],
         gpu=gpu,
         cpu=cpu,

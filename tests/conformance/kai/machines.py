@@ -13,6 +13,7 @@ from kaiwo.model.request import Request
 
 Case = dict[str, Any]
 MODEL = "GPU"
+MAX_PODS = 110  # of a node that does not say
 NODE_TYPE = "kai.scheduler/type"  # the label by which tasks choose nodes; where it is left out, the node's name
 
 
@@ -24,10 +25,10 @@ def load_node(name: str, node: Case, memory_unit: int) -> Node:
         name,
         node["cpu_millicores"],
         int(node["memory_bytes"]) // memory_unit,
-        node["max_pods"],
+        node.get("max_pods", MAX_PODS),
         tuple(Gpu(f"gpu-{number}", model, node["gpu_memory_mib"]) for number in range(whole)),
         extended={name: int(count) for name, count in (node.get("mig_instances") or {}).items()},
-        labels={NODE_TYPE: name, **node["labels"]},
+        labels={NODE_TYPE: name, **(node.get("labels") or {})},
     )
 
 

@@ -1,8 +1,8 @@
 """Run every case of a folder and count.
 
 In:    a folder of JSON files: lists of scenarios, and rule tables in `table_*.json`.   Out: one outcome a case, and
-the sums. What is no list (a specification, a note) holds no cases.
-Never: lets one broken case stop the others.
+the sums. What is no list (a specification, a note) holds no cases; a file that cannot be read is one case that failed.
+Never: lets one broken case or file stop the others.
 """
 
 import json
@@ -71,22 +71,35 @@ def run_folder(folder: Path) -> Report:
     """Every case in the order of the files' names."""
     report = Report()
     for path in sorted(folder.glob("*.json")):
-        cases = json.loads(path.read_text())
-        if path.name.startswith("table_"):
-            report.specs += [_run_spec(spec, path.name, number) for number, spec in enumerate(cases)]
-        elif isinstance(cases, list):
-            report.scenarios += [_run_scenario(case, path.name) for case in cases]
+        is_table = path.name.startswith("table_")
+        outcomes = report.specs if is_table else report.scenarios
+        try:
+            cases = json.loads(path.read_text("utf-8-sig"))
+        except (OSError, ValueError) as error:
+            outcomes.append(Outcome(path.name, path.name, differences=[f"the file cannot be read: {error}"]))
+            continue
+        for number, case in enumerate(cases if isinstance(cases, list) else ()):
+            outcomes.append(_run(case, path.name, number, is_table))
     return report
 
 
-def _run_spec(spec: Case, file: str, number: int) -> Outcome:
-    outcome = Outcome(f"{file.removesuffix('.json')}/{number:03d} {spec['name']}", file)
-    return _tried(outcome, check_spec, spec)
+def _run(case: Any, file: str, number: int, is_table: bool) -> Outcome:
+    known = case if isinstance(case, dict) else {}
+    place = f"{file.removesuffix('.json')}/{number:03d}"
+    if is_table:
+        outcome, check = Outcome(f"{place} {known.get('name', '')}".rstrip(), file), check_spec
+    else:
+        outcome, check = Outcome(str(known.get("id") or place), file, bool(known.get("core", True)), _tags(known)), play
+    if not isinstance(case, dict):
+        outcome.differences = [f"a case is an object with fields, this is {json.dumps(case)[:80]}"]
+        return outcome
+    return _tried(outcome, check, case)
 
 
-def _run_scenario(case: Case, file: str) -> Outcome:
-    name, tags = case.get("id") or f"{file} without an id", tuple(case.get("tags") or ())
-    return _tried(Outcome(name, file, case.get("core", True), tags), play, case)
+def _tags(case: Case) -> tuple[str, ...]:
+    """One tag may stand without a list around it."""
+    tags = case.get("tags") or []
+    return tuple(map(str, tags if isinstance(tags, list) else (tags,)))
 
 
 def _tried(outcome: Outcome, check: Callable[[Case], list[str]], case: Case) -> Outcome:
@@ -94,8 +107,9 @@ def _tried(outcome: Outcome, check: Callable[[Case], list[str]], case: Case) -> 
         outcome.differences = check(case)
     except NotPlayedError as error:
         outcome.was_run, outcome.differences = False, [f"not run: {error}"]
-    except Exception:  # one broken case is one failure; its last lines say where
-        outcome.differences = traceback.format_exc().splitlines()[-3:]
+    except Exception as error:  # one broken case is one failure; its last lines say where
+        lacking = [f"the case says nothing of {error}"] if isinstance(error, KeyError) else []
+        outcome.differences = lacking + traceback.format_exc().splitlines()[-3:]
     return outcome
 
 

@@ -29,6 +29,7 @@ ACTIONS = {
     "preempt": "preempt",
     "stalegangeviction": "stale-gangs",
 }
+MODES = ("single_pass", "rounds")
 GPU_FIELDS = ("gpus", "gpu_fraction", "gpu_memory_mib", "mig", "claims")
 
 
@@ -38,6 +39,10 @@ class NotPlayedError(Exception):
 
 def play(case: Case) -> list[str]:
     """Load the case into our words, decide, and compare."""
+    unknown = [f"the mode {case['mode']}"] if case["mode"] not in MODES else []
+    unknown += [f"the action {action}" for action in case["actions"] if action not in ACTIONS]
+    if unknown:
+        raise NotPlayedError("nobody here knows " + " and ".join(unknown))
     loaded = load(case)
     if loaded.missing:
         raise NotPlayedError("the model has no words for: " + "; ".join(loaded.missing))
@@ -158,10 +163,10 @@ def _compare(case: Case, seen: dict[str, Where]) -> list[str]:
     expected = case["expected"]
     tasks = {job["name"]: [task["id"] for task in job["tasks"]] for job in case["jobs"]}
     found = []
-    for name, wish in expected["jobs"].items():
+    for name, wish in (expected.get("jobs") or {}).items():
         for task in tasks.get(name, ()):
             found += _differs(task, wish, seen)
-    for task, wish in expected["tasks"].items():
+    for task, wish in (expected.get("tasks") or {}).items():
         found += _differs(task, wish, seen)
     return found
 
