@@ -256,6 +256,15 @@ def test_as_many_promises_as_the_policy_wants_in_the_order_of_turns() -> None:
     }
 
 
+def test_work_that_can_never_start_uses_up_no_promise() -> None:
+    """Two nodes have sixteen GPUs; gangs that want more stand before everybody else."""
+    world = World(nodes=2, policy=Policy(promises=2)).running("old", gpus=16, estimate_s=600)
+    for number in range(3):
+        world.submit(f"doomed-{number}", pods=3 + number, gpus_each=8, estimate_s=60, priority=90)
+    world.submit("gang", pods=2, gpus_each=8, estimate_s=3600).decide()
+    assert list(world.picture.promises) == [GANG]
+
+
 def test_the_switch_takes_promises_back() -> None:
     world = two_nodes()
     world.policy = Policy(promises=0)

@@ -118,8 +118,11 @@ def _releases_of_starts(desk: Desk) -> dict[int, list[Release]]:
 
 
 def _may_be_promised(desk: Desk, found: WaitingClass) -> bool:
-    """It has not started, and where it will fit can be known: not so where pods mind others, or on a reservation."""
-    if not any(needed for _, _, needed in found.needs):
+    """It has not started, and where it will fit can be known: not so where pods mind others, or on a reservation.
+
+    What could never start would use up a promise that somebody else waits for.
+    """
+    if not any(needed for _, _, needed in found.needs) or found.key in desk.picture.backlog.hopeless:
         return False
     wants = [desk.picture.backlog.shapes[shape] for shape, _, _ in found.needs]
     return all(want.neighbours is None and not want.reservation for want in wants)
