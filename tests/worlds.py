@@ -98,6 +98,8 @@ class World:
     def after(self, plan: Plan) -> "World":
         for start in plan.starts:
             assert start.pod not in self.picture.pods.get(start.workload, {}), f"{start} has its place already"
+        begun = [(start.workload, start.pod) for start in plan.starts]
+        assert len(set(begun)) == len(begun), f"some start twice: {begun}"
         assumed = assume(self.picture, plan, self.now_s)
         self.picture.absorb(plan)
         self.tell(*assumed)

@@ -1,6 +1,7 @@
 """Large work has a planned start; smaller work fills the gaps and never delays it."""
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from kaiwo.decide.backfill import LEAD_S
@@ -58,6 +59,20 @@ def test_it_starts_then_and_there() -> None:
     later(world.finish("old"), 600)
     assert {name: pod.node for name, pod in world.picture.pods[GANG].items()} == places
     assert not world.picture.promises
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("pods", [1, 3])
+def test_it_starts_once_however_much_room_there_is(pods: int, others: int) -> None:
+    """Beside another planned start, and where it was the only one."""
+    world = World(nodes=2).running("old", gpus=16, estimate_s=600)
+    world.submit("gang", pods=pods, gpus_each=2, estimate_s=3600)
+    for _ in range(others):
+        world.submit("other", pods=2, gpus_each=8, estimate_s=3600, submitted_s=1)
+    world.decide()
+    assert len(world.picture.promises) == 1 + others
+    plan = later(world.finish("old"), 600)
+    assert [start.workload for start in plan.starts] == [GANG] * pods
 
 
 def test_short_work_fills_the_gap_and_long_work_does_not() -> None:

@@ -53,7 +53,7 @@ class Allocate:
         """Many turns at once while all of them fit, else one by one."""
         while self._turns and not is_over():
             # Beside promises everybody sees the nodes as long as they stay: no two turns are alike.
-            is_plain = self._desk.shades is None and not self._desk.stopped
+            is_plain = self._desk.shades is None and not self._desk.stopped and not self._desk.begun
             if self._alone or not is_plain or not self._window():
                 self._alone = max(0, self._alone - 1)
                 self._turn()
@@ -113,7 +113,7 @@ class Allocate:
         desk, lane = self._desk, self._turns.lane
         name, position, found = lane.first
         started = 0
-        if name in desk.stopped:  # it does not grow while some of it has to go
+        if name in desk.stopped or name in desk.begun:  # it does not grow while some of it has to go, nor start twice
             desk.steps += 1
             lane.advance(1)
             self._turns.again()

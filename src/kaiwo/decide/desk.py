@@ -57,6 +57,7 @@ class Desk:
         self.nominations: list[Nomination] = []
         self.promised: dict[str, Promise] = {}  # who waits for a planned start
         self.unpromised: list[str] = []  # and who does no longer
+        self.begun: set[str] = set()  # who starts as it was planned: no turn starts it a second time
         self.due_by_turns: list[WaitingClass] = []  # of these, who may start now if it is still free at their turn
         self.shades: Shades | None = None  # what the others have to mind; None: nothing is promised
         self.dimmed: dict[ClassKey, Obstacle] = {}  # classes that would fit if they did not stay so long

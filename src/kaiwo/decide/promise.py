@@ -129,6 +129,7 @@ class _Keeper:
                 self._desk.due_by_turns.append(found)  # who is owed comes first, else they would stop it again
             elif _start(self._desk, bound.promise, bound.workload):
                 self._begun.append(bound.take)
+                self._desk.begun.add(bound.promise.workload)
 
     def _is_outranked(self, workload: Workload) -> bool:
         """More important work waits in its queue: no plan binds that, so it has its turn first."""
