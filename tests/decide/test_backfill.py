@@ -419,3 +419,25 @@ def test_more_important_work_of_its_queue_has_its_turn_before_a_start_that_is_du
     world.finish("old").settle()
     assert world.is_running("urgent")
     assert not world.is_running("planned")
+
+
+@pytest.mark.parametrize("pods", [3, 4])
+def test_more_important_work_that_does_not_fit_leaves_the_place_to_who_was_promised_it(pods: int) -> None:
+    """Of three nodes one is never free. Older work of unknown length would take the place, were it nobody's."""
+    world = World(nodes=3).queue("default", quota_milli=24_000).running("stays", gpus=8, preemptible=False)
+    world.running("old", gpus=16, preemptible=False, estimate_s=600).submit("small", gpus_each=1)
+    world.submit("gang", pods=2, gpus_each=8, estimate_s=3600, submitted_s=1).decide()
+    assert promise(world).start_s == 600
+    world.submit("urgent", pods=pods, gpus_each=8, priority=90).decide()
+    plan = later(world.finish("old"), 600)
+    assert {start.workload for start in plan.starts} == {GANG}
+
+
+def test_what_more_important_work_left_of_a_due_place_is_free_for_others_in_the_next_cycle() -> None:
+    world = World(nodes=2).running("old", gpus=16, estimate_s=600, priority=99).submit("small", gpus_each=1)
+    world.submit("gang", pods=2, gpus_each=8, estimate_s=3600, submitted_s=1).decide()
+    world.submit("urgent", gpus_each=8, minimum=0, priority=90).decide()  # it needs nothing to start: no plan is made
+    plan = later(world.finish("old"), 600)
+    assert [start.workload for start in plan.starts] == ["default/urgent"]
+    assert world.picture.look_again_s == 601
+    assert [start.workload for start in later(world, 601).starts] == ["default/small"]

@@ -52,7 +52,7 @@ class Bound(NamedTuple):
 
     def binds(self, other: Workload, now_s: int) -> bool:
         """The other would not be gone in time, and is not more important."""
-        if outranks(other, self.workload):
+        if other.name == self.workload.name or outranks(other, self.workload):
             return False
         run_s = bounded_run_s(other)
         return not run_s or now_s + run_s > self.take.start_s - LEAD_S

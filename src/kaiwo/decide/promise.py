@@ -41,6 +41,7 @@ class _Keeper:
         self._spans = reserved_space(desk.picture, self._now_s)
         self._dues = Dues(desk.picture, desk.working)
         self._kept: list[Bound] = []  # those that were looked at, the first first
+        self._by_turns: list[Bound] = []  # those that are due, and come after others who have a right to their place
         self._begun: list[Take] = []
 
     def run(self) -> None:
@@ -56,8 +57,8 @@ class _Keeper:
             self._look_at(promise, workload, [each for each, _ in waiting[at + 1 :]])
         self._start_due()
         desk.promised = {bound.promise.workload: bound.promise for bound in self._kept}
-        if self._kept:
-            desk.shades = Shades(self._space, self._dues, self._kept, self._begun)
+        if self._kept or self._by_turns:  # until the turn of these, nobody without such a right takes their place
+            desk.shades = Shades(self._space, self._dues, [*self._kept, *self._by_turns], self._begun)
         stop_overdue(desk)
         wake_for(desk)
 
@@ -127,15 +128,18 @@ class _Keeper:
             if self._dues.takes_what_others_are_owed(bound.due) or self._is_outranked(bound.workload):
                 found, _ = self._desk.picture.backlog.stand_of(bound.promise.workload)
                 self._desk.due_by_turns.append(found)  # who is owed comes first, else they would stop it again
+                self._by_turns.append(bound)
+                self._desk.look_again(self._now_s + 1)  # then others may have what it left
             elif _start(self._desk, bound.promise, bound.workload):
                 self._begun.append(bound.take)
                 self._desk.begun.add(bound.promise.workload)
 
     def _is_outranked(self, workload: Workload) -> bool:
         """More important work waits in its queue: no plan binds that, so it has its turn first."""
-        picture = self._desk.picture
+        picture, hopeless = self._desk.picture, self._desk.picture.backlog.hopeless
         waiting = picture.backlog.by_queue.get(workload.queue, {}).values()
-        return any(outranks(picture.workloads[found.line.at(0)[1]], workload) for found in waiting)
+        able = [picture.workloads[found.line.at(0)[1]] for found in waiting if found.key not in hopeless]
+        return any(outranks(other, workload) for other in able)
 
     def _is_free(self, promise: Promise) -> bool:
         take = take_of(promise, self._desk.picture, self._now_s)
