@@ -81,20 +81,25 @@ def test_whose_turn_it_is_does_not_hang_on_work_that_can_never_start() -> None:
     assert _first_of_two() == _first_of_two(5, 9) == ["of-b"]
 
 
-def _room_made(*doomed: int) -> Counter[str]:
-    """Both are owed more than is to be had: for how many of each queue room is made, beside pods so large."""
-    world = World(nodes=2, gpus_per_node=4).queue("rich").running("many", 8, minimum=0, queue="rich")
+def _room_made(nodes: int, **first: int | bool) -> Counter[str]:
+    """Both are owed more than is to be had: for how many of each queue room is made. A large one is first in `a`."""
+    world = World(nodes=nodes, gpus_per_node=8 // nodes).queue("rich").running("many", 8, minimum=0, queue="rich")
     world.queue("a", quota_milli=8_000).queue("b", quota_milli=8_000)
     for number in range(8):
         world.submit(f"a{number}", gpus_each=1, queue="a").submit(f"b{number}", gpus_each=1, queue="b")
-    for gpus in doomed:
-        world.submit("doomed", gpus_each=gpus, queue="a", priority=90)
+    if first:
+        world.submit("large", gpus_each=8, queue="a", **first)
     return Counter(each.beneficiary.removeprefix("default/")[0] for each in world.decide().evictions)
 
 
 def test_for_whom_room_is_made_does_not_hang_on_work_that_can_never_start() -> None:
     """No node has eight GPUs: a pod that wants them does not make its queue the one that is served last."""
-    assert _room_made() == _room_made(8) == {"a": 4, "b": 4}
+    assert _room_made(2) == _room_made(2, priority=90) == {"a": 4, "b": 4}
+
+
+def test_for_whom_room_is_made_does_not_hang_on_work_for_which_nobody_is_stopped_yet() -> None:
+    assert _room_made(1, priority=90, preemption_delay_s=600) == {"a": 4, "b": 4}
+    assert _room_made(1, priority=90, stops_others=False) == {"a": 4, "b": 4}
 
 
 def test_held_dependent_and_early_work_waits_at_the_gate() -> None:

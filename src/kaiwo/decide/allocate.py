@@ -26,17 +26,22 @@ def line_up(
 
     Who could never start has none: its queue would stand in the order by what nobody will ever use.
     """
-    by_queue: dict[str, list[WaitingClass]] = {}
-    barred = []
     hopeless = desk.picture.backlog.hopeless
+    able: list[WaitingClass] = []
+    barred: list[WaitingClass] = []
     for found in candidates:
         is_asked_for = (found is always or whatever_limits) and desk.takes_work(found.queue)
-        if is_asked_for or (found.key not in hopeless and desk.may_start(found)):
-            by_queue.setdefault(found.queue, []).append(found)
-        else:
-            barred.append(found)
-    lanes = {queue: Lane(classes) for queue, classes in by_queue.items()}
-    return Turns(lanes, desk.working, desk.active, desk.next_of), barred
+        may_start = is_asked_for or (found.key not in hopeless and desk.may_start(found))
+        (able if may_start else barred).append(found)
+    return Turns(lanes_of(able), desk.working, desk.active, desk.next_of), barred
+
+
+def lanes_of(classes: list[WaitingClass]) -> dict[str, Lane]:
+    """By queue."""
+    by_queue: dict[str, list[WaitingClass]] = {}
+    for found in classes:
+        by_queue.setdefault(found.queue, []).append(found)
+    return {queue: Lane(together) for queue, together in by_queue.items()}
 
 
 class Allocate:

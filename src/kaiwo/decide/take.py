@@ -3,20 +3,19 @@
 In:    the desk with the classes that are stuck.   Out: evictions with their beneficiary's whole placement, on the desk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from kaiwo.decide.allocate import line_up
-from kaiwo.decide.claim import Claim, Room, carry_out
+from kaiwo.decide.claim import Claim, Room
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.emptied import no_room
-from kaiwo.decide.held_off import must_wait
 from kaiwo.decide.kept import claim_beside, has_its_space
 from kaiwo.decide.least import one_more
 from kaiwo.decide.oracle import Sums, and_kept
 from kaiwo.decide.sieve import Sieve
 from kaiwo.decide.take_rules import MoveRule, NobodyLoses, PreemptRule, ReclaimRule
+from kaiwo.decide.take_turns import Attempt, give_turns
 from kaiwo.model.plan import Cause
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.workload import Workload
@@ -31,7 +30,6 @@ QUEUES_A_STEP = 10
 STEPS_A_PROOF = 40  # and what the sums cost
 STEPS_A_CLAIM = 60  # about what listing the victims of a large cluster costs, in pods placed
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is dear
-Attempt = Callable[[Desk, Workload, WaitingClass], Room | None]
 
 
 def make_room(desk: Desk, action: str) -> list[WaitingClass]:
@@ -60,36 +58,8 @@ def _make_room_for(desk: Desk, action: str, waiting: list[WaitingClass]) -> list
     waiting = [found for found in waiting if not has_its_space(desk, found)]
     last = [found for found in waiting if found.key in hopeless]
     first = [found for found in waiting if found.key not in hopeless]
-    return _in_turns(desk, action, first) + _in_turns(desk, action, last)
-
-
-def _in_turns(desk: Desk, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
-    if not waiting:
-        return []
     attempt, cause = _ATTEMPTS[action]
-    turns, _ = line_up(desk, waiting, whatever_limits=True)
-    served = {start.workload for start in desk.starts} | desk.placed
-    while turns and not desk.is_spent:
-        lane = turns.lane
-        name, _, found = lane.first
-        workload = desk.picture.workloads[name]
-        may_try = name not in served and workload.stops_others and not must_wait(desk, workload, found, action)
-        if desk.shades is not None and may_try:  # what is promised to others cannot be had by making room, either
-            desk.book.shade = desk.shades.of(workload, desk.due_of(found))
-        desk.steps += may_try  # who is passed over costs next to nothing, and a line of them must not use up a cycle
-        room = attempt(desk, workload, found) if may_try else None
-        desk.book.shade = None
-        if room is not None:
-            carry_out(desk, workload, room, cause)
-            desk.verdicts.pop(found.key, None)
-        if room is not None or not may_try:
-            lane.advance(1)
-        else:
-            lane.set_aside()
-            if desk.starts:  # who just began cannot be stopped yet, and may have what this one is owed
-                desk.look_again(desk.working.now_s + 1)
-        turns.again()
-    return [found for lane in turns.lanes.values() for found in lane.rest()]
+    return [found for group in (first, last) for found in give_turns(desk, action, group, attempt, cause)]
 
 
 def _candidates(desk: Desk, action: str) -> tuple[list[WaitingClass], list[WaitingClass]]:
