@@ -96,12 +96,16 @@ def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_who_cannot_start_still_decides_whose_turn_it_is() -> None:
-    world = World(gpus_per_node=2, policy=ALLOCATES).queue("a").queue("b").running("old", gpus=2)
-    world.submit("huge", gpus_each=8, queue="a", submitted_s=1).submit("small", gpus_each=1, queue="a", submitted_s=2)
+@pytest.mark.parametrize(("pods", "answer"), [(2, "stop old, which runs now"), (3, "")])
+def test_who_cannot_start_now_still_decides_whose_turn_it_is(pods: int, answer: str) -> None:
+    """Not so who never could: two nodes have no room for three such pods, whatever ends."""
+    world = World(nodes=2, gpus_per_node=2, policy=ALLOCATES).queue("a").queue("b")
+    world.running("old", gpus=2).running("older", gpus=2, priority=9)
+    world.submit("huge", pods, gpus_each=2, queue="a", submitted_s=1)
+    world.submit("small", gpus_each=1, queue="a", submitted_s=2)
     world.submit("new", gpus_each=2, queue="b", submitted_s=3).settle()
     # with `huge` in front queue a would use more than queue b: b is served first, and `small` comes too late
-    assert proposed(world, "new") == "stop old, which runs now"
+    assert proposed(world, "new") == answer
     world.finish("huge").settle()
     assert "stop" not in proposed(world, "new")
 
