@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from kaiwo.explain import why
 from kaiwo.explain.change import Change, Kind, events_of
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.trial import Question
@@ -68,3 +69,22 @@ def test_another_queue_helps_when_gpus_are_reserved_for_it() -> None:
     assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "lab")
     submit_again(world, change)
     assert world.is_running("mine")
+
+
+def test_work_whose_back_off_is_over_is_answered_like_any_other() -> None:
+    world = World(nodes=2).queue("lab").running("first", gpus=8).running("second", gpus=8)
+    world.now_s = 100
+    world.submit("mine", pods=2, gpus_each=8, not_before_s=90, not_before_why="exit code 1")
+    wait_a_second(world)
+    answer = why(world.picture, MINE, world.policy, world.now_s)
+    assert answer.change is None
+    assert answer.no_change.startswith("no single change")
+
+
+def test_who_asks_for_less_after_a_back_off_comes_without_it() -> None:
+    world = World().running("first", gpus=6)
+    world.now_s = 100
+    world.submit("mine", gpus_each=4, not_before_s=90, estimate_s=600)
+    wait_a_second(world)
+    change = proposed(world)
+    assert (change.kind, change.value) == (Kind.SMALLER_SIZE, 2)

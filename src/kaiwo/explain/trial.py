@@ -85,7 +85,7 @@ class Question:
             return self
         fork.absorb(plan)
         fork.patch(assume(fork, plan, self.now_s))
-        fork.patch([WorkloadChanged(structs.replace(self.workload, submitted_s=self.now_s))])
+        fork.patch([WorkloadChanged(_submitted_anew(self.workload, self.now_s))])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
 
     @cached_property
@@ -102,7 +102,7 @@ class Question:
         It came last, nobody holds it off from stopping others, and it has waited as long as it lets others be.
         """
         fork = self.resubmitted.picture.fork()
-        anew = structs.replace(self.workload, submitted_s=self.now_s, preemption_delay_s=0)
+        anew = structs.replace(_submitted_anew(self.workload, self.now_s), preemption_delay_s=0)
         fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
 
@@ -131,7 +131,7 @@ class Question:
             self.looks += A_START * len(fate.starts)
             return fate
 
-        told = events_of(self._fork, structs.replace(self.workload, submitted_s=self.now_s), change)
+        told = events_of(self._fork, _submitted_anew(self.workload, self.now_s), change)
         undone = events_to_undo(self._fork, self.workload, change)
         self.looks += len(told) + len(undone)
         return self.after(told, undone, ask)
@@ -152,3 +152,8 @@ class Question:
     @cached_property
     def _fork(self) -> Picture:
         return self.picture if self.is_private else self.picture.fork()
+
+
+def _submitted_anew(workload: Workload, now_s: int) -> Workload:
+    """As it comes when its owner cancels it and submits it again: a back-off that is over is not part of that."""
+    return structs.replace(workload, submitted_s=now_s, not_before_s=0, not_before_why="")
