@@ -16,10 +16,11 @@ from kaiwo.cli.submission import make_form
 from kaiwo.cli.verbs.submit import submit
 from kaiwo.clusters.admission import check_welcome
 from kaiwo.explain import Why, why
-from kaiwo.explain.change import Kind, raised
+from kaiwo.explain.change import SHARED_WHOLE, Kind, raised
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.trial import Question
 from kaiwo.manifests import parse_submission
+from kaiwo.manifests.gpu_sharing import BY_TURNS, SHARED_MILLI
 from kaiwo.manifests.objects import Defaults
 from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
@@ -31,6 +32,7 @@ from tests.conftest import IS_QUICK, SIZE
 from tests.explain.generated import SIZES, made_queue
 from tests.worlds import World
 
+GPU_FLAGS = {"--gpus", "--shared", "--fraction", "--devices"}
 Flags = dict[str, str]  # by their long names; empty for those that stand alone
 
 
@@ -49,14 +51,28 @@ def proposed_flags(answer: Why) -> Flags:
     _, _, line = answer.change.command.partition(" && kaiwo submit ")
     name, *words, dots = shlex.split(line)
     assert (name, dots) == (answer.workload.removeprefix("default/"), "...")
-    return dict(zip(words[::2], words[1::2], strict=True))
+    flags: Flags = {}
+    for word in words:
+        if word.startswith("--"):
+            flags[word] = ""
+        else:
+            flags[list(flags)[-1]] = word
+    return flags
+
+
+def typed_again(flags: Flags, new: Flags) -> Flags:
+    """The new ones in place of the old; those that say all there is to say of GPUs, in place of all of these."""
+    gone = GPU_FLAGS if len(GPU_FLAGS & set(new)) > 1 else set()
+    return {flag: value for flag, value in flags.items() if flag not in gone} | new
 
 
 def random_flags(rng: random.Random) -> Flags:
     flags: Flags = {"--cpu": rng.choice(["500m", "1", "6"]), "--memory": rng.choice(["1Gi", "20Gi"])}
-    match rng.choice(["whole", "whole", "fraction", "memory", "cpu"]):
+    match rng.choice(["whole", "whole", "shared", "fraction", "memory", "cpu"]):
         case "whole":
             flags["--gpus"] = str(rng.choice([1, 2, 4, 9]))
+        case "shared":
+            flags |= {"--gpus": str(rng.choice([1, 2, 6, 12])), "--shared": ""}
         case "fraction":
             flags |= {"--fraction": rng.choice(["0.25", "0.5", "0.9"]), "--devices": str(rng.choice([1, 2, 6, 12]))}
         case "memory":
@@ -131,7 +147,7 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
             check_others(world, name)
             continue
         new = proposed_flags(answer)
-        again = read(name, flags | new, world.now_s)
+        again = read(name, typed_again(flags, new), world.now_s)
         assert is_let_in(world, again), (seed, name, flags, answer.change)
         world.tell(WorkloadGone(again.name)).decide()
         world.tell(WorkloadChanged(again)).decide()
@@ -139,6 +155,7 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
         for flag in new:
             seen[flag] = seen.get(flag, 0) + 1
     flags_due = {"--pods", "--min-pods", "--gpus", "--devices", "--fraction", "--gpu-memory", "--cpu", "--queue"}
+    flags_due.add("--shared")
     assert IS_QUICK or flags_due <= set(seen), seen
 
 
@@ -177,6 +194,23 @@ def test_shares_on_several_devices_are_told_of_devices() -> None:
     assert answer.obstacles[0].remedy == "ask for 8 devices or less; waiting does not help"
     assert answer.change.sentence == "ask for 8 devices a pod instead"
     assert answer.change.command == "kaiwo cancel w5 && kaiwo submit w5 --devices 8 ..."
+
+
+def test_whole_gpus_that_others_may_use_are_told_of_gpus() -> None:
+    change = answered(World(), "w6", {"--gpus": "12", "--shared": ""}).change
+    assert change.sentence == "ask for 8 GPUs a pod instead"
+    assert change.command == "kaiwo cancel w6 && kaiwo submit w6 --gpus 8 --shared ..."
+    world = World(gpus_per_node=2)
+    for number in range(2):
+        world.submit(f"half-{number}", fraction_milli=700)
+    world.settle()
+    change = answered(world, "w7", {"--gpus": "2", "--shared": "", "--priority": "0"}).change
+    assert change.sentence == "ask for 0.3 of each of 2 GPUs (--fraction in place of --shared) instead"
+    assert change.command == "kaiwo cancel w7 && kaiwo submit w7 --fraction 0.3 --devices 2 ..."
+
+
+def test_the_door_makes_of_whole_shared_gpus_what_is_taken_for_them_here() -> None:
+    assert (SHARED_MILLI, BY_TURNS) == SHARED_WHOLE
 
 
 def test_work_from_a_file_with_named_sub_groups_is_given_no_flags() -> None:

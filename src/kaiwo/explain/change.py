@@ -19,6 +19,7 @@ from kaiwo.model.event import (
     WorkloadGone,
 )
 from kaiwo.model.queue import UNLIMITED, Queue
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.picture import Picture
 
@@ -53,6 +54,7 @@ PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memor
 UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
 MIN_FRACTION_MILLI = 10  # a smaller share of a GPU is refused at the door
 LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
+SHARED_WHOLE = (500, "time-slicing")  # what the door makes of a whole GPU that others may use: its half, by turns
 HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is leaving already comes free by itself, and not any sooner
 RESOURCES = ("gpu", "cpu", "memory")
 
@@ -72,6 +74,11 @@ def size_of(role: Role, dimension: str) -> int:
         case "cpu":
             return ask.cpu_milli
     return ask.memory_mib
+
+
+def is_shared_whole(request: Request) -> bool:
+    """It looks like whole GPUs that others may use; nothing behind the door knows more of that."""
+    return request.is_fraction and (request.gpu_milli, request.isolation) == SHARED_WHOLE
 
 
 def resized(workload: Workload, role_name: str, dimension: str, value: int) -> Workload:

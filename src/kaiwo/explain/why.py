@@ -17,7 +17,19 @@ from kaiwo.decide.obstacles import Inquiry, with_verdicts
 from kaiwo.decide.score import ShapeBook
 from kaiwo.explain.amounts import amount
 from kaiwo.explain.by_taking import change_that_takes, may_ever_take, raise_that_takes
-from kaiwo.explain.change import CPU, GPU_MEMORY, GPUS, MEMORY, PODS, SHARE, Change, Kind, bound_of, split_bound
+from kaiwo.explain.change import (
+    CPU,
+    GPU_MEMORY,
+    GPUS,
+    MEMORY,
+    PODS,
+    SHARE,
+    Change,
+    Kind,
+    bound_of,
+    is_shared_whole,
+    split_bound,
+)
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.planned import gap_words, planned_start
 from kaiwo.explain.sentences import remedy, sentence
@@ -25,6 +37,7 @@ from kaiwo.explain.trial import Question
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.policy import Policy
 from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.request import Request
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Role
 from kaiwo.plugins.registry import Registry
@@ -200,6 +213,8 @@ def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
     """The smaller size in words and as a flag: the one that made it so large."""
     if dimension == PODS and role.minimum >= 0:
         return f"let it start with {amount(value, 'pods')}", f"--min-pods {value}"
+    if dimension in (GPUS, SHARE) and is_shared_whole(role.request):
+        return _shared_whole(role.request, dimension, value)
     if dimension == GPUS and not role.request.is_exclusive:
         return f"ask for {amount(value, 'devices')} a pod", f"--devices {value}"
     if dimension == GPUS and role.request.is_partition:
@@ -213,6 +228,15 @@ def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
         MEMORY: (f"{amount(value, 'mib')} of memory", f"--memory {_typed(value, 1024, 'Gi', 'Mi')}"),
     }[dimension]
     return f"ask for {what}", flag
+
+
+def _shared_whole(request: Request, dimension: str, value: int) -> tuple[str, str]:
+    """Fewer whole GPUs that others may use, or less of each; the flags are all that is to be said of GPUs then."""
+    if dimension == GPUS:
+        return f"ask for {amount(value, 'gpus')} a pod", f"--gpus {value} --shared"
+    each = f"each of {request.gpus} GPUs" if request.gpus > 1 else "a GPU"
+    words = f"ask for {value / 1000:g} of {each} (--fraction in place of --shared)"
+    return words, f"--fraction {value / 1000:g} --devices {request.gpus}"
 
 
 def _typed(value: int, many: int, large: str, small: str) -> str:
