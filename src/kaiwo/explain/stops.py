@@ -14,17 +14,18 @@ import numpy as np
 
 from kaiwo.decide.fit import pods_that_fit
 from kaiwo.decide.least import each_way
-from kaiwo.decide.limits import least_charge
+from kaiwo.decide.limits import charge_of, least_charge
 from kaiwo.decide.score import allowed
 from kaiwo.decide.shortage import largest_device_mib
 from kaiwo.explain.change import HELD, Change, Kind
+from kaiwo.explain.sooner import sooner
 from kaiwo.explain.trial import Question
 from kaiwo.gpus.fit import times_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.lost_work import lost_s
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload
-from kaiwo.snapshot.arrays import IntArray
+from kaiwo.snapshot.arrays import BoolArray, IntArray
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held
 from kaiwo.snapshot.queues import ENDLESS, Charge
@@ -59,6 +60,7 @@ class _Way:
 
     def __init__(self, question: Question, needs: Needs) -> None:
         self._question, self._view = question, question.view
+        self._fits: dict[Request, tuple[BoolArray, IntArray]] = {}
         backlog = question.picture.backlog
         # Those who ask for exactly the same and stand before it start first, or none of them does.
         turns = 1 if question.picture.leaving else 1 + backlog.ahead_in_class(question.name)
@@ -69,7 +71,10 @@ class _Way:
         each = least_charge(
             question.picture, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape])
         )
-        self._charge: Charge = (turns * each[0], turns * each[1], turns * each[2])
+        self._sooner = sooner(question)
+        first = [charge_of(want, pods) for want, pods in self._sooner]
+        gpu, cpu, memory = (turns * mine + sum(column) for mine, *column in zip(each, *first, strict=True))
+        self._charge: Charge = (gpu, cpu, memory)
 
     def worth_a_try(self, by: str) -> Iterator[Change]:
         """The same. Few are looked at while few are asked."""
@@ -135,18 +140,33 @@ class _Way:
         rows = np.array([row for _, row in pairs], np.intp)
         free, gpus = _given_back(view, running, pairs, rows)
         after = view.pretending(rows, free, gpus)
-        everywhere = np.arange(len(view.nodes.names))
         names = sorted(running)
         at = {name: index for index, name in enumerate(names)}
         owner = np.array([at[name] for name, _ in pairs], np.intp)
         enough = []
         for want, pods in self._dues:
-            may = allowed(view, want, everywhere, self._question.active.static_filters)
-            now = pods_that_fit(view, want, everywhere) * may
+            may, now = self._fits_now(want)
             gain = pods_that_fit(after, want, rows) * may[rows] - now[rows]
             enough.append(np.bincount(owner, gain, len(names)) >= pods - int(now.sum()))
         helps = np.all(enough, axis=0) if self._must_start else np.any(enough, axis=0)
+        if self._sooner:
+            helps &= np.bincount(owner, gpus[:, MILLI].clip(0).sum(axis=1), len(names)) >= self._milli_due_there
         return {name for name, does in zip(names, helps.tolist(), strict=True) if does}
+
+    @cached_property
+    def _milli_due_there(self) -> int:
+        """Of it and of those who start sooner: what finds no room elsewhere must find it where somebody goes."""
+        every = (*self._dues, *self._sooner)
+        return sum(max(0, pods - int(self._fits_now(want)[1].sum())) * want.charge_milli for want, pods in every)
+
+    def _fits_now(self, want: Request) -> tuple[BoolArray, IntArray]:
+        """The nodes that it may use, and how many pods each of them takes as it is."""
+        known = self._fits.get(want)
+        if known is None:
+            everywhere = np.arange(len(self._view.nodes.names))
+            may = allowed(self._view, want, everywhere, self._question.active.static_filters)
+            known = self._fits[want] = may, pods_that_fit(self._view, want, everywhere) * may
+        return known
 
 
 def _fewest_devices(view: Working, dues: list[Due]) -> int:
