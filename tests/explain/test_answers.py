@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import Why, why
-from kaiwo.model.event import PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.event import PodChanged, QueueChanged, ReservationChanged, WorkloadChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy
 from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
+from kaiwo.model.reservation import Owner, Reservation
 from kaiwo.model.subgroup import SubGroup
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.builtin import builtin_registry
@@ -424,3 +425,12 @@ def test_a_queue_that_never_reclaims_says_so() -> None:
     world.submit("new", gpus_each=1, queue="shy").settle()
     sentences = [each.sentence for each in why(world.picture, "default/new", world.policy, world.now_s).obstacles]
     assert "queue 'shy' takes nothing from others: its reclaimStrategy is none" in sentences
+
+
+def test_what_keeps_two_roles_waiting_alike_is_told_once() -> None:
+    world = World().tell(ReservationChanged(Reservation("night", nodes=("node-0",), owner=Owner(user="ann"))))
+    roles = (Role(Request(gpus=1)), Role(Request(gpus=2), "side"))
+    world.tell(WorkloadChanged(Workload("default/mine", roles, user="bob"))).settle()
+    told = said(world, "mine")
+    assert len([each for each in told if "reservation 'night'" in each]) == 1
+    assert len(told) == len(set(told))

@@ -205,7 +205,7 @@ def test_whole_gpus_that_others_may_use_are_told_of_gpus() -> None:
         world.submit(f"half-{number}", fraction_milli=700)
     world.settle()
     change = answered(world, "w7", {"--gpus": "2", "--shared": "", "--priority": "0"}).change
-    assert change.sentence == "ask for 0.3 of each of 2 GPUs (--fraction in place of --shared) instead"
+    assert change.sentence == "ask for a fraction of 0.3 of each of 2 GPUs instead"
     assert change.command == "kaiwo cancel w7 && kaiwo submit w7 --fraction 0.3 --devices 2 ..."
 
 

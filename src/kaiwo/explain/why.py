@@ -145,7 +145,7 @@ def _answer(question: Question) -> Why:
     obstacles = _obstacles(question)
     if not obstacles:
         return Why(name, _placed(picture, name), (), 0, 0, None, "", now_s)
-    explained = tuple(Explained(each, sentence(each), remedy(each)) for each in obstacles)
+    explained = _explained(obstacles)
     change, said = cheapest_change(question)
     proposal = None if change is None else propose(picture, name, change, said)
     if name in picture.pods:
@@ -168,6 +168,14 @@ def _answer(question: Question) -> Why:
         as_of_s=now_s,
         planned=planned_start(picture, name, now_s),
     )
+
+
+def _explained(obstacles: tuple[Obstacle, ...]) -> tuple[Explained, ...]:
+    """In words; what keeps two of its roles alike is told once."""
+    told: dict[tuple[str, str], Obstacle] = {}
+    for each in obstacles:
+        told.setdefault((sentence(each), remedy(each)), each)
+    return tuple(Explained(each, *words) for words, each in told.items())
 
 
 def _by_taking(question: Question) -> str:
@@ -235,8 +243,7 @@ def _shared_whole(request: Request, dimension: str, value: int) -> tuple[str, st
     if dimension == GPUS:
         return f"ask for {amount(value, 'gpus')} a pod", f"--gpus {value} --shared"
     each = f"each of {request.gpus} GPUs" if request.gpus > 1 else "a GPU"
-    words = f"ask for {value / 1000:g} of {each} (--fraction in place of --shared)"
-    return words, f"--fraction {value / 1000:g} --devices {request.gpus}"
+    return f"ask for a fraction of {value / 1000:g} of {each}", f"--fraction {value / 1000:g} --devices {request.gpus}"
 
 
 def _typed(value: int, many: int, large: str, small: str) -> str:
