@@ -162,6 +162,12 @@ def _exclusive_jobsets() -> dict[str, Recording]:
     lost[0]["metadata"]["name"] = "lost"
     replaced = lost + leaders
     told["exclusive placement, a leader is made anew"] = record([jobset, one, two], replaced, (2, leaders))
+    others = o.make_job_pods(one, 2, first=2, node="n1", phase="Running") + o.make_job_pods(two, 4, node="n2")
+    bereft = leaders[:1] + others
+    told["exclusive placement, a leader and a follower are lost"] = record([jobset, one, two], bereft, (7, bereft))
+    told["exclusive placement, no leader among followers"] = record([jobset, one, two], others, (7, others))
+    over = o.make_job_pods(one, 1, node="n1", phase="Succeeded")
+    told["exclusive placement, a leader is done"] = record([jobset, one, two], over + others, (6, others))
     labelled = {**exclusive, "alpha.jobset.sigs.k8s.io/node-selector": "true"}
     jobset = o.make_jobset("labelled", o.replicated_job("slice", 1, 3), annotations=labelled)
     (job,) = o.make_jobset_jobs(jobset, "slice")

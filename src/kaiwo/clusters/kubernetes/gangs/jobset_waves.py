@@ -27,17 +27,14 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, members: Sequence[Memb
     each = replicated.job.at_once
     if not members and not _is_released(jobset, replicated):
         return Want(replicated.name, 0, 0, later=replicated.count * each)
-    counts = [
-        (_count_job(replicated, pods, owners), _waits_for_leader(jobset, replicated, pods))
-        for pods in _newest_by_job(members)
-    ]
-    total = sum(count for count, _ in counts)
-    now = sum(min(count, 1) if waits else count for count, waits in counts)
+    jobs = [(pods, _count_job(replicated, pods, owners)) for pods in _newest_by_job(members)]
+    total = sum(count for _, count in jobs)
+    now = sum(_count_now(jobset, replicated, pods, count) for pods, count in jobs)
     # Jobs that are done and whose pods are gone stand in the status only.
-    done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for count, _ in counts))
-    unseen = max(0, replicated.count - len(counts) - done_unseen)
+    done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for _, count in jobs))
+    unseen = max(0, replicated.count - len(jobs) - done_unseen)
     total += unseen * each
-    now += unseen * (min(each, 1) if _waits_for_leader(jobset, replicated, ()) else each)
+    now += unseen * _count_now(jobset, replicated, (), each)
     return Want(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
 
 
@@ -94,9 +91,26 @@ def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: Owners
     return count_wanted(spec, job.status if isinstance(job, Job) else None, pods)
 
 
-def _waits_for_leader(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
-    """Its followers are refused at this moment."""
+def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member], count: int) -> int:
+    """Of the pods that one Job wants, those that can exist at this moment.
+
+    A follower is let in only while a leader lives and has a node. When both are lost, the leader comes back alone, and
+    followers that still run do not change that.
+    """
+    living = alive(pods)
+    if not _is_exclusive(jobset, replicated, pods) or any(_leads(pod) and pod.is_bound for pod in living):
+        return count
+    followers = sum(not _leads(pod) for pod in living)
+    leaders = 0 if any(_leads(pod) and pod.has_succeeded for pod in pods) else 1
+    return min(count, followers + leaders)
+
+
+def _is_exclusive(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
+    """Each of its Jobs has a place of the topology to itself, and its leader chooses which."""
     places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
-    if not any(JOBSET_EXCLUSIVE in place for place in places) or any(JOBSET_NODE_SELECTOR in place for place in places):
-        return False
-    return all(pod.annotations.get(JOB_INDEX) == "0" and not pod.is_bound for pod in alive(pods))
+    is_asked = any(JOBSET_EXCLUSIVE in place for place in places)
+    return is_asked and not any(JOBSET_NODE_SELECTOR in place for place in places)
+
+
+def _leads(pod: Member) -> bool:
+    return pod.annotations.get(JOB_INDEX) == "0"
