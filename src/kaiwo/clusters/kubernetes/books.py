@@ -15,13 +15,13 @@ from kaiwo.clusters.kubernetes.budgets import Budget, Budgets
 from kaiwo.clusters.kubernetes.claim_users import ClaimUsers
 from kaiwo.clusters.kubernetes.ends import Ends
 from kaiwo.clusters.kubernetes.gangs import Place
-from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.grants import Grants, Shares, fills_until_s
-from kaiwo.clusters.kubernetes.kueue.book import KueueBook, unassigned_topology
+from kaiwo.clusters.kubernetes.kueue.book import KueueBook
 from kaiwo.clusters.kubernetes.marks import MarkBook
 from kaiwo.clusters.kubernetes.memory import Memory, QueueStatusObject
 from kaiwo.clusters.kubernetes.names import Names, Unit
 from kaiwo.clusters.kubernetes.node_book import NodeBook
+from kaiwo.clusters.kubernetes.obstacles import count_who_may_go, explain_fault_above, explain_kueue
 from kaiwo.clusters.kubernetes.planned import Planned
 from kaiwo.clusters.kubernetes.priorities import Priorities
 from kaiwo.clusters.kubernetes.roll import Roll, Said
@@ -33,9 +33,8 @@ from kaiwo.clusters.kubernetes.strangers import Strangers
 from kaiwo.clusters.kubernetes.told import Told
 from kaiwo.clusters.kubernetes.underway import Underway
 from kaiwo.clusters.kubernetes.units import Inquiry, View, view_unit
-from kaiwo.clusters.kubernetes.volume_words import Where
 from kaiwo.clusters.kubernetes.volumes import Volumes
-from kaiwo.clusters.kubernetes.wishes import Wishes, read_sensible_wishes, read_wishes
+from kaiwo.clusters.kubernetes.wishes import read_sensible_wishes, read_wishes
 from kaiwo.model.event import (
     Event,
     NodeChanged,
@@ -98,11 +97,11 @@ class Books:
         self._ask = Inquiry(
             lambda pod: read_wishes(*self._said(pod)),
             lambda pod: read_sensible_wishes(*self._said(pod)),
-            self._volume_rules,
+            self.claim_users.rules,
             self.marks.neighbours,
             self.underway.starts.__contains__,
-            self._held_back,
-            self._fault_above,
+            lambda pod: explain_kueue(pod, self.kueue, isinstance(self.roll.unit_of.get(pod.key), Place)),
+            lambda wishes: explain_fault_above(wishes, self.queue_shelf, self.reservation_shelf),
             self.strangers.of,
         )
 
@@ -376,7 +375,8 @@ class Books:
         workload = self.told.since_broken(self.underway.back_off(view.workload), holding, now_s)
         if workload is not None and holding:
             saved_s = self.saved.last_s(name, living, self.roll.saved_above, now_s)
-            may_go, why = self._may_go([pod for pod in living if pod.node])
+            bound = [pod for pod in living if pod.node]
+            may_go, why = count_who_may_go(bound, self.budgets, self.underway.staying)
             workload = replace(workload, may_go=may_go, stays_why=why, checkpoint_s=saved_s)
         is_back = workload is not None and name not in self.told.workloads
         events = self.told.tell(name, workload, holding) + self._tell_kept(name, view, living)
@@ -452,35 +452,3 @@ class Books:
         """What the readers of wishes take."""
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
         return f"Pod '{pod.name}'", said, *self.priorities.of(pod), self.queues.__contains__
-
-    def _may_go(self, pods: Sequence[SeenPod]) -> tuple[int, str]:
-        """How many of these the server would evict now, and why it would never evict one."""
-        staying = self.underway.staying
-        refused = next((staying[pod.uid] for pod in pods if pod.uid in staying), "") if staying else ""
-        why = self.budgets.why_never(pods) or refused
-        return (0, why) if why else (self.budgets.allowed(pods), "")
-
-    def _volume_rules(self, pod: SeenPod) -> Where | str:
-        return self.claim_users.refusal(pod) or self.volumes.rules(pod.namespace, pod.ask.claims)
-
-    def _fault_above(self, wishes: Wishes) -> str:
-        """Why a workload must wait until somebody mends its queue or its reservation: no version of it is known."""
-        fault = self.queue_shelf.faults.get(wishes.queue)
-        if fault and self.queues.get(wishes.queue, THE_DEFAULT) is THE_DEFAULT:
-            return f"its queue '{wishes.queue}' cannot be read: {fault}"
-        fault = self.reservation_shelf.faults.get(wishes.reservation)
-        if fault and wishes.reservation not in self.reservations:
-            return f"its reservation '{wishes.reservation}' cannot be read: {fault}"
-        return ""
-
-    def _held_back(self, pod: SeenPod) -> str:
-        """Why Kueue keeps a pod from starting."""
-        if pod.is_gated:
-            return self.kueue.sentence(pod)
-        level = unassigned_topology(pod) if isinstance(self.roll.unit_of.get(pod.key), Place) else ""
-        if not level:
-            return ""
-        return (
-            f"its pods must share one {level} ({KUEUE_REQUIRED}), and nobody has chosen which; let Kueue admit it, "
-            "or remove the annotation"
-        )

@@ -6,6 +6,7 @@ In:    pods as they come and go; the claims that are known.   Out: the sentence 
 from collections.abc import Container, Iterable, Mapping
 
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
+from kaiwo.clusters.kubernetes.volume_words import Where
 from kaiwo.clusters.kubernetes.volumes import Name, Volumes
 
 ONE_POD = "ReadWriteOncePod"
@@ -35,6 +36,10 @@ class ClaimUsers:
             if not users:
                 self._users.pop((pod.namespace, name), None)
         return others
+
+    def rules(self, pod: SeenPod) -> Where | str:
+        """Where its claims can be used; a sentence: nowhere at this moment."""
+        return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.ask.claims)
 
     def refusal(self, pod: SeenPod, beside: Iterable[SeenPod] = ()) -> str:
         """Why it cannot use its claims now; `beside`: pods that are about to start with it."""
