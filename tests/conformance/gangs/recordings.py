@@ -9,6 +9,7 @@ from tests.conformance.gangs import objects as o
 from tests.conformance.gangs.objects import Object
 
 Recording = dict[str, Any]
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
 
 
 def record(parents: list[Object], pods: list[Object], *groups: tuple[int, list[Object]]) -> Recording:
@@ -99,7 +100,7 @@ def _ordered_jobsets() -> dict[str, Recording]:
         "ordered",
         o.replicated_job("driver", 1, 1),
         o.replicated_job("workers", 1, 4),
-        startupPolicy={"startupPolicyOrder": "InOrder"},
+        **IN_ORDER,
     )
     driver, workers = o.make_jobset_jobs(in_order, "driver"), o.make_jobset_jobs(in_order, "workers")
     first, second = o.make_job_pods(driver[0], 1), o.make_job_pods(workers[0], 4)
@@ -110,10 +111,15 @@ def _ordered_jobsets() -> dict[str, Recording]:
     told["in order, the second wave is partly made"] = record(both, bound + second[:2], (5, bound + second[:2]))
     started = {**in_order, "status": {"replicatedJobsStatus": [{"name": "driver", "ready": 1}]}}
     told["in order, the second wave is due"] = record([started, *driver], bound, (5, bound))
+    twins = o.make_jobset("twins", o.replicated_job("driver", 1, 1), o.replicated_job("workers", 2, 2), **IN_ORDER)
+    driver, (early, _) = o.make_jobset_jobs(twins, "driver"), o.make_jobset_jobs(twins, "workers")
+    anew, there = o.make_job_pods(driver[0], 1), o.make_job_pods(early, 2, node="n1")
+    told["in order, the driver is lost before all workers are made"] = record(
+        [twins, *driver, early], anew + there, (3, anew + there)
+    )
     begun = {"replicatedJobsStatus": [{"name": "many", "ready": 1, "succeeded": 1, "failed": 1}]}
-    policy = {"startupPolicyOrder": "InOrder"}
     roles = (o.replicated_job("many", 3, 1), o.replicated_job("last", 1, 2))
-    ordered = o.make_jobset("begun", *roles, startupPolicy=policy, status=begun)
+    ordered = o.make_jobset("begun", *roles, **IN_ORDER, status=begun)
     made = o.make_jobset_jobs(ordered, "many")
     one, two, three = (
         o.make_job_pods(job, 1, phase=phase, node="n1")
@@ -196,7 +202,7 @@ def _restarted_jobsets() -> dict[str, Recording]:
         "anew",
         o.replicated_job("driver", 1, 1),
         o.replicated_job("worker", 2, 4),
-        startupPolicy={"startupPolicyOrder": "InOrder"},
+        **IN_ORDER,
     )
     (new,), old = o.make_jobset_jobs(jobset, "driver", attempt=1), o.make_jobset_jobs(jobset, "worker")
     pods = o.make_job_pods(new, 1)

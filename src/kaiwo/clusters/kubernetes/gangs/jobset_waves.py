@@ -5,7 +5,7 @@ A replicated job starts after those before it (`InOrder`) or after those it depe
 followers of a Job are refused until its leader, the pod of index 0, is bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kaiwo.clusters.kubernetes.gangs.groups import Want, alive
 from kaiwo.clusters.kubernetes.gangs.jobs import Job, JobSpec, count_wanted
@@ -21,10 +21,12 @@ from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import read_count
 from kaiwo.clusters.kubernetes.gangs.owners import Owners
 
+ByRole = Mapping[str, Sequence[Member]]
 
-def count_wave(jobset: JobSet, replicated: ReplicatedJob, members: Sequence[Member], owners: Owners) -> Want:
+
+def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: Owners) -> Want:
     """Of the pods that this replicated job will ever run at once, those that can exist now."""
-    each = replicated.job.at_once
+    each, members = replicated.job.at_once, by_role.get(replicated.name, ())
     if not members and not _is_released(jobset, replicated):
         return Want(replicated.name, 0, 0, later=replicated.count * each)
     jobs = [(pods, _count_job(replicated, pods, owners)) for pods in _newest_by_job(members)]
@@ -34,7 +36,8 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, members: Sequence[Memb
     done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for _, count in jobs))
     unseen = max(0, replicated.count - len(jobs) - done_unseen)
     total += unseen * each
-    now += unseen * _count_now(jobset, replicated, (), each)
+    if not _is_held_up(jobset, replicated, by_role):
+        now += unseen * _count_now(jobset, replicated, (), each)
     return Want(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
 
 
@@ -59,11 +62,22 @@ def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
         reached = progress.done if dependency.status == "Complete" else progress.started
         if reached < counts.get(dependency.name, 0):
             return False
+    return all(jobset.progress(name).started >= counts[name] for name in _names_before(jobset, replicated))
+
+
+def _is_held_up(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole) -> bool:
+    """A pod that it comes after lost its node. Jobs that were not made by then are made when that pod runs again."""
+    dependencies = [each.name for each in replicated.depends_on or ()]
+    names = (*dependencies, *_names_before(jobset, replicated))
+    return any(not pod.is_bound for name in names for pod in alive(by_role.get(name, ())))
+
+
+def _names_before(jobset: JobSet, replicated: ReplicatedJob) -> list[str]:
+    """Of the replicated jobs, those that start before this one because of their order."""
     if not jobset.is_in_order:
-        return True
+        return []
     names = [each.name for each in jobset.replicated_jobs]
-    before = names[: names.index(replicated.name)]
-    return all(jobset.progress(name).started >= counts[name] for name in before)
+    return names[: names.index(replicated.name)]
 
 
 def _newest_by_job(members: Sequence[Member]) -> list[list[Member]]:

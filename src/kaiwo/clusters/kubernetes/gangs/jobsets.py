@@ -46,7 +46,7 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     by_role: dict[str, list[Member]] = {}
     for member in members:
         by_role.setdefault(_role_of(member), []).append(member)
-    wants = [count_wave(jobset, each, by_role.get(each.name, ()), owners) for each in _together(jobset, by_role.keys())]
+    wants = [count_wave(jobset, each, by_role, owners) for each in _together(jobset, by_role.keys())]
     rule = "all pods of the JobSet"
     if any(want.later for want in wants):
         rule = "pods of the JobSet that come before others are bound or done"
