@@ -13,6 +13,13 @@ from tests.conftest import ROOT
 from tests.controlplane.plane import MissingError, find_programs
 
 
+def read_tour() -> list[list[str]]:
+    """What the README tells people to type, without its comments."""
+    _, _, tour = (ROOT / "README.md").read_text().partition("## A second tour")
+    lines = tour.partition("```sh")[2].partition("```")[0].splitlines()
+    return [line.partition("#")[0].split() for line in lines if line.startswith("kubectl")]
+
+
 @pytest.mark.real
 @pytest.mark.slow
 def test_the_second_tour(tmp_path: Path) -> None:
@@ -38,7 +45,12 @@ def test_the_second_tour(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, output.read_text()
             time.sleep(0.1)
         (advised,) = [line.split() for line in output.read_text().splitlines() if "kubectl apply" in line]
-        kubectl(*advised[1:])
+        first, *others, describe = read_tour()
+        assert first == advised
+        for words in (first, *others):
+            assert kubectl(*words[1:])
+        while kubectl(*describe[1:]).count(" bound to node-") < 3:
+            assert time.monotonic() < deadline, kubectl(*describe[1:])
         assert "condition met" in kubectl("wait", "job/train", "--for=condition=Complete", "--timeout=60s")
         events = kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}")
         assert events.count("Scheduled bound to node-") == 3
