@@ -1,13 +1,16 @@
 """Machines in every mode, as the driver would show them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kaiwo.devices import discover
 from kaiwo.devices.amd.unlisted import NOT_LISTED
-from kaiwo.devices.inventory import Errors, Telemetry
-from kaiwo.model.partitions import CHIPS, legal_modes, partition_shape
+from kaiwo.devices.inventory import Errors, Inventory, Telemetry
+from kaiwo.devices.sharing.visible import visible_variables
+from kaiwo.devices.sharing.words import devices_of
+from kaiwo.model.partitions import CHIPS, legal_modes, partition_count, partition_shape
 from tests.devices.trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
 
 EVERY_MODE = [(model, *mode) for model in CHIPS for mode in legal_modes(model)]
@@ -113,6 +116,52 @@ def test_partitions_that_all_tell_one_address_are_one_gpu(tmp_path: Path) -> Non
     found = discover(str(tmp_path))
     assert [gpu.pci for gpu in found.gpus] == [address(0), address(1)]
     assert [[part.index for part in gpu.partitions] for gpu in found.gpus] == [[*range(8)], [*range(8)]]
+
+
+def rewrite(root: Path, change: Callable[[int, dict[str, int]], dict[str, int]]) -> None:
+    """The lines of every GPU's node, made others."""
+    for properties in (root / KFD).glob("*/properties"):
+        facts = {name: int(value) for name, value in map(str.split, properties.read_text().splitlines())}
+        if facts["simd_count"]:
+            facts |= change(int(properties.parent.name), facts)
+            properties.write_text("".join(f"{name} {value}\n" for name, value in facts.items()))
+
+
+@pytest.mark.parametrize("has_sysfs", [True, False], ids=["sysfs", "kfd-alone"])
+@pytest.mark.parametrize(("model", "compute"), [("MI300X", "CPX"), ("MI300X", "DPX"), ("MI300A", "TPX")])
+def test_partitions_with_numbers_of_their_own_are_one_gpu(
+    tmp_path: Path, model: str, compute: str, has_sysfs: bool
+) -> None:
+    """Newer kernels tell the number of a partition's first XCD, which nobody else has: no chip is counted twice."""
+    box = write_box(tmp_path, Box(model, 2, compute, has_sysfs=has_sysfs, lost={(1, 1)}))
+    rewrite(box, lambda node, _: {"unique_id": 0xABC0 + node})
+    found = discover(str(box)).gpus
+    count = partition_count(model, compute)
+    assert [(gpu.pci, gpu.compute_units) for gpu in found] == [(address(n), CHIPS[model].compute_units) for n in (0, 1)]
+    assert [len(gpu.partitions) for gpu in found] == [count, count - 1]
+    assert [part.uuid for part in found[0].partitions] == [f"GPU-{0xABC2 + n:016X}" for n in range(count)]
+    assert found[0].serial == (f"0x{16404946649897475633:016x}" if has_sysfs else "")
+    devices = devices_of(Inventory("box", found))
+    mine = [devices[f"{address(0)}-p1"], devices[f"{address(1)}-p0"]]
+    told = visible_variables(mine, {"amd"})["ROCR_VISIBLE_DEVICES"]
+    assert told == f"GPU-{0xABC3:016X},GPU-{0xABC2 + count:016X}"  # a number would move when another GPU is cut
+
+
+def test_a_part_with_an_unreadable_node_joins_those_with_numbers_of_their_own(tmp_path: Path) -> None:
+    box = write_box(tmp_path, Box(gpus=2, compute="CPX"))
+    rewrite(box, lambda node, _: {"unique_id": 0xABC0 + node})
+    (box / KFD / "5" / "properties").write_text("")
+    found = discover(str(box)).gpus
+    assert [(gpu.pci, len(gpu.partitions)) for gpu in found] == [(address(0), 8), (address(1), 8)]
+    assert [part.uuid for part in found[0].partitions][3] == ""
+
+
+def test_a_partition_may_tell_its_number_in_the_highest_bits(tmp_path: Path) -> None:
+    box = write_box(tmp_path, Box(gpus=2, compute="CPX", has_sysfs=False, lost={(0, 2), (0, 3)}))
+    rewrite(box, lambda _, facts: {"location_id": facts["location_id"] & ~7 | (facts["location_id"] & 7) << 28})
+    found = discover(str(box)).gpus
+    assert [gpu.pci for gpu in found] == [address(0), address(1)]
+    assert [[part.index for part in gpu.partitions] for gpu in found] == [[0, 1, 4, 5, 6, 7], [*range(8)]]
 
 
 def test_a_mode_that_the_nodes_deny_degrades_the_gpu(tmp_path: Path) -> None:

@@ -83,6 +83,11 @@ def target_name(version: int) -> str:
     return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}"
 
 
+def rocr_uuid(unique_id: int) -> str:
+    """As ROCr calls the node of the topology with that number; nothing for 0, which names none."""
+    return f"GPU-{unique_id:016X}" if unique_id else ""
+
+
 def parse_target(name: str) -> int:
     """gfx942 is 90402 and gfx90a 90010, which rocm-smi writes gfx9402 and gfx9010. 0 when it is no such name."""
     text = name.strip().lower()

@@ -11,7 +11,7 @@ import msgspec
 
 from kaiwo.devices.amd.files import numbered
 from kaiwo.devices.amd.ids import product_name
-from kaiwo.devices.amd.join import group_nodes, indices_of, is_partitioned_kind, links_of, numa_of
+from kaiwo.devices.amd.join import group_nodes, have_own_numbers, indices_of, is_partitioned_kind, links_of, numa_of
 from kaiwo.devices.amd.kfd import CPU, GPU, MOST_NODES, KfdNode, count_as_rocr, memory_mib, pci_address, read_nodes
 from kaiwo.devices.amd.layout import Layout
 from kaiwo.devices.amd.lost import place_lost
@@ -19,7 +19,7 @@ from kaiwo.devices.amd.shape import Cut, cut_of
 from kaiwo.devices.amd.sysfs import SysfsFacts, hexadecimal, read_facts, read_telemetry
 from kaiwo.devices.amd.unlisted import unlisted_gpus
 from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, reasons
-from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, target_name
+from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.partitions import CHIPS
 
@@ -33,6 +33,7 @@ class Machine(msgspec.Struct):
     orders: Mapping[int, int]  # node to the number that ROCr gives it, where that is sure
     ids: dict[int, str]  # node to its GPU
     devices: Mapping[int, tuple[str, str]]  # render number to the driver's partition device and card
+    are_own: bool  # every partition tells a number of its own, not its chip's
     has_telemetry: bool
     notes: list[str]
 
@@ -53,6 +54,7 @@ def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[Physical
         orders=orders,
         ids={},
         devices=layout.partitions(),
+        are_own=have_own_numbers(speaking),
         has_telemetry=has_telemetry,
         notes=notes,
     )
@@ -120,7 +122,7 @@ def _gpu(machine: Machine, group: Sequence[KfdNode]) -> PhysicalGpu:
         device_id=f"0x{device_id:04x}" if device_id else "",
         target=target_name(target),
         platform=_platform(model, is_virtual),
-        serial=hexadecimal(first.fact("unique_id")) or sysfs.serial,
+        serial=sysfs.serial if parts and machine.are_own else hexadecimal(first.fact("unique_id")) or sysfs.serial,
         numa=sysfs.numa if sysfs.numa is not None else numa_of(group, machine.cpus),
         memory_mib=cut.memory_mib,
         memory_from=cut.memory_from,
@@ -164,6 +166,7 @@ def _partitions(machine: Machine, group: Sequence[KfdNode], cut: Cut) -> tuple[P
                 card=card,
                 device=device,
                 node=node.number,
+                uuid=rocr_uuid(node.fact("unique_id")) if machine.are_own else "",
                 health="degraded" if any(problems) else "healthy",
                 reason=reasons(problems),
             )

@@ -4,10 +4,12 @@ In:    GPU nodes.   Out: groups of nodes, one for each physical GPU; links betwe
 Never: counts on a full set: of eight partitions seven may be there.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from kaiwo.devices.amd.kfd import LINK_KINDS, PCIE, XGMI, KfdNode, pci_address, read_links
 from kaiwo.devices.inventory import Link
+from kaiwo.devices.models import VIRTUAL_FUNCTIONS
 
 # These instruction sets have partitions: the kernel puts their number where a PCI address has its function.
 PARTITIONED_TARGETS = (range(90_400, 100_000), range(120_500, 130_000))
@@ -19,18 +21,33 @@ def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> li
     """Nodes of one physical GPU together, in the kernel's order; `functions` are addresses of GPUs of their own."""
     groups: list[list[KfdNode]] = []
     places: dict[tuple[int, int], list[list[KfdNode]]] = {}
+    are_own = have_own_numbers(nodes)
     for node in nodes:
         if not is_partitioned_kind(node) or not pci_address(node) or pci_address(node) in functions:
             groups.append([node])
             continue
         here = places.setdefault((node.fact("domain"), node.fact("location_id") >> 3), [])
-        group = next((group for group in here if _belongs(node, group)), None)
+        group = next((group for group in here if _belongs(node, group, are_own)), None)
         if group is None:
             group = []
             here.append(group)
             groups.append(group)
         group.append(node)
     return groups
+
+
+def have_own_numbers(nodes: Sequence[KfdNode]) -> bool:
+    """Newer kernels give every partition of a GPU a `unique_id` of its own, where older ones told the chip's.
+
+    A virtual function's host knows of no such numbers: its partitions tell the function's.
+    """
+    told = [node for node in nodes if node.fact("unique_id") and is_partitioned_kind(node)]
+    counts = Counter(node.fact("unique_id") for node in told)
+    return all(count == 1 for count in counts.values()) and not any(map(is_virtual, told))
+
+
+def is_virtual(node: KfdNode) -> bool:
+    return node.fact("device_id") in VIRTUAL_FUNCTIONS
 
 
 def is_partitioned_kind(node: KfdNode) -> bool:
@@ -69,9 +86,9 @@ def numa_of(group: Sequence[KfdNode], cpus: Sequence[int]) -> int | None:
     return cpus.index(min(near)[1]) if near else None
 
 
-def _belongs(node: KfdNode, group: Sequence[KfdNode]) -> bool:
-    """The chip's own number decides; where it cannot be read, a free place does."""
-    mine = node.fact("unique_id")
+def _belongs(node: KfdNode, group: Sequence[KfdNode], are_own: bool) -> bool:
+    """The chip's own number decides; where it cannot be read, or is a partition's, a free place does."""
+    mine = 0 if are_own else node.fact("unique_id")
     theirs = {other.fact("unique_id") for other in group} - {0}
     if node.fact("num_xcc") + sum(other.fact("num_xcc") for other in group) > MOST_XCDS:
         return False

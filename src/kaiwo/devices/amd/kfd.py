@@ -17,6 +17,7 @@ from kaiwo.devices.amd.memory import believed_bytes
 CPU, GPU = "cpu", "gpu"
 GPU_SIGNS = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
 MOST_NODES = 1024
+MOST_PARTS = 8
 MOST_SIMDS = 1 << 14  # 4,096 compute units
 PCIE, XGMI = 2, 11
 LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
@@ -124,7 +125,12 @@ def pci_address(node: KfdNode) -> str:
 def _read_node(top: str, number: int) -> KfdNode:
     folder = f"{top}/{number}"
     read = read_properties(f"{folder}/properties")
-    return KfdNode(number, folder, dict(read.facts), list(read.problems), is_cut=read.is_cut)
+    facts = dict(read.facts)
+    part, place = divmod(facts.get("location_id", 0), 1 << 28)
+    # Some releases of the driver tell a partition's number in the highest four bits, where others use the lowest three.
+    if 0 < part < MOST_PARTS and place <= 0xFFFF:
+        facts["location_id"] = place | part
+    return KfdNode(number, folder, facts, list(read.problems), is_cut=read.is_cut)
 
 
 def _bank_bytes(node: KfdNode, number: int) -> int:

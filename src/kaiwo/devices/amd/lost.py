@@ -12,7 +12,7 @@ from kaiwo.devices.amd.layout import Layout, drm_names
 from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS
 from kaiwo.model.partitions import CHIPS
 
-_OF_THE_CHIP = ("gfx_target_version", "device_id", "unique_id", "num_xcc")  # the same for all parts of one GPU
+_OF_THE_CHIP = ("gfx_target_version", "device_id", "num_xcc")  # the same for all parts of one GPU
 
 
 def place_lost(layout: Layout, nodes: Sequence[KfdNode]) -> tuple[list[KfdNode], list[str]]:
@@ -108,7 +108,8 @@ def _settle(node: KfdNode, address: str) -> None:
 def _join(node: KfdNode, group: Sequence[KfdNode]) -> None:
     """The kernel numbers the parts of a GPU one after another: the number tells which one it is."""
     near = min(group, key=lambda other: abs(node.number - other.number))
-    node.facts |= {name: near.fact(name) for name in _OF_THE_CHIP} | {"domain": near.fact("domain")}
+    # A number of its own is not known: its free place among the others says whose part it is.
+    node.facts |= {name: near.fact(name) for name in _OF_THE_CHIP} | {"domain": near.fact("domain"), "unique_id": 0}
     taken = [other.fact("location_id") & 7 for other in group]
     index = (near.fact("location_id") & 7) + node.number - near.number
     if index in taken or not 0 <= index < 8:
