@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kaiwo.api.agents import agent_view
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.devices.report import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
@@ -162,14 +163,49 @@ def test_an_agent_that_streams_speaks_for_itself() -> None:
 
     async def look() -> None:
         agents = Agents(cluster := Cluster())
-        agents.opened("node-0")
-        await agents.hear(HELLO)
-        await agents.hear(ILL, is_stream=False)
+        stream = agents.opened("node-0")
+        await agents.hear(HELLO, stream)
+        await agents.hear(ILL)
         assert cluster.told == 1
-        agents.closed("node-0")
-        await agents.hear(ILL, is_stream=False)
-        await agents.hear(ILL, is_stream=False)
+        agents.closed("node-0", stream)
+        await agents.hear(ILL)
+        await agents.hear(ILL)
         assert cluster.told == 2  # the second look found nothing new
+
+    run(look())
+
+
+def test_of_two_agents_for_one_node_the_last_that_came_is_heard() -> None:
+    """They may differ, and a device that is well and ill by turns would be given to work every other second."""
+
+    class Cluster:
+        kind = "local"
+        told = 0
+
+        async def change_devices(self, name: str, how: Any) -> None:
+            self.told += 1
+            self.shown = how(node(name))
+
+    async def look() -> None:
+        agents = Agents(cluster := Cluster())
+        first, second = agents.opened("node-0"), agents.opened("node-0")
+        for stream, sample in ((first, WELL), (second, ILL)):
+            await agents.hear(HELLO, stream)
+            await agents.hear(sample, stream)
+        told = cluster.told
+        for _ in range(3):
+            await agents.hear(WELL, first)
+            await agents.hear(ILL, second)
+        assert (cluster.told, cluster.shown.gpus[0].healthy) == (told, False)
+        heard = agents.of("node-0")
+        assert heard is not None
+        assert agent_view(agents, heard).notes == [
+            "2 agents speak for this node: the one that came last is heard; stop the others"
+        ]
+        agents.closed("node-0", second)
+        await agents.hear(WELL, first)
+        assert cluster.shown.gpus[0].healthy
+        assert agent_view(agents, heard).notes == []
 
     run(look())
 

@@ -31,16 +31,16 @@ async def report(call: Call) -> TakenView:
     _check_leads(call)
     find_node(call.context.live.picture, node)
     reader, taken = LineReader(), 0
-    agents.opened(node)
+    stream = agents.opened(node)
     try:
         async for data in _chunks(call.request, call.context.closing):
             _check_leads(call)
             for line in _lines(reader, data):
                 _check(line, node, taken)
-                await agents.hear(line)
+                await agents.hear(line, stream)
                 taken += 1
     finally:
-        agents.closed(node)
+        agents.closed(node, stream)
     if not taken or reader.is_inside:
         raise invalid("the stream ends before its first line does; send lines of JSON, each with its newline")
     return TakenView(taken)
@@ -55,13 +55,18 @@ async def list_agents(call: Call) -> Page[AgentView]:
 
 def agent_view(agents: Agents, heard: Heard) -> AgentView:
     """One agent."""
+    streams = agents.open_streams(heard.node)
+    two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
     return AgentView(
         node=heard.node,
         state="lost" if heard.is_lost else "live",
         version=heard.version,
         heard_ago_s=round(agents.age_s(heard)),
         gpus=len(heard.inventory.gpus),
-        notes=[tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))],
+        notes=[
+            *(two if streams > 1 else ()),
+            *(tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))),
+        ],
     )
 
 

@@ -7,7 +7,6 @@ Never: keeps more than the newest of each node, or lets a device through that th
 import asyncio
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -43,6 +42,7 @@ class Heard(msgspec.Struct):
     at: float = 0.0  # by the monotonic clock
     is_lost: bool = False
     told: tuple[Gpu, ...] | None = None  # what the cluster was told last
+    stream: int = 0  # the one that greeted; 0: none, this process looks by itself
     doubts: Mapping[str, str] = {}  # by GPU: what its agent says of it and cannot be
     odd: tuple[str, ...] = ()  # what was left out of the inventory
 
@@ -57,7 +57,8 @@ class Agents:
     def __init__(self, cluster: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster, self._clock = cluster, clock
         self._heard: dict[str, Heard] = {}
-        self._streams: Counter[str] = Counter()  # that are open; a restarted agent may have two for a moment
+        self._streams: dict[str, set[int]] = {}  # that are open; a restarted agent may have two for a moment
+        self._opened = 0
         self.overlay: Callable[[Node], Node] = lambda node: node  # what the partition loop closed
 
     def __iter__(self) -> Iterator[Heard]:
@@ -71,25 +72,33 @@ class Agents:
         """Since its last word."""
         return self._clock() - heard.at
 
-    def opened(self, node: str) -> None:
-        """A stream begins; its first line comes next."""
-        self._streams[node] += 1
+    def opened(self, node: str) -> int:
+        """A stream begins, and its first line comes next; the number by which its lines are told apart."""
+        self._opened += 1
+        self._streams.setdefault(node, set()).add(self._opened)
+        return self._opened
 
-    def closed(self, node: str) -> None:
+    def closed(self, node: str, stream: int) -> None:
         """A stream ended, in order or not. A live agent is back in a moment."""
-        self._streams[node] -= 1
+        self._streams[node].discard(stream)
 
-    async def hear(self, line: Line, is_stream: bool = True) -> None:
-        """Take one line. ConfigError when it cannot be true."""
+    def open_streams(self, node: str) -> int:
+        """How many agents speak for a node: more than one is somebody's mistake, if it lasts."""
+        return len(self._streams.get(node, ()))
+
+    async def hear(self, line: Line, stream: int = 0) -> None:
+        """Take one line; 0: of this process. ConfigError when it cannot be true."""
         before = self._heard.get(line.node)
-        if not is_stream and self._streams[line.node]:
+        if not stream and self._streams.get(line.node):
             return  # the agent of this machine speaks for itself
         match line:
             case Hello():
-                await self._greet(line, before, is_stream)
+                await self._greet(line, before, stream)
             case Sample():
                 if before is None:
                     raise ConfigError("a sample came before the hello; begin the stream with the hello line")
+                if stream != before.stream and before.stream in self._streams.get(line.node, ()):
+                    return  # whoever greeted last tells how the devices are: two who differ would make them come and go
                 before.sample = believed_sample(line, before.inventory, before.doubts)
                 self._note(before)
                 await self._tell(before)
@@ -114,7 +123,7 @@ class Agents:
             heard.told = None
             await self._tell(heard)
 
-    async def _greet(self, line: Hello, before: Heard | None, is_stream: bool) -> None:
+    async def _greet(self, line: Hello, before: Heard | None, stream: int) -> None:
         inventory, doubts, odd = believed_inventory(line.inventory)
         devices = devices_of(inventory)
         check_devices(devices)
@@ -123,7 +132,7 @@ class Agents:
             emit("agent-heard", node=line.node, version=line.version, gpus=len(inventory.gpus))
         if odd and (before is None or before.odd != odd):
             emit("agent-odd", level="warning", node=line.node, notes=[tidy(note) for note in odd])
-        heard = Heard(line.node, line.version if is_stream else HERE, inventory, line.platform)
+        heard = Heard(line.node, line.version if stream else HERE, inventory, line.platform, stream=stream)
         heard.doubts, heard.odd = doubts, odd
         if before is not None:
             heard.is_lost = before.is_lost

@@ -219,7 +219,7 @@ class Following:
         """Let the cluster see the node as it is now: closed where it waits, without what changes."""
         if self.machine is not None and self.machine.node == name:
             hello = await asyncio.to_thread(self.machine.hello)
-            await self.agents.hear(hello, is_stream=False)
+            await self.agents.hear(hello)
             await self.agents.tell_again(name)
             return
         states, sizes = self.states, dict(self._sizes)

@@ -38,8 +38,8 @@ class _Inside:
         heard = self._agents.of(line.node)
         try:
             if not isinstance(line, Hello) and (heard is None or heard.version != HERE):
-                await self._agents.hear(self.hello(), is_stream=False)  # an agent spoke in between, and is gone
-            await self._agents.hear(line, is_stream=False)
+                await self._agents.hear(self.hello())  # an agent spoke in between, and is gone
+            await self._agents.hear(line)
         except KaiwoError as error:  # the store is closed or full: the next second tells it again
             emit("watch-failed", level="warning", node=line.node, error=str(error))
 
