@@ -9,6 +9,7 @@ from kaiwo.clusters.local.environment import visible_devices
 from kaiwo.clusters.local.seed import are_virtual
 from kaiwo.devices import Inventory, Partition, PhysicalGpu, discover
 from kaiwo.devices.fake import fake_inventory
+from kaiwo.model.gpu import vendor_of
 from kaiwo.runtime import machine
 from tests.devices.nvml import FakeNvml
 from tests.devices.trees import Box, address, write_box
@@ -79,6 +80,19 @@ def test_vendors_are_counted_apart() -> None:
         "ROCR_VISIBLE_DEVICES": "1",
         "HIP_VISIBLE_DEVICES": "0",
     }
+
+
+def test_who_made_a_gpu_is_told_where_its_model_does_not_say() -> None:
+    """On a node with GPUs of two vendors, that is what keeps them apart."""
+    gpus = (
+        PhysicalGpu("a", "nvidia", "Tesla-T4", memory_mib=16_384),
+        PhysicalGpu("b", "nvidia", "H100", memory_mib=81_559),
+        PhysicalGpu("c", "amd", "gfx1100", memory_mib=46_064, partitions=(Partition("c-p0", 0, memory_mib=46_064),)),
+    )
+    told = machine.devices_of(Inventory("box", gpus))
+    assert {gpu.id: (gpu.vendor, vendor_of(gpu)) for gpu in told} == {
+        "a": ("nvidia", "nvidia"), "b": ("", "nvidia"), "c-p0": ("amd", "amd"),
+    }  # fmt: skip
 
 
 def test_a_machine_without_gpus_is_no_node(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def _joined(alike: list[Need]) -> Need:
 
 
 def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:
-    """What a request needs of GPUs that can be cut; None when it needs none."""
-    if not want.gpus or not count:
+    """What a request needs of GPUs that can be cut, which are AMD's; None when it needs none."""
+    if not want.gpus or not count or want.vendor not in ("", "amd"):
         return None
     if want.is_partition:
         wanted = FINEST_MODE if want.partition == ANY_PARTITION else want.partition

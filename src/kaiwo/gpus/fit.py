@@ -30,10 +30,20 @@ def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
         usable &= named_devices(view, want, nodes)
     if _is_choosy(view, want):
         usable &= _is_among(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
-    if not want.gpu_models:
+    if not want.gpu_models and not _is_one_vendors(view, want):
         return usable
-    wanted = [view.nodes.models.index(name) for name in want.gpu_models if name in view.nodes.models]
-    return usable & _is_among(view.nodes.gpu_model[nodes], wanted)
+    return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
+
+
+def _is_one_vendors(view: Working, want: Request) -> bool:
+    """Where every node has GPUs of one vendor, the rule on the node's label says it all."""
+    return bool(view.nodes.mixed) and bool(want.vendor)
+
+
+def _wanted_models(view: Working, want: Request) -> list[int]:
+    vendor, table = want.vendor if view.nodes.mixed else "", view.nodes
+    names = [name for name in table.models if not want.gpu_models or name in want.gpu_models]
+    return [table.models.index(name) for name in names if not vendor or table.vendors.get(name) in ("", vendor)]
 
 
 def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
@@ -69,6 +79,7 @@ def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reserved is not None or want.reservation
     is_chosen = want.gpu_models or want.device_mib or is_limited or _is_choosy(view, want)
+    is_chosen = is_chosen or _is_one_vendors(view, want)
     usable = eligible(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:

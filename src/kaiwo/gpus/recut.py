@@ -12,7 +12,7 @@ from kaiwo.gpus.demand import mode_of, need_of
 from kaiwo.gpus.fleet import Need
 from kaiwo.gpus.isolation import grade_of, whole_gpus
 from kaiwo.gpus.sites import suits
-from kaiwo.model.gpu import Gpu
+from kaiwo.model.gpu import Gpu, vendor_of
 from kaiwo.model.isolation import meets
 from kaiwo.model.node import Node
 from kaiwo.model.partitions import COMPUTE_MODES, legal_modes, next_modes, partition_count
@@ -40,7 +40,7 @@ def recut(nodes: Iterable[Node], want: Request) -> Iterator[Recut]:
 
 def modes_there(nodes: Iterable[Node], want: Request) -> dict[str, tuple[str, ...]]:
     """By model that the request allows: the compute modes that it can be in, whatever it is in now."""
-    models = {gpu.model for node in nodes for gpu in node.gpus if not want.gpu_models or gpu.model in want.gpu_models}
+    models = {gpu.model for node in nodes for gpu in node.gpus if _is_wanted(gpu, want)}
     return {model: _compute_modes(model) for model in sorted(models)}
 
 
@@ -69,7 +69,8 @@ def _recut(node: Node, want: Request, need: Need) -> Recut:
 
 
 def _is_wanted(gpu: Gpu, want: Request) -> bool:
-    return not want.gpu_models or gpu.model in want.gpu_models
+    is_model = not want.gpu_models or gpu.model in want.gpu_models
+    return is_model and (not want.vendor or vendor_of(gpu) in ("", want.vendor))
 
 
 def _is_apart(node: Node, gpu: Gpu, want: Request) -> bool:

@@ -3,6 +3,8 @@
 Quantities are integers: a whole GPU is 1000 milli, memory is in MiB, so sums are exact.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 WHOLE_MILLI = 1000
@@ -20,6 +22,7 @@ class Gpu(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     profile: str = ""  # of a partition: `CPX+NPS4`, `1g.10gb`
     milli: int = WHOLE_MILLI  # its part of the physical GPU; those of all partitions make 1000
     share_grade: str = ""  # the best isolation that a share of it can have, where its machine told
+    vendor: str = ""  # where its machine told, and its model is none that we know
 
 
 class Share(msgspec.Struct, gc=False, frozen=True):
@@ -67,3 +70,14 @@ GPU_MODELS: dict[str, GpuModel] = {
 }
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
+
+
+def vendor_of(gpu: Gpu) -> str:
+    """Who made it; empty: nobody tells."""
+    known = GPU_MODELS.get(gpu.model)
+    return known.vendor if known else gpu.vendor
+
+
+def are_mixed(gpus: Iterable[Gpu]) -> bool:
+    """They are of more than one vendor."""
+    return len({vendor_of(gpu) for gpu in gpus} - {""}) > 1

@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.isolation import DEMANDS, LIMITED, TURNS, meets
 from kaiwo.model.neighbours import Neighbours
-from kaiwo.model.node_rules import Choice, Preference
+from kaiwo.model.node_rules import VENDOR_LABEL, Choice, Preference
 from kaiwo.model.node_rules import NodeRule as NodeRule
 from kaiwo.model.partitions import least_part_milli
 
@@ -84,6 +84,12 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         if self.least_grade and meets(self.least_grade, LIMITED):
             return DEMANDS
         return TURNS if self.isolation == "time-slicing" else ""
+
+    @property
+    def vendor(self) -> str:
+        """Whose devices alone will do, where it asks in a vendor's words: such a node may have another's, too."""
+        rules = (rule.key for rule in self.node_rules if rule.key.startswith(VENDOR_LABEL))
+        return next(rules, "").removeprefix(VENDOR_LABEL)
 
     @property
     def hangs_on_device(self) -> bool:

@@ -17,7 +17,7 @@ from kaiwo.devices.sharing.choose import share_grade
 from kaiwo.devices.sharing.sharing import this_platform
 from kaiwo.devices.sharing.words import Platform
 from kaiwo.devices.sharing.words import devices_of as sharing_devices
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.partitions import part_milli, partition_count
 from kaiwo.model.wiring import Wiring
@@ -84,10 +84,12 @@ def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> G
     name = f"{part.id}-{gpu.serial}" if has_mig and part is gpu and gpu.serial.startswith("GPU-") else part.id
     is_healthy = part.health == "healthy" and gpu.health != "failed"
     reason = "" if is_healthy else part.reason or gpu.reason
+    vendor = "" if gpu.model in GPU_MODELS else gpu.vendor
     if isinstance(part, PhysicalGpu):
-        return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason)
+        return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, vendor=vendor)
     profile = part.profile or "+".join(filter(None, (gpu.compute_mode, gpu.memory_mode))) or "cut"
-    return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, gpu.id, profile, _milli(gpu, part))
+    milli = _milli(gpu, part)
+    return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, gpu.id, profile, milli, vendor=vendor)
 
 
 def _milli(gpu: PhysicalGpu, part: Partition) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kaiwo.model.gpu import vendor_of
 from kaiwo.model.isolation import SMALL_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
@@ -48,6 +49,8 @@ class NodeTable:
         self.open: BoolArray = np.zeros(rows, np.bool_)
         self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
         self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
+        self.vendors: dict[str, str] = {}  # by model
+        self.mixed: set[str] = set()  # nodes with devices of more than one vendor
         self.tenancy = Tenancy()
         self.derived: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
 
@@ -81,6 +84,10 @@ class NodeTable:
             self.gpu_part[row, :count] = parts
             self.gpu_model[row, :count] = [_index(self.models, gpu.model) for gpu in node.gpus]
             self.gpu_profile[row, :count] = [_index(self.profiles, gpu.profile) for gpu in node.gpus]
+        makers = {gpu.model: vendor_of(gpu) for gpu in node.gpus}
+        self.vendors |= makers
+        is_mixed = len(set(makers.values()) - {""}) > 1
+        (self.mixed.add if is_mixed else self.mixed.discard)(node.name)
         self.gpu_total[row] = int(self.gpu_part[row] @ self.gpus[row, USABLE])
         self.redefined[row] = version
         self.tenancy.forget(row)
@@ -126,6 +133,7 @@ class NodeTable:
             setattr(other, name, getattr(self, name).copy())
         other.nodes, other.column, other.derived = list(self.nodes), list(self.column), {}
         other.tenancy = self.tenancy.copy()
+        other.vendors, other.mixed = dict(self.vendors), set(self.mixed)
         return other
 
     def shown(self) -> "NodeTable":

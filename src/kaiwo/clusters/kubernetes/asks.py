@@ -44,11 +44,16 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """What equal pods ask for."""
 
     request: Request
-    gpus_by_resource: int = 0  # whole GPUs that the kubelet will hand out
+    by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet will hand out
     claims: tuple[str, ...] = ()
     own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
     acquaintance: Acquaintance | None = None  # what it says about other pods
     refusal: str = ""  # why it cannot be scheduled by us as it is
+
+    @property
+    def gpus_by_resource(self) -> int:
+        """Of all vendors."""
+        return sum(count for _, count in self.by_vendor)
 
 
 def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> Ask:
@@ -77,7 +82,8 @@ def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims
         refusal = _refusal(spec)
     except ConfigError as error:
         request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
-    return Ask(request, count, claims.names, claims.own, acquaintance, refusal)
+    by_vendor = tuple((RESOURCE_VENDORS[name], amount) for name, amount in whole.items())
+    return Ask(request, by_vendor, claims.names, claims.own, acquaintance, refusal)
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:

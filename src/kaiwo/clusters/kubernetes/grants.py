@@ -15,7 +15,7 @@ from kaiwo.clusters.kubernetes.bounds import is_countable
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
 from kaiwo.clusters.ledger import Ledger, Use
 from kaiwo.manifests.annotations import OURS
-from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share, are_mixed, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 
@@ -56,12 +56,11 @@ class Grants:
             return granted or ()
         before = self._dealt.get(pod.uid)
         known = before.shares if before is not None and before.node == pod.node else granted or ()
-        kept = tuple(share for share in known if share.gpu in there)[:count]
-        more = deal(count - len(kept), _others(node.gpus, kept), self._ledger.use_of(pod.node))
-        self._dealt[pod.uid] = Deal(pod.key, pod.node, kept + more)
+        held = _held(pod.ask.by_vendor, node, known, self._ledger.use_of(pod.node))
+        self._dealt[pod.uid] = Deal(pod.key, pod.node, held)
         # Where the node has fewer than that, what was granted counts on, for its queue.
         gone = [share for share in granted or () if share.gpu not in there]
-        return (kept + more + tuple(gone))[:count]
+        return (held + tuple(gone))[:count]
 
     def changed(self, node: str) -> set[Key]:
         """The node has other devices now: whose must be looked at again."""
@@ -124,6 +123,18 @@ def deal(count: int, gpus: Iterable[Gpu], use: Use) -> Shares:
     """The least used devices, whole. More than there are cannot be dealt."""
     order = sorted((use.devices.get(gpu.id, (0, 0)), place, gpu) for place, gpu in enumerate(gpus))
     return tuple(Share(gpu.id, WHOLE_MILLI, gpu.memory_mib) for _, _, gpu in order[:count])
+
+
+def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: Use) -> Shares:
+    """Of each vendor as many as the kubelet gave out: those that it is known to have, then the least used."""
+    found: Shares = ()
+    is_mixed = are_mixed(node.gpus)
+    for vendor, count in by_vendor:
+        mine = [gpu for gpu in node.gpus if not is_mixed or vendor_of(gpu) == vendor]
+        names = {gpu.id for gpu in mine}
+        kept = tuple(share for share in known if share.gpu in names)[:count]
+        found += kept + deal(count - len(kept), _others(mine, found + kept), use)
+    return found
 
 
 def _others(gpus: Iterable[Gpu], kept: Shares) -> list[Gpu]:

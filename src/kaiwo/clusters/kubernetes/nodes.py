@@ -5,6 +5,7 @@ The node agent's own list counts first; else the extended resource says how many
 """
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,7 +16,7 @@ from kaiwo.clusters.kubernetes.quantities import asked, offered, offered_mib
 from kaiwo.manifests.annotations import OURS
 from kaiwo.manifests.gpu_models import RESOURCE_VENDORS
 from kaiwo.manifests.quantities import MIB
-from kaiwo.model.gpu import GPU_MODELS, Gpu
+from kaiwo.model.gpu import GPU_MODELS, Gpu, are_mixed, vendor_of
 from kaiwo.model.node import Node, Taint
 
 DEVICES_NOTE = OURS + "devices"  # the node agent's list, as JSON
@@ -38,12 +39,9 @@ def read_node(node: objects.Node) -> Node:
     memory_mib = offered_mib(allocatable.pop("memory", 0))
     pods = offered("pods", allocatable.pop("pods", 0))  # none until the kubelet says so
     counts = {name: offered(name, allocatable.pop(name, 0)) for name in RESOURCE_VENDORS}
-    gpus: tuple[Gpu, ...] = ()
-    for resource, count in counts.items():
-        if count and not gpus:  # a node with GPUs of two vendors offers those of the first
-            vendor = RESOURCE_VENDORS[resource]
-            gpus = _gpus(meta.annotations or {}, labels, vendor, count)
-            labels[VENDOR_LABEL + vendor] = "true"
+    offers = {RESOURCE_VENDORS[resource]: count for resource, count in counts.items() if count}
+    gpus = _gpus(meta.annotations or {}, labels, offers) if offers else ()
+    labels |= {VENDOR_LABEL + vendor: "true" for vendor in offers}
     is_ready, reason = _ready(node.status.conditions or ())
     return Node(
         name=meta.name,
@@ -68,18 +66,35 @@ def find_model(label: str) -> str:
     return label
 
 
-def _gpus(notes: dict[str, str], labels: dict[str, str], vendor: str, count: int) -> tuple[Gpu, ...]:
-    if listed := notes.get(DEVICES_NOTE):
-        try:
-            found = _read_devices(listed)
-            if len(found) <= MOST_GPUS and is_countable(found):
-                return found
-        except msgspec.DecodeError:
-            pass  # the count below is true even when the agent's list is not
-    written = next((labels[name] for name in MODEL_LABELS[vendor] if labels.get(name)), f"{vendor}-gpu")
-    model = find_model(written)
-    memory_mib = _memory_mib(labels, vendor) or (GPU_MODELS[model].memory_mib if model in GPU_MODELS else 0)
-    return tuple(Gpu(f"gpu-{index}", model, memory_mib) for index in range(min(count, MOST_GPUS)))
+def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, int]) -> tuple[Gpu, ...]:
+    """Those that the kubelet counts, by vendor. Where there are two, a device whose vendor nobody tells is nobody's."""
+    listed, first = _listed(notes), next(iter(offers))
+    if listed is not None and len(offers) == 1 and not are_mixed(listed):
+        return listed
+    found: list[Gpu] = []
+    for vendor, count in offers.items():
+        mine = [gpu for gpu in listed or () if vendor_of(gpu) == vendor]
+        found += mine or _counted(labels, vendor, count, vendor == first)
+    return tuple(found[:MOST_GPUS])
+
+
+def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
+    """The agent's list; None when there is none, or it is not true: the kubelet's count is."""
+    try:
+        found = _read_devices(notes[DEVICES_NOTE]) if notes.get(DEVICES_NOTE) else None
+    except msgspec.DecodeError:
+        return None
+    return found if found is not None and len(found) <= MOST_GPUS and is_countable(found) else None
+
+
+def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) -> list[Gpu]:
+    """Only how many there are is known, and what labels say of them. Our own label speaks of the first vendor's."""
+    names = [name for name in MODEL_LABELS[vendor] if is_first or not name.startswith(OURS)]
+    model = find_model(next((labels[name] for name in names if labels.get(name)), f"{vendor}-gpu"))
+    known = GPU_MODELS.get(model)
+    memory_mib = _memory_mib(labels, vendor) or (known.memory_mib if known else 0)
+    prefix, told = "" if is_first else f"{vendor}-", "" if known else vendor
+    return [Gpu(f"{prefix}gpu-{at}", model, memory_mib, vendor=told) for at in range(min(count, MOST_GPUS))]
 
 
 def _memory_mib(labels: dict[str, str], vendor: str) -> int:
