@@ -172,6 +172,19 @@ def test_partitions_of_the_tool_are_joined_at_their_address(tmp_path: Path) -> N
     assert [part.index for part in found.gpus[1].partitions] == list(range(8))
 
 
+def test_compute_units_that_the_tool_does_not_tell_are_those_of_the_chip(tmp_path: Path) -> None:
+    """rocm-smi tells none; of the second half of a GPU it tells little else, either."""
+    first = {"Device Name": "AMD Instinct MI300X", "Device ID": "0x74a1", "VRAM Total Memory (B)": str(192 << 30)}
+    second = {"Device Name": "AMD Instinct MI300X", "Device ID": "N/A", "VRAM Total Memory (B)": str(96 << 30)}
+    modes = {"Compute Partition": "DPX", "Memory Partition": "NPS1"}
+    cut = {"card0": first | modes | {"PCI Bus": "0000:05:00.0"}, "card1": second | {"PCI Bus": "0000:05:00.1"}}
+    (gpu,) = discover(str(tmp_path), json.dumps(cut)).gpus
+    assert (gpu.compute_units, gpu.memory_mib) == (304, 192 << 10)
+    assert [(part.compute_units, part.memory_mib) for part in gpu.partitions] == [(152, 96 << 10)] * 2
+    (whole,) = discover(str(tmp_path), json.dumps({"card0": first | {"PCI Bus": "0000:05:00.0"}})).gpus
+    assert (whole.compute_units, whole.partitions) == (304, ())
+
+
 @pytest.mark.parametrize(("mode", "count", "mib"), [("CPX", 8, 24_574), ("QPX", 4, 49_148), ("DPX", 2, 98_296)])
 @pytest.mark.parametrize("teller", ["every row", "the first row", "every row, one lost", "the whole in every row"])
 def test_a_cut_gpu_has_all_its_memory_however_the_tool_tells_it(

@@ -114,7 +114,8 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     memory_mib = told_mib or (0 if is_virtual else nominal_mib(model))
     problems = [unlikely(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
     problems += [] if memory_mib else [NO_MEMORY]
-    parts = _partitions(name, devices, memory_mib // count) if is_cut else ()
+    all_units = chip.compute_units if chip and not is_virtual else 0  # rocm-smi tells none
+    parts = _partitions(name, devices, memory_mib // count, all_units // count) if is_cut else ()
     gpu = PhysicalGpu(
         id=name,
         vendor="amd",
@@ -126,7 +127,7 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
         platform="vf" if is_virtual else "apu" if chip and chip.is_apu else "",
         memory_mib=memory_mib,
         memory_from="driver" if told_mib else "table" if memory_mib else "",
-        compute_units=first.compute_units if not is_cut else chip.compute_units if chip else 0,
+        compute_units=(0 if is_cut else first.compute_units) or all_units,
         xcds=chip.xcds if chip and not is_virtual else 0,
         compute_modes=tuple(dict.fromkeys(mode.compute for mode in legal_modes(model))),
         memory_modes=tuple(sorted({mode.memory for mode in legal_modes(model)})),
@@ -142,8 +143,8 @@ def _whole_mib(told_mib: int, model: str, count: int) -> int:
     return told_mib * count if is_part else told_mib
 
 
-def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int) -> tuple[Partition, ...]:
-    units = usual([device.compute_units for device in devices])
+def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int, part_units: int) -> tuple[Partition, ...]:
+    units = usual([device.compute_units for device in devices]) or part_units
     return tuple(
         Partition(
             id=f"{name}-p{device.partition or place}",
