@@ -155,6 +155,45 @@ def test_a_gpu_that_fails_is_taken_from_the_kubelet_at_once(kubelet: Kubelet, tr
     kubelet.wait_for(lambda: len(kubelet.healthy(SHARE_RESOURCE)) == 300)
 
 
+def test_no_container_starts_on_a_gpu_that_failed_after_its_pod_was_bound(
+    kubelet: Kubelet, api: ApiServer, tree: Path, start_agent: Start
+) -> None:
+    """The kubelet leaves out the name of an ill device; but a name stands for no device."""
+    start_agent()
+    ready(kubelet)
+    api.bind("a", (Share(IDS[0], 1000, 196_608),), AMD)
+    errors = tree / PCI / IDS[0] / "ras" / "umc_err_count"
+    errors.write_text("ue: 7\nce: 0\n")
+    kubelet.wait_for(lambda: kubelet.healthy(AMD) == IDS[1:])
+    with pytest.raises(grpc.RpcError, match=f"pod team/a: {IDS[0]} is not healthy any more"):
+        kubelet.admit("team", "a", "main", AMD, 1)
+
+
+def test_where_two_pods_may_be_meant_the_one_on_the_failed_gpu_is_held_back_alone(
+    kubelet: Kubelet, api: ApiServer, tree: Path, start_agent: Start
+) -> None:
+    start_agent()
+    ready(kubelet)
+    api.bind("a", (Share(IDS[0], 1000, 196_608),), AMD)
+    api.bind("b", (Share(IDS[1], 1000, 196_608),), AMD)
+    errors = tree / PCI / IDS[0] / "ras" / "umc_err_count"
+    before = errors.read_text()
+    errors.write_text("ue: 7\nce: 0\n")
+    kubelet.wait_for(lambda: kubelet.healthy(AMD) == IDS[1:])
+    ill, _ = kubelet.admit("team", "a", "main", AMD, 1)
+    well, _ = kubelet.admit("team", "b", "main", AMD, 1)
+    kubelet.start_container(AMD, well)
+    for _ in range(2):  # the kubelet tries again and again
+        with pytest.raises(grpc.RpcError, match=f"pod team/a: {IDS[0]} is not healthy any more"):
+            kubelet.start_container(AMD, ill)
+    errors.write_text(before)
+    kubelet.wait_for(lambda: kubelet.healthy(AMD) == IDS)
+    kubelet.start_container(AMD, ill)
+    errors.write_text("ue: 7\nce: 0\n")
+    kubelet.wait_for(lambda: kubelet.healthy(AMD) == IDS[1:])
+    kubelet.start_container(AMD, ill)  # what ran there starts again: where it goes on is for its owner to say
+
+
 def test_a_pod_that_is_gone_leaves_its_units_to_the_next(kubelet: Kubelet, api: ApiServer, start_agent: Start) -> None:
     agent = start_agent()
     ready(kubelet)

@@ -34,6 +34,7 @@ class Allocator:
         self._refused = self._verifier.refused
         self.tell: Callable[[Correction], None] = lambda _: None
         self.be_sure_of: Callable[[Collection[str]], None] = lambda _: None  # that these devices are still so
+        self.why_unfit: Callable[[Collection[str]], str] = lambda _: ""  # why one of them takes no new work
 
     def allocate(self, resource: str, requests: Sequence[list[str]]) -> list[Grant]:
         """For the containers of one call: all, or ClusterError with a reason for the pod."""
@@ -71,6 +72,7 @@ class Allocator:
                 return
             for line in self._verifier.verify(here, self.node):
                 self.tell(line)
+            self._check_fit(self._book.find(resource, ids))
 
     def forget_gone(self) -> list[str]:
         """Release what ended pods had; their names."""
@@ -112,6 +114,9 @@ class Allocator:
         pod = allocation.match.pod
         self._refused.add(pod.uid)  # until it has everything
         self.be_sure_of([share.gpu for share in allocation.match.shares])
+        is_new = all(one.owner != allocation.owner for one in self._book.allocations)
+        if is_new and allocation.match.is_certain and (why := self._why_unfit(allocation)):
+            raise ClusterError(why)  # it fails, and whoever made it makes another, which goes elsewhere
         self._take_over(allocation)
         grant = self._sharing.prepare(_ask(allocation), self._apart_from(allocation))
         if isinstance(grant, Refusal) and self._forget_gone():  # whoever has ended may have held what is wanted
@@ -121,6 +126,16 @@ class Allocator:
         self._refused.discard(pod.uid)
         self._book.add(allocation)
         return grant
+
+    def _check_fit(self, here: Sequence[Allocation]) -> None:
+        """At Allocate it may have been somebody else. It is asked again: a device that gets well is started on."""
+        if here and (why := self._why_unfit(here[0])):
+            self._book.replace([(one, replace(one, is_verified=False)) for one in here])
+            raise ClusterError(why)
+
+    def _why_unfit(self, allocation: Allocation) -> str:
+        pod, why = allocation.match.pod, self.why_unfit([share.gpu for share in allocation.match.shares])
+        return f"pod {pod.namespace}/{pod.name}: {why}" if why else ""
 
     def _forget_gone(self) -> list[str]:
         """A list that lags behind does not know the newest pods: only a fresh one says that a pod is gone."""

@@ -12,7 +12,7 @@ from kaiwo.devices.agent.kubelet.allocator import Allocator
 from kaiwo.devices.agent.kubelet.announcer import Announcer
 from kaiwo.devices.agent.kubelet.book import Book
 from kaiwo.devices.agent.kubelet.kube_api import KubeApi
-from kaiwo.devices.agent.kubelet.offers import offers_of
+from kaiwo.devices.agent.kubelet.offers import offers_of, why_unfit
 from kaiwo.devices.agent.kubelet.plugin import Plugin
 from kaiwo.devices.agent.kubelet.pod_resources import SOCKET, PodResources
 from kaiwo.devices.agent.kubelet.pods import ApiPods
@@ -22,6 +22,7 @@ from kaiwo.devices.inventory import Health, Inventory
 from kaiwo.devices.report import Correction
 from kaiwo.devices.sharing import Grant, Sharing
 from kaiwo.devices.sharing.present import Present
+from kaiwo.devices.sharing.words import devices_of
 from kaiwo.model.errors import ClusterError
 
 STATE = "/var/lib/kaiwo/agent"
@@ -49,6 +50,7 @@ class KubeletSide:
         resources = PodResources(options.pod_resources or SOCKET)
         self.allocator = Allocator(options.node, ApiPods(api, options.node), book, self.sharing, resources)
         self.allocator.tell, self.allocator.be_sure_of = tell, self._be_sure_of
+        self.allocator.why_unfit = self._why_unfit
         self.plugins: dict[str, Plugin] = {}
         self._taking_up = threading.Lock()  # the kubelet's threads look at the machine, too
         self._offered: tuple[Inventory, Mapping[str, Health]] | None = None
@@ -74,18 +76,23 @@ class KubeletSide:
 
     def _offer(self, inventory: Inventory, health: Mapping[str, Health]) -> None:
         """GPUs may come after the agent, and the last one of a vendor may go."""
+        self._offered = (inventory, health)  # first: whoever hears of it asks at once
         found = offers_of(inventory, health)
         for name in found:
             self.plugins.setdefault(name, Plugin(name, self.allocator, self._spec))
         for name, plugin in self.plugins.items():
             plugin.offer(found.get(name, ()))
         self.registration.plugins = tuple(self.plugins.values())
-        self._offered = (inventory, health)
 
     def _be_sure_of(self, ids: Collection[str]) -> None:
         """Before devices are given away: that they are what they were, under the names that they had."""
         self._present.be_sure_of(ids)
         self._take_up()
+
+    def _why_unfit(self, ids: Collection[str]) -> str:
+        known = devices_of(self.inventory)
+        health = self._offered[1] if self._offered else {}
+        return why_unfit(self.inventory, health, {known[name].id for name in ids if name in known})
 
     def _take_up(self) -> None:
         with self._taking_up:
