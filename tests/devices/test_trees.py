@@ -181,6 +181,17 @@ def test_a_driver_without_the_compute_topology_says_so(tmp_path: Path) -> None:
         assert [part.compute_units for part in gpu.partitions] == [38] * 8
 
 
+@pytest.mark.parametrize(("compute", "count"), [("SPX", 0), ("QPX", 4), ("CPX", 8), ("", 8)])
+def test_partition_devices_that_wait_for_another_mode_are_no_partitions(
+    tmp_path: Path, compute: str, count: int
+) -> None:
+    """The driver makes seven beside every GPU when it starts, whatever the mode is."""
+    write_box(tmp_path, Box(gpus=2, compute="CPX", has_kfd=False))
+    for number in (0, 1):
+        write_files(tmp_path / PCI / address(number), {"current_compute_partition": compute})
+    assert [len(gpu.partitions) for gpu in discover(str(tmp_path)).gpus] == [count, count]
+
+
 def test_a_copy_of_sysfs_without_its_links_will_do(tmp_path: Path) -> None:
     """Some copies hold /sys/devices alone."""
     write_box(tmp_path / "a", Box(gpus=1))

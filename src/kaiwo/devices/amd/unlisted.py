@@ -82,15 +82,20 @@ def _gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetr
 def _partitions(
     address: str, sysfs: SysfsFacts, renders: Sequence[int], devices: Mapping[int, tuple[str, str]]
 ) -> tuple[Partition, ...]:
-    """The driver makes a GPU's partition devices right after the GPU: they are between its render node and the next."""
+    """The driver makes a GPU's partition devices right after the GPU: they are between its render node and the next.
+
+    It makes as many as the GPU can ever have, whatever its mode is: the mode says how many are partitions now.
+    """
     first = int(sysfs.render[7:]) if sysfs.render else 0
     until = next((render for render in renders if render > first), 1 << 30)
     mine = [(render, *device) for render, device in sorted(devices.items()) if first < render < until]
+    model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
+    chip = CHIPS.get(model)
+    told = partition_count(model, sysfs.compute_mode) if chip and sysfs.compute_mode else 0
+    mine = mine[: told - 1] if told else mine
     if not first or not mine:
         return ()
-    model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
-    count = max(len(mine) + 1, partition_count(model, sysfs.compute_mode))
-    chip = CHIPS.get(model)
+    count = told or len(mine) + 1
     units, xcds = (chip.compute_units // count, chip.xcds // count) if chip else (0, 0)
     return tuple(
         Partition(
