@@ -15,6 +15,7 @@ from kaiwo.model.errors import ClusterError
 
 # In a container the devices are counted from 0 anew, over those that it was given.
 COUNTED_OUTSIDE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+NO_NVIDIA = "void"
 NVIDIA_ALWAYS = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 
@@ -29,8 +30,9 @@ class ContainerSpec(msgspec.Struct, frozen=True):
 def container_spec(grant: Grant, inventory: Inventory, root: str = "/") -> ContainerSpec:
     environment = {name: value for name, value in grant.environment.items() if name not in COUNTED_OUTSIDE}
     uuids = [one.device.uuid for one in grant.held if one.device.vendor == "nvidia"]
-    if uuids:
-        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(uuids)  # read by NVIDIA's container runtime
+    if any(gpu.vendor == "nvidia" for gpu in inventory.gpus):
+        # Read by NVIDIA's container runtime. Who has AMD's GPUs sees none of the others, whatever its image says.
+        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(uuids) or NO_NVIDIA
     folders = [
         environment[name] for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY") if name in environment
     ]
