@@ -248,7 +248,7 @@ def test_graphics_inside_a_processor_have_what_the_driver_lets_them_use(tmp_path
     facts = {"device": "0x1586", "product_name": "", "mem_info_vram_total": 512 << 20}
     write_files(tmp_path / PCI / address(0), facts)
     (gpu,) = discover(str(tmp_path)).gpus
-    assert (gpu.memory_mib, gpu.health) == (mib, "healthy")
+    assert (gpu.memory_mib, gpu.health, gpu.platform) == (mib, "healthy", "apu" if target == 110501 else "")
 
 
 def test_a_desktop_card_keeps_the_name_its_driver_gives_it(tmp_path: Path) -> None:

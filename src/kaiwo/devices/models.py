@@ -36,7 +36,7 @@ AMD_DEVICES: dict[int, str] = {
 }
 VIRTUAL_FUNCTIONS = frozenset({0x7410, 0x74B5, 0x74B6, 0x74B9, 0x74BC, 0x74BD, 0x75B0, 0x75B3, 0x686C})
 # Graphics inside a processor: they compute in the machine's memory, of which the part that is theirs alone is small.
-APU_TARGETS = frozenset({90002, 90012, 100303, 100305, 100306, 110003, 110500, 110501, 110502, 110503})
+APU_TARGETS = frozenset({90002, 90009, 90012, 100103, 100303, 100305, 100306, 110003, 110500, 110501, 110502, 110503})
 # What the driver calls an instruction set, and the models that have it.
 _MODELS_OF_TARGET = {
     90010: ("MI210", "MI250X"),

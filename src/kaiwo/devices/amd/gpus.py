@@ -19,7 +19,7 @@ from kaiwo.devices.amd.shape import Cut, cut_of
 from kaiwo.devices.amd.sysfs import SysfsFacts, hexadecimal, read_facts, read_telemetry
 from kaiwo.devices.amd.unlisted import unlisted_gpus
 from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, reasons
-from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
+from kaiwo.devices.models import AMD_DEVICES, APU_TARGETS, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.partitions import CHIPS
 
@@ -121,7 +121,7 @@ def _gpu(machine: Machine, group: Sequence[KfdNode]) -> PhysicalGpu:
         pci=address,
         device_id=f"0x{device_id:04x}" if device_id else "",
         target=target_name(target),
-        platform=_platform(model, is_virtual),
+        platform=_platform(model, target, is_virtual),
         serial=sysfs.serial if parts and machine.are_own else hexadecimal(first.fact("unique_id")) or sysfs.serial,
         numa=sysfs.numa if sysfs.numa is not None else numa_of(group, machine.cpus),
         memory_mib=cut.memory_mib,
@@ -186,7 +186,7 @@ def _problems(group: Sequence[KfdNode], cut: Cut, address: str, parts: Sequence[
     return problems
 
 
-def _platform(model: str, is_virtual: bool) -> str:
-    if model in CHIPS and CHIPS[model].is_apu:
+def _platform(model: str, target: int, is_virtual: bool) -> str:
+    if target in APU_TARGETS or (model in CHIPS and CHIPS[model].is_apu):
         return "apu"
     return "vf" if is_virtual else "bare-metal" if model in GPU_MODELS else ""
