@@ -185,3 +185,16 @@ def test_before_the_first_state_it_says_so(tmp_path: Path) -> None:
                     assert decode(answer, Problem).kind == "broken"
 
     run(work())
+
+
+def test_a_name_that_there_is_not_is_answered_with_one_that_may_be_meant(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as kaiwo:
+            await kaiwo.submit("train-7", hold=True)
+            await kaiwo.submit("probe", namespace="team", hold=True)
+            for asked, meant in (("default/tarin-7", "train-7"), ("default/probe", "team/probe")):
+                problem = (await kaiwo.get(f"/workloads/{asked}/why")).json()
+                assert problem["message"] == f"there is no workload '{asked}'; did you mean '{meant}'?"
+            assert "did you mean" not in (await kaiwo.get("/workloads/default/nothing-like-it")).json()["message"]
+
+    run(work())

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+from itertools import islice
 
 from kaiwo import explain
 from kaiwo.api.listings import LISTINGS, WORKLOAD_PARAMS
 from kaiwo.api.nodeviews import ill_devices
-from kaiwo.api.problems import quote
+from kaiwo.api.problems import did_you_mean, quote
 from kaiwo.api.routes import Call, Route
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.api.workloadviews import KUBERNETES, WAITS, obstacle_view, workload_detail
@@ -21,6 +22,7 @@ from kaiwo.runtime.rows import GPU
 from kaiwo.snapshot.picture import Picture
 
 PATIENCE_S = 1.0
+MOST_NEAR = 1_000  # names to compare with one that there is not: some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
 DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
@@ -122,7 +124,7 @@ def find_record(call: Call) -> Record:
     try:
         record: Record = call.context.live.cluster.record(name)
     except NotFoundError:
-        way_out = _among_tasks(call) or "it may have ended and been forgotten, see: kaiwo get workloads"
+        way_out = _among_tasks(call) or _near(call) or "it may have ended and been forgotten, see: kaiwo get workloads"
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
     return record
 
@@ -135,6 +137,18 @@ def _among_tasks(call: Call) -> str:
         if workload.labels.get(ARRAY_LABEL) == array and workload.name.startswith(f"{namespace}/"):
             return f"it is an array, name one of its tasks, see: kaiwo get workloads -l {ARRAY_LABEL}={array}"
     return ""
+
+
+def _near(call: Call) -> str:
+    """Another that may be meant: of the same name in another namespace, or of nearly the same name in this one."""
+    asked, own = call.path["name"], f"{call.path['namespace']}/"
+    names = [record.workload.name for record in call.context.live.cluster.records()]
+    elsewhere = next((name for name in names if name.endswith(f"/{asked}")), "")
+    if elsewhere:
+        return f"did you mean '{elsewhere}'?"
+    here = (name.removeprefix(own) for name in names if name.startswith(own) and abs(len(name) - len(own + asked)) < 3)
+    hint = did_you_mean(asked, islice(here, MOST_NEAR))
+    return hint.removeprefix("; ") if "did you mean" in hint else ""
 
 
 def full_name(call: Call) -> str:
