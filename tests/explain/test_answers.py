@@ -434,3 +434,29 @@ def test_what_keeps_two_roles_waiting_alike_is_told_once() -> None:
     told = said(world, "mine")
     assert len([each for each in told if "reservation 'night'" in each]) == 1
     assert len(told) == len(set(told))
+
+
+def test_where_one_model_is_bounded_waiting_may_help_who_takes_others() -> None:
+    world = World(nodes=0, policy=ALLOCATES).node("a", gpus=1, model="MI300X").node("b", gpus=1, model="MI210")
+    world.queue("lab", gpu_models={"MI300X": ModelAmounts(limit=500)}).queue("prod")
+    world.submit("first", gpus_each=1, models=("MI210",), queue="prod").settle()
+    world.submit("mine", gpus_each=1, queue="lab").settle()
+    (told,) = ask(world, "mine").obstacles
+    assert told.sentence == "queue 'lab' has 0.5 GPU left of its limit of MI300X, and this needs 1 GPU"
+    assert told.remedy == "raise its limit by 0.5 GPU; waiting helps only if it may use other models"
+    world.finish("first").settle()
+    assert world.is_running("mine")
+
+
+def test_a_share_may_be_too_small_to_be_kept_apart_and_a_larger_one_is_proposed() -> None:
+    world = World(gpus_per_node=1, policy=ALLOCATES).submit("first", fraction_milli=200)
+    world.settle()
+    world.submit("mine", request=Request(gpus=1, gpu_milli=900, least_grade="cu-mask")).settle()
+    assert proposed(world, "mine") == "ask for 0.8 of a GPU instead"
+
+
+def test_memory_may_be_too_little_to_be_kept_apart_and_more_is_proposed() -> None:
+    world = World(gpus_per_node=1, policy=ALLOCATES).submit("first", fraction_milli=200)
+    world.settle()
+    world.submit("mine", request=Request(gpus=1, gpu_mib=190_000, least_grade="cu-mask")).settle()
+    assert proposed(world, "mine") == "ask for 157287 MiB of a GPU instead"

@@ -46,6 +46,14 @@ def _is_beyond(o: Obstacle) -> bool:
     return most.isdecimal() and int(most) < o.need
 
 
+def _more_of_limit(o: Obstacle) -> str:
+    """Who may use GPUs of other models waits for those."""
+    more = f"raise its limit by {amount(o.need - o.have, o.unit)}"
+    if not _is_beyond(o):
+        return f"{more}, or wait for work in it to end"
+    return f"{more}; waiting {'helps only if it may use other models' if _model(o) else 'does not help'}"
+
+
 def _need(o: Obstacle) -> str:
     return amount(o.need, o.unit)
 
@@ -223,10 +231,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     ),
     Reason.QUEUE_LIMIT: (
         lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit{_model(o)}, and this needs {_need(o)}",
-        lambda o: (
-            f"raise its limit by {amount(o.need - o.have, o.unit)}"
-            + ("; waiting does not help" if _is_beyond(o) else ", or wait for work in it to end")
-        ),
+        _more_of_limit,
     ),
     Reason.OVER_FAIR_SHARE: (
         taking.may_not_take,

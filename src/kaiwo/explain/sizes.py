@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from kaiwo.decide.shortage import largest_device_mib
 from kaiwo.explain.change import (
     CPU,
     GPU_MEMORY,
@@ -25,11 +26,14 @@ from kaiwo.explain.change import (
 )
 from kaiwo.explain.room import Room
 from kaiwo.explain.trial import Question
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.isolation import SMALL_MILLI
 from kaiwo.model.workload import Role, Workload
 
 DIMENSIONS = (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY)
 PPM = 1_000_000
 MANY_PODS = 64
+FEW = 6
 
 
 def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Change | None]:
@@ -40,7 +44,14 @@ def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Ch
     Where the room is lenient that no says nothing of smaller sizes: in small clusters `decide` is asked about them.
     """
     workload = question.workload
-    sizes = [_Size(workload, role, dimension) for role in workload.roles for dimension in DIMENSIONS]
+    is_lenient = room.is_lenient or room.takes(
+        workload
+    )  # where it has room as it is, the room is not what it waits for
+    sizes = [
+        _Size(workload, role, dimension, small_below(question, role, dimension))
+        for role in workload.roles
+        for dimension in DIMENSIONS
+    ]
     counted = [(at, size.largest(size.asked_of(room.could_take))) for at, size in enumerate(sizes)]
     turns = [(change.rank, at, change, False) for at, change in counted if change is not None]
     heapify(turns)
@@ -49,13 +60,21 @@ def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Ch
         is_placed = is_placed or (workload.pods < MANY_PODS and room.takes(sizes[at].with_value(change.value)))
         if is_placed or workload.pods >= MANY_PODS:
             yield change
-        if is_placed and room.is_lenient and not is_small:
+        if is_placed and is_lenient and not is_small:
             yield None
-        elif not is_placed or room.is_lenient:
+        elif not is_placed or is_lenient:
             starts = sizes[at].tried_on(question) if is_placed else sizes[at].asked_of(room.takes)
             less = sizes[at].largest(starts, change.value)
             if less is not None:
                 heappush(turns, (less.rank, at, less, True))
+
+
+def small_below(question: Question, role: Role, dimension: str) -> int:
+    """Shares below this may be too small to be kept apart, as they demand or as their neighbours do; 0: none is."""
+    want, view = role.request, question.view
+    if dimension not in (SHARE, GPU_MEMORY) or not (want.least_grade or want.isolation or view.tenancy.demanding):
+        return 0
+    return SMALL_MILLI if dimension == SHARE else 1 + SMALL_MILLI * largest_device_mib(view, want) // WHOLE_MILLI
 
 
 class _Size(NamedTuple):
@@ -64,6 +83,7 @@ class _Size(NamedTuple):
     workload: Workload
     role: Role
     dimension: str
+    small: int = 0  # a size below this may be refused where a larger one is taken
 
     def with_value(self, value: int) -> Workload:
         """The workload, smaller."""
@@ -85,9 +105,18 @@ class _Size(NamedTuple):
 
     def largest(self, starts: Callable[[int], bool], below: int = 0) -> Change | None:
         """The change that gives up least of those after which it starts."""
-        most = below or size_of(self.role, self.dimension)
-        value = largest_below(most, UNITS[self.dimension], LEAST[self.dimension], starts)
+        most, unit = below or size_of(self.role, self.dimension), UNITS[self.dimension]
+        found = (largest_below(most, unit, floor, starts) for floor in self._floors())
+        value = next(filter(None, found), 0)
         return self.change(value) if value else None
+
+    def _floors(self) -> Iterator[int]:
+        """From where on larger is harder to place. Of shares the least may be refused for being so small."""
+        least = LEAST[self.dimension]
+        yield least
+        if self.small > least:
+            yield self.small
+            yield from reversed(range(least, self.small, max(UNITS[self.dimension], (self.small - least) // FEW)))
 
 
 def largest_below(size: int, unit: int, least: int, starts: Callable[[int], bool]) -> int:
