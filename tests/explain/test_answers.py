@@ -460,3 +460,19 @@ def test_memory_may_be_too_little_to_be_kept_apart_and_more_is_proposed() -> Non
     world.settle()
     world.submit("mine", request=Request(gpus=1, gpu_mib=190_000, least_grade="cu-mask")).settle()
     assert proposed(world, "mine") == "ask for 157287 MiB of a GPU instead"
+
+
+def test_who_demands_to_be_kept_apart_makes_room_by_going_for_one_who_takes_turns() -> None:
+    world = World(gpus_per_node=1, policy=ALLOCATES)
+    world.submit("first", request=Request(gpus=1, gpu_milli=500, least_grade="cu-mask")).settle()
+    world.submit("mine", request=Request(gpus=1, gpu_milli=500, isolation="time-slicing")).settle()
+    assert proposed(world, "mine") == "stop first, which runs now"
+
+
+def test_a_limit_is_raised_by_what_the_sub_group_costs_that_has_room() -> None:
+    world = World(nodes=1, gpus_per_node=4, policy=ALLOCATES).node("small", gpus=1, model="MI210")
+    world.queue("default", gpu_limit=0)
+    roles = (Role(Request(gpus=2, gpu_models=("MI210",))), Role(Request(gpus=3), "side"))
+    groups = (SubGroup(minimum=1),)
+    world.tell(WorkloadChanged(Workload("default/mine", roles, groups=groups))).settle()
+    assert proposed(world, "mine") == "raise the gpu limit of queue 'default' by 3 GPUs, to 3 GPUs"

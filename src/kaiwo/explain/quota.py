@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kaiwo.decide.cycle import Fate
-from kaiwo.decide.least import must_pay
+from kaiwo.decide.least import each_way
 from kaiwo.decide.limits import least_by_model, least_charge
 from kaiwo.explain.change import Change, Kind, bound_name, highest_raise
 from kaiwo.explain.room import Room
 from kaiwo.explain.trial import Question
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import Workload, role_of
+from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.queues import Charge
 
 
@@ -131,18 +132,26 @@ class _Search:
 
 
 def _charges(question: Question, room: Room) -> list[Charge]:
-    """What it may have to pay, the least first: of large devices the same memory is a smaller part than of small.
+    """What it may have to pay, the least first and the most that it can be last; of sub-groups each way has its own."""
+    found = question.picture.backlog.stand_of(question.name)[0]
+    ways = each_way(found)
+    if not ways:
+        return _charges_of(question, room, found.needs)
+    every = [charge for needs in ways for charge in _charges_of(question, room, needs)]
+    columns = list(zip(*every, strict=True))
+    return [tuple(map(min, columns)), *every, tuple(map(max, columns))]
 
-    Behind the resources stands what it takes of each bounded GPU model. The last is the most that it can be.
-    """
-    picture, found = question.picture, question.picture.backlog.stand_of(question.name)[0]
-    needs = must_pay(found)
-    wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in found.needs]
+
+def _charges_of(question: Question, room: Room, needs: Needs) -> list[Charge]:
+    """Of large devices the same memory is a smaller part than of small; behind the resources stands what it takes of
+    each bounded GPU model."""
+    picture = question.picture
+    wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in needs]
     sizes = sorted({size for want, _ in wants if want.is_memory for size in room.sizes_with_room(want)})
     prices: list[Callable[[int], int]] = [lambda _, size=size: size for size in reversed(sizes or [0])]  # type: ignore[misc]
     by_model = least_by_model(picture, needs)
     charges = [(*least_charge(picture, needs, price), *by_model) for price in prices]
-    gpu, cpu, memory = least_charge(picture, found.needs, prices[-1])
+    gpu, cpu, memory = least_charge(picture, needs, prices[-1])
     dearer = [(want.gpus * WHOLE_MILLI - want.charge_milli, needed) for want, needed in wants if want.is_partition]
     gpu += sum(max(1, needed) * milli for milli, needed in dearer)
     most = (gpu, cpu, memory, *(max(each, gpu) for each in by_model))

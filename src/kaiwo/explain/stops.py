@@ -29,6 +29,7 @@ from kaiwo.snapshot.arrays import BoolArray, IntArray
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.nodes import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held
 from kaiwo.snapshot.queues import ENDLESS, Charge
+from kaiwo.snapshot.tenancy import Tenancy
 from kaiwo.snapshot.working import Working
 
 Due = tuple[Request, int]  # a kind of pod, and how many of it must fit
@@ -140,6 +141,7 @@ class _Way:
         rows = np.array([row for _, row in pairs], np.intp)
         free, gpus = _given_back(view, running, pairs, rows)
         after = view.pretending(rows, free, gpus)
+        after.tenancy = Tenancy()  # whom somebody keeps off its devices is let on them when it goes
         names = sorted(running)
         at = {name: index for index, name in enumerate(names)}
         owner = np.array([at[name] for name, _ in pairs], np.intp)
