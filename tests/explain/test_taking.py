@@ -8,6 +8,7 @@ from kaiwo.model.event import QueueChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
 from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.request import Request
 from kaiwo.runtime.saying import Sayer
 from tests.worlds import World
 
@@ -137,6 +138,14 @@ def test_a_size_for_which_others_are_stopped_is_named() -> None:
     assert said.endswith(TAKES.format("ask for 4 GPUs a pod instead")), said
     world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
     assert world.is_running("new")
+
+
+def test_a_share_for_which_others_are_stopped_is_named_though_a_tiny_one_could_not_be_kept_apart() -> None:
+    request = Request(gpus=6, gpu_milli=900, least_grade="cu-mask")
+    world = owed_four().submit("new", request=request, queue="lab")
+    world.settle()
+    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    assert said.endswith(TAKES.format("ask for 0.66 of a GPU instead")), said
 
 
 def test_who_lets_others_be_for_a_while_is_told_that_they_go_after_it() -> None:

@@ -29,7 +29,7 @@ from kaiwo.explain.cheapest import SMALL, other_models, other_queues
 from kaiwo.explain.quota import only_raise
 from kaiwo.explain.room import Room, is_within
 from kaiwo.explain.served import is_served, may_reclaim
-from kaiwo.explain.sizes import DIMENSIONS, PPM, largest_below
+from kaiwo.explain.sizes import DIMENSIONS, PPM, largest_below, small_below
 from kaiwo.explain.trial import Question
 from kaiwo.model.event import Event, WorkloadChanged
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -132,7 +132,7 @@ class _Search:
         def serves(value: int) -> bool:
             return self._serves(resized(self._workload, role.name, dimension, value))
 
-        unit, least = UNITS[dimension], self._least[dimension]
+        unit, least = UNITS[dimension], self._least_of(role, dimension)
         steps = max(0, (size - least) // unit)
         if steps > FEW:
             return largest_below(size, unit, least, serves)
@@ -178,6 +178,10 @@ class _Search:
         least = self._workload
         for role in self._workload.roles:
             for dimension in DIMENSIONS:
-                if size_of(role, dimension) > self._least[dimension]:
-                    least = resized(least, role.name, dimension, self._least[dimension])
+                if size_of(role, dimension) > self._least_of(role, dimension):
+                    least = resized(least, role.name, dimension, self._least_of(role, dimension))
         return least
+
+    def _least_of(self, role: Role, dimension: str) -> int:
+        """A share that is too small to be kept apart is refused, and says nothing of larger ones."""
+        return max(self._least[dimension], small_below(self._question, role, dimension))
