@@ -1,5 +1,7 @@
 """Large work has a planned start; smaller work fills the gaps and never delays it."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -84,6 +86,19 @@ def test_short_work_fills_the_gap_and_long_work_does_not() -> None:
     assert world.why("long") == [Reason.PROMISED]
     later(world.finish("old").finish("short"), 600)
     assert world.is_running("gang")
+
+
+@pytest.mark.parametrize("queue", ["a", "b"])
+def test_queues_fill_a_gap_alike_whosever_start_is_planned(queue: str) -> None:
+    world = World(nodes=2).queue("a").queue("b").running("old", gpus=8, estimate_s=600)
+    world.submit("gang", pods=2, gpus_each=8, estimate_s=3600, queue=queue, priority=5).decide()
+    assert promise(world).start_s == 600
+    for number in range(8):
+        for each in "ab":
+            world.submit(f"{each}{number}", gpus_each=1, estimate_s=100, queue=each)
+    world.picture.freed()  # all are tried
+    starts = world.decide().starts
+    assert Counter(start.workload.removeprefix("default/")[0] for start in starts) == {"a": 4, "b": 4}
 
 
 def test_the_gap_ends_a_little_before_the_planned_start() -> None:

@@ -24,16 +24,23 @@ def line_up(
 ) -> tuple[Turns[Lane], list[WaitingClass]]:
     """Those who may start by their queue, in lanes; and those who may not. One who is asked about always has a turn.
 
-    Who could never start has none: its queue would stand in the order by what nobody will ever use.
+    Who could never start has none, nor who waits for a planned start: their queue would stand in the order by what
+    nobody uses now.
     """
     hopeless = desk.picture.backlog.hopeless
     able: list[WaitingClass] = []
     barred: list[WaitingClass] = []
     for found in candidates:
         is_asked_for = (found is always or whatever_limits) and desk.takes_work(found.queue)
-        may_start = is_asked_for or (found.key not in hopeless and desk.may_start(found))
-        (able if may_start else barred).append(found)
+        could_start = found.key not in hopeless and not _is_planned(desk, found)
+        (able if is_asked_for or (could_start and desk.may_start(found)) else barred).append(found)
     return Turns(lanes_of(able), desk.working, desk.active, desk.next_of), barred
+
+
+def _is_planned(desk: Desk, found: WaitingClass) -> bool:
+    """Everybody in the class waits for a planned start."""
+    promised = desk.promised
+    return 0 < len(found.line) <= len(promised) and all(name in promised for _, name in found.line)
 
 
 def lanes_of(classes: list[WaitingClass]) -> dict[str, Lane]:
