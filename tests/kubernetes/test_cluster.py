@@ -1,6 +1,9 @@
 """What only Kubernetes has: other schedulers, gates, volumes, budgets, Jobs, Events and conditions."""
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.model.request import NodeRule
@@ -209,6 +212,67 @@ def test_an_eviction_that_is_refused_for_good_is_taken_back(plane: Plane) -> Non
             scene.cluster.client.write = refuse  # type: ignore[method-assign]
             await scene.evict("a")
             await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+
+    run(test())
+
+
+def test_who_may_neither_bind_nor_read_waits_before_it_tries_again(plane: Plane) -> None:
+    """Rights that were taken away: 380 Bindings in 8 s, while reading the pod again was refused as well."""
+
+    async def test() -> None:
+        async with opened(plane) as scene:
+            await scene.kubectl.pod("a")
+            await scene.until_waiting("a")
+
+            async def refuse(*_: object, **__: object) -> bytes:
+                raise ApiError(403, "Forbidden", "POST binding: you may not")
+
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(scene.cluster.client, "write", refuse)
+                patched.setattr(scene.cluster.client, "read", refuse)
+                await scene.start(start_of("a"))
+                await scene.until(lambda: scene.workload("a").not_before_why == "you may not")
+            assert scene.cluster.books.underway.refusals["default/a"].times == 1
+            assert ("default/a", "main-0") not in scene.picture.pods
+
+    run(test())
+
+
+def test_a_binding_of_which_a_sick_server_cannot_say_what_became_of_it_keeps_its_devices(plane: Plane) -> None:
+    """The write is stored and answered with 500, and then nothing can be read for a while: a database that hangs."""
+
+    async def test() -> None:
+        async with opened(plane) as scene:
+            await scene.kubectl.pod("a")
+            await scene.until_waiting("a")
+            client, reads, is_sick = scene.cluster.client, 0, True
+            write, read = client.write, client.read
+
+            async def write_and_fail(*words: Any, **more: Any) -> bytes:
+                await write(*words, **more)
+                raise ApiError(500, "InternalError", "POST binding: request timed out")
+
+            async def read_late(path: str, *words: Any, **more: Any) -> bytes:
+                nonlocal reads
+                if path == pod_path("a"):
+                    reads += 1
+                    await asyncio.sleep(0.05)
+                    if is_sick:
+                        raise ApiError(500, "InternalError", "GET pod: request timed out")
+                return await read(path, *words, **more)
+
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(client, "write", write_and_fail)
+                patched.setattr(client, "read", read_late)
+                with pytest.MonkeyPatch.context() as hanging:
+                    hanging.setattr(scene.cluster.books, "put_pod", lambda _: None)  # no word of a watch either
+                    await scene.start(start_of("a"))
+                    while reads < 4:
+                        assert scene.picture.pods["default/a", "main-0"].phase is Phase.ASSUMED
+                        await asyncio.sleep(0.01)
+                is_sick = False
+                await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            assert "default/a" not in scene.cluster.books.underway.refusals
 
     run(test())
 

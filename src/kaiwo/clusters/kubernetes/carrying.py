@@ -190,10 +190,12 @@ class Carrier:
         """It may have happened all the same: what the API server has now is what counts."""
         self._report("bind-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error)[:300])
         now = await self._read_again(pod)
+        known = self._books.pods.get(pod.key)
         if now is not None and now.node == start.node:
             self._books.underway.calm(start.workload)
             self._done(Outcome(pod, start=start))
-        elif now is not None and not now.node:
+        elif known is not None and known.uid == pod.uid and not known.node:
+            # Also when it cannot be read: who lost the right to bind has lost that to read, and must not ask for ever.
             self._books.underway.refuse(start.workload, self._now_s(), _words(error))
         self._books.underway.end_start(pod)
         self._settle()
@@ -204,6 +206,8 @@ class Carrier:
             try:
                 now = self._distillery.pod(_read_pod(await self._client.read(_path(pod))))
             except ApiError as error:
+                if error.is_passing:
+                    continue  # a server that is not well knows as little as one that is away
                 if error.is_not_found:
                     self._books.drop_pod(pod)
                 return None
