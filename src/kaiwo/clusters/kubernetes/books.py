@@ -24,6 +24,7 @@ from kaiwo.clusters.kubernetes.node_book import NodeBook
 from kaiwo.clusters.kubernetes.obstacles import count_who_may_go, explain_fault_above, explain_kueue
 from kaiwo.clusters.kubernetes.planned import Planned
 from kaiwo.clusters.kubernetes.priorities import Priorities
+from kaiwo.clusters.kubernetes.relapses import Relapses
 from kaiwo.clusters.kubernetes.roll import Roll, Said
 from kaiwo.clusters.kubernetes.saved import Saved
 from kaiwo.clusters.kubernetes.seen import Key, SeenPod
@@ -77,6 +78,7 @@ class Books:
         self.spaces = Spaces()
         self.planned = Planned()
         self._ends = Ends()
+        self.relapses = Relapses()
         self.memory = Memory()
         self.saved = Saved()
         self.sentences: dict[Key, str] = {}  # pods that the scheduler is not told of, and why
@@ -373,6 +375,8 @@ class Books:
             if self.pods[key].node or self.pods[key].uid in self.underway.starts
         ]
         workload = self.told.since_broken(self.underway.back_off(view.workload), holding, now_s)
+        if workload is not None:
+            workload = self.relapses.hold_off(workload, group, holding)
         if workload is not None and holding:
             saved_s = self.saved.last_s(name, living, self.roll.saved_above, now_s)
             bound = [pod for pod in living if pod.node]

@@ -21,7 +21,7 @@ from kaiwo.clusters.kubernetes.volume_binding import VolumeBinder
 from kaiwo.clusters.ledger import Misfit, mismatch
 from kaiwo.clusters.lifecycle import STILL_STOPPING
 from kaiwo.model.event import PodChanged, PodGone, WorkloadGone
-from kaiwo.model.plan import Eviction, Plan, Start
+from kaiwo.model.plan import Cause, Eviction, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang, leaders_of
 
 EVICTION_TRIES = 10  # about two minutes in which a disruption budget may open
@@ -241,6 +241,8 @@ class Carrier:
                 books.underway.begin_eviction(name, slot, pod)
                 self._go(self._ask_to_leave(evictions[0], pod))
                 begun.append(slot)
+        if begun and evictions[0].cause is Cause.STALE_GANG:
+            books.relapses.note(name, self._now_s())
         return begun
 
     async def _ask_to_leave(self, eviction: Eviction, pod: SeenPod) -> None:

@@ -36,7 +36,7 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owner
     done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for _, count in jobs))
     unseen = max(0, replicated.count - len(jobs) - done_unseen)
     total += unseen * each
-    if not _is_held_up(jobset, replicated, by_role):
+    if unseen and not _is_held_up(jobset, replicated, by_role):
         now += unseen * _count_now(jobset, replicated, (), each)
     return Want(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
 
