@@ -123,6 +123,14 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
         assert [terms.share for terms in each.terms] == shares.share[world.picture.queues.row[name]].tolist()
 
 
+def test_work_that_can_never_start_is_not_next() -> None:
+    world = World(nodes=1).submit("huge", gpus_each=64, submitted_s=0).submit("small", gpus_each=1, submitted_s=1)
+    world.picture.tidy()
+    turn = stand(world.picture)["default"].turn
+    assert turn is not None
+    assert turn.head.workload == "default/small"
+
+
 def test_held_work_asks_for_nothing() -> None:
     world = World()
     world.submit("held", gpus_each=2, held=True)

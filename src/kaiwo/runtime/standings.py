@@ -16,6 +16,7 @@ from kaiwo.model.queue import Queue, ReclaimStrategy, SharePolicy
 from kaiwo.queues.order import queue_keys
 from kaiwo.queues.share import shares_of, standing, wants_of
 from kaiwo.queues.terms import ShareTerms, terms_of
+from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.model_use import all_by_model
 from kaiwo.snapshot.nodes import SIZE, USABLE
 from kaiwo.snapshot.picture import Picture
@@ -62,7 +63,7 @@ class QueueStanding(msgspec.Struct, frozen=True):
     used: Charge
     fixed: Charge  # the part of it that may not be preempted
     terms: tuple[ShareTerms, ...]  # GPU, CPU, memory
-    turn: Turn | None  # None: nobody waits in it
+    turn: Turn | None  # None: nobody waits in it who could start now
 
 
 class Standings:
@@ -107,18 +108,24 @@ class Standings:
 
 
 def _heads(picture: Picture, view: Working) -> dict[int, Head]:
-    """By row of a leaf, who is tried first in it."""
+    """By row of a leaf, who is tried first in it: nobody who could never start, or waits for a planned start."""
     largest_mib = int(view.gpus[:, SIZE][view.gpus[:, USABLE] > 0].max(initial=0))
     heads: dict[int, Head] = {}
     for queue, classes in picture.backlog.by_queue.items():
         row = view.queues.row.get(queue)
-        if row is None or not classes or not view.queues.is_leaf[row]:
+        able = [found for found in classes.values() if _has_a_turn(picture, found)]
+        if row is None or not able or not view.queues.is_leaf[row]:
             continue
-        first = min(classes.values(), key=lambda each: each.line.at(0))
+        first = min(able, key=lambda each: each.line.at(0))
         name = first.line.at(0)[1]
         need = least_charge(picture, first.needs, lambda _: largest_mib)
         heads[row] = Head(name, need, picture.workloads[name].submitted_s)
     return heads
+
+
+def _has_a_turn(picture: Picture, found: WaitingClass) -> bool:
+    is_planned = len(found.line) <= len(picture.promises) and all(name in picture.promises for _, name in found.line)
+    return found.key not in picture.backlog.hopeless and not is_planned
 
 
 def _work_out(view: Working, heads: dict[int, Head]) -> list[QueueStanding]:
