@@ -48,13 +48,13 @@ def test_after_an_hour_of_peace_it_begins_anew() -> None:
 def test_a_gang_that_became_whole_has_nothing_to_fear_any_more() -> None:
     books, lws, leader = begun()
     books.relapses.note(NAME, 1_000)
-    put_pods(books, leader, node="node-1", resourceVersion="8")
+    put_pods(books, leader, node="node-1")
     assert told_again(books).not_before_s == 0  # what runs is not held back
     sets, pods = o.make_lws_replica(lws, 0, 2)
     put_owners(books, *sets)
     put_pods(books, pods[1:])
     for pod in pods[1:]:
-        put_pods(books, [pod], node="node-1", resourceVersion="8")
+        put_pods(books, [pod], node="node-1")
     for pod in pods:
         books.drop_pod(books.pods["default", pod["metadata"]["name"]])
     books.settle()
@@ -67,7 +67,7 @@ def test_being_told_to_go_is_not_being_whole() -> None:
     books, lws, _ = begun()
     sets, pods = o.make_lws_replica(lws, 0, 2)
     put_owners(books, *sets)
-    put_pods(books, pods[:1], node="node-1", resourceVersion="8")
+    put_pods(books, pods[:1], node="node-1")
     put_pods(books, pods[1:])
     books.underway.begin_eviction(NAME, "leader-0", books.pods["default", "serve-0"])
     books.relapses.note(NAME, 1_000)
