@@ -103,6 +103,12 @@ def test_what_the_containers_run_can_be_typed(file: str, kind: str) -> None:
         found.make_context(verb, list(container["args"]), parent=parent)
 
 
+@pytest.mark.usefixtures("helmed")
+def test_a_release_with_dots_in_its_name_has_services_that_the_server_takes() -> None:
+    documents = [each for each in yaml.safe_load_all(helm("template", "lab.gpu", str(CHART))) if each]
+    assert {name for kind, name in names(documents) if kind == "Service"} == {"lab-gpu-kaiwo", "lab-gpu-kaiwo-webhooks"}
+
+
 def test_names_and_ports_agree_with_each_other() -> None:
     documents = _plain("scheduler.yaml")
     labels = one(documents, "Deployment")["spec"]["template"]["metadata"]["labels"]

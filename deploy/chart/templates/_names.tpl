@@ -1,5 +1,5 @@
 {{- define "kaiwo.name" -}}
-{{- if contains "kaiwo" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-kaiwo" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- $name := replace "." "-" .Release.Name }}{{ if not (contains "kaiwo" $name) }}{{ $name = printf "%s-kaiwo" $name }}{{ end }}{{ $name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- /* Roles of a cluster have no namespace, so two releases of one name need different ones. */ -}}
