@@ -476,3 +476,13 @@ def test_a_limit_is_raised_by_what_the_sub_group_costs_that_has_room() -> None:
     groups = (SubGroup(minimum=1),)
     world.tell(WorkloadChanged(Workload("default/mine", roles, groups=groups))).settle()
     assert proposed(world, "mine") == "raise the gpu limit of queue 'default' by 3 GPUs, to 3 GPUs"
+
+
+def test_where_each_node_is_closed_in_another_way_every_way_is_told() -> None:
+    world = World(nodes=0).node("a", gpus=2, cordoned=True).node("b", gpus=2, ready=False)
+    world.submit("mine", gpus_each=4).settle()
+    assert said(world, "mine") == [
+        "1 of 2 nodes are not ready",
+        "1 of 2 nodes are cordoned",
+        "it asks for 4 GPUs on one node, and the largest node has 2 GPUs",
+    ]

@@ -212,6 +212,9 @@ class Inquiry:
         blocking = self._blocking_filters(want, verdicts, could)
         if fits_one:
             return blocking
+        if not len(passing) and not blocking:
+            # Each node is closed by some filter, none of which matters alone: all are told, and what is short anyway.
+            blocking, passing = [self._kept_out(want, *each) for each in verdicts if not each[1].all()], self._rows
         short = short_of(self._view, want, passing, offer) if len(passing) else []
         return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
 
@@ -229,15 +232,16 @@ class Inquiry:
         """A filter matters when it keeps out every node, or one that would do: now, or (`could`) once it is empty."""
         would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
         against = np.sum([~mask for _, mask, _ in verdicts], axis=0)
-        found = []
-        for name, mask, reason in verdicts:
-            kept_out = int((~mask).sum())
-            alone = (~mask & (against == 1) & would_do).any()
-            if kept_out and (not mask.any() or alone):
-                subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
-                need = int(not mask.any())  # where others may be used, how many would do nobody knows: no numbers
-                found.append(Obstacle(reason, need, 0, "nodes", subject, f"{kept_out} of {len(mask)} nodes"))
-        return found
+        return [
+            self._kept_out(want, name, mask, reason)
+            for name, mask, reason in verdicts
+            if not mask.all() and (not mask.any() or (~mask & (against == 1) & would_do).any())
+        ]
+
+    def _kept_out(self, want: Request, name: str, mask: BoolArray, reason: Reason) -> Obstacle:
+        subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
+        need = int(not mask.any())  # where others may be used, how many would do nobody knows: no numbers
+        return Obstacle(reason, need, 0, "nodes", subject, f"{int((~mask).sum())} of {len(mask)} nodes")
 
     def _lacking(self, want: Request) -> str:
         """The label of a rule that holds on no node at all; empty when each of them holds somewhere."""
