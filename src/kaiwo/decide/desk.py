@@ -153,6 +153,9 @@ class Desk:
         _, is_preemptible, kept_for, *_ = found.signature
         if kept_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # the space that is kept for it is paid for; and without limits all is allowed
+        if found.choices is not None:  # what one way needs too much of, another may need less of
+            charges = (least_charge(self.picture, way, lambda _: self.largest_mib) for way in each_way(found))
+            return any(within_limits(self.working, row, charge, not is_preemptible) for charge in charges)
         return within_limits(self.working, row, self.least(found), not is_preemptible)
 
     def least(self, found: WaitingClass) -> Charge:
