@@ -486,3 +486,14 @@ def test_where_each_node_is_closed_in_another_way_every_way_is_told() -> None:
         "1 of 2 nodes are cordoned",
         "it asks for 4 GPUs on one node, and the largest node has 2 GPUs",
     ]
+
+
+def test_a_gang_for_which_there_are_too_few_of_an_extended_resource_is_not_told_to_wait() -> None:
+    world = World(nodes=0).node("a", extended={"x/nic": 1}).running("first", gpus=8)
+    world.submit("mine", pods=2, request=Request(gpus=1, extended=(("x/nic", 1),))).settle()
+    gang = ask(world, "mine").obstacles[0]
+    assert (
+        gang.sentence
+        == "its 2 pods must start together, and the nodes that it may use, were they empty, have room for 1"
+    )
+    assert gang.remedy.endswith("waiting for work to end does not help")

@@ -39,9 +39,12 @@ def unreserved(view: Working, want: Request) -> Request:
 
 
 def pods_when_empty(view: Working, want: Request, offer: Offer) -> IntArray:
-    """Per node, by its CPU, memory and GPUs, in what is not reserved for others."""
+    """Per node, by its pod slots, CPU, memory, extended resources and GPUs, in what is not reserved for others."""
     nodes = view.nodes
-    pods = np.full(len(nodes.names), UNCOUNTED, np.int64)
+    pods = np.array([node.pods for node in nodes.nodes], np.int64)
+    for name, amount in want.extended:
+        if amount:
+            pods = np.minimum(pods, [node.extended.get(name, 0) // amount for node in nodes.nodes])
     if want.cpu_milli:
         pods = np.minimum(pods, nodes.cpu_size // want.cpu_milli)
     if want.memory_mib:

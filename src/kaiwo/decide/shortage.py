@@ -54,6 +54,8 @@ def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:
     """Nodes that would take one pod if nothing ran on them."""
     nodes = view.nodes
     fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
+    for name, amount in want.extended:
+        fits &= np.array([node.extended.get(name, 0) for node in nodes.nodes], np.int64) >= amount
     return fits & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
 
 
