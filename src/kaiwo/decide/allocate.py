@@ -3,7 +3,7 @@
 In:    the desk and the classes that deserve a try.   Out: starts on the desk, and the classes that are stuck.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kaiwo.decide.desk import Desk
 from kaiwo.decide.gang import first_missing_pod, place_workload
@@ -14,6 +14,7 @@ from kaiwo.decide.paid import paid_for, place_pods
 from kaiwo.decide.place import Placed
 from kaiwo.decide.window import LARGEST, SMALLEST, Window
 from kaiwo.model.plan import Start
+from kaiwo.model.promise import Promise
 from kaiwo.snapshot.backlog import WaitingClass
 
 STEPS_A_RELEASE = 4  # the nodes on which somebody leaves are looked at anew
@@ -27,19 +28,18 @@ def line_up(
     Who could never start has none, nor who waits for a planned start: their queue would stand in the order by what
     nobody uses now.
     """
-    hopeless = desk.picture.backlog.hopeless
+    hopeless, promised = desk.picture.backlog.hopeless, desk.promised
     able: list[WaitingClass] = []
     barred: list[WaitingClass] = []
     for found in candidates:
         is_asked_for = (found is always or whatever_limits) and desk.takes_work(found.queue)
-        could_start = found.key not in hopeless and not _is_planned(desk, found)
+        could_start = found.key not in hopeless and not (promised and _is_planned(promised, found))
         (able if is_asked_for or (could_start and desk.may_start(found)) else barred).append(found)
     return Turns(lanes_of(able), desk.working, desk.active, desk.next_of), barred
 
 
-def _is_planned(desk: Desk, found: WaitingClass) -> bool:
+def _is_planned(promised: Mapping[str, Promise], found: WaitingClass) -> bool:
     """Everybody in the class waits for a planned start."""
-    promised = desk.promised
     return 0 < len(found.line) <= len(promised) and all(name in promised for _, name in found.line)
 
 
