@@ -43,10 +43,8 @@ def run(name: str) -> str:
         return f"printed no JSON (exit status {done.returncode})"
     kept = RESULTS / f"{name}.json"
     if not result.get("is_measured", True) and kept.exists():
-        print(
-            f"  not measured: {result.get('why', 'this machine lacks what it needs')}; the kept figures stay",
-            flush=True,
-        )
+        why = result.get("why", "this machine lacks what it needs")
+        print(f"  not measured: {why}; the kept figures stay", flush=True)
         return ""
     RESULTS.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

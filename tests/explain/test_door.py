@@ -20,10 +20,10 @@ from kaiwo.explain.change import SHARED_WHOLE, Kind, raised
 from kaiwo.explain.cheapest import cheapest_change
 from kaiwo.explain.trial import Question
 from kaiwo.manifests import parse_submission
-from kaiwo.manifests.gpu_sharing import BY_TURNS, SHARED_MILLI
 from kaiwo.manifests.objects import Defaults
 from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
+from kaiwo.model.isolation import BY_TURNS, SHARED_MILLI
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_check import check_tree

@@ -8,8 +8,8 @@ import pytest
 from kaiwo.explain import why
 from kaiwo.gpus.isolation import grade_of
 from kaiwo.manifests import parse
-from kaiwo.manifests.gpu_sharing import SHARED_MILLI, SHARERS
 from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.isolation import SHARED_MILLI, SHARERS
 from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from tests.worlds import World, audit

@@ -6,8 +6,9 @@ import pytest
 
 from kaiwo.devices.assigned import SHARE_RESOURCE as AGENTS_RESOURCE
 from kaiwo.manifests.gpu_models import VENDOR_MODELS
-from kaiwo.manifests.gpu_sharing import SHARE_RESOURCE, SHARED_MILLI, SHARERS
+from kaiwo.manifests.gpu_sharing import SHARE_RESOURCE
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.isolation import SHARED_MILLI, SHARERS
 from kaiwo.model.request import Request
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 

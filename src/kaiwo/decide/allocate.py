@@ -33,12 +33,12 @@ def line_up(
     barred: list[WaitingClass] = []
     for found in candidates:
         is_asked_for = (found is always or whatever_limits) and desk.takes_work(found.queue)
-        could_start = found.key not in hopeless and not (promised and _is_planned(promised, found))
+        could_start = found.key not in hopeless and not (promised and is_planned(promised, found))
         (able if is_asked_for or (could_start and desk.may_start(found)) else barred).append(found)
     return Turns(lanes_of(able), desk.working, desk.active, desk.next_of), barred
 
 
-def _is_planned(promised: Mapping[str, Promise], found: WaitingClass) -> bool:
+def is_planned(promised: Mapping[str, Promise], found: WaitingClass) -> bool:
     """Everybody in the class waits for a planned start."""
     return 0 < len(found.line) <= len(promised) and all(name in promised for _, name in found.line)
 

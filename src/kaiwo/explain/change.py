@@ -18,6 +18,7 @@ from kaiwo.model.event import (
     WorkloadChanged,
     WorkloadGone,
 )
+from kaiwo.model.isolation import BY_TURNS, SHARED_MILLI
 from kaiwo.model.queue import UNLIMITED, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
@@ -54,7 +55,7 @@ PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memor
 UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
 MIN_FRACTION_MILLI = 10  # a smaller share of a GPU is refused at the door
 LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
-SHARED_WHOLE = (500, "time-slicing")  # what the door makes of a whole GPU that others may use: its half, by turns
+SHARED_WHOLE = (SHARED_MILLI, BY_TURNS)  # what the door makes of a whole GPU that others may use: its half, by turns
 HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is leaving already comes free by itself, and not any sooner
 RESOURCES = ("gpu", "cpu", "memory")
 

@@ -44,9 +44,8 @@ def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Ch
     Where the room is lenient that no says nothing of smaller sizes: in small clusters `decide` is asked about them.
     """
     workload = question.workload
-    is_lenient = room.is_lenient or room.takes(
-        workload
-    )  # where it has room as it is, the room is not what it waits for
+    # Where it has room as it is, the room is not what it waits for.
+    is_lenient = room.is_lenient or room.takes(workload)
     sizes = [
         _Size(workload, role, dimension, small_below(question, role, dimension))
         for role in workload.roles

@@ -8,12 +8,9 @@ from kaiwo.manifests.gpu_wishes import GpuWish, GpuWords
 from kaiwo.manifests.places import Place
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.isolation import meets
+from kaiwo.model.isolation import BY_TURNS, SHARED_MILLI, SHARERS, meets
 
-SHARERS = 2  # so many who ask for a whole GPU with the flag may meet on one
-SHARED_MILLI = WHOLE_MILLI // SHARERS
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"  # what a kubelet counts of shares; elsewhere it asks for nothing
-BY_TURNS = "time-slicing"  # whoever is alone on the GPU has all of it
 
 
 def as_shares(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuWish:

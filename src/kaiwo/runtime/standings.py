@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
+from kaiwo.decide.allocate import is_planned
 from kaiwo.decide.limits import least_charge
 from kaiwo.model.queue import Queue, ReclaimStrategy, SharePolicy
 from kaiwo.queues.order import queue_keys
@@ -124,8 +125,7 @@ def _heads(picture: Picture, view: Working) -> dict[int, Head]:
 
 
 def _has_a_turn(picture: Picture, found: WaitingClass) -> bool:
-    is_planned = len(found.line) <= len(picture.promises) and all(name in picture.promises for _, name in found.line)
-    return found.key not in picture.backlog.hopeless and not is_planned
+    return found.key not in picture.backlog.hopeless and not is_planned(picture.promises, found)
 
 
 def _work_out(view: Working, heads: dict[int, Head]) -> list[QueueStanding]:
