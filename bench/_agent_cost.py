@@ -14,7 +14,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from kaiwo.devices.report import LineReader, Sample
+from kaiwo.devices.agent_messages import LineReader, Sample
 
 WARM_UP_S = 3.0
 

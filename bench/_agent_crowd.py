@@ -19,9 +19,9 @@ import httpx
 from msgspec.structs import replace
 
 from bench._agent_cost import resident_mib, used_s
+from kaiwo.app.http_server import allow_files
+from kaiwo.devices.agent_messages import MEDIA_TYPE, GpuSample, Hello, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu, Telemetry
-from kaiwo.devices.report import MEDIA_TYPE, GpuSample, Hello, Sample, encode_line
-from kaiwo.runtime.server import allow_files
 
 GPUS = 8
 WARM_UP_S = 6.0
@@ -123,15 +123,15 @@ def inventory(node: str) -> Inventory:
 
 
 async def _serve(home: Path, nodes: int) -> None:
-    from kaiwo.api.app import context_of, make_app
+    from kaiwo.api.application import context_of, make_app
     from kaiwo.api.settings import Settings
+    from kaiwo.app.http_server import serve
+    from kaiwo.app.interpreter_tuning import calm_the_interpreter
     from kaiwo.clusters.local import LocalCluster
-    from kaiwo.history.journal import Journal
+    from kaiwo.history.journal_writer import Journal
     from kaiwo.model.node import Node
-    from kaiwo.runtime.calm import calm_the_interpreter
-    from kaiwo.runtime.loop import Loop
-    from kaiwo.runtime.machine import devices_of
-    from kaiwo.runtime.server import serve
+    from kaiwo.runtime.loop.scheduling_loop import Loop
+    from kaiwo.runtime.nodes.local_node import devices_of
 
     allow_files()
     made = [Node(f"node-{at:04d}", 192_000, 1 << 20, gpus=devices_of(inventory(""))) for at in range(nodes)]

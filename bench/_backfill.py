@@ -14,18 +14,18 @@ from functools import partial
 from heapq import heappop, heappush
 
 from kaiwo.decide import decide
-from kaiwo.model.event import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
+from kaiwo.model.planned_start import Delay, Promise
 from kaiwo.model.policy import Policy
-from kaiwo.model.promise import Delay, Promise
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.snapshot.assumed import assume
-from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.timeline import OVERDUE_S
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.capacity_timeline import OVERDUE_S
+from kaiwo.snapshot.cluster_state import Picture
 
 NODES, GPUS, MI300X_MIB = 128, 8, 196_608
 DAYS, LOAD, DAY_S = 14, 0.85, 86_400

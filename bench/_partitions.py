@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
 from kaiwo.decide import decide
-from kaiwo.gpus.course import Key, begun, closed, done, follow, touched
-from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
-from kaiwo.gpus.fleet import Terms
-from kaiwo.gpus.planner import plan_partitions
-from kaiwo.model.event import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.gpus.partitioning.demand import Ongoing, fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.planner import plan_partitions
+from kaiwo.gpus.partitioning.planner_types import Key, Terms
+from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, touched
+from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.snapshot.assumed import assume
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.cluster_state import Picture
 
 NODES, GPUS, MODEL, MIB = 16, 8, "MI300X", 196_608
 HOURS, PHASE_HOURS, LOAD, MAJORITY = 48, 4, 0.9, 0.9

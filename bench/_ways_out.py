@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from kaiwo.devices.sharing import Grant
-from kaiwo.devices.sharing.mps_daemon import MpsDaemon
-from kaiwo.devices.sharing.promises import PROMISES, WAYS
+from kaiwo.devices.sharing.isolation_guarantees import PROMISES, WAYS
+from kaiwo.devices.sharing.mps import MpsDaemon
 
 NOBODY = 65534
 PATIENCE_S = 60
@@ -160,7 +160,7 @@ def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 @contextmanager
 def own_daemon(folder: str, grant: Grant) -> Iterator[MpsDaemon | None]:
-    from kaiwo.devices.sharing.mps_daemon import find_control
+    from kaiwo.devices.sharing.mps import find_control
 
     control = find_control()
     daemon = MpsDaemon(folder, (grant.held[0].device.uuid,), control) if control else None

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from kaiwo.history import Journal
-from kaiwo.model.event import Event, NodeChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.runtime.scheduler import Scheduler
+from kaiwo.runtime.loop.cycle_runner import Scheduler
 
 NODES, GPUS, MI300X_MIB = 1_000, 8, 196_608
 WAITING = 100_000

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 
 from kaiwo.clusters.kubernetes.client.resource import Resource
-from kaiwo.clusters.kubernetes.objects import Pod
-from kaiwo.clusters.kubernetes.seen import Distillery, Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.wire_objects import Pod
 
 PODS, PAGE, OWNERS = 100_000, 500, 300
 MOST_S, MOST_MB = 5.0, 150.0

@@ -18,9 +18,9 @@ from bench._cuda import BLOCKS_A_UNIT
 from bench._nvidia_smi import disagreements, driver_version
 from bench._ways_out import WaysOut, ended, environment, finish, neighbour, start, tenant
 from kaiwo.devices import Inventory, discover
+from kaiwo.devices.sampling import Sampler
 from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
-from kaiwo.devices.sharing.compute_mode import DEFAULT, set_mode
-from kaiwo.devices.telemetry import Sampler
+from kaiwo.devices.sharing.mps import DEFAULT, set_mode
 from kaiwo.model.gpu import Share
 
 SMALL, LARGE = 300, 700

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from kaiwo.history import Base, Cycle, Journal, Setting
-from kaiwo.model.event import Event, PodChanged, WorkloadChanged
+from kaiwo.model.events import Event, PodChanged, WorkloadChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.request import Request

@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.books import SCHEDULER
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from tests.controlplane.plane import MissingError, Plane, find_programs, running_plane
 
 NODES, GPUS, PODS = 1_000, 8, 4_000

@@ -18,23 +18,23 @@ from typing import cast
 
 import msgspec
 
-from kaiwo.api.nodeviews import GpuPick, gpu_page
+from kaiwo.api.presenters.node_view import GpuPick, gpu_page
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.place import Placer
-from kaiwo.decide.score import ShapeBook
-from kaiwo.gpus.listing import list_devices
-from kaiwo.model.event import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.gpus.device_list import list_devices
+from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.runtime.board import Board, Live
-from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.working import Working
+from kaiwo.runtime.overview.cluster_overview import Board, Live
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.working_copy import Working
 
 NODES, GPUS, MODEL, ROUNDS = 1_250, 8, "MI300X", 200
 ALLOCATION_MS, LISTING_MS = 1.0, 10.0

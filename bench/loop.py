@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 
 from bench.decide import mixed_shape
-from kaiwo.api.up import Running, running
-from kaiwo.model.program import Program
+from kaiwo.app.options import UpOptions
+from kaiwo.app.up import Running, running
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.lag import LoopLag
-from kaiwo.runtime.options import UpOptions
+from kaiwo.model.workload_record import Program
+from kaiwo.runtime.loop.loop_metrics import LoopLag
 
 NODES, GPUS, WAITING = 1_000, 8, 100_000
 BATCH = 4_000  # workloads in one submission

@@ -20,8 +20,8 @@ import time
 from typing import Any
 
 from bench._partitions import CPX, GPUS, HOURS, MODEL, NODES, SPX, Cluster, Job, count_servers, make_jobs
-from kaiwo.gpus.fleet import GpuNow, Need, NodeNow, PodSize, Tenant
-from kaiwo.gpus.planner import DEFAULT_TERMS, plan_partitions
+from kaiwo.gpus.partitioning.planner import DEFAULT_TERMS, plan_partitions
+from kaiwo.gpus.partitioning.planner_types import GpuNow, Need, NodeNow, PodSize, Tenant
 
 AT_LEAST = 1.15
 NEVER_S = 10**9

@@ -14,15 +14,15 @@ import time
 from collections.abc import Iterable
 
 from bench.decide import GPUS, cluster, mixed_shape
+from kaiwo.app.interpreter_tuning import calm_the_interpreter
 from kaiwo.history import Journal
-from kaiwo.model.event import Event, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.events import Event, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Share
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
-from kaiwo.runtime.calm import calm_the_interpreter
-from kaiwo.runtime.scheduler import Decision, Scheduler
+from kaiwo.runtime.loop.cycle_runner import Decision, Scheduler
 
 NODES = 1_000
 NOW_S = 100_000

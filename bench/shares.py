@@ -12,9 +12,9 @@ import time
 import numpy as np
 
 from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
-from kaiwo.queues.fair import DEFAULT_RULES, Wants, fair_shares
-from kaiwo.queues.usage import ONE
-from kaiwo.snapshot.queues import Charge, QueueTable
+from kaiwo.queues.fair_share import DEFAULT_RULES, Wants, fair_shares
+from kaiwo.queues.past_usage import ONE
+from kaiwo.snapshot.queue_table import Charge, QueueTable
 
 TOTALS = np.array([8_000_000, 96_000_000, 500_000_000])
 ROUNDS = 50

@@ -11,12 +11,12 @@ import time
 
 from bench.decide import cluster, take
 from kaiwo.explain import why
-from kaiwo.model.event import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.scheduler import Scheduler
+from kaiwo.runtime.loop.cycle_runner import Scheduler
 
 NODES, RUNNING, WAITING, ASKED = 1_000, 8_000, 1_000, 300
 QUEUES = 50

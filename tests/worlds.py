@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import obstacles_of
-from kaiwo.model.event import (
+from kaiwo.model.events import (
     Event,
     NodeChanged,
     NodeGone,
@@ -24,15 +24,15 @@ from kaiwo.model.event import (
 )
 from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import Node
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.queue import UNLIMITED, Amounts, Queue
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.assumed import assume
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.cluster_state import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
 

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import Event, NodeChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
-from kaiwo.model.program import Record, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.allocations import Allocations
-from kaiwo.runtime.health import Health
-from kaiwo.snapshot.picture import Picture
+from kaiwo.model.workload_record import Record, State
+from kaiwo.runtime.loop.health import Health
+from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.snapshot.cluster_state import Picture
 from tests.api.world import node
 
 T = TypeVar("T")

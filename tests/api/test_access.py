@@ -8,12 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from kaiwo.api.access import COOKIE, host_name
-from kaiwo.api.app import context_of, make_app
-from kaiwo.api.limits import Bucket
-from kaiwo.api.sessions import MAX_CODES, MAX_SESSIONS, SESSION_S, Sessions
+from kaiwo.api.application import context_of, make_app
+from kaiwo.api.security.access import COOKIE, Bucket, host_name
+from kaiwo.api.security.browser_sessions import MAX_CODES, MAX_SESSIONS, SESSION_S, Sessions
+from kaiwo.api.security.token_file import read_or_make_token
 from kaiwo.api.settings import Settings
-from kaiwo.api.token import read_or_make_token
 from kaiwo.model.errors import ClusterError
 from tests.api.fake import FakeLoop
 from tests.api.world import run

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.agents import agent_view
+from kaiwo.api.routes.agents import agent_view
+from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
-from kaiwo.devices.report import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu, Share
-from kaiwo.runtime.agents import Agents
-from kaiwo.runtime.agents_belief import check_devices
+from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.nodes.agent_report_checks import check_devices
 from tests.api.world import World, node, run, until, world
 
 GPUS = tuple(PhysicalGpu(f"gpu-{index}", "amd", "MI300X", memory_mib=196_608, order=index) for index in range(8))
@@ -259,6 +259,6 @@ def test_devices_that_no_machine_has_never_reach_the_picture(gpus: tuple[Gpu, ..
 
 
 def test_the_fake_vendor_passes() -> None:
-    from kaiwo.runtime.machine import devices_of
+    from kaiwo.runtime.nodes.local_node import devices_of
 
     check_devices(devices_of(fake_inventory(count=8)))

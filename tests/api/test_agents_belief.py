@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kaiwo.devices.agent_messages import GpuSample, Hello, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Errors, Inventory, Link, Partition, PhysicalGpu, Telemetry
-from kaiwo.devices.report import GpuSample, Hello, PartitionUse, ProcessUse, Sample
-from kaiwo.runtime.agents_belief import believed_inventory, believed_sample, check_devices, check_wiring
-from kaiwo.runtime.machine import devices_of, wiring_of
+from kaiwo.runtime.nodes.agent_report_checks import believed_inventory, believed_sample, check_devices, check_wiring
+from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 from tests.api.test_agents import GPUS, HELLO, INVENTORY, WELL, send
 from tests.api.world import run, until, world
 

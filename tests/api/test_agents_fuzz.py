@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, encode_line
 from kaiwo.devices.discover import discover
-from kaiwo.devices.report import MEDIA_TYPE, Hello, encode_line
-from kaiwo.devices.telemetry import Sampler
+from kaiwo.devices.sampling import Sampler
 from tests.api.world import run, until, world
 from tests.devices.trees import Box, write_box
 

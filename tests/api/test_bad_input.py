@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.cursor import write_cursor
+from kaiwo.api.http.page_cursor import write_cursor
 from kaiwo.api.views import Problem
 from tests.api.world import World, decode, run, world
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.runtime.replay import replay
+from kaiwo.runtime.loop.replay import replay
 from tests.api.world import run, until, world
 
 PATH = "/workloads/default/train/checkpoint"

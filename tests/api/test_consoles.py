@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.seat import seat
+from kaiwo.api.process_identity import seat
 from kaiwo.model.plan import Cause, Eviction, Plan
 from tests.api.world import World, run, until, world
 
@@ -64,11 +64,11 @@ def test_work_with_an_input_is_stopped_for_others_only_for_good(tmp_path: Path) 
 
 
 def test_nobody_comes_to_an_input_that_was_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (Path("src/kaiwo/clusters/local/supervisor.py"), Path("src/kaiwo/clusters/local/console.py"))
+    script = (Path("src/kaiwo/clusters/local/supervisor.py"), Path("src/kaiwo/clusters/local/supervisor_console.py"))
     for path in script:
         text = path.read_text().replace("MEET_S = 60.0", "MEET_S = 0.2")
         (tmp_path / path.name).write_text(text)
-    monkeypatch.setattr("kaiwo.clusters.local.supervised.SCRIPT", tmp_path / "supervisor.py")
+    monkeypatch.setattr("kaiwo.clusters.local.processes.SCRIPT", tmp_path / "supervisor.py")
 
     async def work() -> None:
         async with world(tmp_path / "home") as kaiwo:

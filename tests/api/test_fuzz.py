@@ -20,7 +20,7 @@ from schemathesis.checks import (
     unsupported_method,
 )
 
-from kaiwo.api.app import document
+from kaiwo.api.application import document
 from tests.api.world import World, world
 from tests.conftest import SIZE
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.api import tail as tail_module
-from kaiwo.api.logs import follow_attempts
-from kaiwo.api.tail import follow_file, read_all
+from kaiwo.api.routes import logs as tail_module
+from kaiwo.api.routes.logs import follow_attempts, follow_file, read_all
 from kaiwo.clusters.protocol import LogFile
 from tests.api.world import run, until, world
 

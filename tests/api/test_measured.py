@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from kaiwo.devices.agent_messages import GpuSample, Hello, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu, Telemetry
-from kaiwo.devices.report import GpuSample, Hello, PartitionUse, ProcessUse, Sample
 from tests.api.world import World, run, world
 
 GPU = PhysicalGpu("gpu-0", "amd", "MI300X", order=0, memory_mib=196_608)

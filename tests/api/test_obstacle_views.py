@@ -2,8 +2,8 @@
 
 import pytest
 
-from kaiwo.api.workloadviews import obstacle_view
-from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.api.presenters.workload_view import obstacle_view
+from kaiwo.model.obstacle import Obstacle, Reason
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_BEFORE, Reason.EXPIRED])

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.api.app import BASE, INSIDE, document, make_app
+from kaiwo.api.application import BASE, INSIDE, document, make_app
 from kaiwo.api.settings import Settings
 from tests.api.fake import FakeLoop
 from tests.api.world import run

@@ -7,12 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kaiwo.api.partitions import _need
-from kaiwo.api.up import Running, running
+from kaiwo.api.routes.partitions import _need
 from kaiwo.api.views import PartitionsView
-from kaiwo.gpus.demand import need_of
+from kaiwo.app.options import UpOptions
+from kaiwo.app.up import Running, running
+from kaiwo.gpus.partitioning.demand import need_of
 from kaiwo.model.request import Request
-from kaiwo.runtime.options import UpOptions
 from tests.api.world import decode, run, until
 
 UPSTREAM = Path("../shared/cases/kaiwo/branch-gpu-partitioning")

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from kaiwo.api.reservationviews import ReservationView
 from kaiwo.api.views import Outcome, Page, WhyView, WorkloadDetail
+from kaiwo.api.views.reservations import ReservationView
 from tests.api.world import World, decode, run, until, world
 
 MANIFEST = """

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.model.program import Record, State
-from kaiwo.runtime.rows import STATES, WAITS, WorkloadRows
-from kaiwo.runtime.select import SORTS, After, Pick, select
-from kaiwo.runtime.tally import NOTHING
+from kaiwo.model.workload_record import Record, State
+from kaiwo.runtime.overview.workload_query import SORTS, After, Pick, select
+from kaiwo.runtime.overview.workload_table import NOTHING, STATES, WAITS, WorkloadRows
 from tests.api.fake import record
 
 records = st.builds(

@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kaiwo.api.app import context_of, make_app
+from kaiwo.api.application import context_of, make_app
 from kaiwo.api.settings import Settings
+from kaiwo.app.http_server import serve
 from kaiwo.model.errors import ClusterError, ConfigError
-from kaiwo.runtime.lag import LoopLag
-from kaiwo.runtime.server import serve
+from kaiwo.runtime.loop.loop_metrics import LoopLag
 from tests.api.fake import FakeLoop
 from tests.api.world import run
 

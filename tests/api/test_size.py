@@ -9,20 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.api.app import context_of, make_app
-from kaiwo.api.clusterviews import status_view
+from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
-from kaiwo.api.listings import LISTINGS
-from kaiwo.api.nodeviews import GpuPick, NodePick, gpu_page, node_page
-from kaiwo.api.queueviews import queue_page
+from kaiwo.api.presenters.cluster_view import status_view
+from kaiwo.api.presenters.list_pages import LISTINGS
+from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_page
+from kaiwo.api.presenters.queue_view import queue_page
+from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.settings import Settings
-from kaiwo.api.workloadviews import workload_page
-from kaiwo.model.event import PodChanged
+from kaiwo.model.events import PodChanged
 from kaiwo.model.gpu import Share
-from kaiwo.model.program import State
 from kaiwo.model.workload import Pod
-from kaiwo.runtime.lag import LoopLag
-from kaiwo.runtime.select import SORTS, Pick
+from kaiwo.model.workload_record import State
+from kaiwo.runtime.loop.loop_metrics import LoopLag
+from kaiwo.runtime.overview.workload_query import SORTS, Pick
 from tests.api.fake import FakeLoop, record
 from tests.api.world import run
 

@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from kaiwo.api import feeds
-from kaiwo.api.app import context_of, make_app
+from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
+from kaiwo.api.presenters import live_pages
 from kaiwo.api.settings import Settings
-from kaiwo.model.event import NodeChanged
-from kaiwo.model.program import State
-from kaiwo.runtime.server import serve
+from kaiwo.app.http_server import serve
+from kaiwo.model.events import NodeChanged
+from kaiwo.model.workload_record import State
 from tests.api.fake import FakeLoop, record
 from tests.api.reader import Reader, following
 from tests.api.world import node, run, until
@@ -142,7 +142,7 @@ def test_a_reader_who_comes_back_alone_gets_a_delta_too(tmp_path: Path) -> None:
                 await reader.next()
             await until(lambda: context.open_streams == 0, "the stream to end")
             loop.put(record("b"))
-            await asyncio.sleep(feeds.PERIOD_S * 1.2)  # a page younger than this is not computed again
+            await asyncio.sleep(live_pages.PERIOD_S * 1.2)  # a page younger than this is not computed again
             async with following(client, "view=workloads", reader.last_id, reader.items) as back:
                 event = await back.next()
                 assert event.kind == "delta"
@@ -152,7 +152,7 @@ def test_a_reader_who_comes_back_alone_gets_a_delta_too(tmp_path: Path) -> None:
 
 
 def test_who_comes_back_at_once_sees_what_happened_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "PERIOD_S", 60.0)  # nothing but the change itself makes a page be computed again
+    monkeypatch.setattr(live_pages, "PERIOD_S", 60.0)  # nothing but the change itself makes a page be computed again
 
     async def work() -> None:
         loop = FakeLoop()
@@ -184,7 +184,7 @@ def test_what_the_server_cannot_know_begins_anew(tmp_path: Path, last_id: str) -
 
 
 def test_after_a_gap_too_long_it_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "PERIOD_S", 0.01)
+    monkeypatch.setattr(live_pages, "PERIOD_S", 0.01)
 
     async def work() -> None:
         loop = FakeLoop()
@@ -193,13 +193,13 @@ def test_after_a_gap_too_long_it_begins_anew(tmp_path: Path, monkeypatch: pytest
             async with following(client, "view=workloads&sort=name") as reader:
                 await reader.next()
                 seen, future = reader.last_id, reader.last_id.replace("-", "-9")
-            for number in range(feeds.RING_EVENTS + 5):
+            for number in range(live_pages.RING_EVENTS + 5):
                 loop.put(record(f"w{number:03d}"))
                 await other.next()
             for last_id in (seen, future):
                 async with following(client, "view=workloads&sort=name", last_id) as back:
                     assert (await back.next()).kind == "reset"
-                    assert back.total == feeds.RING_EVENTS + 5
+                    assert back.total == live_pages.RING_EVENTS + 5
 
     run(work())
 
@@ -232,8 +232,8 @@ async def _keep_changing(loop: FakeLoop, seconds: float) -> None:
 
 def test_readers_of_one_page_share_its_computation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
-    plain = feeds.Feed.show
-    monkeypatch.setattr(feeds.Feed, "show", lambda feed, page: (shown.append(feed), plain(feed, page)))
+    plain = live_pages.Feed.show
+    monkeypatch.setattr(live_pages.Feed, "show", lambda feed, page: (shown.append(feed), plain(feed, page)))
 
     async def work() -> None:
         loop = FakeLoop()
@@ -279,7 +279,7 @@ def test_one_stream_too_many_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "PERIOD_S", 0.02)
+    monkeypatch.setattr(live_pages, "PERIOD_S", 0.02)
 
     async def work() -> None:
         loop = FakeLoop(nodes=200)
@@ -298,7 +298,7 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
                     await reader.next()
                     assert time.monotonic() - began < 8  # far below the time after which a stuck client is dropped
             feed = next(iter(context.feeds._feeds.values()))
-            assert sum(len(event) for _, event in feed._ring) <= feeds.RING_BYTES
+            assert sum(len(event) for _, event in feed._ring) <= live_pages.RING_BYTES
             stuck.close()
             await until(lambda: context.open_streams == 0, "the stuck stream to end")
 
@@ -339,7 +339,7 @@ def test_open_streams_end_with_the_server(tmp_path: Path) -> None:
 
 
 def test_a_quiet_stream_says_that_it_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.api.stream.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("kaiwo.api.routes.stream.HEARTBEAT_S", 0.05)
 
     async def work() -> None:
         async with serving(tmp_path, FakeLoop()) as (client, _), following(client, "view=queues") as reader:

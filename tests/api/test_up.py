@@ -11,12 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kaiwo.api import up
-from kaiwo.api.up import cluster_words, running
+from kaiwo.app import interpreter_tuning, up
+from kaiwo.app.options import UpOptions
+from kaiwo.app.up import cluster_words, running
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.runtime import calm
-from kaiwo.runtime.options import UpOptions
 from kaiwo.snapshot.snapshot import Snapshot
 from tests.api.world import node, run
 
@@ -62,7 +61,7 @@ def test_a_cycle_that_never_ends_is_not_ready(tmp_path: Path) -> None:
 def test_cycles_that_keep_failing_are_not_ready_and_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaiwo.runtime.loop.AFTER_FAILURE_S", 0.01)
+    monkeypatch.setattr("kaiwo.runtime.loop.scheduling_loop.AFTER_FAILURE_S", 0.01)
 
     async def ask() -> list[tuple[int, str]]:
         async with running(UpOptions(str(tmp_path), port=0, nodes=2)) as kaiwo, httpx.AsyncClient() as client:
@@ -98,14 +97,14 @@ def test_the_collector_and_the_threads_leave_the_event_loop_alone(tmp_path: Path
 
     frozen, switch_s = run(look())
     assert frozen > 10_000
-    assert switch_s == pytest.approx(calm.SWITCH_S)
+    assert switch_s == pytest.approx(interpreter_tuning.SWITCH_S)
 
 
 def test_a_loop_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: object) -> None:
         raise RuntimeError("no events")
 
-    monkeypatch.setattr("kaiwo.clusters.embedded.EmbeddedCluster.events", broken)
+    monkeypatch.setattr("kaiwo.clusters.embedded.cluster.EmbeddedCluster.events", broken)
 
     async def start() -> None:
         async with running(UpOptions(str(tmp_path), port=0, nodes=2)):

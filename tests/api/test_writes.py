@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from kaiwo.api.routes import owner
+from kaiwo.api.endpoint import owner
 from kaiwo.api.views import Outcome, Page, Problem, QueueView, WhyView, WorkloadDetail, WorkloadView
-from kaiwo.clusters.local.demo import submit_demo
+from kaiwo.clusters.local.demo_workloads import submit_demo
 from tests.api.world import decode, run, until, world
 
 QUEUES = """

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from kaiwo.api.app import context_of, make_app
+from kaiwo.api.application import context_of, make_app
 from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
+from kaiwo.app.http_server import Server, serve
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.history import Journal
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.runtime.loop import Loop
-from kaiwo.runtime.server import Server, serve
+from kaiwo.runtime.loop.scheduling_loop import Loop
 
 T = TypeVar("T")
 PATIENCE_S = 20.0

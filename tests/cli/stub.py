@@ -10,10 +10,10 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api import views
-from kaiwo.api.steeringviews import ManyOutcome, NamesForm, SteeredView
-from kaiwo.model.program import State
+from kaiwo.api.views.bulk_actions import ManyOutcome, NamesForm, SteeredView
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
+from kaiwo.model.workload_record import State
 
 NOW = 1_000_000
 TOKEN = "secret-token"

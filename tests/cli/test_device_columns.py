@@ -1,7 +1,7 @@
 """What `kaiwo gpus -o wide` says of a device: who is on it, how well they are kept apart, granted beside measured."""
 
 from kaiwo.api.views import GpuView, MeasuredView, TenantView
-from kaiwo.cli.columns import GPU, chosen, row
+from kaiwo.cli.lists.columns import GPU, chosen, row
 from kaiwo.model.workload import Phase
 
 USE = MeasuredView(35, 1_536, processes=2)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kaiwo.cli import checks
+from kaiwo.cli.verbs.start import doctor
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub
 
@@ -21,7 +21,7 @@ def results(kaiwo: Type) -> dict[str, str]:
 
 
 def test_a_healthy_installation_is_told_so(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "check_page", lambda: checks.Finding("page", "ok", "the web page is built"))
+    monkeypatch.setattr(doctor, "check_page", lambda: doctor.Finding("page", "ok", "the web page is built"))
     done = kaiwo("doctor")
     assert done.code == 0, done.out
     assert done.lines()[-1] == "all is well"
@@ -57,14 +57,14 @@ def test_another_program_on_the_port_fails(stub: Stub, kaiwo: Type) -> None:
 
 
 def test_a_full_disk_and_a_wrong_clock_are_seen(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "FAIL_FREE_MIB", 10**9)
+    monkeypatch.setattr(doctor, "FAIL_FREE_MIB", 10**9)
     assert results(kaiwo)["disk"] == "fail"
-    monkeypatch.setattr(checks, "FAIL_FREE_MIB", 0)
-    monkeypatch.setattr(checks, "WARN_FREE_MIB", 10**9)
+    monkeypatch.setattr(doctor, "FAIL_FREE_MIB", 0)
+    monkeypatch.setattr(doctor, "WARN_FREE_MIB", 10**9)
     assert results(kaiwo)["disk"] == "warn"
-    monkeypatch.setattr(checks, "time", SimpleNamespace(time=lambda: 2e9, gmtime=time.gmtime, strftime=time.strftime))
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: 2e9, gmtime=time.gmtime, strftime=time.strftime))
     assert results(kaiwo)["clock"] == "warn"
-    monkeypatch.setattr(checks, "time", SimpleNamespace(time=lambda: 0.0, gmtime=time.gmtime, strftime=time.strftime))
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: 0.0, gmtime=time.gmtime, strftime=time.strftime))
     assert results(kaiwo)["clock"] == "fail"
 
 
@@ -78,8 +78,8 @@ def test_amd_gpus_are_counted_without_the_cpus(tmp_path: Path) -> None:
     for name, simd in (("0", 0), ("1", 1216), ("2", 1216)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "properties").write_text(f"cpu_cores_count 8\nsimd_count {simd}\n")
-    assert checks._amd_gpus(str(tmp_path)) == 2
-    assert checks._nvidia_gpus(str(tmp_path / "none")) == 0
+    assert doctor._amd_gpus(str(tmp_path)) == 2
+    assert doctor._nvidia_gpus(str(tmp_path / "none")) == 0
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from kaiwo.api import views
-from kaiwo.model.program import State
+from kaiwo.model.workload_record import State
 from tests.cli.conftest import Type
 from tests.cli.stub import NOW, Stub, detail, gpu, problem_body, queue, workload
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.cli.plan_words import difference_lines, plan_lines
+from kaiwo.cli.verbs.operate.replay import difference_lines, plan_lines
 from kaiwo.model.gpu import Share
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Note, Plan, Start, Wait
-from kaiwo.model.reason import Obstacle, Reason
 
 START = Start("default/train", "main-0", "node-1", (Share("gpu-0", 1000, 100),))
 WAIT = Wait("lab", "d1", (Obstacle(Reason.GANG, 2, 1, "pods"),))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.cli.group import ENTRIES
+from kaiwo.cli.verb_table import ENTRIES
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub
 
@@ -68,7 +68,10 @@ def test_describing_a_workload_loads_no_other_verb(stub: Stub) -> None:
     given = '["describe", "eval"]'
     done = subprocess.run([sys.executable, "-c", SCRIPT, given], capture_output=True, text=True, check=True)
     _, modules = json.loads(done.stderr.splitlines()[-1])
-    assert [name for name in modules if name.startswith("kaiwo.cli.verbs.")] == ["kaiwo.cli.verbs.describe"]
+    assert [name for name in modules if name.startswith("kaiwo.cli.verbs.")] == [
+        "kaiwo.cli.verbs.inspect",
+        "kaiwo.cli.verbs.inspect.describe",
+    ]
     assert [name for name in ("unicodedata", "encodings.idna") if name in modules] == []
 
 
@@ -99,7 +102,7 @@ def processor_time_s(command: list[str]) -> float:
 def test_every_verb_of_the_help_can_be_loaded_and_has_an_example() -> None:
     import click
 
-    from kaiwo.cli.group import kaiwo
+    from kaiwo.cli.verb_table import kaiwo
 
     context = click.Context(kaiwo)
     for name in ENTRIES:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.cli.names import current_user
-from kaiwo.cli.submission import name_from
+from kaiwo.cli.name_completion import current_user
+from kaiwo.cli.workload_options import name_from
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub, problem_body, workload
 
@@ -243,7 +243,7 @@ def test_writes_carry_the_token(stub: Stub, kaiwo: Type, home: Path, monkeypatch
 
 
 def test_the_token_of_this_machine_is_not_sent_elsewhere(stub: Stub, home: Path) -> None:
-    from kaiwo.cli.discovery import Place, connect
+    from kaiwo.cli.client.find_server import Place, connect
 
     assert connect(Place("http://127.0.0.1:1", str(home))).token
     assert connect(Place("http://gpu.example.org:7600", str(home))).token == ""
@@ -278,10 +278,10 @@ def test_a_server_with_too_much_to_do_is_asked_again(stub: Stub, kaiwo: Type, mo
         if len(pauses) == 2:
             stub.answers.clear()
 
-    monkeypatch.setattr("kaiwo.cli.server.time.sleep", pause)
+    monkeypatch.setattr("kaiwo.cli.client.api_client.time.sleep", pause)
     assert kaiwo("cancel", "train") == (0, "workload default/train cancel\n", "")
     assert pauses == [7.0, 7.0]
-    monkeypatch.setattr("kaiwo.cli.server.PATIENCE_S", 5.0)
+    monkeypatch.setattr("kaiwo.cli.client.api_client.PATIENCE_S", 5.0)
     stub.answers["POST /workloads/cancel"] = busy
     assert kaiwo("cancel", "train") == (1, "", "kaiwo: too many changes at once\n")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.cli.table import Column, cut, display_width, lay_out
+from kaiwo.cli.output.table_layout import Column, cut, display_width, lay_out
 
 texts = st.text(alphabet=st.sampled_from("abc xyz…数据é\u0301🚀-"), max_size=30)
 

@@ -117,7 +117,7 @@ def test_an_unknown_host_is_said(kaiwo: Type) -> None:
 
 def test_a_silent_server_is_given_up(kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
     babbler = Babbler(b"", is_mute=True)
-    monkeypatch.setattr("kaiwo.cli.verb.DEFAULT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("kaiwo.cli.verb_base.DEFAULT_TIMEOUT_S", 0.2)
     done = kaiwo("status", "--server", babbler.url)
     assert done.code == 1
     assert "did not answer within 0.2 s" in done.err
@@ -144,7 +144,7 @@ def test_home_can_be_said_before_and_after_the_verb(
 def test_a_mistake_of_our_own_is_said_and_can_be_looked_into(
     stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaiwo.cli.verbs.status.lines", lambda view: 1 / 0)
+    monkeypatch.setattr("kaiwo.cli.verbs.inspect.status.lines", lambda view: 1 / 0)
     done = kaiwo("status")
     assert done.code == 1
     assert "KAIWO_DEBUG=1 shows where" in done.err

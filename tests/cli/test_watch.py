@@ -18,9 +18,9 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.cli.following import read_events
-from kaiwo.cli.table import display_width
-from kaiwo.model.program import State
+from kaiwo.cli.lists.list_stream import read_events
+from kaiwo.cli.output.table_layout import display_width
+from kaiwo.model.workload_record import State
 from tests.cli.stub import Stub, workload
 
 KAIWO = Path(sys.executable).with_name("kaiwo")

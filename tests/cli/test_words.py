@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaiwo.cli import printing, words
+from kaiwo.cli.output import formatting, printing
 from kaiwo.model.errors import ConfigError
 
 
@@ -10,33 +10,33 @@ from kaiwo.model.errors import ConfigError
     ("seconds", "text"), [(0, "0s"), (59, "59s"), (60, "1m"), (840, "14m"), (7200, "2h"), (259_200, "3d"), (-5, "0s")]
 )
 def test_an_age_has_one_unit(seconds: int, text: str) -> None:
-    assert words.age(seconds) == text
+    assert formatting.age(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (90, "1m30s"), (9000, "2h30m"), (86400, "1d")])
 def test_a_span_is_told_in_full_and_read_back(seconds: int, text: str) -> None:
-    assert words.span(seconds) == text
-    assert words.parse_span(text) == seconds
+    assert formatting.span(seconds) == text
+    assert formatting.parse_span(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "1y", "-5", "2h 30m", "1.5h"])
 def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="write it like"):
-        words.parse_span(text)
+        formatting.parse_span(text)
 
 
 @pytest.mark.parametrize(
     ("amount", "text"), [(0, "0"), (500, "0.5"), (8000, "8"), (333, "0.333"), (1250, "1.25"), (-500, "-0.5")]
 )
 def test_thousandths_have_no_needless_zeros(amount: int, text: str) -> None:
-    assert words.milli(amount) == text
+    assert formatting.milli(amount) == text
 
 
 @pytest.mark.parametrize(
     ("mib", "text"), [(0, "0"), (512, "512Mi"), (196608, "192Gi"), (1536, "1.5Gi"), (2097152, "2Ti")]
 )
 def test_memory_is_in_the_largest_unit(mib: int, text: str) -> None:
-    assert words.memory(mib) == text
+    assert formatting.memory(mib) == text
 
 
 @pytest.mark.parametrize(
@@ -57,25 +57,25 @@ def test_memory_is_in_the_largest_unit(mib: int, text: str) -> None:
     ],
 )
 def test_an_obstacle_tells_its_numbers_with_units(number: int, unit: str, text: str) -> None:
-    assert words.amount(number, unit) == text
+    assert formatting.amount(number, unit) == text
 
 
 def test_the_default_namespace_may_be_left_out() -> None:
-    assert words.full_name("train") == "default/train"
-    assert words.full_name("team/train") == "team/train"
-    assert words.short_name("default/train") == "train"
-    assert words.short_name("team/train") == "team/train"
+    assert formatting.full_name("train") == "default/train"
+    assert formatting.full_name("team/train") == "team/train"
+    assert formatting.short_name("default/train") == "train"
+    assert formatting.short_name("team/train") == "team/train"
 
 
 @pytest.mark.parametrize("name", ["", "/", "a/", "/a", "a/b/c"])
 def test_what_cannot_be_a_workload_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="not a workload's name"):
-        words.full_name(name)
+        formatting.full_name(name)
 
 
 def test_a_name_cannot_move_the_cursor() -> None:
-    assert "\x1b" not in words.one_line("evil\x1b[2Jname\nsecond\u202erow")
-    assert "\n" not in words.one_line("a\nb")
+    assert "\x1b" not in formatting.one_line("evil\x1b[2Jname\nsecond\u202erow")
+    assert "\n" not in formatting.one_line("a\nb")
 
 
 def test_a_long_hint_keeps_inside_the_terminal(

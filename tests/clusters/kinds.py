@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kaiwo.clusters.embedded import EmbeddedCluster
+from kaiwo.clusters.embedded.cluster import EmbeddedCluster
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.clusters.local.cluster_file import NodeGroup, nodes_of
 from kaiwo.clusters.simulated import SimulatedCluster
-from kaiwo.model.event import Event
+from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause, Eviction, Plan, Start
-from kaiwo.model.program import Program, State
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.picture import Picture
 
 T = TypeVar("T")

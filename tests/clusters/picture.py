@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kaiwo.clusters.ledger import Use, holds, overcommit
-from kaiwo.model.event import (
+from kaiwo.model.events import (
     Event,
     NodeChanged,
     NodeGone,

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.event import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.program import Program, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.kinds import WHOLE_MIB, Kind, opened, run, some_nodes, start_of, whole
 
 

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.model.errors import ConfigError, RefusedError
-from kaiwo.model.program import Program, State
 from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.kinds import Kind, opened, run, work
 from tests.clusters.test_contract_work import refuses
 

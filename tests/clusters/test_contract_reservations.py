@@ -5,11 +5,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
-from kaiwo.model.event import ReservationChanged, ReservationGone
+from kaiwo.model.events import ReservationChanged, ReservationGone
 from kaiwo.model.plan import Cause, Eviction, Plan
-from kaiwo.model.program import State
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Device, Owner, Picked, Reservation
+from kaiwo.model.workload_record import State
 from tests.clusters.kinds import Kind, Scene, full, opened, run
 from tests.clusters.test_contract_work import refuses
 

@@ -1,9 +1,9 @@
 """What every kind of cluster keeps of work that says it has saved what it did."""
 
 from kaiwo.model.errors import NotFoundError, RefusedError
-from kaiwo.model.event import WorkloadChanged
-from kaiwo.model.program import Program, State
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.kinds import Kind, full, opened, run, start_of, work
 from tests.clusters.test_contract_work import refuses
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.admission import is_same
+from kaiwo.clusters.embedded.admission import is_same
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
-from kaiwo.model.program import Program, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.kinds import Kind, Scene, opened, run, some_nodes, start_of, whole, work
 
 

@@ -5,18 +5,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.clusters import happenings
+from kaiwo.clusters.embedded import transitions
+from kaiwo.clusters.embedded.state import World
 from kaiwo.clusters.ledger import Use, holds
-from kaiwo.clusters.recent import Recent
+from kaiwo.clusters.recent_changes import Recent
 from kaiwo.clusters.simulated import SimulatedCluster
-from kaiwo.clusters.world import World
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Cause, Eviction, Plan, Start
-from kaiwo.model.program import Program, Record, State
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
+from kaiwo.model.workload_record import Program, Record, State
 from tests.clusters.kinds import WHOLE_MIB, run, some_nodes, work
 from tests.clusters.picture import Picture
 
@@ -163,13 +163,13 @@ def test_a_change_that_cannot_be_kept_leaves_no_trace(history: list[tuple[Any, .
         def fail(change: object, kept: int) -> None:
             raise OSError("the disk is full")
 
-        trim, happenings.trim = happenings.trim, fail  # type: ignore[assignment]
+        trim, transitions.trim = transitions.trim, fail  # type: ignore[assignment]
         try:
             await take(cluster, last)
         except (OSError, KaiwoError):
             pass
         finally:
-            happenings.trim = trim
+            transitions.trim = trim
         if last[0] != "advance":  # the simulated clock moves on in any case
             assert everything(cluster.world) == before
 

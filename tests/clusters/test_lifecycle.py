@@ -4,11 +4,11 @@ import signal
 
 import pytest
 
-from kaiwo.clusters import lifecycle
-from kaiwo.clusters.lifecycle import Ending, Exit, ExitReason, Life, Run, new_life
-from kaiwo.model.program import Program, Record, State
+from kaiwo.clusters.embedded import lifecycle
+from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Life, Run, new_life
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
+from kaiwo.model.workload_record import Program, Record, State
 from tests.clusters.kinds import work
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kaiwo.model.queue import UNLIMITED, Amounts
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.conformance.kai.jobs import NOW_S
 from tests.conformance.kai.loader import load, load_queue
 from tests.conformance.kai.report import run_folder

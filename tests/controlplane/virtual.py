@@ -9,7 +9,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from tests.controlplane.plane import HERE, Plane
 
 LEASE_S = 40

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import msgspec
 
+from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
 from kaiwo.clusters.ledger import Use, holds, overcommit
-from kaiwo.clusters.lifecycle import Life, Placement, Run
-from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
-from kaiwo.history.reader import JournalReader
+from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
+from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.node import Node
-from kaiwo.model.program import State
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.replay import replay
+from kaiwo.model.workload_record import State
+from kaiwo.runtime.loop.replay import replay
 
 SLACK_S = 0.005  # a run's end is written down a moment after its process ended
 CYCLES = 3  # the newest ones are decided again

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kaiwo.clusters.happenings import RUNS_KEPT
-from kaiwo.clusters.lifecycle import ExitReason, Life
-from kaiwo.clusters.local.runs import RunFolder
-from kaiwo.model.program import State
+from kaiwo.clusters.embedded.lifecycle import ExitReason, Life
+from kaiwo.clusters.embedded.transitions import RUNS_KEPT
+from kaiwo.clusters.local.run_folder import RunFolder
+from kaiwo.model.workload_record import State
 from tests.crash.audit import Books
 from tests.crash.jobs import DOES_WORK_ONCE, EXPECTED, kind_of
 from tests.crash.people import People

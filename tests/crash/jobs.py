@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kaiwo.model.program import State
+from kaiwo.model.workload_record import State
 
 KINDS = (
     "single", "single", "gang", "fraction", "fraction", "memory", "failing", "flaky", "simulated", "limited", "after",

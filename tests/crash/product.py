@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kaiwo.clusters.local import supervisor
-from kaiwo.clusters.local.runs import RunFolder
+from kaiwo.clusters.local.run_folder import RunFolder
 
 CLUSTER = "nodes: [{name: node, count: 3, gpus: 4}]\n"
 SPEED = 20  # virtual seconds in a second

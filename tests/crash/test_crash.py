@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.clusters.lifecycle import Life, Placement, Run
-from kaiwo.clusters.local.runs import RunFolder, RunSpec
-from kaiwo.clusters.local.store import Store
-from kaiwo.clusters.world import World
+from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
+from kaiwo.clusters.embedded.state import World
+from kaiwo.clusters.local.run_folder import RunFolder, RunSpec
+from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.model.plan import Nomination
-from kaiwo.model.program import Record, State
 from kaiwo.model.workload import Pod
+from kaiwo.model.workload_record import Record, State
 from tests.clusters.kinds import some_nodes, whole, work
 from tests.crash.audit import Books, audit, span_of
 from tests.crash.effects import check_effects

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.decide.backfill import LEAD_S
+from kaiwo.decide.planned_starts.backfill import LEAD_S
 from kaiwo.explain import why
-from kaiwo.model.event import (
+from kaiwo.model.events import (
     Event,
     NodeChanged,
     PodChanged,
@@ -17,13 +17,13 @@ from kaiwo.model.event import (
     WorkloadChanged,
     WorkloadGone,
 )
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause, Plan, encode_plan
+from kaiwo.model.planned_start import Delay, Promise
 from kaiwo.model.policy import Policy
-from kaiwo.model.promise import Delay, Promise
-from kaiwo.model.reason import Reason
 from kaiwo.model.reservation import Owner, Reservation
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.worlds import World
 
 GANG = "default/gang"

@@ -3,13 +3,14 @@
 import pytest
 
 from kaiwo.decide import decide
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.event import PodChanged, PodGone
+from kaiwo.model.events import PodChanged, PodGone
 from kaiwo.model.plan import encode_plan
 from kaiwo.model.policy import Policy
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.worlds import World
 
 

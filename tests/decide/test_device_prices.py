@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.event import NodeChanged
+from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import GPU_MODELS, Gpu
-from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.queue import Fairness, ReclaimStrategy
 from kaiwo.model.request import Request
-from kaiwo.queues.share import standing
-from kaiwo.snapshot.queues import GPU
-from kaiwo.snapshot.working import Working
+from kaiwo.queues.current_shares import standing
+from kaiwo.snapshot.queue_table import GPU
+from kaiwo.snapshot.working_copy import Working
 from tests.worlds import World
 
 GIB = 1024

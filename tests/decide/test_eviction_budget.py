@@ -1,10 +1,10 @@
 """A queue's eviction budget: so many of its workloads are stopped for others within an hour, and then no more."""
 
-from kaiwo.model.event import QueueChanged
+from kaiwo.model.events import QueueChanged
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause
 from kaiwo.model.queue import Amounts, Fairness, Queue
-from kaiwo.model.reason import Reason
-from kaiwo.runtime.state import pack_state, unpack_state
+from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from tests.worlds import World
 
 

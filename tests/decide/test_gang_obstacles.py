@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from kaiwo.explain import obstacles_of, remedy, sentence
-from kaiwo.model.event import ReservationChanged
-from kaiwo.model.reason import Obstacle, Reason
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import ReservationChanged
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.request import Request
 from kaiwo.model.reservation import Owner, Reservation
 from kaiwo.model.workload import Role
 from tests.worlds import World

@@ -3,15 +3,15 @@
 from typing import Any
 
 from kaiwo.explain import why
-from kaiwo.model.event import NodeChanged, PodChanged, QueueChanged
+from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.queue import UNLIMITED, Amounts, ModelAmounts, Queue
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
-from kaiwo.queues.share import standing
-from kaiwo.snapshot.working import Working
+from kaiwo.queues.current_shares import standing
+from kaiwo.snapshot.working_copy import Working
 from tests.worlds import World, audit
 
 OLD, NEW = "MI210", "MI300X"

@@ -5,7 +5,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from kaiwo.explain import why
-from kaiwo.model.event import Event, PodChanged, WorkloadChanged
+from kaiwo.model.events import Event, PodChanged, WorkloadChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request

@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from kaiwo.explain import why
-from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.model.events import QueueChanged, WorkloadChanged
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.queue import Amounts, Fairness, Queue
-from kaiwo.model.reason import Obstacle, Reason
 from tests.worlds import World
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.event import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.events import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.plan import Nomination

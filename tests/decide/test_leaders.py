@@ -3,8 +3,7 @@
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
-from kaiwo.model.subgroup import SubGroup
-from kaiwo.model.workload import Role
+from kaiwo.model.workload import Role, SubGroup
 from tests.worlds import World
 
 HEAD = Role(Request(cpu_milli=1000), "head", leads=True)

@@ -3,15 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.decide.feasible import feasible_nodes
-from kaiwo.model.event import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadChanged
-from kaiwo.model.neighbours import PORT, Apart, Near, Neighbours, Spread, kept
+from kaiwo.model.affinity import PORT, Apart, Near, Neighbours, NodeRule, Preference, Spread, kept
+from kaiwo.model.events import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadChanged
 from kaiwo.model.node import Taint
-from kaiwo.model.node_rules import NodeRule, Preference
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination, Plan
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Phase, Pod, Role, Workload
+from tests.feasible_nodes import feasible_nodes
 from tests.worlds import World
 
 ZONE = "zone"

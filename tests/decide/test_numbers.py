@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide import decide
 from kaiwo.explain import obstacles_of, sentence, why
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.node import Taint
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request

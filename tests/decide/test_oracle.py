@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.decide.oracle import Sums
+from kaiwo.decide.make_room.reclaim_bounds import Sums
 from kaiwo.explain import sentence
-from kaiwo.model.event import NodeChanged, PodChanged
+from kaiwo.model.events import NodeChanged, PodChanged
 from kaiwo.model.gpu import GPU_MODELS, Share
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Cause, Plan
 from kaiwo.model.queue import Amounts, Fairness, ReclaimStrategy
-from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from tests.conftest import IS_QUICK, SIZE

@@ -6,15 +6,15 @@ from itertools import permutations
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.decide.order import Lane
-from kaiwo.model.event import NominationChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.decide.turn_order import Lane
+from kaiwo.model.events import NominationChanged, PodChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination, Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
-from kaiwo.model.reason import Reason
 from kaiwo.model.workload import Phase, Pod
-from kaiwo.snapshot.assumed import assume
+from kaiwo.snapshot.assumed_events import assume
 from tests.worlds import World
 
 

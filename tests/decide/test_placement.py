@@ -4,12 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.explain import obstacles_of, remedy, sentence
-from kaiwo.model.event import NodeChanged
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
-from kaiwo.model.reason import Reason
-from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.request import Request, Toleration
 from tests.worlds import World
 
 
@@ -109,7 +110,7 @@ def test_each_strategy_chooses_its_device(strategy: str, device: str) -> None:
 
 
 def _put(world: World, name: str, device: str, milli: int) -> None:
-    from kaiwo.model.event import PodChanged
+    from kaiwo.model.events import PodChanged
     from kaiwo.model.gpu import Share
     from kaiwo.model.workload import Pod
 
@@ -177,7 +178,7 @@ def test_a_resource_that_no_node_offers_is_said_to_be_nowhere() -> None:
 
 
 def test_pods_with_several_roles_start_together() -> None:
-    from kaiwo.model.event import WorkloadChanged
+    from kaiwo.model.events import WorkloadChanged
     from kaiwo.model.workload import Role, Workload
 
     roles = (Role(Request(cpu_milli=1_000), "leader"), Role(Request(gpus=8), "worker", 2))

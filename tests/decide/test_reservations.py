@@ -6,18 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.explain import why
-from kaiwo.gpus.closing import set_aside
-from kaiwo.model.event import NodeChanged, PodChanged, PodGone, ReservationChanged, ReservationGone
+from kaiwo.gpus.partitioning.pending_mode_change import set_aside
+from kaiwo.model.events import NodeChanged, PodChanged, PodGone, ReservationChanged, ReservationGone
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.partition_modes import Mode
 from kaiwo.model.plan import Cause, Plan
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation
 from kaiwo.model.workload import Phase, Pod
-from kaiwo.snapshot.reserved_space import reserved_space
-from kaiwo.snapshot.reserved_use import standings
+from kaiwo.snapshot.capacity_timeline import reserved_space
+from kaiwo.snapshot.reservation_status import standings
 from tests.worlds import World
 
 

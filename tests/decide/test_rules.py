@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from kaiwo.decide import decide
-from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import encode_plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.queue import Queue
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Role, Workload
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from kaiwo.snapshot.snapshot import StaleSnapshotError
 from tests.worlds import World
 

@@ -1,10 +1,9 @@
 """Of several ways in which sub-groups may start, one that the queue's limits let is enough."""
 
-from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
-from kaiwo.model.subgroup import SubGroup
-from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload import Role, SubGroup, Workload
 from tests.worlds import World
 
 EITHER = (SubGroup("", minimum=1),)

@@ -4,14 +4,13 @@ from msgspec.structs import replace
 
 from kaiwo.decide import decide
 from kaiwo.explain import obstacles_of
-from kaiwo.explain.sentences import sentence
-from kaiwo.model.event import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.explain.obstacle_sentences import sentence
+from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause
 from kaiwo.model.policy import Policy
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
-from kaiwo.model.subgroup import SubGroup, fault_in
-from kaiwo.model.workload import Phase, Role, Workload
+from kaiwo.model.workload import Phase, Role, SubGroup, Workload, fault_in
 from tests.worlds import World
 
 

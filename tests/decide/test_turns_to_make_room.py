@@ -3,16 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.event import WorkloadChanged, WorkloadGone
+from kaiwo.model.events import WorkloadChanged, WorkloadGone
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
-from kaiwo.model.subgroup import SubGroup
-from kaiwo.model.workload import Role, Workload
-from kaiwo.queues.share import standing
-from kaiwo.snapshot.working import Working
+from kaiwo.model.workload import Role, SubGroup, Workload
+from kaiwo.queues.current_shares import standing
+from kaiwo.snapshot.working_copy import Working
 from tests.worlds import World
 
 CLAIMS = 60

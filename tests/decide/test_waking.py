@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.event import (
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import (
     NodeChanged,
     NominationChanged,
     NominationGone,
@@ -13,10 +14,10 @@ from kaiwo.model.event import (
     WorkloadChanged,
 )
 from kaiwo.model.gpu import Share
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Nomination
 from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.reason import Reason
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.request import Request
 from tests.worlds import World
 
 

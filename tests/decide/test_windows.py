@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kaiwo.decide import allocate
+from kaiwo.decide.actions import allocate
 from kaiwo.model.policy import Policy
 from tests.worlds import World
 

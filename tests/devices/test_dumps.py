@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import Inventory
-from kaiwo.devices.dumps import read_dump
+from kaiwo.devices.machine_dumps import read_dump
 from kaiwo.model.errors import ConfigError
 
 NVIDIA_SMI = "influxdata-telegraf/plugins/inputs/nvidia_smi/testdata"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.devices import Inventory, PhysicalGpu, discover
-from kaiwo.devices.amd import files, gpus, kfd
+from kaiwo.devices.amd import discover_gpus, kfd_topology, sysfs_files
 from tests.devices import damage
 from tests.devices.trees import KFD, PCI, Box, address, write_box
 
@@ -91,7 +91,7 @@ def test_a_forbidden_file_costs_only_what_it_says(
             raise OSError(code, os.strerror(code), path)
         return really_open(path, *args)
 
-    monkeypatch.setattr(files.os, "open", refuse)
+    monkeypatch.setattr(sysfs_files.os, "open", refuse)
     for forbidden in random.Random(code).sample(paths, min(len(paths), 25)):
         found = discover(str(tmp_path))
         check(found)
@@ -188,7 +188,7 @@ def test_a_topology_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
 def test_more_nodes_than_are_read_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_box(tmp_path, Box(gpus=2, has_sysfs=False))
     assert discover(str(tmp_path)).notes == ()
-    for module in (kfd, gpus):
+    for module in (kfd_topology, discover_gpus):
         monkeypatch.setattr(module, "MOST_NODES", 3)
     found = discover(str(tmp_path))
     check(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import PhysicalGpu, discover
-from kaiwo.devices.amd import files
+from kaiwo.devices.amd import sysfs_files
 from tests.devices.trees import KFD, PCI, Box, address, write_box, write_files
 
 PAIR = [address(0), address(1)]
@@ -40,7 +40,7 @@ def test_a_node_that_may_not_be_read_is_the_same(tmp_path: Path, monkeypatch: py
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
         return really_open(path, *args)
 
-    monkeypatch.setattr(files.os, "open", refuse)
+    monkeypatch.setattr(sysfs_files.os, "open", refuse)
     gpus = discover(str(tmp_path)).gpus
     assert [(gpu.id, gpu.health) for gpu in gpus] == [(PAIR[0], "healthy"), (PAIR[1], "degraded")]
     assert "permission denied" in gpus[1].reason

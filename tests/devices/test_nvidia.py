@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices import PhysicalGpu, nvidia, nvlink
+from kaiwo.devices import PhysicalGpu
+from kaiwo.devices.gpu_names import nvidia_model
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
-from kaiwo.devices.models import nvidia_model
-from kaiwo.devices.sharing.words import Platform
-from kaiwo.devices.xid import XidWatch
-from kaiwo.runtime.machine import devices_of
+from kaiwo.devices.nvidia import discover_gpus, nvlink
+from kaiwo.devices.sampling.nvidia_gpus import XidWatch
+from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.nvml import FakeNvml, NVMLError
 
 QUESTIONS = [name for name, _ in inspect.getmembers(FakeNvml, inspect.isfunction) if name.startswith("nvmlDeviceGet")]
@@ -20,7 +21,7 @@ QUESTIONS = [name for name, _ in inspect.getmembers(FakeNvml, inspect.isfunction
 
 def read(monkeypatch: pytest.MonkeyPatch, library: Any) -> list[PhysicalGpu]:
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    gpus, notes = nvidia.read_gpus()
+    gpus, notes = discover_gpus.read_gpus()
     assert notes == []
     return gpus
 
@@ -76,9 +77,9 @@ def test_a_gpu_with_mig_on_and_no_instance_takes_no_work(monkeypatch: pytest.Mon
     """To CUDA it is no device at all; and the agent that looks again says the same."""
     library = FakeNvml(1, is_mig_bare=True)
     gpu = read(monkeypatch, library)[0]
-    assert (gpu.health, gpu.reason, gpu.partitions) == ("degraded", nvidia.NO_INSTANCES, ())
+    assert (gpu.health, gpu.reason, gpu.partitions) == ("degraded", discover_gpus.NO_INSTANCES, ())
     assert [device.healthy for device in devices_of(Inventory("n", (gpu,), ()), Platform())] == [False]
-    assert nvidia.Reader(library, True).errors(0)[1] == [nvidia.NO_INSTANCES]
+    assert discover_gpus.Reader(library, True).errors(0)[1] == [discover_gpus.NO_INSTANCES]
     assert read(monkeypatch, FakeNvml(1, mig=("1g.18gb",)))[0].health == "healthy"
 
 
@@ -131,16 +132,16 @@ def test_a_silent_driver_means_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path
     library = FakeNvml(2)
     setattr(library, broken, library.refuse)
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(nvidia, "DRIVER_LIST", str(tmp_path / "missing"))
-    assert nvidia.read_gpus()[0] == []
+    monkeypatch.setattr(discover_gpus, "DRIVER_LIST", str(tmp_path / "missing"))
+    assert discover_gpus.read_gpus()[0] == []
 
 
 def test_gpus_that_we_cannot_ask_are_mentioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(nvidia, "DRIVER_LIST", str(tmp_path))
+    monkeypatch.setattr(discover_gpus, "DRIVER_LIST", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert nvidia.read_gpus() == ([], [])
+    assert discover_gpus.read_gpus() == ([], [])
     (tmp_path / "0000:1b:00.0").mkdir()
-    assert nvidia.read_gpus()[1] == [
+    assert discover_gpus.read_gpus()[1] == [
         "there is 1 NVIDIA GPU here, and the package nvidia-ml-py is not installed: pip install 'kaiwo[nvidia]'"
     ]
 

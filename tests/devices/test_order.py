@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import discover
-from kaiwo.devices.amd import files
+from kaiwo.devices.amd import sysfs_files
 from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing
 from kaiwo.model.gpu import Share
 from tests.devices.trees import Box, address, uuid, write_box
@@ -52,14 +52,14 @@ def test_a_gpu_that_our_cgroup_may_not_use_is_passed_over_as_rocr_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_box(tmp_path, Box(gpus=3))
-    plain, kept_out = files.read_bytes, f"nodes/{SECOND}/properties"
+    plain, kept_out = sysfs_files.read_bytes, f"nodes/{SECOND}/properties"
 
-    def read(path: str, most: int = files.MOST_BYTES) -> bytes:
+    def read(path: str, most: int = sysfs_files.MOST_BYTES) -> bytes:
         if path.endswith(kept_out):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
         return plain(path, most)
 
-    monkeypatch.setattr(files, "read_bytes", read)
+    monkeypatch.setattr(sysfs_files, "read_bytes", read)
     found = discover(str(tmp_path))
     assert {gpu.id: gpu.order for gpu in found.gpus} == {address(0): 0, address(1): None, address(2): 1}
     assert not any("ROCr" in note for note in found.notes)

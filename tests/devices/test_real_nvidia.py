@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from kaiwo.devices import discover, nvidia
+from kaiwo.devices import discover
+from kaiwo.devices.nvidia import discover_gpus
 
 pytestmark = pytest.mark.real
 FIELDS = "pci.bus_id,uuid,name,memory.total,power.limit,temperature.gpu"
@@ -23,7 +24,7 @@ def rows() -> list[list[str]]:
 
 
 def test_nvml_and_nvidia_smi_agree(rows: list[list[str]]) -> None:
-    gpus, notes = nvidia.read_gpus()
+    gpus, notes = discover_gpus.read_gpus()
     assert notes == []
     assert len(gpus) == len(rows)
     for gpu, (bus, uuid, product, memory, limit, heat) in zip(gpus, rows, strict=True):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import Inventory, PhysicalGpu, discover
-from kaiwo.devices.amd.ids import product_name
-from kaiwo.devices.models import AMD_DEVICES, VIRTUAL_FUNCTIONS
-from kaiwo.model.partitions import CHIPS
-from kaiwo.runtime.machine import devices_of
+from kaiwo.devices.amd.discover_gpus import product_name
+from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS
+from kaiwo.model.partition_modes import CHIPS
+from kaiwo.runtime.nodes.local_node import devices_of
 
 GIB = 1024
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.devices import Inventory, discover
-from kaiwo.devices.amd import smi
-from kaiwo.devices.amd.quantity import mib, number, whole
-from kaiwo.devices.amd.smi import json_documents, read_smi
-from kaiwo.devices.models import amd_model, parse_target, short_product, target_name
+from kaiwo.devices.amd import smi_tools
+from kaiwo.devices.amd.smi_numbers import mib, number, whole
+from kaiwo.devices.amd.smi_tools import json_documents, read_smi
+from kaiwo.devices.gpu_names import amd_model, parse_target, short_product, target_name
 from kaiwo.model.errors import ConfigError
 from tests.devices.trees import Box, address, write_box
 
@@ -346,16 +346,16 @@ def test_documents_are_found_between_words() -> None:
 
 
 def test_the_tool_is_asked_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smi, "_PATHS", ())
+    monkeypatch.setattr(smi_tools, "_PATHS", ())
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert smi.run_smi() == ([], [])
+    assert smi_tools.run_smi() == ([], [])
     tool = tmp_path / "amd-smi"
     tool.write_text(f"#!/bin/sh\necho '{json.dumps([{'gpu': 0, **STATIC}])}'\n")
     tool.chmod(0o755)
-    found, odd = smi.run_smi()
+    found, odd = smi_tools.run_smi()
     assert (found[0].pci, odd) == ("0000:05:00.0", [])
     tool.write_text("#!/nowhere/sh\n")
-    assert smi.run_smi() == ([], ["amd-smi did not answer (FileNotFoundError)"])
+    assert smi_tools.run_smi() == ([], ["amd-smi did not answer (FileNotFoundError)"])
 
 
 def test_names_of_instruction_sets_and_products() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import discover
-from kaiwo.devices.amd.unlisted import NOT_LISTED
+from kaiwo.devices.amd.unlisted_gpus import NOT_LISTED
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
-from kaiwo.devices.sharing.visible import visible_variables
-from kaiwo.devices.sharing.words import devices_of
-from kaiwo.model.partitions import CHIPS, legal_modes, partition_count, partition_shape
+from kaiwo.devices.sharing.share_types import devices_of
+from kaiwo.devices.sharing.visible_devices import visible_variables
+from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_count, partition_shape
 from tests.devices.trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
 
 EVERY_MODE = [(model, *mode) for model in CHIPS for mode in legal_modes(model)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.model.partitions import CHIPS, partition_count
+from kaiwo.model.partition_modes import CHIPS, partition_count
 
 GIB = 1 << 30
 KFD = "sys/class/kfd/kfd/topology/nodes"

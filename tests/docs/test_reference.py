@@ -11,23 +11,23 @@ import click
 import pytest
 
 from bench.__main__ import benchmark_names
-from kaiwo.api.app import document
-from kaiwo.cli.group import ENTRIES
-from kaiwo.cli.group import kaiwo as program
-from kaiwo.clusters.lifecycle import Placement, Run
+from kaiwo.api.application import document
+from kaiwo.cli.verb_table import ENTRIES
+from kaiwo.cli.verb_table import kaiwo as program
+from kaiwo.clusters.embedded.lifecycle import Placement, Run
 from kaiwo.clusters.local.cluster_file import read_cluster_file
-from kaiwo.clusters.local.environment import environment
-from kaiwo.explain.change import Kind
+from kaiwo.clusters.local.process_environment import environment
+from kaiwo.explain.possible_changes import Kind
 from kaiwo.manifests import parse_all
-from kaiwo.manifests.names import INDEX_LABEL
+from kaiwo.manifests.values.names import INDEX_LABEL
 from kaiwo.model.gpu import Share
-from kaiwo.model.program import Record, State
-from kaiwo.model.reason import Reason
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
+from kaiwo.model.workload_record import Record, State
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.checking import POINTS
 from kaiwo.plugins.contract import Allocation, Filter, QueueOrder, Score, WorkloadOrder
+from kaiwo.plugins.registry import POINTS
 from tests.conftest import ROOT
 from tests.docs.markdown import PAGES, Block, blocks, code_words, table
 
@@ -115,7 +115,7 @@ def test_the_api_page_has_every_route() -> None:
 
 def test_the_api_page_has_every_metric() -> None:
     listed = [word for row in table(DOCS / "api.md", "metric") for word in code_words(row[0])]
-    code = "".join(path.read_text() for path in sorted((SOURCE / "api").glob("*metrics.py")))
+    code = "".join(path.read_text() for path in sorted((SOURCE / "api").rglob("*metrics.py")))
     assert sorted(listed) == sorted(set(re.findall(r'"(kaiwo_\w+)"', code)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.explain.change import (
+from kaiwo.explain.possible_changes import (
     CPU,
     GPU_MEMORY,
     GPUS,
@@ -22,11 +22,11 @@ from kaiwo.explain.change import (
     raised,
     size_of,
 )
-from kaiwo.model.event import Event, WorkloadChanged, WorkloadGone
-from kaiwo.model.queue_check import check_tree
+from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
+from kaiwo.model.queue_validation import check_tree
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.assumed import assume
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.cluster_state import Picture
 from tests.worlds import World
 
 PPM = 1_000_000

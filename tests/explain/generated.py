@@ -4,7 +4,7 @@ import random
 
 from msgspec.structs import replace
 
-from kaiwo.model.event import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import UNBOUNDED, Amounts, ModelAmounts, Queue

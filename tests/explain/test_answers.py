@@ -6,18 +6,17 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import Why, why
-from kaiwo.model.event import PodChanged, QueueChanged, ReservationChanged, WorkloadChanged
+from kaiwo.model.events import PodChanged, QueueChanged, ReservationChanged, WorkloadChanged
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy
-from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Owner, Reservation
-from kaiwo.model.subgroup import SubGroup
-from kaiwo.model.workload import Phase, Role, Workload
+from kaiwo.model.workload import Phase, Role, SubGroup, Workload
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.contract import View
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from tests.worlds import World
 
 ALLOCATES = Policy(actions=("allocate",))  # and takes nothing from anybody
@@ -76,7 +75,7 @@ def test_a_change_that_was_found_after_giving_up_on_cheaper_ones_says_so(monkeyp
     world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
     world.settle()
     assert proposed(world, "new") == "stop bobs, which runs now"
-    monkeypatch.setattr("kaiwo.explain.cheapest.MOST_LOOKS", 60)
+    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_LOOKS", 60)
     assert proposed(world, "new") == (
         "stop bobs, which runs now (3 changes were tried; a cheaper one may be among those that were not)"
     )
@@ -89,7 +88,7 @@ def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         "no single change of size, model, queue, limit, quota or running workload would start it now without stopping "
         "others; nor are others stopped for it with another size, model or queue"
     )
-    monkeypatch.setattr("kaiwo.explain.cheapest.MOST_LOOKS", 60)
+    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_LOOKS", 60)
     assert ask(world, "new").change is None
     assert ask(world, "new").no_change == (
         "undecided: 3 changes were tried and do not start it, and others were not tried; "

@@ -12,21 +12,20 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from kaiwo.cli.submission import make_form
-from kaiwo.cli.verbs.submit import submit
-from kaiwo.clusters.admission import check_welcome
+from kaiwo.cli.verbs.workloads.submit import submit
+from kaiwo.cli.workload_options import make_form
+from kaiwo.clusters.embedded.admission import check_welcome
 from kaiwo.explain import Why, why
-from kaiwo.explain.change import SHARED_WHOLE, Kind, raised
-from kaiwo.explain.cheapest import cheapest_change
-from kaiwo.explain.trial import Question
+from kaiwo.explain.cheapest_change import cheapest_change
+from kaiwo.explain.possible_changes import SHARED_WHOLE, Kind, raised
+from kaiwo.explain.verify_change import Question
 from kaiwo.manifests import parse_submission
-from kaiwo.manifests.objects import Defaults
-from kaiwo.model.event import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
-from kaiwo.model.gpu import Gpu
-from kaiwo.model.isolation import BY_TURNS, SHARED_MILLI
+from kaiwo.manifests.kinds.object_metadata import Defaults
+from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.gpu import BY_TURNS, SHARED_MILLI, Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
-from kaiwo.model.queue_check import check_tree
+from kaiwo.model.queue_validation import check_tree
 from kaiwo.model.workload import Workload
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.generated import SIZES, made_queue

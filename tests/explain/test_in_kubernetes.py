@@ -3,13 +3,12 @@
 import pytest
 
 from kaiwo.explain import propose_in_kubernetes, remedy_in_kubernetes, why
-from kaiwo.explain.change import Kind
-from kaiwo.explain.in_kubernetes import REPLACE
+from kaiwo.explain.kubectl_advice import REPLACE
+from kaiwo.explain.possible_changes import Kind
 from kaiwo.explain.why import Proposal
-from kaiwo.model.neighbours import Neighbours, Spread
+from kaiwo.model.affinity import VENDOR_LABEL, Neighbours, NodeRule, Spread
 from kaiwo.model.node import Taint
-from kaiwo.model.node_rules import VENDOR_LABEL, NodeRule
-from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
 from tests.worlds import World
 

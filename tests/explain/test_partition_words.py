@@ -1,14 +1,14 @@
 """What is said to those whose GPUs are cut in another way: what comes, what could, and what never will."""
 
 from kaiwo.explain import obstacles_of
-from kaiwo.explain.sentences import remedy, sentence
-from kaiwo.gpus.closing import set_aside
-from kaiwo.manifests.gpu_models import VENDOR_MODELS
-from kaiwo.model.event import NodeChanged, ReservationChanged
+from kaiwo.explain.obstacle_sentences import remedy, sentence
+from kaiwo.gpus.partitioning.pending_mode_change import set_aside
+from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
+from kaiwo.model.events import NodeChanged, ReservationChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, cut
-from kaiwo.model.reason import Reason
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Device, Owner, Reservation
 from tests.worlds import World

@@ -3,8 +3,8 @@
 import pytest
 
 from kaiwo.explain import obstacles_of, remedy, sentence
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.queue import Fairness, ReclaimStrategy
-from kaiwo.model.reason import Obstacle, Reason
 from tests.worlds import World
 
 

@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from kaiwo.explain import why
-from kaiwo.explain.change import Change, Kind, events_of
-from kaiwo.explain.cheapest import cheapest_change
-from kaiwo.explain.trial import Question
-from kaiwo.model.event import ReservationChanged, WorkloadChanged, WorkloadGone
+from kaiwo.explain.cheapest_change import cheapest_change
+from kaiwo.explain.possible_changes import Change, Kind, events_of
+from kaiwo.explain.verify_change import Question
+from kaiwo.model.events import ReservationChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.reservation import Owner, Reservation
 from tests.worlds import World
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from kaiwo.explain import stops
-from kaiwo.explain.change import Change
-from kaiwo.explain.cheapest import cheapest_change
-from kaiwo.explain.sooner import sooner
-from kaiwo.explain.trial import Question
+from kaiwo.explain import workload_to_stop
+from kaiwo.explain.cheapest_change import cheapest_change
+from kaiwo.explain.possible_changes import Change
+from kaiwo.explain.verify_change import Question
+from kaiwo.explain.workload_to_stop import sooner
 from kaiwo.model.request import Request
 from tests.conftest import IS_QUICK, SIZE
 from tests.worlds import World
@@ -38,7 +38,7 @@ def test_a_stop_that_frees_too_little_for_them_all_is_not_tried() -> None:
     world.now_s += 1
     world.submit("mine", gpus_each=1, cpu_milli=500).settle()
     question = asked(world, "mine")
-    assert list(stops.Stops(question).worth_a_try("admin")) == []
+    assert list(workload_to_stop.Stops(question).worth_a_try("admin")) == []
     assert cheapest_change(question)[0] is None
 
 
@@ -59,7 +59,7 @@ def test_what_is_ruled_out_does_not_help(monkeypatch: pytest.MonkeyPatch) -> Non
             with_it = Question(world.picture, name, world.policy, world.now_s)
             found = cheapest_change(with_it)[0]
             with monkeypatch.context() as patch:
-                patch.setattr(stops, "sooner", lambda _: [])
+                patch.setattr(workload_to_stop, "sooner", lambda _: [])
                 without = Question(world.picture, name, world.policy, world.now_s)
                 assert cheapest_change(without)[0] == found, (seed, name)
             ruled_out += len(tried(without)) > len(tried(with_it))

@@ -3,13 +3,13 @@
 import pytest
 
 from kaiwo.explain import remedy_in_kubernetes, why
-from kaiwo.explain.sentences import sentence
-from kaiwo.model.event import QueueChanged
+from kaiwo.explain.obstacle_sentences import sentence
+from kaiwo.model.events import QueueChanged
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
-from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
-from kaiwo.runtime.saying import Sayer
+from kaiwo.runtime.kubernetes.publish_wait_reasons import Sayer
 from tests.worlds import World
 
 TAKES = "would start it now without stopping others; but {}, and others are stopped to make room for it"
@@ -109,7 +109,7 @@ def test_what_its_owner_can_change_is_named_before_a_raise() -> None:
 
 
 def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.explain.by_taking.MOST_LOOKS", 0)
+    monkeypatch.setattr("kaiwo.explain.changes_that_evict.MOST_LOOKS", 0)
     world = at_a_model_limit()
     answer = why(world.picture, "default/bj", world.policy, world.now_s)
     assert answer.no_change.endswith(

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from kaiwo.explain import why
-from kaiwo.explain.by_taking import change_that_takes, may_ever_take
-from kaiwo.explain.change import Change, Kind, events_of
-from kaiwo.explain.trial import Question
-from kaiwo.model.event import WorkloadGone
+from kaiwo.explain.changes_that_evict import change_that_takes, may_ever_take
+from kaiwo.explain.possible_changes import Change, Kind, events_of
+from kaiwo.explain.verify_change import Question
+from kaiwo.model.events import WorkloadGone
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.exhaustive import every_change, is_submitted_again, submitted_again
 from tests.explain.generated import contested_world

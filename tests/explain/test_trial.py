@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from kaiwo.explain.change import Change, Kind, held_by
-from kaiwo.explain.trial import Question
-from kaiwo.model.event import PodChanged
+from kaiwo.explain.possible_changes import Change, Kind, held_by
+from kaiwo.explain.verify_change import Question
+from kaiwo.model.events import PodChanged
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.conftest import SIZE
 from tests.explain.generated import waiting_world
 from tests.worlds import World

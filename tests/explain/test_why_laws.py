@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.explain import obstacles_of, why
-from kaiwo.explain.change import LEAST, SHARE, UNITS, Change, Kind, events_of, size_of
-from kaiwo.explain.cheapest import cheapest_change
-from kaiwo.explain.trial import Question
-from kaiwo.manifests.quantities import MIN_FRACTION_MILLI
-from kaiwo.model.event import WorkloadGone
-from kaiwo.model.reason import Reason
+from kaiwo.explain.cheapest_change import cheapest_change
+from kaiwo.explain.possible_changes import LEAST, SHARE, UNITS, Change, Kind, events_of, size_of
+from kaiwo.explain.verify_change import Question
+from kaiwo.manifests.values.quantities import MIN_FRACTION_MILLI
+from kaiwo.model.events import WorkloadGone
+from kaiwo.model.obstacle import Reason
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.exhaustive import cheapest_by_search, is_submitted_again, submitted_again
 from tests.explain.generated import waiting_world

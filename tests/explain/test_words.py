@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.explain import amount, remedy, sentence, why
-from kaiwo.model.event import ReservationChanged
-from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.events import ReservationChanged
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Reservation
 from tests.worlds import World

@@ -9,19 +9,19 @@ import random
 import numpy as np
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.place import Placer
-from kaiwo.decide.score import ShapeBook
-from kaiwo.gpus.fit import pods_by_devices, times_per_device
-from kaiwo.model.event import Event, NodeChanged, PodChanged, PodGone
+from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.gpus.device_fit import pods_by_devices, times_per_device
+from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone
 from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import CHIPS, Mode, cut, legal_modes
+from kaiwo.model.partition_modes import CHIPS, Mode, cut, legal_modes
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.nodes import MIB, MILLI
-from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.node_table import MIB, MILLI
+from kaiwo.snapshot.working_copy import Working
 
 MACHINES = {"a": ("MI300X", 3), "b": ("MI300A", 2), "c": ("MI210", 3), "d": ("MI308X", 2), "e": ("odd", 2)}
 ODD_MIB = 46_068

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from kaiwo.explain import why
-from kaiwo.gpus.isolation import least_milli
-from kaiwo.model.event import PodChanged, PodGone
-from kaiwo.model.isolation import DEMANDS, TURNS
-from kaiwo.model.reason import Reason
+from kaiwo.gpus.isolation_grades import least_milli
+from kaiwo.model.events import PodChanged, PodGone
+from kaiwo.model.gpu import DEMANDS, TURNS
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
-from kaiwo.snapshot.nodes import NodeTable
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.node_table import NodeTable
+from kaiwo.snapshot.working_copy import Working
 from tests.worlds import World
 
 STRICT = Request(gpus=1, gpu_milli=500, least_grade="cu-mask")

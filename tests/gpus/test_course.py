@@ -1,13 +1,13 @@
 """A plan is followed step by step: closed, changed, open again."""
 
-from kaiwo.gpus.closing import change_of
-from kaiwo.gpus.course import begun, closed, done, follow, touched
-from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
-from kaiwo.gpus.planner import plan_partitions
-from kaiwo.model.event import NodeChanged
+from kaiwo.gpus.partitioning.demand import Ongoing, fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.gpus.partitioning.planner import plan_partitions
+from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, touched
+from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.request import Request
 from tests.worlds import World
 

@@ -8,19 +8,19 @@ from msgspec.structs import replace
 from kaiwo.decide import decide
 from kaiwo.devices import discover
 from kaiwo.explain import obstacles_of
-from kaiwo.explain.sentences import remedy, sentence
-from kaiwo.gpus.closing import set_aside
-from kaiwo.gpus.demand import Ongoing, fleet_of, waiting_needs
-from kaiwo.gpus.fleet import UNKNOWN_S, GpuNow, Need, NodeNow, PodSize, Tenant
-from kaiwo.gpus.listing import list_devices
-from kaiwo.gpus.planner import plan_partitions
-from kaiwo.model.event import NodeChanged
+from kaiwo.explain.obstacle_sentences import remedy, sentence
+from kaiwo.gpus.device_list import list_devices
+from kaiwo.gpus.partitioning.demand import Ongoing, fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.pending_mode_change import set_aside
+from kaiwo.gpus.partitioning.planner import plan_partitions
+from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuNow, Need, NodeNow, PodSize, Tenant
+from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, part_milli
-from kaiwo.model.reason import Reason
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.partition_modes import Mode, part_milli
 from kaiwo.model.request import Request
-from kaiwo.runtime.machine import node_of
+from kaiwo.runtime.nodes.local_node import node_of
 from tests.devices.trees import Box, write_box
 from tests.worlds import World
 

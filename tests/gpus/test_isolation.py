@@ -3,13 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.devices.sharing.choose import Choice, choose
-from kaiwo.devices.sharing.words import Ask, Device, Platform
-from kaiwo.gpus.isolation import grade_of, least_milli
-from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
-from kaiwo.model.isolation import RANKS, SHARE_GRADE_LABEL, meets
-from kaiwo.model.partitions import CHIPS
-from kaiwo.model.reason import Reason
+from kaiwo.devices.sharing.isolation_method import Choice, choose
+from kaiwo.devices.sharing.share_types import Ask, Device, Platform
+from kaiwo.gpus.isolation_grades import grade_of, least_milli
+from kaiwo.model.gpu import GPU_MODELS, RANKS, SHARE_GRADE_LABEL, Gpu, Share, meets
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.partition_modes import CHIPS
 from kaiwo.model.request import Request
 from tests.worlds import World
 

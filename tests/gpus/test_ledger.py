@@ -2,10 +2,10 @@
 
 import pytest
 
-from kaiwo.model.event import NodeChanged, PodGone
+from kaiwo.model.events import NodeChanged, PodGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import part_milli
+from kaiwo.model.partition_modes import part_milli
 from tests.conftest import IS_FULL, IS_QUICK
 from tests.gpus.ledger import MACHINES, ODD_MIB, Ledger
 from tests.worlds import World

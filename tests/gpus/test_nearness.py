@@ -5,13 +5,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from kaiwo.gpus.wiring import MOST_SETS, best_set, slowest_link
-from kaiwo.model.event import NodeChanged
+from kaiwo.gpus.device_locality import MOST_SETS, best_set, slowest_link
+from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.node import Node
-from kaiwo.model.partitions import neighbours, part_index, part_milli
+from kaiwo.model.node import Node, Wiring
+from kaiwo.model.partition_modes import neighbours, part_index, part_milli
 from kaiwo.model.request import Request
-from kaiwo.model.wiring import Wiring
 from tests.worlds import World
 
 PART_MIB = 24_576

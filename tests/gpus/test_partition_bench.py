@@ -4,8 +4,8 @@ import pytest
 
 import bench._partitions as world
 from bench.partitions import seeds_of, static_cluster, static_splits
-from kaiwo.gpus.course import begun
-from kaiwo.gpus.fleet import Terms
+from kaiwo.gpus.partitioning.planner_types import Terms
+from kaiwo.gpus.partitioning.rollout import begun
 
 
 @pytest.fixture

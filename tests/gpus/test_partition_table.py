@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from kaiwo.model.partitions import (
+from kaiwo.model.partition_modes import (
     CHIPS,
     COMPUTE_MODES,
     MEMORY_MODES,

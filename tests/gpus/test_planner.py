@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from kaiwo.gpus.fleet import GpuNow, Need, NodeNow, PartitionPlan, Terms
-from kaiwo.gpus.planner import could_serve, plan_partitions
-from kaiwo.model.partitions import CHIPS, COMPUTE_MODES, Mode, legal_modes, next_modes, partition_count, platforms
+from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions
+from kaiwo.gpus.partitioning.planner_types import GpuNow, Need, NodeNow, PartitionPlan, Terms
+from kaiwo.model.partition_modes import CHIPS, COMPUTE_MODES, Mode, legal_modes, next_modes, partition_count, platforms
 from tests.conftest import IS_FULL
 
 SPX, CPX, CPX4 = Mode("SPX", "NPS1"), Mode("CPX", "NPS1"), Mode("CPX", "NPS4")

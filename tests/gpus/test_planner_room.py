@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from kaiwo.gpus.fleet import Amounts, GpuNow, Need, NodeNow, PodSize, Tenant
-from kaiwo.gpus.planner import could_serve, plan_partitions
-from kaiwo.model.partitions import Mode, partition_count
+from kaiwo.gpus.partitioning.planner import could_serve, plan_partitions
+from kaiwo.gpus.partitioning.planner_types import Amounts, GpuNow, Need, NodeNow, PodSize, Tenant
+from kaiwo.model.partition_modes import Mode, partition_count
 from tests.gpus.test_planner import CPX, DAY_S, SPX, gpus, named
 
 EMPTY = (192_000, 2_000_000, 110)

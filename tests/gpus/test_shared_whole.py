@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from kaiwo.explain import why
-from kaiwo.gpus.isolation import grade_of
+from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.manifests import parse
-from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.isolation import SHARED_MILLI, SHARERS
-from kaiwo.model.reason import Reason
+from kaiwo.model.gpu import GPU_MODELS, SHARED_MILLI, SHARERS
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from tests.worlds import World, audit
 

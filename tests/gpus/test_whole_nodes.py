@@ -1,8 +1,8 @@
 """Where a change takes a whole node, every GPU of it waits for the last one in use."""
 
-from kaiwo.gpus.fleet import GpuNow, NodeNow, Step
-from kaiwo.gpus.whole_nodes import whole_nodes
-from kaiwo.model.partitions import Mode, ModeChange
+from kaiwo.gpus.partitioning.planner_types import GpuNow, NodeNow, Step
+from kaiwo.gpus.partitioning.rollout import whole_nodes
+from kaiwo.model.partition_modes import Mode, ModeChange
 
 SPX, CPX = Mode("SPX", "NPS1"), Mode("CPX", "NPS1")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kaiwo.history import Base, Batch, Cycle, Entry, Journal, Setting
-from kaiwo.model.event import Event, PodChanged, WorkloadGone
+from kaiwo.model.events import Event, PodChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.workload import Pod

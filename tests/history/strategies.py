@@ -5,7 +5,8 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from kaiwo.model.event import (
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import (
     Event,
     NodeChanged,
     NodeGone,
@@ -26,12 +27,12 @@ from kaiwo.model.event import (
 )
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Cause, Eviction, Nomination, Note, Plan, Start, Wait
+from kaiwo.model.planned_start import Delay, Place, Promise
 from kaiwo.model.policy import Policy
-from kaiwo.model.promise import Delay, Place, Promise
 from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.reason import Obstacle, Reason
-from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.request import Request, Toleration
 from kaiwo.model.reservation import AtEnd, Device, Owner, Picked, Reservation
 from kaiwo.model.workload import Phase, Pod, Role, Workload
 

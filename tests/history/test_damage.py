@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.history import Base, Cycle, Entry, Journal, JournalReader
-from kaiwo.history.codec import FrameKind
-from kaiwo.history.frames import append_frame
+from kaiwo.history.journal_encoding import FrameKind, append_frame
 from kaiwo.model.errors import ClusterError, NotFoundError
 from tests.history.stories import cycle, segments, tell
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kaiwo.history import Base, Batch, Journal, JournalReader
-from kaiwo.history.journal import RETRY_S
+from kaiwo.history.journal_writer import RETRY_S
 from kaiwo.model.errors import ClusterError, NotFoundError
-from kaiwo.model.event import WorkloadGone
+from kaiwo.model.events import WorkloadGone
 from tests.history.stories import cycle, pod_events, segments, size_of, tell
 
 KIB = 1024
@@ -171,7 +171,7 @@ def test_a_full_disk_leaves_a_hole_and_a_note(tmp_path: Path, monkeypatch: pytes
                 return write(file, data[:20])
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("kaiwo.history.writer.os.write", half)
+        monkeypatch.setattr("kaiwo.history.journal_writer.os.write", half)
         journal.batch(pod_events(3))
         journal.cycle(cycle(3))
         assert journal.wants_base
@@ -233,7 +233,7 @@ def test_a_cycle_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             writes.append(len(data))
             return write(file, data)
 
-        monkeypatch.setattr("kaiwo.history.writer.os.write", counted)
+        monkeypatch.setattr("kaiwo.history.journal_writer.os.write", counted)
         for _ in range(3):
             journal.batch(pod_events(200))
         journal.cycle(cycle(1))

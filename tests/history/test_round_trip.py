@@ -12,9 +12,9 @@ from hypothesis.strategies import SearchStrategy
 
 from kaiwo import history
 from kaiwo.history import Base, Batch, Cycle, Journal, JournalReader, Setting
-from kaiwo.history.codec import PART_EVENTS
-from kaiwo.history.entry import digest_plan
-from kaiwo.model.event import Event
+from kaiwo.history.journal_encoding import PART_EVENTS
+from kaiwo.history.journal_entries import digest_plan
+from kaiwo.model.events import Event
 from kaiwo.model.plan import Plan, encode_plan
 from tests.history.stories import SETTING, cycle, pod_events
 from tests.history.strategies import EVENTS, batches, plans, policies

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from kaiwo.api.scheduler import scheduling
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
 from tests.controlplane.plane import Plane, free_ports
 from tests.kubernetes.chart import CHART, account_kubeconfig, helm
 from tests.kubernetes.speaking import PATIENCE_S

@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes import objects
-from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
-from kaiwo.clusters.kubernetes.seen import Distillery, SeenPod
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, SeenPod
 
 DISTILLERY = Distillery()
 METADATA = ("annotations", "labels", "ownerReferences", "deletionTimestamp", "uid", "namespace", "resourceVersion")
 VERSIONS = count(1)
 
 
-def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> objects.Pod:
+def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> wire_objects.Pod:
     """What belongs to its metadata goes there, `status` to its status, the rest to its spec."""
     meta = {key: more.pop(key) for key in METADATA if key in more}
     status = {"phase": phase} | more.pop("status", {})
@@ -25,14 +25,14 @@ def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", *
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"} | meta
     metadata.setdefault("resourceVersion", str(next(VERSIONS)))
     document = {"metadata": metadata, "spec": spec, "status": status}
-    return msgspec.json.decode(msgspec.json.encode(document), type=objects.Pod)
+    return msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Pod)
 
 
 def seen_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> SeenPod:
     return DISTILLERY.pod(wire_pod(name, gpus, node, phase, **more))
 
 
-def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: Any) -> objects.Node:
+def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: Any) -> wire_objects.Node:
     """`labels`, `annotations` go to its metadata, the rest to its spec."""
     meta = {key: more.pop(key) for key in METADATA if key in more}
     meta["labels"] = {"amd.com/gpu.product-name": "MI300X"} | meta.get("labels", {})
@@ -44,7 +44,7 @@ def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: A
         "spec": more,
         "status": {"allocatable": amounts, "conditions": conditions},
     }
-    return msgspec.json.decode(msgspec.json.encode(document), type=objects.Node)
+    return msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Node)
 
 
 def some_books(nodes: int = 2) -> Books:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.api.token import read_or_make_token
-from kaiwo.runtime.server import SERVER_FILE
+from kaiwo.api.security.token_file import read_or_make_token
+from kaiwo.app.http_server import SERVER_FILE
 from tests.controlplane.plane import Plane
 
 GOODBYE_S = 15

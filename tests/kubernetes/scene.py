@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.books import SCHEDULER
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import MERGE, STRATEGIC
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
-from kaiwo.model.event import Event, PodChanged
+from kaiwo.model.events import Event, PodChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Cause, Eviction, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload

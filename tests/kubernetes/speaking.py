@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kaiwo.clusters.kubernetes.client import Change, Client, Mirror, Resource
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
-from kaiwo.clusters.kubernetes.objects import Meta
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
+from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
 
 T = TypeVar("T")
 PATIENCE_S = 20.0

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kaiwo.api.scheduler import scheduling
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl
 from tests.kubernetes.speaking import PATIENCE_S, client_for

@@ -9,9 +9,9 @@ import pytest
 
 from kaiwo.cli.main import main
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError, find_access
-from kaiwo.clusters.kubernetes.client.access import TokenFile, Trust
-from kaiwo.clusters.kubernetes.client.finding import in_cluster, read_kubeconfig
-from kaiwo.clusters.kubernetes.client.first_contact import first_contact
+from kaiwo.clusters.kubernetes.client.connection import first_contact
+from kaiwo.clusters.kubernetes.client.credentials import TokenFile, Trust
+from kaiwo.clusters.kubernetes.client.kubeconfig import in_cluster, read_kubeconfig
 from kaiwo.model.errors import ClusterError, ConfigError
 from tests.controlplane.plane import TOKEN, Plane
 from tests.kubernetes.speaking import client_for, run
@@ -96,7 +96,7 @@ def test_a_plugin_that_fails_is_named(plane: Plane, tmp_path: Path) -> None:
 def test_a_plugin_that_hangs_is_named_with_its_patience_by_whoever_asks_last(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaiwo.clusters.kubernetes.client.exec_plugin.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("kaiwo.clusters.kubernetes.client.exec_credentials.TIMEOUT_S", 1.0)
     access = read_kubeconfig(plane.write_kubeconfig("by-hanging", "exec: {command: sleep, args: ['60']}"))
 
     async def test() -> str:

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from kaiwo.api.scheduler import Scheduling, scheduling
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import Scheduling, scheduling
 from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
-from kaiwo.clusters.kubernetes.webhooks.custody import AUTHORITY
-from kaiwo.devices.agent.stream import Stream, Target
-from kaiwo.devices.report import MEDIA_TYPE, encode_line
+from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
+from kaiwo.devices.agent.report_stream import Stream, Target
+from kaiwo.devices.agent_messages import MEDIA_TYPE, encode_line
 from kaiwo.model.errors import ConfigError
-from kaiwo.runtime.leading import Alone
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.runtime.kubernetes.leadership import Alone
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
 from tests.kubernetes.asking import CERTIFICATE_OF, Installed, installed
 from tests.kubernetes.scene import Kubectl, pod_path

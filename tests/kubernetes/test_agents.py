@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Sample, encode_line
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
-from kaiwo.devices.report import MEDIA_TYPE, Correction, GpuSample, Hello, Sample, encode_line
 from kaiwo.model.gpu import Share
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import pod_path

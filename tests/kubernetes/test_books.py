@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes import objects
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.client import Resource
-from kaiwo.clusters.kubernetes.following import Pods
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.watch.cluster_watch import Pods
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import NodeChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import NodeChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
@@ -125,7 +125,7 @@ def test_an_older_word_does_not_undo_a_newer_one() -> None:
 
 def test_a_list_that_is_older_than_a_pod_does_not_take_it_away() -> None:
     books = some_books()
-    pods = Pods(Resource("/api/v1/pods", objects.Pod), books, DISTILLERY)
+    pods = Pods(Resource("/api/v1/pods", wire_objects.Pod), books, DISTILLERY)
     for version in (50, 60):
         books.put_pod(seen_pod(f"p-{version}", resourceVersion=str(version)))
     pods.page([])

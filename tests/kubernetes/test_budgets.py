@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes import carrying
-from kaiwo.clusters.kubernetes.budgets import BudgetObject, Budgets, read_budget
+from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, Budgets, read_budget
 from kaiwo.clusters.kubernetes.client import ApiError
-from kaiwo.decide.victims import Roster
-from kaiwo.model.event import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.clusters.kubernetes.writers import binder
+from kaiwo.decide.make_room.victim_units import Roster
+from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import THE_DEFAULT
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import Json, Kubectl, opened, pod_path
@@ -100,7 +100,7 @@ def test_an_eviction_that_the_server_never_grants_is_given_up(
     """The scheduler does not know of the second budget yet; the server says that it is not well, and stays so."""
     monkeypatch.setattr(Budgets, "allowed", lambda *_: -1)
     monkeypatch.setattr(Budgets, "why_never", lambda *_: "")
-    monkeypatch.setattr(carrying, "FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr(binder, "FIRST_PAUSE_S", 0.2)
 
     async def test() -> None:
         async with scheduled(plane, tmp_path) as kubectl:

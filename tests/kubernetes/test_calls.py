@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, Credential, Resource, UnreachableError
-from kaiwo.clusters.kubernetes.client.access import Fixed, Trust
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
 from tests.controlplane.plane import Plane
 from tests.kubernetes.speaking import Note, client_for, notes_path, put_note, run
 from tests.kubernetes.wire import server_that

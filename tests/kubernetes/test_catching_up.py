@@ -2,10 +2,10 @@
 
 import asyncio
 
-from kaiwo.clusters.kubernetes import objects
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.client import Resource
-from kaiwo.clusters.kubernetes.following import PODS, Pods
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.watch.cluster_watch import PODS, Pods
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import DISTILLERY, some_books, wire_pod
 from tests.kubernetes.scene import full, opened, pod_path, whole
@@ -36,7 +36,7 @@ def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane:
 
 def test_what_a_list_brought_that_broke_off_does_not_outlive_it() -> None:
     books = some_books()
-    reader = Pods(Resource(PODS, objects.Pod), books, DISTILLERY)
+    reader = Pods(Resource(PODS, wire_objects.Pod), books, DISTILLERY)
     reader.begun()
     reader.page([wire_pod("old", resourceVersion="5")])
     reader.begun()  # the server forgot the list's version between two pages; meanwhile the pod went

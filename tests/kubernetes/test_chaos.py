@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.api.scheduler import scheduling
-from kaiwo.clusters.kubernetes.client.mirror import Mirror
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
+from kaiwo.clusters.kubernetes.client.informer import Mirror
 from tests.conftest import SIZE
 from tests.controlplane.plane import Plane
 from tests.kubernetes.gangs_at_work import Gangs, kept

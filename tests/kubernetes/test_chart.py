@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from kaiwo import __version__
-from kaiwo.cli.group import kaiwo as program
+from kaiwo.cli.verb_table import kaiwo as program
 from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
-from kaiwo.clusters.kubernetes.operator_kinds import OWNERS
-from kaiwo.clusters.kubernetes.webhooks.custody import AUTHORITY
-from kaiwo.manifests.policies import read_policy
+from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
+from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
+from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.policy import Policy
 from tests.conftest import ROOT
 from tests.controlplane.plane import MissingError, Plane, find_programs

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes import objects
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.decode import wire_objects
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.test_volumes import claim, using, volume
 
@@ -21,13 +21,13 @@ def books_with(*modes: str, **meta: Any) -> Books:
     bound = claim("data", accessModes=list(modes), volumeName="v") | {"status": {"phase": "Bound"}}
     bound["metadata"] |= meta
     _put(books, bound)
-    item = msgspec.json.decode(msgspec.json.encode(volume("v", "node-1")), type=objects.PersistentVolume)
+    item = msgspec.json.decode(msgspec.json.encode(volume("v", "node-1")), type=wire_objects.PersistentVolume)
     books.change_volumes(lambda volumes: volumes.put_volume(item))
     return books
 
 
 def _put(books: Books, document: dict[str, Any]) -> None:
-    item = msgspec.json.decode(msgspec.json.encode(document), type=objects.Claim)
+    item = msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Claim)
     books.change_volumes(lambda volumes: volumes.put_claim(item))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kaiwo.clusters.kubernetes.client import ApiError
-from kaiwo.model.request import NodeRule
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.saying import Waiting
+from kaiwo.runtime.kubernetes.publish_wait_reasons import Waiting
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Kubectl, Scene, opened, pod_path, start_of, whole
 from tests.kubernetes.speaking import PATIENCE_S, run

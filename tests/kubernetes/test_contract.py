@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
-from kaiwo.model.event import PodChanged, PodGone, WorkloadChanged, WorkloadGone
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
+from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Phase
 from tests.controlplane.plane import Plane

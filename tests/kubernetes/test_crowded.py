@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
-from kaiwo.clusters.kubernetes.election import Election, Times, now_s
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
+from kaiwo.clusters.kubernetes.leader_election import Election, Times, now_s
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Kubectl
 from tests.kubernetes.speaking import client_for, notes_path, run, until
@@ -176,7 +176,7 @@ def test_a_write_ends_with_the_time_that_is_left_and_is_waited_for_before_the_le
 
         async with server_that(never) as address:
             from kaiwo.clusters.kubernetes.client import Access, Credential
-            from kaiwo.clusters.kubernetes.client.access import Fixed, Trust
+            from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
 
             until_s = now_s() + 0.5
             access = Access(address, Trust(), Fixed(Credential()))

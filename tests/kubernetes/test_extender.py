@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import yaml
 
-from kaiwo.api.scheduler import Scheduling, scheduling
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
 from tests.controlplane.plane import Plane, free_ports
 from tests.kubernetes.scene import Json, Kubectl
 from tests.kubernetes.speaking import PATIENCE_S, client_for, run

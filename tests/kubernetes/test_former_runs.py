@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.gang_index import Above
 from kaiwo.clusters.kubernetes.gangs import read_owner
-from kaiwo.clusters.kubernetes.roll import Above
 from kaiwo.model.workload import Phase
 from tests.conformance.gangs import objects as o
 from tests.kubernetes.making import seen_pod, some_books

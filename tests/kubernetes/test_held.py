@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from kaiwo.api.views import Page, WhyView, WorkloadView
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.records import Records
-from kaiwo.clusters.kubernetes.units import GATED
-from kaiwo.model.program import State
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.workload_records import Records
+from kaiwo.model.workload_record import State
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import pod_path

@@ -5,9 +5,9 @@ from pathlib import Path
 import aiohttp
 from click.testing import CliRunner
 
-from kaiwo.api.scheduler import scheduling
-from kaiwo.cli.group import kaiwo as program
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
+from kaiwo.cli.verb_table import kaiwo as program
 from tests.controlplane.plane import Plane
 from tests.kubernetes.speaking import run
 

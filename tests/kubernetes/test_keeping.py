@@ -5,15 +5,15 @@ from typing import Any
 
 from aiohttp import web
 
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, write_space
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.keeping import Keeper
-from kaiwo.clusters.kubernetes.spaces import SPACE_NOTE, write_space
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.writers.nomination_writer import Keeper
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.model.event import NominationChanged, NominationGone, WorkloadChanged
+from kaiwo.model.events import NominationChanged, NominationGone, WorkloadChanged
 from kaiwo.model.plan import Cause, Nomination, Plan
 from kaiwo.model.policy import DEFAULT_POLICY
-from kaiwo.runtime.scheduler import Scheduler
+from kaiwo.runtime.loop.cycle_runner import Scheduler
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import Scene, full, opened, opened_here, start_of, whole
@@ -142,7 +142,7 @@ def test_the_grace_of_a_broken_gang_begins_once_and_ends_when_it_is_whole() -> N
 
 
 def whole_node() -> dict[str, str]:
-    from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
+    from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
 
     return {GRANT_NOTE: write_grant(whole(*range(8)))}
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from kaiwo.clusters.kubernetes.books import Books
-from kaiwo.clusters.kubernetes.kueue.workloads import WorkloadObject, read_standing
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_standing
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, wire_node

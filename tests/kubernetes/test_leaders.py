@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
-from kaiwo.clusters.kubernetes.carrying import Carrier
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
 from kaiwo.clusters.kubernetes.client import Access, Client, Credential
-from kaiwo.clusters.kubernetes.client.access import Fixed, Trust
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
+from kaiwo.clusters.kubernetes.writers.binder import Carrier
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.workload import Workload

@@ -6,20 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, read_grant
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, Spaces
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_promise, write_promise
 from kaiwo.clusters.kubernetes.client import Change, Resource
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.following import Pods
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, read_grant
-from kaiwo.clusters.kubernetes.kinds import Kind
-from kaiwo.clusters.kubernetes.nodes import DEVICES_NOTE, read_node
-from kaiwo.clusters.kubernetes.objects import Node, Pod
-from kaiwo.clusters.kubernetes.planned import read_promise, write_promise
-from kaiwo.clusters.kubernetes.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
-from kaiwo.clusters.kubernetes.seen import Distillery
-from kaiwo.clusters.kubernetes.spaces import SPACE_NOTE, Spaces
+from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_NOTE, read_node
+from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery
+from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
+from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
+from kaiwo.clusters.kubernetes.watch.cluster_watch import Pods
+from kaiwo.clusters.kubernetes.watch.object_handler import Kind
 from kaiwo.model.plan import Nomination
-from kaiwo.model.promise import Promise
-from kaiwo.snapshot.nodes import NodeTable
+from kaiwo.model.planned_start import Promise
+from kaiwo.snapshot.node_table import NodeTable
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books, wire_node, wire_pod
 from tests.kubernetes.scene import Kubectl

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
-from kaiwo.decide.feasible import feasible_nodes
-from kaiwo.model.event import PodChanged, WorkloadChanged
-from kaiwo.model.neighbours import Apart, Neighbours
-from kaiwo.model.node_rules import NodeRule, Preference
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
+from kaiwo.model.affinity import Apart, Neighbours, NodeRule, Preference
+from kaiwo.model.events import PodChanged, WorkloadChanged
 from kaiwo.model.workload import Phase, role_of
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
+from tests.feasible_nodes import feasible_nodes
 from tests.kubernetes.making import seen_pod, some_books
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.client import Client, mirror
-from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.client import Client, informer
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from tests.controlplane.plane import Plane
 from tests.kubernetes.speaking import client_for, following, notes_path, put_note, run, until
 from tests.kubernetes.wire import line_to, server_that
@@ -20,7 +20,7 @@ async def _fill(client: Client, namespace: str, names: range) -> None:
 
 
 def test_a_list_longer_than_a_page_arrives_whole(plane: Plane, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "PAGE", 7)
+    monkeypatch.setattr(informer, "PAGE", 7)
 
     async def test() -> None:
         async with client_for(plane.kubeconfig) as client:
@@ -74,7 +74,7 @@ def test_a_watch_that_is_cut_every_second_is_back_at_once(plane: Plane, namespac
                         await put_note(sure, namespace, "a", str(number))
                         await until(lambda number=number: follower.there.get("a") == str(number), "the change")
                     else:
-                        await asyncio.sleep(mirror.LIVED_S)  # it stands, and there is nothing to tell
+                        await asyncio.sleep(informer.LIVED_S)  # it stands, and there is nothing to tell
                     watches, cut_s = follower.mirror.watches, time.monotonic()
                     line.cut()
                     await until(lambda watches=watches: follower.mirror.watches > watches, "the next watch")
@@ -102,7 +102,7 @@ def test_a_server_that_forgets_at_once_is_asked_less_and_less(monkeypatch: pytes
             pauses_s.append(super().next_s(at_least_s))
             return 0
 
-    monkeypatch.setattr(mirror, "Backoff", Noted)
+    monkeypatch.setattr(informer, "Backoff", Noted)
 
     async def test() -> None:
         async with server_that(answer) as address:
@@ -113,7 +113,7 @@ def test_a_server_that_forgets_at_once_is_asked_less_and_less(monkeypatch: pytes
             finally:
                 await client.close()
             assert pauses_s[5] > 1
-            assert max(pauses_s) <= mirror.LONGEST_PAUSE_S
+            assert max(pauses_s) <= informer.LONGEST_PAUSE_S
 
     run(test())
 
@@ -153,7 +153,7 @@ def test_a_restarted_server_is_found_again(plane: Plane, namespace: str) -> None
 def test_a_line_that_brings_nothing_for_long_is_opened_anew(
     plane: Plane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "SILENCE_S", 0.3)
+    monkeypatch.setattr(informer, "SILENCE_S", 0.3)
 
     async def test() -> None:
         async with client_for(plane.kubeconfig) as client, following(client, namespace) as follower:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from kaiwo.clusters.kubernetes.discovery import discover
+from kaiwo.clusters.kubernetes.watch.operator_kinds import discover
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, opened
 from tests.kubernetes.speaking import client_for, run, until

@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.asks import NODE_NAME
-from kaiwo.clusters.kubernetes.books import Books
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
-from kaiwo.clusters.kubernetes.seen import SeenPod
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.ledger import Ledger
-from kaiwo.explain.sentences import sentence
+from kaiwo.explain.obstacle_sentences import sentence
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.node_rules import NodeRule
-from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
 from tests.kubernetes.making import seen_pod, some_books, wire_node
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.scheduler import Scheduling, scheduling
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import Scheduling, scheduling
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.nodes import CHANGE_NOTE, DEVICES_NOTE
-from kaiwo.clusters.kubernetes.plans import PATH
-from kaiwo.devices.amd.partitioning_dcm import PROFILE_LABEL, STATE_LABEL, TAINT
+from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_NOTE, DEVICES_NOTE
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PATH
+from kaiwo.devices.amd.device_config_manager import PROFILE_LABEL, STATE_LABEL, TAINT
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.partitions import Mode, cut
-from kaiwo.runtime.options import SchedulerOptions
-from kaiwo.runtime.partition_dcm import Patience
+from kaiwo.model.partition_modes import Mode, cut
+from kaiwo.runtime.partitioning.kubernetes_nodes import Patience
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, pod_path

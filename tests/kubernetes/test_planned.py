@@ -3,12 +3,17 @@
 import msgspec
 from msgspec import Raw
 
-from kaiwo.clusters.kubernetes.memory import MOST_STOPS, WHOLE, Memory, Past, read_memory
-from kaiwo.clusters.kubernetes.planned import PLACE_NOTE, read_promise, start_words, write_promise
-from kaiwo.clusters.kubernetes.seen import SeenPod
-from kaiwo.model.event import PromiseChanged, PromiseGone, StoppedForOthers, WorkloadChanged, WorkloadGone
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
+    PLACE_NOTE,
+    read_promise,
+    start_words,
+    write_promise,
+)
+from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, Memory, Past, read_memory
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.model.events import PromiseChanged, PromiseGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
-from kaiwo.model.promise import Delay, Place, Promise
+from kaiwo.model.planned_start import Delay, Place, Promise
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import whole
 from tests.kubernetes.test_books import GANG

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.clusters.kubernetes.objects import Meta, PriorityClass
-from kaiwo.clusters.kubernetes.priorities import PATH, Priorities
+from kaiwo.clusters.kubernetes.cache.priority_classes import PATH, Priorities
+from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, PriorityClass
 from kaiwo.model.workload import Workload
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books

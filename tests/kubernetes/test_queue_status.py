@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.queue_status import PATH, Shown, write_status
+from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH, Shown, write_status
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
 from tests.kubernetes.asking import queue
@@ -20,7 +20,7 @@ from tests.kubernetes.stage import scheduled, until_bound, until_said
 def test_a_queue_shows_how_it_stands(plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
-    monkeypatch.setattr("kaiwo.runtime.showing.EVERY_S", 0.1)
+    monkeypatch.setattr("kaiwo.runtime.kubernetes.publish_queue_status.EVERY_S", 0.1)
 
     async def test() -> None:
         async with scheduled(plane, tmp_path) as kubectl, queues(kubectl):
@@ -55,7 +55,7 @@ def test_a_queue_that_cannot_be_read_says_so_and_stays_in_force(
     """Each rule of the definition refuses one mistake; a unit stands twice in this one, which none of them sees."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwoqueues.kaiwo.ai")
-    monkeypatch.setattr("kaiwo.runtime.showing.EVERY_S", 0.1)
+    monkeypatch.setattr("kaiwo.runtime.kubernetes.publish_queue_status.EVERY_S", 0.1)
     words = "each unit stands once"
 
     async def test() -> None:

@@ -17,21 +17,21 @@ import msgspec
 import pytest
 import yaml
 
-from kaiwo.api.scheduler import scheduling
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
 from kaiwo.clusters.kubernetes.client import ApiError, Client
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
-from kaiwo.clusters.kubernetes.operator_kinds import OWNERS
-from kaiwo.clusters.kubernetes.plans import PATH as PLANS
-from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
-from kaiwo.clusters.kubernetes.topologies import PATH as TOPOLOGIES
-from kaiwo.clusters.kubernetes.volume_words import SELECTED_NODE
-from kaiwo.devices.agent.kubelet.announcer import DEVICES_NOTE, MERGE, Announcer
-from kaiwo.devices.agent.kubelet.kube_api import KubeApi
-from kaiwo.devices.agent.kubelet.pods import ApiPods
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
+from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
+from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PATH as PLANS
+from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH as QUEUES
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH as TOPOLOGIES
+from kaiwo.devices.agent.kubelet.announce_devices import DEVICES_NOTE, MERGE, Announcer
+from kaiwo.devices.agent.kubelet.bound_pods import ApiPods
+from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Cause, Eviction, Plan
-from kaiwo.runtime.options import SchedulerOptions
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
 from tests.kubernetes.asking import point_at_localhost, queue
 from tests.kubernetes.chart import ALL_ON, CHART, account_kubeconfig, helm, one, rendered
@@ -109,7 +109,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
 ) -> None:
     used: set[Right] = set()
     _record(monkeypatch, accounts.scheduler, used)
-    monkeypatch.setattr("kaiwo.runtime.showing.EVERY_S", 0.1)
+    monkeypatch.setattr("kaiwo.runtime.kubernetes.publish_queue_status.EVERY_S", 0.1)
 
     async def test() -> None:
         async with _cluster(plane) as kubectl:

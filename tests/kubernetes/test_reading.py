@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.clusters.kubernetes.asks import NODE_NAME, Ask
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, deal, read_grant, write_grant
+from kaiwo.clusters.kubernetes.cache.workload_unit import give_places
+from kaiwo.clusters.kubernetes.decode.node_decoder import find_model, read_node
+from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, Ask
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, deal, read_grant, write_grant
-from kaiwo.clusters.kubernetes.nodes import find_model, read_node
-from kaiwo.clusters.kubernetes.slots import give_places
 from kaiwo.clusters.ledger import Use
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Taint
-from kaiwo.model.request import NodeRule
 from kaiwo.model.workload import Pod
 from tests.kubernetes.making import seen_pod, wire_node
 

@@ -1,7 +1,7 @@
 """A first wave that was stopped, since the next one found no room, waits longer each time before it is tried again."""
 
-from kaiwo.clusters.kubernetes.books import Books
-from kaiwo.clusters.kubernetes.relapses import WHY
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.in_flight import WHY
 from kaiwo.model.workload import Workload
 from tests.conformance.gangs import objects as o
 from tests.kubernetes.making import some_books

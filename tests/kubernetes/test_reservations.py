@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from kaiwo.clusters.kubernetes.objects import QueueMeta
-from kaiwo.clusters.kubernetes.reservations import PATH, ReservationObject, read_reservation, status_of
+from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta
+from kaiwo.clusters.kubernetes.writers.reservation_status_writer import (
+    PATH,
+    ReservationObject,
+    read_reservation,
+    status_of,
+)
 from kaiwo.model.reservation import Device, Owner, Reservation
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, pod_path

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.books import Books
-from kaiwo.clusters.kubernetes.seen import SeenPod
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
 from tests.kubernetes.making import seen_pod, wire_node
 
 Json = dict[str, Any]

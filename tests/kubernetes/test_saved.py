@@ -7,17 +7,17 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.gang_index import Above
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
-from kaiwo.clusters.kubernetes.roll import Above
-from kaiwo.clusters.kubernetes.voice import Voice
-from kaiwo.clusters.kubernetes.webhooks.judging import judge_work
-from kaiwo.clusters.kubernetes.webhooks.persons import House
-from kaiwo.clusters.kubernetes.webhooks.reviews import Verdict, read_review
+from kaiwo.clusters.kubernetes.webhooks.admission_review import Verdict, read_review
+from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
+from kaiwo.clusters.kubernetes.writers.event_writer import Voice
 from kaiwo.model.errors import RefusedError
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.queue import THE_DEFAULT, Queue
 from kaiwo.model.workload import Workload
 from tests.controlplane.plane import Plane

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.api.scheduler import Scheduling, scheduling
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE
-from kaiwo.runtime.options import SchedulerOptions
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, pod_path
 from tests.kubernetes.speaking import PATIENCE_S, run

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.gang_index import Above
 from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
-from kaiwo.clusters.kubernetes.roll import Above
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload, is_enough
 from tests.kubernetes.making import seen_pod, some_books
 

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kaiwo.api.scheduler import Scheduling, scheduling
-from kaiwo.clusters.kubernetes.grants import FILLS_NOTE
-from kaiwo.clusters.kubernetes.planned import PLACE_NOTE, START_NOTE
-from kaiwo.clusters.kubernetes.quantities import seconds
-from kaiwo.clusters.kubernetes.queue_status import PATH as QUEUES
-from kaiwo.queues.usage import ONE
-from kaiwo.runtime.options import SchedulerOptions
-from kaiwo.snapshot.queues import GPU
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import Scheduling, scheduling
+from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_NOTE
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_NOTE, START_NOTE
+from kaiwo.clusters.kubernetes.decode.quantities import seconds
+from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH as QUEUES
+from kaiwo.queues.past_usage import ONE
+from kaiwo.snapshot.queue_table import GPU
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
 from tests.kubernetes.asking import queue

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kaiwo.clusters.kubernetes.plans import NodeLine, phase_of
-from kaiwo.clusters.kubernetes.tending import adding, removing
+from kaiwo.clusters.kubernetes.writers.node_writer import adding, removing
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeLine, phase_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.partitioning_plan import PartitioningPlan
-from kaiwo.model.partitions import Mode, cut
-from kaiwo.runtime.partition_dcm import changes_in, difference, modes_of
+from kaiwo.runtime.partitioning.kubernetes_nodes import changes_in, difference, modes_of
 
 SHUT, DRAINED, OTHER = Taint("amd-dcm", "up"), Taint("amd-dcm", "up", "NoExecute"), Taint("other")
 CPX, SPX = Mode("CPX", "NPS1"), Mode("SPX", "NPS1")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.topologies import PATH, Spec, stand, write_status
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH, Spec, stand, write_status
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl
@@ -92,7 +92,7 @@ def test_a_topology_shows_the_nodes_that_are_there_and_is_seldom_written(
 ) -> None:
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwotopologies.kaiwo.ai")
-    monkeypatch.setattr("kaiwo.clusters.kubernetes.topology_status.LOOK_S", 0.1)
+    monkeypatch.setattr("kaiwo.clusters.kubernetes.writers.topology_status_writer.LOOK_S", 0.1)
 
     async def test() -> None:
         async with scheduled(plane, tmp_path) as kubectl:

@@ -5,20 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes import objects
-from kaiwo.clusters.kubernetes.books import Books
-from kaiwo.clusters.kubernetes.nodes import read_node
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.decode.node_decoder import read_node
 from kaiwo.decide import decide
-from kaiwo.gpus.demand import need_of
-from kaiwo.gpus.fleet import Need
-from kaiwo.model.event import PodChanged, QueueChanged
+from kaiwo.gpus.partitioning.demand import need_of
+from kaiwo.gpus.partitioning.planner_types import Need
+from kaiwo.model.events import PodChanged, QueueChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import THE_DEFAULT
-from kaiwo.model.reason import Reason
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.kubernetes.making import seen_pod, wire_node
 
 AMD, NVIDIA = "amd.com/gpu", "nvidia.com/gpu"
@@ -31,7 +31,7 @@ DEVICES = (
 OF_AMD, OF_NVIDIA = {"0000:05:00.0", "0000:06:00.0"}, {"0000:81:00.0", "0000:82:00.0"}
 
 
-def mixed(**more: Any) -> objects.Node:
+def mixed(**more: Any) -> wire_objects.Node:
     """With two of each."""
     node = wire_node("node-1", 2, labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **more)
     return msgspec.structs.replace(
@@ -39,7 +39,7 @@ def mixed(**more: Any) -> objects.Node:
     )
 
 
-def listed() -> objects.Node:
+def listed() -> wire_objects.Node:
     return mixed(annotations={"kaiwo.ai/devices": msgspec.json.encode(DEVICES).decode()})
 
 
@@ -48,7 +48,7 @@ def asks(name: str, resource: str, count: int = 1, **more: Any) -> Any:
     return seen_pod(name, containers=[container], **more)
 
 
-def plan(node: objects.Node, *pods: Any) -> Plan:
+def plan(node: wire_objects.Node, *pods: Any) -> Plan:
     books = Books()
     books.put_node(node)
     for pod in pods:
@@ -80,7 +80,7 @@ def test_of_an_agents_list_only_those_count_that_the_kubelet_offers() -> None:
 
 
 @pytest.mark.parametrize("node", [listed(), mixed()], ids=["agent", "counts"])
-def test_nobody_gets_the_other_vendors_gpus(node: objects.Node) -> None:
+def test_nobody_gets_the_other_vendors_gpus(node: wire_objects.Node) -> None:
     done = plan(node, asks("a", AMD), asks("n", NVIDIA), asks("b", AMD), asks("m", NVIDIA), asks("x", NVIDIA))
     known: Node = read_node(node)
     of_amd = {gpu.id for gpu in known.gpus if gpu.id in OF_AMD or gpu.id.startswith("gpu-")}

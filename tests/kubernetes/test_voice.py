@@ -5,10 +5,10 @@ from collections import Counter
 
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.carrying import Outcome
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.voice import Voice
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.writers.binder import Outcome
+from kaiwo.clusters.kubernetes.writers.event_writer import Voice
 from kaiwo.model.plan import Start
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.speaking import run, until

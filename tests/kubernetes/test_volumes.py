@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes import objects
-from kaiwo.clusters.kubernetes.volume_words import SELECTED_NODE, Where
-from kaiwo.clusters.kubernetes.volumes import NO_PROVISIONER, Taken, Volumes
-from kaiwo.model.node_rules import NodeRule
+from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE, Where
+from kaiwo.clusters.kubernetes.volumes.volume_cache import NO_PROVISIONER, Taken, Volumes
+from kaiwo.model.affinity import NodeRule
 from tests.controlplane.plane import Plane
 from tests.kubernetes.scene import Json, Kubectl, Scene, opened, pod_path, start_of, whole
 from tests.kubernetes.speaking import PATIENCE_S, run
@@ -53,11 +53,11 @@ def known(*documents: Json) -> Volumes:
     for document in documents:
         text = msgspec.json.encode(document)
         if "provisioner" in document:
-            volumes.put_class(msgspec.json.decode(text, type=objects.StorageClass))
+            volumes.put_class(msgspec.json.decode(text, type=wire_objects.StorageClass))
         elif "capacity" in document["spec"]:
-            volumes.put_volume(msgspec.json.decode(text, type=objects.PersistentVolume))
+            volumes.put_volume(msgspec.json.decode(text, type=wire_objects.PersistentVolume))
         else:
-            volumes.put_claim(msgspec.json.decode(text, type=objects.Claim))
+            volumes.put_claim(msgspec.json.decode(text, type=wire_objects.Claim))
     return volumes
 
 

@@ -8,13 +8,13 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from kaiwo.api.webhookmetrics import webhook_metrics
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.api.routes.metrics import webhook_metrics
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
 from kaiwo.clusters.kubernetes.client import Client
-from kaiwo.clusters.kubernetes.client.access import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.webhooks.persons import House
-from kaiwo.clusters.kubernetes.webhooks.server import Webhooks
-from kaiwo.clusters.kubernetes.webhooks.tally import BOUNDS_S, Tally
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.webhooks.request_counts import BOUNDS_S, Tally
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
+from kaiwo.clusters.kubernetes.webhooks.webhook_server import Webhooks
 
 
 class Scraped:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.api.scheduler import scheduling
-from kaiwo.clusters.kubernetes.webhooks.defaulting import queue_of
-from kaiwo.clusters.kubernetes.webhooks.judging import judge_work
-from kaiwo.clusters.kubernetes.webhooks.persons import House, Person
-from kaiwo.clusters.kubernetes.webhooks.queue_rules import judge_queue
-from kaiwo.clusters.kubernetes.webhooks.reviews import Verdict, read_review, write_review
-from kaiwo.clusters.kubernetes.webhooks.work import read_work
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
+from kaiwo.clusters.kubernetes.webhooks.admission_review import Verdict, read_review, write_review
+from kaiwo.clusters.kubernetes.webhooks.review_queue import judge_queue
+from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import House, Person
+from kaiwo.clusters.kubernetes.webhooks.workload_defaults import queue_of
+from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_work
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import THE_DEFAULT, Amounts, Queue
-from kaiwo.runtime.options import SchedulerOptions
 from tests.kubernetes.asking import pod, queue
 from tests.kubernetes.speaking import run
 

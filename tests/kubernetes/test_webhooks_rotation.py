@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from kaiwo.clusters.kubernetes.books import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
 from kaiwo.clusters.kubernetes.client import ApiError, Client
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
-from kaiwo.clusters.kubernetes.webhooks.admission import Admission
-from kaiwo.clusters.kubernetes.webhooks.custody import Site
-from kaiwo.clusters.kubernetes.webhooks.keyring import Keyring, Lives, renew
-from kaiwo.clusters.kubernetes.webhooks.persons import House
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
+from kaiwo.clusters.kubernetes.webhooks.certificate_secret import Site
+from kaiwo.clusters.kubernetes.webhooks.certificates import Keyring, Lives, renew
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
+from kaiwo.clusters.kubernetes.webhooks.webhook_server import Admission
 from tests.controlplane.plane import MissingError, Plane, find_programs, free_ports
 from tests.kubernetes.asking import CERTIFICATE_OF, Installed, installed, pod, queue
 from tests.kubernetes.speaking import until

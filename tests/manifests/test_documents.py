@@ -5,8 +5,9 @@ import time
 import pytest
 import yaml
 
-from kaiwo.manifests import parse_all, read_documents, yaml_events
-from kaiwo.manifests.documents import read_json
+from kaiwo.manifests import parse_all, read_documents
+from kaiwo.manifests.text import yaml_reader
+from kaiwo.manifests.text.read_documents import read_json
 from kaiwo.model.errors import ConfigError
 
 
@@ -206,7 +207,7 @@ def test_a_form_must_be_json(text: bytes, part: str) -> None:
 def test_the_parser_written_in_python_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a: &a {x: 1, y: '2', z: yes}\nb: [*a, ~, 0.5, 16Gi]\n---\n{c: {<<: {d: 1}}}\n"
     by_libyaml = read_documents(text)
-    monkeypatch.setattr(yaml_events, "_LOADER", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_reader, "_LOADER", yaml.SafeLoader)
     assert read_documents(text) == by_libyaml
     assert "line 2" in complaint("a:\n\tb: 1")
     assert "line 1" in complaint("a: b: c")

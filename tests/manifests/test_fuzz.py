@@ -21,10 +21,10 @@ from kaiwo.manifests import (
     read_documents,
     submission_schema,
 )
-from kaiwo.manifests.forms import FIELDS
+from kaiwo.manifests.short_form.read_submission import FIELDS
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.program import Program
 from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program
 from tests.conftest import ROOT
 from tests.manifests.texts import job, kaiwojob, pod, queue
 

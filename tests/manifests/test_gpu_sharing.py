@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.assigned import SHARE_RESOURCE as AGENTS_RESOURCE
-from kaiwo.manifests.gpu_models import VENDOR_MODELS
-from kaiwo.manifests.gpu_sharing import SHARE_RESOURCE
-from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.isolation import SHARED_MILLI, SHARERS
+from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE as AGENTS_RESOURCE
+from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
+from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE
+from kaiwo.model.gpu import SHARED_MILLI, SHARERS, WHOLE_MILLI
 from kaiwo.model.request import Request
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, request_of, warnings_of
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import parse
-from kaiwo.manifests.placement import HOSTNAME
+from kaiwo.manifests.kinds.node_affinity import HOSTNAME
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.request import NodeRule
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, queue, request_of, warnings_of
 
 ARABIC_THREE = "\u0663"  # a digit to Python's isdigit, and to no cluster

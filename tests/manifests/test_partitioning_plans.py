@@ -6,10 +6,17 @@ from typing import Any
 import pytest
 import yaml
 
-from kaiwo.manifests.objects import NO_DEFAULTS, Object
-from kaiwo.manifests.partitioning_plans import API_VERSION, KIND, PartitioningPlan, choose, mode_of_profile, read_plan
+from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, Object
+from kaiwo.manifests.kinds.partitioning_plan import (
+    API_VERSION,
+    KIND,
+    PartitioningPlan,
+    choose,
+    mode_of_profile,
+    read_plan,
+)
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partitions import Mode
+from kaiwo.model.partition_modes import Mode
 
 GPU, CONTROL = "amd.com/gpu", "node-role.kubernetes.io/control-plane"
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests.parsing import parse, parse_submission
-from kaiwo.manifests.wants import describe_wants
+from kaiwo.manifests.parse import parse, parse_submission
+from kaiwo.manifests.workload_summary import describe_wants
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import Request
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.manifests.policies import read_policy
+from kaiwo.app.load_policy import policy_of
+from kaiwo.manifests.policy_file import read_policy
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.runtime.policy_file import policy_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

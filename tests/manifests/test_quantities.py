@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.manifests.places import Place
-from kaiwo.manifests.quantities import (
+from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.values.quantities import (
     read_cpu_milli,
     read_duration_s,
     read_fraction_milli,

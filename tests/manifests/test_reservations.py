@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import Defaults, parse, parse_submission
-from kaiwo.manifests.moments import read_moment_s
-from kaiwo.manifests.places import Place
-from kaiwo.manifests.reservations import read_reservation_form
+from kaiwo.manifests.kinds.reservation import read_reservation_form
+from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.values.timestamps import read_moment_s
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation, ReservationPhase, clock_words
 

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from kaiwo.manifests import Defaults, describe_wants, parse, parse_all, parse_submission, submission_schema
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.request import NodeRule, Toleration
+from kaiwo.model.request import Toleration
 from tests.manifests.texts import check_refusal, one, request_of, warnings_of
 
 

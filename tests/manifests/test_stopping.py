@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.manifests.moments import read_past_moment_s
-from kaiwo.manifests.places import Place
+from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.values.timestamps import read_past_moment_s
 from kaiwo.model.errors import ConfigError
 from tests.manifests.texts import one, pod
 

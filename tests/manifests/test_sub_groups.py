@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests import describe_wants
-from kaiwo.model.subgroup import SubGroup
+from kaiwo.model.workload import SubGroup
 from tests.manifests.texts import check_refusal, one, pod
 
 

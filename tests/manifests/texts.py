@@ -6,9 +6,9 @@ import pytest
 
 from kaiwo.manifests import Parsed, parse, parse_all
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.program import Program
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program
 
 
 def one(document: dict[str, Any] | str) -> tuple[Workload, Program]:

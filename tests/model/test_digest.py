@@ -2,9 +2,10 @@
 
 import msgspec
 
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.digest import digest
 from kaiwo.model.policy import Policy
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.request import Request
 
 
 def test_equal_numbers_and_strings_need_not_be_the_same_object() -> None:

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from kaiwo.model.event import Event, NominationChanged, PodChanged, WorkloadChanged
-from kaiwo.model.neighbours import Apart, Near, Neighbours, Spread, kept
-from kaiwo.model.node_rules import Choice, NodeRule, obeys
+from kaiwo.model.affinity import Apart, Choice, Near, Neighbours, NodeRule, Spread, kept, obeys
+from kaiwo.model.events import Event, NominationChanged, PodChanged, WorkloadChanged
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.partitions import (
+from kaiwo.model.partition_modes import (
     CHIPS,
     COMPUTE_MODES,
     MEMORY_MODES,

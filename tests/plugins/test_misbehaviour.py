@@ -8,17 +8,17 @@ import pytest
 
 from kaiwo.decide import decide
 from kaiwo.explain import why
-from kaiwo.gpus.fit import times_per_device
+from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.errors import PluginError
-from kaiwo.model.event import ReservationChanged
+from kaiwo.model.events import ReservationChanged
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Reservation
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.contract import View
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from tests.worlds import World
 
 Deed = Callable[[View, Request, Rows], Any]

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.model.event import Event
+from kaiwo.model.events import Event
 from kaiwo.plugins.builtin.orders import FairShare
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.working_copy import Working
 from tests.properties.strategies import states
 from tests.properties.test_laws import world_of
 

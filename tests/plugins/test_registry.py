@@ -5,11 +5,11 @@ import pytest
 
 from kaiwo.decide import decide
 from kaiwo.model.errors import PluginError
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.model.reason import Reason
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.worlds import World
 
 

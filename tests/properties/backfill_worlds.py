@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from kaiwo.model.plan import Plan
+from kaiwo.model.planned_start import Promise
 from kaiwo.model.policy import Policy
-from kaiwo.model.promise import Promise
 from tests.worlds import World
 
 

@@ -5,8 +5,8 @@ import sys
 
 import msgspec
 
-from kaiwo.history.entry import digest_plan
-from kaiwo.model.event import Event, PodChanged
+from kaiwo.history.journal_entries import digest_plan
+from kaiwo.model.events import Event, PodChanged
 from kaiwo.model.plan import encode_plan
 from tests.explain.generated import waiting_world
 from tests.properties.reclaim_worlds import contended_world

@@ -2,7 +2,7 @@
 
 import random
 
-from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
 from kaiwo.model.request import Request

@@ -4,7 +4,7 @@ import random
 
 from msgspec.structs import replace
 
-from kaiwo.model.event import NodeChanged, ReservationChanged, ReservationGone, WorkloadChanged
+from kaiwo.model.events import NodeChanged, ReservationChanged, ReservationGone, WorkloadChanged
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation
 from kaiwo.model.workload import Role, Workload

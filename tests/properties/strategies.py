@@ -3,11 +3,12 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.model.event import Event, NodeChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import Event, NodeChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.request import NodeRule, Request, Toleration
+from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Role, Workload
 
 MODELS = {"MI300X": 196_608, "MI210": 65_536, "L40S": 46_068}

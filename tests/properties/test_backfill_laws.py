@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaiwo.model.plan import Cause, Plan, encode_plan
-from kaiwo.model.promise import Delay, Promise
+from kaiwo.model.planned_start import Delay, Promise
 from kaiwo.model.workload import Pod
 from tests.properties.backfill_worlds import Job, Story
 from tests.worlds import World

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from kaiwo.decide import decide
-from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason
 from tests.conftest import IS_QUICK, SIZE
 from tests.properties.victim_search import NAME, crowded_world, shrinking_world, somebody_could_go
 from tests.worlds import World

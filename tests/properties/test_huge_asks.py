@@ -2,9 +2,9 @@
 
 import pytest
 
-from kaiwo.clusters.kubernetes.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked
-from kaiwo.manifests.quantities import MIB
-from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked
+from kaiwo.manifests.values.quantities import MIB
+from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload

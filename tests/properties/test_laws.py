@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.gang import place_workload
-from kaiwo.decide.place import Placer
-from kaiwo.decide.score import ShapeBook
+from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.place_workload import place_workload
+from kaiwo.decide.placement.shape_scores import ShapeBook
 from kaiwo.explain import obstacles_of
-from kaiwo.model.event import Event, PodGone, WorkloadChanged
+from kaiwo.model.events import Event, PodGone, WorkloadChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from kaiwo.snapshot.snapshot import StaleSnapshotError
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.working_copy import Working
 from tests.properties.strategies import states
 from tests.worlds import World, audit
 

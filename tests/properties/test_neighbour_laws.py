@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.decide.feasible import feasible_nodes
-from kaiwo.model.event import NodeChanged
-from kaiwo.model.neighbours import NODE, Apart, Near, Neighbours, Spread
+from kaiwo.model.affinity import NODE, Apart, Near, Neighbours, Spread
+from kaiwo.model.events import NodeChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, role_of
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
+from tests.feasible_nodes import feasible_nodes
 from tests.worlds import World, audit
 
 MARKS = ("m", "n", "o")

@@ -7,9 +7,9 @@ import pytest
 
 from kaiwo.model.plan import Cause, Eviction, Plan
 from kaiwo.model.workload import Phase
+from kaiwo.queues.current_shares import standing
 from kaiwo.queues.reclaim_rules import Standing
-from kaiwo.queues.share import standing
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.working_copy import Working
 from tests.conftest import IS_QUICK, SIZE
 from tests.properties.reclaim_worlds import contended_world, tight_world
 from tests.worlds import World, audit

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from kaiwo.decide import decide
-from kaiwo.model.event import Event, PodChanged, ReservationChanged
+from kaiwo.model.events import Event, PodChanged, ReservationChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.conftest import IS_FULL, IS_QUICK
 from tests.properties.reserved_worlds import ReservedWorld
 from tests.worlds import World, audit

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.model.plan import encode_plan
-from kaiwo.model.subgroup import Branch, fault_in, is_branch_whole, tree_of
-from kaiwo.model.workload import Workload, is_enough, pods_up
-from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.ways import steps_of, ways_of
+from kaiwo.model.workload import Branch, Workload, fault_in, is_branch_whole, is_enough, pods_up, tree_of
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.subgroup_choices import steps_of, ways_of
 from tests.properties.tree_worlds import arrivals, tree, tree_world
 from tests.worlds import World, audit
 

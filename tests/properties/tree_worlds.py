@@ -2,11 +2,10 @@
 
 import random
 
-from kaiwo.model.event import Event, WorkloadChanged
+from kaiwo.model.events import Event, WorkloadChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
-from kaiwo.model.subgroup import ROOT, SubGroup
-from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload import ROOT, Role, SubGroup, Workload
 from tests.worlds import World
 
 KINDS = (Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(gpus=1, gpu_milli=500), Request(cpu_milli=4000))

@@ -12,16 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.event import QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.queue import Amounts, Fairness, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, role_of
-from kaiwo.queues.exchange import may_take
-from kaiwo.queues.reclaim_rules import Claim, Standing, Taking, may_claim, victim_queues
-from kaiwo.queues.share import standing
-from kaiwo.snapshot.queues import GPU
-from kaiwo.snapshot.working import Working
+from kaiwo.queues.current_shares import standing
+from kaiwo.queues.reclaim_rules import Claim, Standing, Taking, may_claim, may_take, victim_queues
+from kaiwo.snapshot.queue_table import GPU
+from kaiwo.snapshot.working_copy import Working
 from tests.worlds import World
 
 NAME, NIC, MOST_PODS = "default/claim", "example.com/nic", 6

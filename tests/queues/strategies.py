@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue, SharePolicy
-from kaiwo.queues.fair import Wants
-from kaiwo.snapshot.queues import Charge, QueueTable
+from kaiwo.queues.fair_share import Wants
+from kaiwo.snapshot.queue_table import Charge, QueueTable
 
 TOTALS = np.array([40_000, 96_000, 4_096])
 

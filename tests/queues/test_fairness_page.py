@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kaiwo.model.queue import UNLIMITED, Amounts, Queue, SharePolicy
-from kaiwo.queues.fair import DEFAULT_RULES, Wants, fair_shares
-from kaiwo.queues.terms import terms_of
-from kaiwo.queues.usage import ONE
-from kaiwo.snapshot.queues import GPU, QueueTable
+from kaiwo.queues.fair_share import DEFAULT_RULES, Wants, fair_shares
+from kaiwo.queues.past_usage import ONE
+from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.snapshot.queue_table import GPU, QueueTable
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "fairness.md").read_text()

@@ -3,11 +3,10 @@
 import numpy as np
 
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
-from kaiwo.queues.exchange import may_take
-from kaiwo.queues.fair import Wants, fair_shares
-from kaiwo.queues.reclaim_rules import Claim, Rule, Taking, may_claim, stand
-from kaiwo.queues.terms import terms_of
-from kaiwo.snapshot.queues import QueueTable
+from kaiwo.queues.fair_share import Wants, fair_shares
+from kaiwo.queues.reclaim_rules import Claim, Rule, Taking, may_claim, may_take, stand
+from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.snapshot.queue_table import QueueTable
 
 MI300X = 3  # the column behind gpu, cpu and memory
 

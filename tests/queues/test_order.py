@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
-from kaiwo.queues.fair import Wants, fair_shares
-from kaiwo.queues.order import dominant_ppm, queue_keys
+from kaiwo.queues.fair_share import Wants, fair_shares
+from kaiwo.queues.queue_order import dominant_ppm, queue_keys
 from kaiwo.queues.reclaim_rules import stand
-from kaiwo.snapshot.queues import QueueTable
+from kaiwo.snapshot.queue_table import QueueTable
 
 TOTALS = np.array([8_000, 96_000, 1_024])
 

@@ -7,20 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy
-from kaiwo.queues.exchange import Exchange, may_take
-from kaiwo.queues.fair import Wants, fair_shares
+from kaiwo.queues.fair_share import Wants, fair_shares
 from kaiwo.queues.reclaim_rules import (
     Claim,
+    Exchange,
     Refusal,
     Rule,
     Standing,
     Taking,
     may_claim,
+    may_take,
     stand,
     victim_queues,
 )
-from kaiwo.snapshot.arrays import IntArray
-from kaiwo.snapshot.queues import QueueTable
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.queue_table import QueueTable
 from tests.queues.strategies import TOTALS, demands, queue_sets
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.model.queue import Amounts, Queue, SharePolicy
-from kaiwo.queues.fair import DEFAULT_RULES, FairShares, Wants, fair_shares
-from kaiwo.queues.usage import ONE
-from kaiwo.snapshot.queues import ENDLESS, RESOURCES, QueueTable
+from kaiwo.queues.fair_share import DEFAULT_RULES, FairShares, Wants, fair_shares
+from kaiwo.queues.past_usage import ONE
+from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
 from tests.queues.plain import Claimant, divide
 from tests.queues.strategies import TOTALS, worlds
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
-from kaiwo.model.queue_check import Finding, check_tree
+from kaiwo.model.queue_validation import Finding, check_tree
 
 
 def found(*queues: Queue) -> list[Finding]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.queues.usage import ONE, advance, bend_weights, keep_part, no_usage
+from kaiwo.queues.past_usage import ONE, advance, bend_weights, keep_part, no_usage
 
 DAY_S = 86_400
 TOTALS = np.array([8_000, 96_000, 1_024])

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from kaiwo.history import Journal
-from kaiwo.model.event import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.replay import replay
-from kaiwo.runtime.scheduler import Scheduler
+from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.replay import replay
 
 GPUS = tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(8))
 

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from kaiwo.model.program import State
-from kaiwo.runtime import board as board_module
-from kaiwo.runtime.board import Board
-from kaiwo.runtime.rows import MANY, WorkloadRows
+from kaiwo.model.workload_record import State
+from kaiwo.runtime.overview import cluster_overview as board_module
+from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.workload_table import MANY, WorkloadRows
 from tests.api.fake import FakeLoop, record
 from tests.api.world import run
 

@@ -7,17 +7,17 @@ import pytest
 
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.history import Journal
-from kaiwo.model.event import NodeChanged, NodeGone, QueueChanged, WorkloadChanged
+from kaiwo.model.events import NodeChanged, NodeGone, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.program import Program
 from kaiwo.model.queue import THE_DEFAULT
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.health import NOT_READY_AFTER, Health
-from kaiwo.runtime.intake import Intake
-from kaiwo.runtime.loop import Loop
-from kaiwo.snapshot.picture import Picture
+from kaiwo.model.workload_record import Program
+from kaiwo.runtime.loop.event_intake import Intake
+from kaiwo.runtime.loop.health import NOT_READY_AFTER, Health
+from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.snapshot.cluster_state import Picture
 
 TOO_MANY = 10**30
 

@@ -9,15 +9,15 @@ import pytest
 
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.history import Journal
-from kaiwo.model.event import Event
+from kaiwo.model.events import Event
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
-from kaiwo.model.program import Program, State
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.loop import Loop
-from kaiwo.runtime.scheduler import Decision
+from kaiwo.model.workload_record import Program, State
+from kaiwo.runtime.loop.cycle_runner import Decision
+from kaiwo.runtime.loop.scheduling_loop import Loop
 from kaiwo.snapshot.snapshot import Snapshot
 
 
@@ -108,7 +108,7 @@ def test_nothing_is_decided_before_the_state_is_known(tmp_path: Path) -> None:
 
 
 def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kaiwo.runtime import loop as module
+    from kaiwo.runtime.loop import scheduling_loop as module
 
     monkeypatch.setattr(module, "AFTER_FAILURE_S", 0.01)
 

@@ -10,26 +10,27 @@ import msgspec
 import pytest
 
 from kaiwo.clusters.simulated import SimulatedCluster
-from kaiwo.devices.amd.partitioning_record import Record, write_record
-from kaiwo.devices.amd.partitioning_ways import SysfsWay
+from kaiwo.devices.amd.change_partitions import Record, write_record
+from kaiwo.devices.amd.partition_mode_writers import SysfsWay
 from kaiwo.devices.discover import discover
-from kaiwo.gpus.closing import change_of
+from kaiwo.gpus.partitioning.pending_mode_change import change_of
 from kaiwo.history import Journal
+from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule, Rollout
-from kaiwo.model.program import Program
 from kaiwo.model.queue import Amounts, Queue
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.agents import Agents
-from kaiwo.runtime.loop import Loop
-from kaiwo.runtime.machine import devices_of
-from kaiwo.runtime.partition_kept import read_kept
-from kaiwo.runtime.partition_machine import Machine
-from kaiwo.runtime.partition_words import said_for
-from kaiwo.runtime.partitions import Partitions
+from kaiwo.model.workload_record import Program
+from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.nodes.local_node import devices_of
+from kaiwo.runtime.partitioning.local_machine import Machine
+from kaiwo.runtime.partitioning.partitioning_loop import Partitions
+from kaiwo.runtime.partitioning.saved_state import read_kept
+from kaiwo.runtime.partitioning.wait_sentences import said_for
 from tests.devices.partitioning.kernel import Kernel
 from tests.devices.trees import address
 

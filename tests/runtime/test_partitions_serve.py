@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.model.node import Node
-from kaiwo.model.partitions import Mode, cut
+from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Device, Owner, Reservation
 from tests.runtime.test_partitions import CPX, Play, node, play

@@ -5,18 +5,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from kaiwo.clusters.kubernetes.memory import WHOLE, Memory, read_memory
-from kaiwo.model.event import QueueChanged
+from kaiwo.clusters.kubernetes.cache.queue_history import WHOLE, Memory, read_memory
+from kaiwo.model.events import QueueChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
-from kaiwo.queues.share import shares_of, wants_of
-from kaiwo.queues.terms import terms_of
-from kaiwo.queues.usage import ONE
-from kaiwo.runtime.past_use import LOOK_S, TELL_S, PastUse
-from kaiwo.runtime.past_use_kept import InFile, InQueues
-from kaiwo.runtime.state import pack_state, unpack_state
-from kaiwo.snapshot.queues import GPU
-from kaiwo.snapshot.working import Working
+from kaiwo.queues.current_shares import shares_of, wants_of
+from kaiwo.queues.past_usage import ONE
+from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
+from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, TELL_S, InFile, InQueues, PastUse
+from kaiwo.snapshot.queue_table import GPU
+from kaiwo.snapshot.working_copy import Working
 from tests.worlds import World
 
 HALF_LIFE_S = 3_600

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from kaiwo.history import Journal
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import Event, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.replay import replay
-from kaiwo.runtime.scheduler import Scheduler
+from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.replay import replay
 from tests.properties.reclaim_worlds import contended_world
 from tests.properties.strategies import states
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history import Journal
-from kaiwo.model.event import Event, PodChanged, PodGone
+from kaiwo.model.events import Event, PodChanged, PodGone
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.replay import replay
-from kaiwo.runtime.scheduler import Decision, Scheduler
-from kaiwo.runtime.state import pack_state, unpack_state
+from kaiwo.runtime.loop.cycle_runner import Decision, Scheduler
+from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
+from kaiwo.runtime.loop.replay import replay
 from tests.properties.reserved_worlds import ReservedWorld
 from tests.worlds import World
 

@@ -11,17 +11,16 @@ from msgspec.structs import replace
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.explain import planned_start, why
 from kaiwo.history import Journal
-from kaiwo.manifests.names import ARRAY_LABEL
-from kaiwo.model.event import Event, WorkloadChanged, WorkloadGone
+from kaiwo.manifests.values.names import ARRAY_LABEL
+from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause
-from kaiwo.model.program import Program
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.loop import Loop
-from kaiwo.runtime.replay import replay
-from kaiwo.runtime.run_times import KINDS_KEPT, RUNS_KEPT, RunTimes, conservative_s, kind_of
-from kaiwo.runtime.run_times_kept import FILE, InFile
+from kaiwo.model.workload_record import Program
+from kaiwo.runtime.loop.learned_run_times import FILE, KINDS_KEPT, RUNS_KEPT, InFile, RunTimes, conservative_s, kind_of
+from kaiwo.runtime.loop.replay import replay
+from kaiwo.runtime.loop.scheduling_loop import Loop
 from tests.runtime.test_loop import cluster, until
 from tests.worlds import World
 

@@ -6,14 +6,14 @@ import pytest
 
 from kaiwo.devices import Inventory
 from kaiwo.devices.discover import discover
-from kaiwo.devices.sharing import present
-from kaiwo.devices.sharing.present import GENERATION
-from kaiwo.devices.sharing.words import Platform
-from kaiwo.gpus.isolation import grade_of
+from kaiwo.devices.sharing import current_inventory
+from kaiwo.devices.sharing.current_inventory import GENERATION
+from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
-from kaiwo.runtime.machine import node_of
-from kaiwo.runtime.shares import MachineShares
+from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
+from kaiwo.runtime.nodes.local_node import node_of
 from tests.devices.trees import Box, address, rebuild, uuid, write_box
 
 HALF = (Share(address(0), 500, 98_304),)
@@ -117,7 +117,7 @@ def test_the_machine_is_looked_at_when_it_may_have_changed(tmp_path: Path) -> No
 
 
 def test_nothing_is_given_while_the_devices_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(present, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(current_inventory, "PATIENCE_S", 0.2)
     machine = Machine(tmp_path, Box(gpus=2))
     calm = machine.look
 

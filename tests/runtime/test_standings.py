@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.decide.allocate import line_up
+from kaiwo.decide.actions.allocate import line_up
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.desk import Desk
-from kaiwo.model.event import QueueChanged, WorkloadChanged
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
-from kaiwo.queues.share import shares_of
-from kaiwo.runtime import standings as module
-from kaiwo.runtime.standings import QueueStanding, Standings
-from kaiwo.snapshot.picture import Picture
-from kaiwo.snapshot.working import Working
+from kaiwo.queues.current_shares import shares_of
+from kaiwo.runtime.overview import queue_shares as module
+from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.working_copy import Working
 from tests.api.fake import FakeLoop, record
 from tests.api.world import run
 from tests.worlds import World

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.manifests import parse_all
-from kaiwo.runtime.loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import Loop
 from tests.runtime.test_loop import job, run, until
 
 TEXT = """

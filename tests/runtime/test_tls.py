@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kaiwo.cli.discovery import Place, connect
-from kaiwo.cli.server import NoServerError
+from kaiwo.app.http_server import Tls, check_tls, serve
+from kaiwo.cli.client.api_client import NoServerError
+from kaiwo.cli.client.find_server import Place, connect
 from kaiwo.model.errors import ConfigError
-from kaiwo.runtime.server import Tls, check_tls, serve
 from tests.devices.agent.receiver import make_certificate
 
 

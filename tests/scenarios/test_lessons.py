@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.explain import obstacles_of, sentence
-from kaiwo.model.event import NodeChanged, PodGone, WorkloadChanged
+from kaiwo.model.events import NodeChanged, PodGone, WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.reason import Reason
+from kaiwo.model.obstacle import Reason
 from tests.worlds import World
 
 

@@ -1,12 +1,13 @@
 """What went wrong for the users of other schedulers when work was stopped for others: each failure as a story."""
 
-from kaiwo.model.event import NodeChanged, PodGone, QueueChanged, WorkloadChanged
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.events import NodeChanged, PodGone, QueueChanged, WorkloadChanged
 from kaiwo.model.node import Node
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy
-from kaiwo.model.reason import Reason
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.worlds import World
 

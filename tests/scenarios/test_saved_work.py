@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.workload import Workload
 from tests.worlds import World
 

@@ -2,7 +2,7 @@
 
 import random
 
-from kaiwo.snapshot.line import Line
+from kaiwo.snapshot.backlog import Line
 
 
 def test_a_line_equals_a_sorted_list_through_any_history() -> None:

@@ -1,24 +1,27 @@
-"""What every endpoint may use."""
+"""What every endpoint may use.
+
+Also: Let the picture catch up with what was just changed, so that whoever looks next sees it.
+"""
 
 import asyncio
+import contextlib
 import traceback
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from kaiwo.api.access import Access
-from kaiwo.api.feeds import Feeds
-from kaiwo.api.linelog import LineLog
-from kaiwo.api.reservationviews import ReservationView
+from kaiwo.api.http.request_log import LineLog
+from kaiwo.api.presenters.live_pages import Feeds
+from kaiwo.api.security.access import Access
 from kaiwo.api.settings import Settings
-from kaiwo.clusters.kubernetes.webhooks.tally import Tally
-from kaiwo.runtime.agents import Agents
-from kaiwo.runtime.board import Board, Live
-from kaiwo.runtime.cycles import CycleTimes
-from kaiwo.runtime.lag import LoopLag
-from kaiwo.runtime.leading import ALONE, Leadership
-from kaiwo.runtime.partitions import Partitions
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.clusters.kubernetes.webhooks.request_counts import Tally
+from kaiwo.runtime.kubernetes.leadership import ALONE, Leadership
+from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
+from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.overview.cluster_overview import Board, Live
+from kaiwo.runtime.partitioning.partitioning_loop import Partitions
 
 
 class Context:
@@ -68,3 +71,14 @@ class Context:
         self.bugs += 1
         trace = "".join(traceback.format_exception(error)[-12:])
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])
+
+
+SETTLE_S = 1.0
+
+
+async def settle(live: Live, is_seen: Callable[[], bool]) -> None:
+    """A moment at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SETTLE_S):
+            while not is_seen():
+                await live.changed(live.revision)

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from kaiwo import __version__
-from kaiwo.api.access import COOKIE
-from kaiwo.api.params import Param
-from kaiwo.api.problems import JSON
-from kaiwo.api.routes import Route
+from kaiwo.api.endpoint import Route
+from kaiwo.api.http.problems import JSON
+from kaiwo.api.http.query_params import Param
+from kaiwo.api.security.access import COOKIE
 from kaiwo.api.views import Problem
 
 STATUS_WORDS = {

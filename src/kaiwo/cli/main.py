@@ -10,8 +10,8 @@ import sys
 
 import click
 
-from kaiwo.cli.group import ReaderLeftError, kaiwo
-from kaiwo.cli.verb import unknown_option
+from kaiwo.cli.verb_base import unknown_option
+from kaiwo.cli.verb_table import ReaderLeftError, kaiwo
 from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
 
 _PLAIN_WORDS = (

@@ -6,14 +6,14 @@ In:    plans and people's wishes.   Out: events, of which the first batch is the
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kaiwo.model.event import Event
+from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
-from kaiwo.model.program import Program, Record
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program, Record
 
 
 class News(NamedTuple):

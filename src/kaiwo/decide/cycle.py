@@ -6,23 +6,23 @@ Never: reads a clock, draws a random number, does I/O, or changes the snapshot. 
 
 from dataclasses import dataclass
 
-from kaiwo.decide.allocate import Allocate, line_up
-from kaiwo.decide.ask import PluginFaultError
-from kaiwo.decide.desk import Desk
-from kaiwo.decide.kept import lost_space
-from kaiwo.decide.obstacles import Inquiry, with_verdicts
-from kaiwo.decide.order import Lane, Turns
-from kaiwo.decide.promise import keep_promises
-from kaiwo.decide.promise_make import changed_promises, make_promises, mark_fillers
-from kaiwo.decide.reserve import mind_reservations
-from kaiwo.decide.stale import stop_stale_gangs
-from kaiwo.decide.take import MAKE_ROOM, has_work, make_room
+from kaiwo.decide.actions.allocate import Allocate, line_up
+from kaiwo.decide.actions.reclaim import MAKE_ROOM, has_work, make_room
+from kaiwo.decide.actions.stale_gangs import stop_stale_gangs
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.make_room.nominations import lost_space
+from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
+from kaiwo.decide.planned_starts.keep_planned import keep_promises
+from kaiwo.decide.planned_starts.plan_new import changed_promises, make_promises, mark_fillers
+from kaiwo.decide.reservations import mind_reservations
+from kaiwo.decide.turn_order import Lane, Turns
 from kaiwo.model.plan import Note, Plan, Start, Wait
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
+from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.backlog import ClaimKey, WaitingClass
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from kaiwo.snapshot.snapshot import Snapshot
 
 BUILTIN = builtin_registry()

@@ -6,10 +6,10 @@ Never: needs a driver, a tool or a library to be there; what is missing is a not
 
 import os
 
-from kaiwo.devices.amd.gpus import read_gpus
-from kaiwo.devices.amd.layout import KFD_PLACES, Layout
-from kaiwo.devices.amd.merge import merge
-from kaiwo.devices.amd.smi import NO_JSON, SmiGpu, read_smi, run_smi
+from kaiwo.devices.amd.discover_gpus import read_gpus
+from kaiwo.devices.amd.machine_paths import KFD_PLACES, Layout
+from kaiwo.devices.amd.merge_sources import merge
+from kaiwo.devices.amd.smi_tools import NO_JSON, SmiGpu, read_smi, run_smi
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.errors import ConfigError
 
@@ -32,7 +32,7 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
         gpus, more = merge(gpus, told)
         notes += more
     if is_live:
-        from kaiwo.devices.nvidia import read_gpus as read_nvidia
+        from kaiwo.devices.nvidia.discover_gpus import read_gpus as read_nvidia
 
         found, odd = read_nvidia(has_telemetry)
         gpus, notes = gpus + found, notes + odd

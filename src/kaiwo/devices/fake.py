@@ -6,11 +6,11 @@ Never: describes a mode that the model does not have: that is a ConfigError.
 
 from collections.abc import Mapping
 
+from kaiwo.devices.gpu_names import nominal_mib
 from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, Telemetry
-from kaiwo.devices.models import nominal_mib
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GPU_MODELS
-from kaiwo.model.partitions import CHIPS, WHOLE_MODE, legal_modes, partition_shape
+from kaiwo.model.partition_modes import CHIPS, WHOLE_MODE, legal_modes, partition_shape
 
 FIRST_RENDER = 128
 LINK_MB_S = {"amd": 48_000, "nvidia": 450_000}

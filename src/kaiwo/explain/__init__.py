@@ -1,10 +1,10 @@
 """Reasons into sentences, and what would start a workload now."""
 
-from kaiwo.explain.amounts import amount
-from kaiwo.explain.in_kubernetes import propose_in_kubernetes, remedy_in_kubernetes
-from kaiwo.explain.planned import planned_start
-from kaiwo.explain.sentences import remedy, sentence
+from kaiwo.explain.kubectl_advice import propose_in_kubernetes, remedy_in_kubernetes
+from kaiwo.explain.obstacle_sentences import remedy, sentence
+from kaiwo.explain.planned_start_sentences import planned_start
 from kaiwo.explain.why import Explained, Proposal, Why, obstacles_of, why
+from kaiwo.model.amounts import amount
 
 __all__ = [
     "Explained",

@@ -10,14 +10,15 @@ from typing import TypeVar
 
 import msgspec
 
-from kaiwo.decide.ask import PluginFaultError
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.held_off import WAITS_OUT, waits_out
-from kaiwo.decide.obstacles import Inquiry, with_verdicts
-from kaiwo.decide.score import ShapeBook
-from kaiwo.explain.amounts import amount
-from kaiwo.explain.by_taking import change_that_takes, may_ever_take, raise_that_takes
-from kaiwo.explain.change import (
+from kaiwo.decide.make_room.preemption_cooldown import WAITS_OUT, waits_out
+from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
+from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.explain.changes_that_evict import change_that_takes, may_ever_take, raise_that_takes
+from kaiwo.explain.cheapest_change import cheapest_change
+from kaiwo.explain.obstacle_sentences import remedy, sentence
+from kaiwo.explain.planned_start_sentences import gap_words, planned_start
+from kaiwo.explain.possible_changes import (
     CPU,
     GPU_MEMORY,
     GPUS,
@@ -30,20 +31,19 @@ from kaiwo.explain.change import (
     is_shared_whole,
     split_bound,
 )
-from kaiwo.explain.cheapest import cheapest_change
-from kaiwo.explain.planned import gap_words, planned_start
-from kaiwo.explain.sentences import remedy, sentence
-from kaiwo.explain.trial import Question
+from kaiwo.explain.verify_change import Question
+from kaiwo.model.amounts import amount
 from kaiwo.model.errors import NotFoundError
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.policy import Policy
-from kaiwo.model.reason import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Role
+from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.working_copy import Working
 
 
 class Explained(msgspec.Struct, frozen=True):

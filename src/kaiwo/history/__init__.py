@@ -4,8 +4,8 @@ In:    the events that changed the picture, and each cycle's plan.   Out: both a
 Never: decides, or knows how a picture is made.
 """
 
-from kaiwo.history.entry import Base, Batch, Cycle, CycleHead, Entry, Setting
-from kaiwo.history.journal import Journal
-from kaiwo.history.reader import JournalReader
+from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Entry, Setting
+from kaiwo.history.journal_reader import JournalReader
+from kaiwo.history.journal_writer import Journal
 
 __all__ = ["Base", "Batch", "Cycle", "CycleHead", "Entry", "Journal", "JournalReader", "Setting"]

@@ -4,11 +4,11 @@ In:    YAML, JSON or mappings.   Out: Workload, Program and Queue values, with w
 Never: raises anything but ConfigError for what somebody wrote, or shows a secret in a message.
 """
 
-from kaiwo.manifests.documents import read_documents, read_json
-from kaiwo.manifests.objects import Defaults, Parsed
-from kaiwo.manifests.parsing import parse, parse_all, parse_documents, parse_submission
-from kaiwo.manifests.submissions import Submission, submission_schema
-from kaiwo.manifests.wants import describe_request, describe_role, describe_wants
+from kaiwo.manifests.kinds.object_metadata import Defaults, Parsed
+from kaiwo.manifests.parse import parse, parse_all, parse_documents, parse_submission
+from kaiwo.manifests.short_form.submission_form import Submission, submission_schema
+from kaiwo.manifests.text.read_documents import read_documents, read_json
+from kaiwo.manifests.workload_summary import describe_request, describe_role, describe_wants
 
 __all__ = [
     "Defaults",

@@ -1,9 +1,38 @@
-"""A machine that runs pods."""
+"""How the devices of a node are wired to each other, by their place on the node.
+
+Also: A machine that runs pods.
+"""
 
 import msgspec
 
 from kaiwo.model.gpu import Gpu
-from kaiwo.model.wiring import Wiring
+
+
+class Wiring(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Empty where nobody told."""
+
+    mb_s: tuple[tuple[int, ...], ...] = ()  # from each device to each, in one direction; 0: no direct link
+    numa: tuple[int, ...] = ()
+    nic: tuple[int, ...] = ()  # the network card under the same switch; -1: none
+
+    @property
+    def is_known(self) -> bool:
+        """Somebody told how the devices reach each other."""
+        return bool(self.mb_s)
+
+    def speed(self, first: int, second: int) -> int:
+        """MB/s between two devices; 0 where that is not known."""
+        known = first < len(self.mb_s) and second < len(self.mb_s[first])
+        return self.mb_s[first][second] if known else 0
+
+    def numa_of(self, device: int) -> int:
+        """The NUMA node beside a device; -1 when that is not known."""
+        return self.numa[device] if device < len(self.numa) else -1
+
+    def nic_of(self, device: int) -> int:
+        """The network card beside a device; -1 when there is none."""
+        return self.nic[device] if device < len(self.nic) else -1
+
 
 MOST_NODES = 10_000  # in a cluster that Kaiwo makes up itself
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kaiwo.model.request import NodeRule
+from kaiwo.model.affinity import NodeRule
 
 
 class Rollout(msgspec.Struct, frozen=True):

@@ -4,10 +4,10 @@ import enum
 
 import msgspec
 
+from kaiwo.model.affinity import Neighbours
 from kaiwo.model.gpu import Share
-from kaiwo.model.neighbours import Neighbours
-from kaiwo.model.promise import Promise
-from kaiwo.model.reason import Obstacle
+from kaiwo.model.obstacle import Obstacle
+from kaiwo.model.planned_start import Promise
 from kaiwo.model.reservation import Picked
 
 

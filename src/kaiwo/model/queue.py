@@ -1,8 +1,14 @@
-"""A queue: who may use how much, and how fairly it shares with its neighbours."""
+"""A queue: who may use how much, and how fairly it shares with its neighbours.
+
+Also: Whose work a queue takes.
+"""
 
 import enum
+from collections.abc import Mapping
 
 import msgspec
+
+from kaiwo.model.workload import Workload
 
 UNLIMITED = -1
 
@@ -74,3 +80,19 @@ class Queue(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 DEFAULT_QUEUE = "default"
 THE_DEFAULT = Queue(DEFAULT_QUEUE, gpu=UNBOUNDED)  # there before anybody made a queue: whatever comes may run
 DEFAULT_FAIRNESS = Fairness(SharePolicy.DRF, ReclaimStrategy.AGGRESSIVE, 0)
+
+
+def who_turns_away(
+    queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True
+) -> tuple[Queue, str] | None:
+    """Its queue and every queue above that must take work of its namespace and, where he is known, of its user."""
+    namespace = workload.name.partition("/")[0]
+    at, seen = workload.queue, set[str]()
+    while (queue := queues.get(at)) is not None and at not in seen:
+        seen.add(at)  # a cluster may hold a circle that nobody refused
+        if queue.namespaces and namespace not in queue.namespaces:
+            return queue, "namespaces"
+        if knows_user and queue.users and workload.user not in queue.users:
+            return queue, "users"
+        at = queue.parent
+    return None

@@ -5,12 +5,9 @@ Equal requests share one shape: feasibility and scores are worked out once per r
 
 import msgspec
 
-from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.isolation import DEMANDS, LIMITED, TURNS, meets
-from kaiwo.model.neighbours import Neighbours
-from kaiwo.model.node_rules import VENDOR_LABEL, Choice, Preference
-from kaiwo.model.node_rules import NodeRule as NodeRule
-from kaiwo.model.partitions import least_part_milli
+from kaiwo.model.affinity import VENDOR_LABEL, Choice, Neighbours, NodeRule, Preference
+from kaiwo.model.gpu import DEMANDS, LIMITED, TURNS, WHOLE_MILLI, meets
+from kaiwo.model.partition_modes import least_part_milli
 
 ANY_PARTITION = "any"
 # No cluster has so much. Whoever asks for more has asked for this, so that sums stay within 64 bits.

@@ -7,12 +7,12 @@ A plugin is pure: no clock, no I/O, no randomness, no state.
 
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
-from kaiwo.model.reason import Reason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.arrays import BoolArray, IntArray, Rows
-from kaiwo.snapshot.working import Working
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.working_copy import Working
 
 View: TypeAlias = Working
 

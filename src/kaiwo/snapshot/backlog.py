@@ -2,20 +2,75 @@
 
 In:    workloads that want pods.   Out: classes of equal work per queue, each a line in trial order.
 Workloads that may not be tried at all (held, waiting for another, backing off) stand at the gate with their reason.
+
+Also: A sorted line of waiting workloads, cheap at both the head and the middle.
+Also: The least of a waiting class that would do: what room is made for, and what its queue pays first.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TypeAlias
 
 from kaiwo.model.digest import digest as digest_of
-from kaiwo.model.reason import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.line import Line, Place
-from kaiwo.snapshot.queues import Charge
-from kaiwo.snapshot.shapes import Shapes
-from kaiwo.snapshot.ways import Choices
+from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.request_shapes import Shapes
+from kaiwo.snapshot.subgroup_choices import Choices
+
+Place: TypeAlias = tuple[tuple[tuple[int, ...], ...], str]  # a key from each order, then the name: a total order
+
+
+class Line:
+    """Places in order. Leaving at the head only moves a mark; the list is trimmed when half of it is gone."""
+
+    __slots__ = ("_head", "_places")
+
+    def __init__(self) -> None:
+        self._places: list[Place] = []
+        self._head = 0
+
+    def __len__(self) -> int:
+        return len(self._places) - self._head
+
+    def __iter__(self) -> Iterator[Place]:
+        for at in range(self._head, len(self._places)):
+            yield self._places[at]
+
+    def at(self, position: int) -> Place:
+        """The place at a position, the head being 0."""
+        return self._places[self._head + position]
+
+    def join(self, place: Place) -> None:
+        """Stand where the order says."""
+        if len(self) == 0 or place > self._places[-1]:
+            self._places.append(place)
+        else:
+            insort(self._places, place, lo=self._head)
+
+    def leave(self, place: Place) -> None:
+        """Leave from wherever one stands."""
+        at = bisect_left(self._places, place, lo=self._head)
+        if at == self._head:
+            self._head += 1
+            if self._head > 64 and self._head * 2 > len(self._places):
+                del self._places[: self._head]
+                self._head = 0
+        else:
+            del self._places[at]
+
+    def position(self, place: Place) -> int:
+        """How many stand before this place."""
+        return bisect_left(self._places, place, lo=self._head) - self._head
+
+    def copy(self) -> "Line":
+        """An independent line."""
+        other = Line()
+        other._places = self._places[self._head :]
+        return other
+
 
 Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without which it does not start
 Needs: TypeAlias = tuple[Need, ...]
@@ -286,3 +341,23 @@ def _with_growth_last(keys: Keys, grows: bool) -> Keys:
     """Among equally important work, who has not started stands before who runs and would like more."""
     (most, *others), *rest = keys if keys and keys[0] else ((0,), *keys[1:])
     return ((most, int(grows), *others), *rest)
+
+
+def one_more(found: WaitingClass) -> Needs:
+    """What room is made for: the pods without which the workload does not start, or one more of one that runs."""
+    if any(needed for _, _, needed in found.needs):
+        return found.needs
+    if found.choices is not None:
+        return chosen(found.needs, found.choices.needed[0])
+    (shape, missing, _), *rest = found.needs
+    return ((shape, missing, 1), *rest)
+
+
+def must_pay(found: WaitingClass) -> Needs:
+    """What a queue pays for before such work has started; of sub-groups the next that would."""
+    return found.needs if found.choices is None else one_more(found)
+
+
+def each_way(found: WaitingClass) -> list[Needs]:
+    """All that would do for work with sub-groups, the cheapest first."""
+    return [] if found.choices is None else [chosen(found.needs, needed) for needed in found.choices.needed]

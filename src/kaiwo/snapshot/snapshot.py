@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kaiwo.model.errors import KaiwoError
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.picture import Picture
+    from kaiwo.snapshot.cluster_state import Picture
 
 
 class StaleSnapshotError(KaiwoError):

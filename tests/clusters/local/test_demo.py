@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from kaiwo.clusters.local import demo, virtual_nodes
-from kaiwo.clusters.local.demo import clear_demo, keep_alive, submit_demo
+from kaiwo.clusters.local import demo_workloads, virtual_nodes
+from kaiwo.clusters.local.demo_workloads import clear_demo, keep_alive, submit_demo
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.model.plan import Plan
-from kaiwo.model.program import Program
 from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import run, start_of, work
 
 
 def test_the_sample_has_work_of_all_kinds() -> None:
-    items = demo.sample()
+    items = demo_workloads.sample()
     requests = [role.request for workload, _ in items for role in workload.roles]
     assert all(workload.labels["kaiwo.ai/demo"] == "true" for workload, _ in items)
     assert {workload.kind for workload, _ in items} == {"training", "batch", "inference", "notebook"}
@@ -33,14 +33,14 @@ def test_it_can_be_submitted_twice_and_cleared_while_others_stay() -> None:
     async def test() -> None:
         cluster = SimulatedCluster(virtual_nodes())
         names = await submit_demo(cluster)
-        assert len(names) == len(demo.sample())
+        assert len(names) == len(demo_workloads.sample())
         assert await submit_demo(cluster) == ()
         await cluster.submit([(work("mine"), Program())])
         await cluster.apply(Plan(starts=(start_of("demo/tokenize-corpus", devices=()),)))
         cleared = await clear_demo(cluster)
         assert set(cleared.names) == set(names)
         assert cleared.stopping == ()
-        assert set(cleared.queues) == {queue.name for queue in demo.QUEUES}
+        assert set(cleared.queues) == {queue.name for queue in demo_workloads.QUEUES}
         assert [record.workload.name for record in cluster.records()] == ["default/mine"]
         assert set(cluster.world.queues) == {"default"}
         assert cluster.world.pods == {}
@@ -73,19 +73,22 @@ def test_a_queue_that_was_there_before_is_neither_changed_nor_removed() -> None:
 
 def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr(demo, "LOOK_S", 0)
+        monkeypatch.setattr(demo_workloads, "LOOK_S", 0)
         cluster = SimulatedCluster(virtual_nodes())
         await submit_demo(cluster)
         for record in cluster.records():
-            if record.workload.name != demo.ANCHOR:
+            if record.workload.name != demo_workloads.ANCHOR:
                 await cluster.cancel(record.workload.name)
         task = asyncio.create_task(keep_alive(cluster))
         await pass_time(cluster, 200)
-        assert living(cluster) == {demo.ANCHOR, *(f"demo/job-{index}" for index in range(demo.MOST_WAITING))}
-        for name in living(cluster) - {demo.ANCHOR}:
+        assert living(cluster) == {
+            demo_workloads.ANCHOR,
+            *(f"demo/job-{index}" for index in range(demo_workloads.MOST_WAITING)),
+        }
+        for name in living(cluster) - {demo_workloads.ANCHOR}:
             await cluster.cancel(name)
         await pass_time(cluster, 2)
-        assert living(cluster) == {demo.ANCHOR, "demo/job-0", "demo/job-1"}
+        assert living(cluster) == {demo_workloads.ANCHOR, "demo/job-0", "demo/job-1"}
         await clear_demo(cluster)
         await pass_time(cluster, 2)
         assert task.done()
@@ -96,7 +99,7 @@ def test_new_jobs_trickle_in_until_too_many_wait_or_the_demo_is_cleared(monkeypa
 
 async def pass_time(cluster: SimulatedCluster, jobs: int) -> None:
     for _ in range(jobs):
-        cluster.advance(demo.TRICKLE_S)
+        cluster.advance(demo_workloads.TRICKLE_S)
         for _ in range(4):
             await asyncio.sleep(0)
 

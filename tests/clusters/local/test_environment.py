@@ -1,6 +1,6 @@
 """Which devices a process sees."""
 
-from kaiwo.clusters.local.environment import visible_devices
+from kaiwo.clusters.local.process_environment import visible_devices
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kaiwo.clusters.local import LocalCluster
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.plan import Plan
-from kaiwo.model.program import Program
+from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import full, run, some_nodes, start_of, work
 
 

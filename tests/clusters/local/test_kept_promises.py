@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from kaiwo.clusters.local import LocalCluster
-from kaiwo.model.event import PodChanged, PromiseChanged
+from kaiwo.model.events import PodChanged, PromiseChanged
 from kaiwo.model.plan import Plan, Start
-from kaiwo.model.program import Program
-from kaiwo.model.promise import Place, Promise
+from kaiwo.model.planned_start import Place, Promise
+from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import full, run, some_nodes, whole, work
 
 

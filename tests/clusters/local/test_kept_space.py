@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kaiwo.clusters.local import LocalCluster
-from kaiwo.model.event import NominationChanged
+from kaiwo.model.events import NominationChanged
 from kaiwo.model.plan import Cause, Eviction, Nomination, Plan
-from kaiwo.model.program import Program
+from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import full, run, some_nodes, start_of, whole, work
 
 

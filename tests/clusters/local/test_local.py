@@ -12,15 +12,15 @@ import pytest
 
 from kaiwo.clusters.local import LocalCluster, virtual_nodes
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
-from kaiwo.clusters.local.home import Home
-from kaiwo.clusters.local.runs import RunFolder
+from kaiwo.clusters.local.home_folder import Home
+from kaiwo.clusters.local.run_folder import RunFolder
 from kaiwo.model.errors import ClusterError, ConfigError
-from kaiwo.model.event import WorkloadChanged
+from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
-from kaiwo.model.program import Program, State
 from kaiwo.model.queue import Queue
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.kinds import run, some_nodes, start_of, until, work
 
 
@@ -298,7 +298,7 @@ def test_what_people_do_is_in_the_audit_log(tmp_path: Path) -> None:
 
 
 def test_the_audit_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.clusters.local.home.AUDIT_BYTES", 1000)
+    monkeypatch.setattr("kaiwo.clusters.local.home_folder.AUDIT_BYTES", 1000)
     home = Home(tmp_path)
     for index in range(100):
         home.audit("ada", "submit", [f"default/w-{index}"])

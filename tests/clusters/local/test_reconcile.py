@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from kaiwo.clusters.local import LocalCluster
-from kaiwo.clusters.local.runs import RunFolder
-from kaiwo.clusters.local.supervised import is_alive
+from kaiwo.clusters.local.processes import is_alive
+from kaiwo.clusters.local.run_folder import RunFolder
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Plan, Start
-from kaiwo.model.program import Program, State
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
+from kaiwo.model.workload_record import Program, State
 from tests.clusters.kinds import run, some_nodes, start_of, until, whole, work
 
 
@@ -260,7 +260,7 @@ def test_an_evicted_process_is_stopped_before_its_devices_are_free(tmp_path: Pat
 
 
 def test_one_kaiwo_per_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.clusters.local.home.LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("kaiwo.clusters.local.home_folder.LOCK_WAIT_S", 0.05)
 
     async def test() -> None:
         async with kaiwo(tmp_path):
@@ -274,7 +274,7 @@ def test_one_kaiwo_per_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_runs_beyond_the_file_descriptors_are_looked_after_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kaiwo.clusters.local.processes.MOST_PIDFDS", 0)
-    monkeypatch.setattr("kaiwo.clusters.local.supervised.POLL_S", 0.01)
+    monkeypatch.setattr("kaiwo.clusters.local.processes.POLL_S", 0.01)
 
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
@@ -290,7 +290,7 @@ def test_runs_beyond_the_file_descriptors_are_looked_after_too(tmp_path: Path, m
 
 
 def test_a_process_that_cannot_be_started_is_a_refused_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.clusters.local.supervised.sys.executable", str(tmp_path / "nothing"))
+    monkeypatch.setattr("kaiwo.clusters.local.processes.sys.executable", str(tmp_path / "nothing"))
 
     async def test() -> None:
         async with kaiwo(tmp_path) as cluster:
@@ -314,7 +314,7 @@ def test_a_supervisor_that_dies_early_is_replaced_and_then_given_up(
 ) -> None:
     script = tmp_path / "dies.py"
     script.write_text("import os; os.write(int(os.sys.argv[2]), b'') ; os.kill(os.getpid(), 9)")
-    monkeypatch.setattr("kaiwo.clusters.local.supervised.SCRIPT", script)
+    monkeypatch.setattr("kaiwo.clusters.local.processes.SCRIPT", script)
 
     async def test() -> None:
         async with kaiwo(tmp_path / "home") as cluster:

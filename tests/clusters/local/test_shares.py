@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from kaiwo.clusters.lifecycle import Exit
+from kaiwo.clusters.embedded.lifecycle import Exit
 from kaiwo.clusters.local.processes import Processes, Tell
-from kaiwo.clusters.local.runs import RunSpec
-from kaiwo.clusters.local.shares import Kept
+from kaiwo.clusters.local.run_folder import RunSpec
+from kaiwo.clusters.local.share_provider import Kept
 from kaiwo.model.gpu import Share
 
 HALF = (Share("gpu-0", 500, 1000),)

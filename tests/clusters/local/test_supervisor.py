@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.clusters.lifecycle import ExitReason
-from kaiwo.clusters.local.runs import Condition, ExitRecord, RunFolder, RunSpec
-from kaiwo.clusters.local.supervised import SCRIPT, is_alive
+from kaiwo.clusters.embedded.lifecycle import ExitReason
+from kaiwo.clusters.local.processes import SCRIPT, is_alive
+from kaiwo.clusters.local.run_folder import Condition, ExitRecord, RunFolder, RunSpec
 from kaiwo.clusters.local.supervisor import IS_TAKEN, boot_id, start_ticks, write_json
 
 

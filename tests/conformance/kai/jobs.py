@@ -11,8 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kaiwo.model.request import Request
-from kaiwo.model.subgroup import SubGroup, is_whole
-from kaiwo.model.workload import Phase, Pod, Role, Workload
+from kaiwo.model.workload import Phase, Pod, Role, SubGroup, Workload, is_whole
 from tests.conformance.kai.machines import Devices
 from tests.conformance.kai.requests import Requests
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kaiwo.model.event import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
+from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue
 from tests.conformance.kai.fields import unread_in

@@ -7,9 +7,9 @@ The labels that a task carries are also those of the pods that it wants near, or
 from collections.abc import Iterable
 from typing import Any
 
+from kaiwo.model.affinity import Apart, Near, Neighbours, NodeRule
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.neighbours import Apart, Near, Neighbours
-from kaiwo.model.request import NodeRule, Request
+from kaiwo.model.request import Request
 from tests.conformance.kai.machines import NODE_TYPE
 
 Case = dict[str, Any]

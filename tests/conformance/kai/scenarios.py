@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.model.event import Event, NominationGone, PodChanged, PodGone
+from kaiwo.model.events import Event, NominationGone, PodChanged, PodGone
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import LEAVING, Phase, Pod
-from kaiwo.snapshot.assumed import assume
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.cluster_state import Picture
 from tests.conformance.kai.jobs import NOW_S, RAN_S
 from tests.conformance.kai.loader import Loaded, Where, load
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from kaiwo.model.queue import UNLIMITED, Amounts, Queue
-from kaiwo.queues.division import Claims, divide_rest
-from kaiwo.queues.exchange import may_take
-from kaiwo.queues.fair import DEFAULT_RULES, ShareRules, Wants, fair_shares
-from kaiwo.queues.reclaim_rules import Claim, Standing, Taking, may_claim, victim_queues
-from kaiwo.queues.usage import ONE
-from kaiwo.snapshot.arrays import IntArray
-from kaiwo.snapshot.queues import ENDLESS, RESOURCES, QueueTable
+from kaiwo.queues.fair_share import DEFAULT_RULES, ShareRules, Wants, fair_shares
+from kaiwo.queues.past_usage import ONE
+from kaiwo.queues.reclaim_rules import Claim, Standing, Taking, may_claim, may_take, victim_queues
+from kaiwo.queues.resource_division import Claims, divide_rest
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
 
 TABLE_NAMES = ("GPU", "CPU", "Memory")  # in the order of our columns
 SCALE = np.array([1000, 1, 1])

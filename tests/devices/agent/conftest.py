@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.agent.agent import Agent, AgentOptions
+from kaiwo.devices.agent.node_agent import Agent, AgentOptions
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet
 from tests.devices.trees import Box, write_box
 

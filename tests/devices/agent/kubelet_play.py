@@ -18,8 +18,8 @@ from typing import Any
 
 import grpc
 
-from kaiwo.devices.agent.kubelet.messages import PLUGIN, RESOURCES
-from kaiwo.devices.assigned import ANNOTATION, write_assigned
+from kaiwo.devices.agent.kubelet.granted_devices import ANNOTATION, write_assigned
+from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN, RESOURCES
 from kaiwo.model.gpu import Share
 
 PATIENCE_S = 20.0

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kaiwo.devices.report import Line, LineReader
+from kaiwo.devices.agent_messages import Line, LineReader
 
 TOKEN = "s3cret"
 PATIENCE_S = 20.0

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.devices.agent.kubelet import announcer
+from kaiwo.devices.agent.kubelet import announce_devices
 from kaiwo.model.gpu import Gpu
-from kaiwo.runtime.machine import devices_of
+from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.agent.conftest import Start
 from tests.devices.agent.kubelet_play import PATIENCE_S, ApiServer, Kubelet, wait_until
 from tests.devices.trees import PCI, address
@@ -16,7 +16,7 @@ from tests.devices.trees import PCI, address
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcer, "AGAIN_S", 0.05)
+    monkeypatch.setattr(announce_devices, "AGAIN_S", 0.05)
 
 
 def patched(api: ApiServer, count: int) -> tuple[Gpu, ...]:

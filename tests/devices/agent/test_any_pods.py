@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kaiwo.devices.agent.kubelet.allocation_records import Book
 from kaiwo.devices.agent.kubelet.allocator import Allocator
-from kaiwo.devices.agent.kubelet.book import Book
+from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
+from kaiwo.devices.agent.kubelet.granted_devices import read_assigned, write_assigned
 from kaiwo.devices.agent.kubelet.pod_resources import Holder
-from kaiwo.devices.agent.kubelet.pods import BoundPod, Container
-from kaiwo.devices.assigned import read_assigned, write_assigned
+from kaiwo.devices.agent_messages import Correction
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.report import Correction
 from kaiwo.devices.sharing import Platform, Sharing
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.devices import discover
-from kaiwo.devices.agent.kubelet.specs import container_spec
-from kaiwo.devices.agent.metrics import metrics_text
-from kaiwo.devices.assigned import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.container_spec import container_spec
+from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.devices.agent.prometheus_endpoint import metrics_text
+from kaiwo.devices.sampling import Sampler
 from kaiwo.devices.sharing import Ask, Grant, Platform, Sharing
-from kaiwo.devices.sharing.present import GENERATION
-from kaiwo.devices.telemetry import Sampler
+from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start

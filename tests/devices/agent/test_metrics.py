@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kaiwo.devices import discover
-from kaiwo.devices.agent.metrics import HELP, metrics_text
+from kaiwo.devices.agent.prometheus_endpoint import HELP, metrics_text
 from kaiwo.devices.inventory import Inventory
-from kaiwo.devices.nvidia import Reader
-from kaiwo.devices.telemetry import Sampler
+from kaiwo.devices.nvidia.discover_gpus import Reader
+from kaiwo.devices.sampling import Sampler
 from tests.devices.agent.conftest import Start
 from tests.devices.telemetry.processes import write_process
 from tests.devices.telemetry.test_nvidia import LiveNvml

@@ -5,12 +5,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kaiwo.cli.verbs.agent import _devices_of
-from kaiwo.devices.assigned import SHARE_RESOURCE
-from kaiwo.devices.sharing import dmem
-from kaiwo.gpus.isolation import grade_of
+from kaiwo.cli.verbs.operate.agent import _devices_of
+from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.devices.sharing import dmem_cgroup
+from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.request import Request
-from kaiwo.runtime.machine import devices_of
+from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.agent.conftest import Start
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet
 from tests.devices.agent.test_plugin import IDS, ready, share
@@ -22,8 +22,8 @@ def groups(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     folder = tmp_path_factory.mktemp("cgroup")
     (folder / "cgroup.subtree_control").touch()
     (folder / "dmem.capacity").write_text("".join(f"drm/{gpu}/vram {196_608 << 20}\n" for gpu in IDS))
-    monkeypatch.setattr(dmem.regions, "__defaults__", (str(folder),))
-    monkeypatch.setattr(dmem.make_group, "__defaults__", (str(folder),))
+    monkeypatch.setattr(dmem_cgroup.regions, "__defaults__", (str(folder),))
+    monkeypatch.setattr(dmem_cgroup.make_group, "__defaults__", (str(folder),))
     return folder
 
 

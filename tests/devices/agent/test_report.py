@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices.assigned import read_assigned, write_assigned
-from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.report import (
+from kaiwo.devices.agent.kubelet.granted_devices import read_assigned, write_assigned
+from kaiwo.devices.agent_messages import (
     MOST_LINE_BYTES,
     Correction,
     GpuSample,
@@ -17,6 +16,7 @@ from kaiwo.devices.report import (
     decode_line,
     encode_line,
 )
+from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import Share
 

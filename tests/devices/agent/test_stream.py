@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices.agent import stream as stream_module
-from kaiwo.devices.agent.agent import Agent, AgentOptions
-from kaiwo.devices.agent.stream import Stream, Target
+from kaiwo.devices.agent import report_stream as stream_module
+from kaiwo.devices.agent.node_agent import Agent, AgentOptions
+from kaiwo.devices.agent.report_stream import Stream, Target
+from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Sample
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.report import Correction, GpuSample, Hello, Sample
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import Start

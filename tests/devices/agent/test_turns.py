@@ -3,8 +3,8 @@
 import grpc
 import pytest
 
-from kaiwo.devices.assigned import SHARE_RESOURCE
-from kaiwo.gpus.isolation import grade_of
+from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.request import Request
 from tests.devices.agent.conftest import AMD, Start

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.devices.agent import agent as agents
+from kaiwo.devices.agent import node_agent as agents
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, PhysicalGpu
 from kaiwo.model.gpu import Share

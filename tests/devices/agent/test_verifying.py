@@ -6,8 +6,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kaiwo.devices.assigned import read_assigned
-from kaiwo.devices.report import Correction
+from kaiwo.devices.agent.kubelet.granted_devices import read_assigned
+from kaiwo.devices.agent_messages import Correction
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet

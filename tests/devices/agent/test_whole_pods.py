@@ -5,8 +5,8 @@ from typing import Any
 import grpc
 import pytest
 
-from kaiwo.devices.assigned import SHARE_RESOURCE
-from kaiwo.devices.report import Correction
+from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.devices.agent_messages import Correction
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet
 from tests.devices.agent.test_plugin import IDS, ready, share, whole

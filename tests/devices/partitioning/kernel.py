@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kaiwo.devices.amd.partitioning_ways import COMPUTE_FILE, MEMORY_FILE
-from kaiwo.model.partitions import CHIPS, Mode, partition_count
+from kaiwo.devices.amd.partition_mode_writers import COMPUTE_FILE, MEMORY_FILE
+from kaiwo.model.partition_modes import CHIPS, Mode, partition_count
 from tests.devices.trees import KFD, PCI, Box, address, cpu_properties, write, write_node, write_partition, write_pci
 
 KINDS = {8: "SPX DPX QPX CPX", 6: "SPX TPX CPX", 4: "SPX DPX CPX", 2: "SPX CPX", 1: "SPX CPX"}

@@ -1,6 +1,6 @@
 """What AMD's Device Config Manager is told, and how its answer is read."""
 
-from kaiwo.devices.amd.partitioning_dcm import (
+from kaiwo.devices.amd.device_config_manager import (
     PROFILE_LABEL,
     STATE_LABEL,
     labels_for,
@@ -8,7 +8,7 @@ from kaiwo.devices.amd.partitioning_dcm import (
     state_of,
     with_profile,
 )
-from kaiwo.model.partitions import Mode
+from kaiwo.model.partition_modes import Mode
 
 MIXED = [Mode("CPX", "NPS1")] * 6 + [Mode("SPX", "NPS1")] * 2
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.devices.amd.partitioning import Site, carry_out, look, resume
-from kaiwo.devices.amd.partitioning_ways import SmiWay, SysfsWay, Way
+from kaiwo.devices.amd.change_partitions import Site, carry_out, look, resume
+from kaiwo.devices.amd.partition_mode_writers import SmiWay, SysfsWay, Way
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.partitions import Mode, ModeChange, legal_modes
+from kaiwo.model.partition_modes import Mode, ModeChange, legal_modes
 from tests.devices.partitioning.kernel import Kernel
 from tests.devices.trees import Box, address, write_box
 

@@ -6,10 +6,9 @@ import pytest
 
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.sharing import RANKS, Ask, Device, Platform, Refusal, meets
-from kaiwo.devices.sharing.choose import Choice, choose, region_of
-from kaiwo.devices.sharing.promises import PROMISES, WAYS
-from kaiwo.devices.sharing.time_slices import oversubscribed
-from kaiwo.devices.sharing.words import devices_of
+from kaiwo.devices.sharing.isolation_guarantees import PROMISES, WAYS
+from kaiwo.devices.sharing.isolation_method import Choice, choose, oversubscribed, region_of
+from kaiwo.devices.sharing.share_types import devices_of
 from kaiwo.model.gpu import Share
 
 AMD = Device("0000:05:00.0", "amd", 0, "", "0000:05:00.0", 196_608, 304, 8, "gfx942")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.sharing.compute_mode import DEFAULT, EXCLUSIVE_PROCESS, set_mode
+from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, set_mode
 from tests.devices.nvml import FakeNvml, NVMLError
 
 

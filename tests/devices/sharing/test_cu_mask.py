@@ -13,7 +13,7 @@ from kaiwo.devices.sharing.cu_mask import (
     why_unmaskable,
     write_mask,
 )
-from kaiwo.devices.sharing.words import Device
+from kaiwo.devices.sharing.share_types import Device
 
 MI300X = Device("0000:05:00.0", "amd", 0, compute_units=304, xcds=8, target="gfx942")
 PARTITION = Device("0000:05:00.0-p3", "amd", 3, compute_units=38, xcds=1, target="gfx942", is_partition=True)

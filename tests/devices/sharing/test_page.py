@@ -3,7 +3,7 @@
 import re
 
 from kaiwo.devices.sharing import RANKS
-from kaiwo.devices.sharing.promises import PROMISES, WAYS
+from kaiwo.devices.sharing.isolation_guarantees import PROMISES, WAYS
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "gpu-sharing.md").read_text()

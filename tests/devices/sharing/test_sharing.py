@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kaiwo.devices import Inventory, PhysicalGpu
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing, dmem, sharing
+from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing, dmem_cgroup, machine_shares
 from kaiwo.devices.sharing.cu_mask import parse_mask
-from kaiwo.devices.sharing.mps_daemon import MpsDaemon, start_ticks
+from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
@@ -50,7 +50,7 @@ def control(tmp_path: Path) -> str:
 def modes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The compute modes that were set, instead of NVML's."""
     found: dict[str, int] = {}
-    monkeypatch.setattr(sharing, "set_mode", lambda uuid, mode: not found.update({uuid: mode}))
+    monkeypatch.setattr(machine_shares, "set_mode", lambda uuid, mode: not found.update({uuid: mode}))
     return found
 
 
@@ -116,7 +116,7 @@ def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: Sharing, modes
 
 
 def test_without_root_the_grant_says_what_is_not_held(nvidia: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "set_mode", lambda uuid, mode: False)
+    monkeypatch.setattr(machine_shares, "set_mode", lambda uuid, mode: False)
     grant = granted(nvidia.prepare(ask("one", 300)))
     assert "only root may set" in grant.note
     assert nvidia.grants == (grant,)
@@ -250,7 +250,7 @@ def test_the_twelfth_on_an_amd_gpu_hears_that_it_is_crowded(folder: Path) -> Non
 
 def test_capped_memory_comes_with_a_group(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cgroup.subtree_control").touch()
-    monkeypatch.setattr(dmem.make_group, "__defaults__", (str(tmp_path),))
+    monkeypatch.setattr(dmem_cgroup.make_group, "__defaults__", (str(tmp_path),))
     gpu = AMD.gpus[0]
     shares = Sharing(str(folder), AMD, Platform(dmem_regions=(f"drm/{gpu.pci}/vram",)))
     grant = granted(shares.prepare(Ask("one", (Share(gpu.id, 500, 98_304),), least_grade="memory-capped")))

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.sharing.mps import client_variables, daemon_variables, percent
-from kaiwo.devices.sharing.visible import visible_variables
-from kaiwo.devices.sharing.words import Device, Held, devices_of
+from kaiwo.devices.sharing.share_types import Device, Held, devices_of
+from kaiwo.devices.sharing.visible_devices import visible_variables
 
 FIRST = Device("a", "nvidia", 0, "GPU-aa")
 THIRD = Device("c", "nvidia", 2, "GPU-cc")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.devices import discover
+from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
 from kaiwo.devices.inventory import Telemetry
-from kaiwo.devices.report import GpuSample, PartitionUse, ProcessUse, Sample
-from kaiwo.devices.telemetry import Sampler, kfd
+from kaiwo.devices.sampling import Sampler, amd_processes
 from tests.devices import damage
 from tests.devices.telemetry.processes import PROC, write_process
 from tests.devices.trees import PCI, Box, address, write_box
@@ -166,7 +166,7 @@ def test_processes_that_come_go_or_make_no_sense(tmp_path: Path) -> None:
 
 
 def test_many_processes_are_looked_at_by_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kfd, "MOST_FILES", 20)
+    monkeypatch.setattr(amd_processes, "MOST_FILES", 20)
     write_box(tmp_path, Box(gpus=1))
     for pid in range(50, 80):
         write_process(tmp_path, pid, {FIRST: pid})

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kaiwo.devices.agent_messages import ProcessUse
 from kaiwo.devices.inventory import Inventory, Telemetry
-from kaiwo.devices.nvidia import Reader
-from kaiwo.devices.report import ProcessUse
-from kaiwo.devices.telemetry import Sampler
+from kaiwo.devices.nvidia.discover_gpus import Reader
+from kaiwo.devices.sampling import Sampler
 from tests.devices.nvml import FakeNvml, NVMLError
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from kaiwo.devices.discover import discover
-from kaiwo.devices.telemetry import Sampler
-from kaiwo.devices.telemetry.owners import Owners
+from kaiwo.devices.sampling import Sampler
+from kaiwo.devices.sampling.process_owners import Owners
 from tests.devices.telemetry.processes import write_process
 from tests.devices.trees import Box, write_box
 

@@ -12,12 +12,12 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.client.finding import read_kubeconfig
+from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
-from kaiwo.decide.feasible import feasible_nodes
 from kaiwo.model.workload import role_of
-from kaiwo.snapshot.picture import Picture
+from kaiwo.snapshot.cluster_state import Picture
 from tests.controlplane.plane import Plane
+from tests.feasible_nodes import feasible_nodes
 from tests.kubernetes.differential.extender import CONFIG, Shown, listening
 from tests.kubernetes.differential.rules import CALM, RUNTIME
 from tests.kubernetes.differential.twins import BY_NAME, EVERYWHERE

@@ -3,8 +3,8 @@
 import msgspec
 
 from kaiwo.api.views.cluster import Usage
-from kaiwo.model.program import State
 from kaiwo.model.workload import Phase
+from kaiwo.model.workload_record import State
 
 
 class ObstacleView(msgspec.Struct, frozen=True):

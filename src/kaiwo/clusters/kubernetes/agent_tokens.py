@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.objects import Wire
+from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
 from kaiwo.model.errors import ClusterError
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"

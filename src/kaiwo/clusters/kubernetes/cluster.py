@@ -10,26 +10,26 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.books import SCHEDULER, Books
-from kaiwo.clusters.kubernetes.carrying import Carrier
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
-from kaiwo.clusters.kubernetes.following import Following
-from kaiwo.clusters.kubernetes.grants import GRANT_NOTE, write_grant
-from kaiwo.clusters.kubernetes.keeping import Keeper
-from kaiwo.clusters.kubernetes.plans import Plans
-from kaiwo.clusters.kubernetes.promising import Promiser
-from kaiwo.clusters.kubernetes.records import Records
-from kaiwo.clusters.kubernetes.remembering import Rememberer
-from kaiwo.clusters.kubernetes.reservations import Reserver
-from kaiwo.clusters.kubernetes.seen import Distillery
-from kaiwo.clusters.kubernetes.tending import Tender
-from kaiwo.clusters.kubernetes.topology_status import TopologyStatus
-from kaiwo.clusters.kubernetes.voice import Voice
+from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery
+from kaiwo.clusters.kubernetes.watch.cluster_watch import Following
+from kaiwo.clusters.kubernetes.workload_records import Records
+from kaiwo.clusters.kubernetes.writers.binder import Carrier
+from kaiwo.clusters.kubernetes.writers.event_writer import Voice
+from kaiwo.clusters.kubernetes.writers.node_writer import Tender
+from kaiwo.clusters.kubernetes.writers.nomination_writer import Keeper
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import Plans
+from kaiwo.clusters.kubernetes.writers.planned_start_writer import Promiser
+from kaiwo.clusters.kubernetes.writers.queue_history_writer import Rememberer
+from kaiwo.clusters.kubernetes.writers.reservation_status_writer import Reserver
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatus
 from kaiwo.clusters.ledger import in_use
-from kaiwo.manifests.annotations import OURS
+from kaiwo.manifests.kinds.annotations import OURS
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import Event
+from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan

@@ -16,20 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kaiwo.clusters import happenings
-from kaiwo.clusters.admission import find_life
-from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
-from kaiwo.clusters.lifecycle import Exit, Placement, simulated_exit
+from kaiwo.clusters.embedded import transitions
+from kaiwo.clusters.embedded.admission import find_life
+from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
+from kaiwo.clusters.embedded.lifecycle import Exit, Placement, simulated_exit
+from kaiwo.clusters.embedded.state import Change, World
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
-from kaiwo.clusters.local.environment import environment
-from kaiwo.clusters.local.home import Home
+from kaiwo.clusters.local.home_folder import Home
+from kaiwo.clusters.local.initial_nodes import are_virtual, seed
+from kaiwo.clusters.local.process_environment import environment
 from kaiwo.clusters.local.processes import Processes, Tell
-from kaiwo.clusters.local.runs import Condition, RunFolder, RunSpec
-from kaiwo.clusters.local.seed import are_virtual, seed
-from kaiwo.clusters.local.shares import Shares
-from kaiwo.clusters.local.store import Store
+from kaiwo.clusters.local.run_folder import Condition, RunFolder, RunSpec
+from kaiwo.clusters.local.share_provider import Shares
+from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.clusters.protocol import LogFile
-from kaiwo.clusters.world import Change, World
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.node import Node
 from kaiwo.model.workload import Phase, Workload
@@ -140,7 +140,7 @@ class LocalCluster(EmbeddedCluster):
         """What each attempt wrote that is still kept, the first one first."""
         super().logs_of(name, pod)
         runs = list(self.world.runs_of.get(name, {}).values())
-        pods = [pod] if pod else [each for each, _ in happenings.ordered_pods(self.world.lives[name].workload)]
+        pods = [pod] if pod else [each for each, _ in transitions.ordered_pods(self.world.lives[name].workload)]
         for each in pods:
             if mine := [run for run in runs if run.pod == each]:
                 return [LogFile(run.attempt, str(self._folder(run.id).log), self._is_over(run.id)) for run in mine]
@@ -223,7 +223,7 @@ class LocalCluster(EmbeddedCluster):
 
     def _spec(self, placement: Placement) -> RunSpec:
         record = self.world.lives[placement.run.workload].record
-        want = happenings.request_of(record.workload, placement.run.pod)
+        want = transitions.request_of(record.workload, placement.run.pod)
         folder, node = self.home.runs / placement.run.id, self.world.nodes.get(placement.pod.node)
         return RunSpec(
             command=record.program.command,
@@ -241,16 +241,16 @@ class LocalCluster(EmbeddedCluster):
         )
 
     def _run_started(self, run_id: str) -> None:
-        self._happen(lambda change: happenings.run_started(change, run_id))
+        self._happen(lambda change: transitions.run_started(change, run_id))
 
     def _run_ended(self, run_id: str, end: Exit) -> None:
-        self._happen(lambda change: happenings.run_ended(change, run_id, end))
+        self._happen(lambda change: transitions.run_ended(change, run_id, end))
 
     def _run_refused(self, run_id: str, why: str) -> None:
-        self._happen(lambda change: happenings.run_refused(change, run_id, why))
+        self._happen(lambda change: transitions.run_refused(change, run_id, why))
 
     def _run_overdue(self, run_id: str) -> None:
-        self._happen(lambda change: happenings.run_overdue(change, run_id))
+        self._happen(lambda change: transitions.run_overdue(change, run_id))
 
     def _happen(self, happening: Happening) -> None:
         self._happened.append(happening)
@@ -325,7 +325,7 @@ class LocalCluster(EmbeddedCluster):
 
     @staticmethod
     def _first_pod(workload: Workload) -> str:
-        return happenings.ordered_pods(workload)[0][0]
+        return transitions.ordered_pods(workload)[0][0]
 
     def _folder(self, run_id: str) -> RunFolder:
         return RunFolder(self.home.runs / run_id)
@@ -349,4 +349,4 @@ def _run_id() -> str:
 
 
 def _end_of(run_id: str, end: Exit) -> Happening:
-    return lambda change: happenings.run_ended(change, run_id, end)
+    return lambda change: transitions.run_ended(change, run_id, end)

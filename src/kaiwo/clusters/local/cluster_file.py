@@ -19,15 +19,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.manifests.documents import read_single
-from kaiwo.manifests.fields import Fields
-from kaiwo.manifests.names import check_label_key, check_label_value, check_labels, read_name
-from kaiwo.manifests.places import Place, show, suggest
-from kaiwo.manifests.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
+from kaiwo.manifests.text.field_errors import Place, show, suggest
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.read_documents import read_single
+from kaiwo.manifests.values.names import check_label_key, check_label_value, check_labels, read_name
+from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import GPU_MODELS, Gpu
 from kaiwo.model.node import MOST_NODES, Node, Taint
-from kaiwo.model.partitions import Mode, cut, legal_modes
+from kaiwo.model.partition_modes import Mode, cut, legal_modes
 
 VIRTUAL_LABEL = "kaiwo.ai/virtual"
 SPINE_LABEL = "topology.kaiwo.ai/spine"

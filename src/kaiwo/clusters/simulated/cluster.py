@@ -8,12 +8,12 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kaiwo.clusters import happenings
-from kaiwo.clusters.embedded import ENDED_KEPT, EmbeddedCluster
-from kaiwo.clusters.lifecycle import Exit, simulated_exit
-from kaiwo.clusters.world import Change, World
+from kaiwo.clusters.embedded import transitions
+from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
+from kaiwo.clusters.embedded.lifecycle import Exit, simulated_exit
+from kaiwo.clusters.embedded.state import Change, World
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.event import Event, ReservationChanged, WorkloadChanged
+from kaiwo.model.events import Event, ReservationChanged, WorkloadChanged
 from kaiwo.model.node import Node
 from kaiwo.model.queue import THE_DEFAULT, Queue
 
@@ -72,7 +72,7 @@ class SimulatedCluster(EmbeddedCluster):
         if placement is None:
             raise NotFoundError(f"pod {pod} of workload {workload} does not run")
         run_id = placement.run.id
-        self._change(lambda change: happenings.run_ended(change, run_id, Exit(code=code)))
+        self._change(lambda change: transitions.run_ended(change, run_id, Exit(code=code)))
 
     async def _make(self, act: Callable[[Change], T]) -> T:
         return self._change(act)
@@ -97,7 +97,7 @@ class SimulatedCluster(EmbeddedCluster):
             _, _, run_id = heapq.heappop(self._ends)
             key = self.world.pod_of_run.get(run_id)
             if key is not None:
-                happenings.run_ended(change, run_id, simulated_exit(self.world.pods[key].run))
+                transitions.run_ended(change, run_id, simulated_exit(self.world.pods[key].run))
 
 
 def _times(event: Event) -> tuple[int, ...]:

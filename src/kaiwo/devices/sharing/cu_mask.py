@@ -14,7 +14,7 @@ units are handed out in atoms, one unit of every XCD.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kaiwo.devices.sharing.words import Device
+from kaiwo.devices.sharing.share_types import Device
 from kaiwo.model.gpu import WHOLE_MILLI
 
 MASKED_TARGETS = "gfx9"  # CDNA and before; RDNA pairs its units and is masked by other rules

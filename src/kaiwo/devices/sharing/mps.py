@@ -1,13 +1,49 @@
-"""NVIDIA's Multi-Process Service: the variables of a client and of its daemon.
+"""The life of one MPS control daemon: start, adopt, look after, stop.
 
-In:    shares of devices, and the daemon's folder.   Out: variables.
-Never: starts anything; `mps_daemon` does.
+In:    the GPUs it serves, and a folder of its own.   Out: a daemon that answers, or a ClusterError that says why not.
+Never: takes a stranger for its daemon: a process is known by its pid and the tick at which it began.
+
+The daemon outlives Kaiwo, as the work that uses it does: whoever comes next finds it in the folder and goes on with it.
+
+Also: NVIDIA's compute mode: whether a GPU serves the MPS server alone.
+Also: NVIDIA's Multi-Process Service: the variables of a client and of its daemon.
 """
 
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
 from collections.abc import Sequence
 
-from kaiwo.devices.sharing.words import Held
+from kaiwo.devices.sharing.share_types import Held
+from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import WHOLE_MILLI
+
+DEFAULT, EXCLUSIVE_PROCESS = 0, 3
+
+
+def set_mode(uuid: str, mode: int) -> bool:
+    """True when the GPU is in that mode now."""
+    try:
+        import pynvml
+    except ImportError:
+        return False
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        if pynvml.nvmlDeviceGetComputeMode(handle) != mode:
+            pynvml.nvmlDeviceSetComputeMode(handle, mode)
+        return True
+    except pynvml.NVMLError:
+        return False
+    finally:
+        pynvml.nvmlShutdown()
+
 
 PIPES, LOGS = "pipe", "log"
 
@@ -40,3 +76,162 @@ def percent(milli: int) -> str:
     """300 is `30`, 333 is `33.3`; never 0, which CUDA takes for no limit at all."""
     whole, tenth = divmod(max(1, min(milli, WHOLE_MILLI)), 10)
     return f"{whole}.{tenth}" if tenth else str(whole)
+
+
+CONTROL = "nvidia-cuda-mps-control"
+SERVER = "nvidia-cuda-mps-server"
+PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/nvidia/bin")
+MOST_PATH = 80  # a unix socket's path ends at 108, and the daemon adds names of its own
+PATIENCE_S = 10.0
+ASK_S = 5.0
+POLL_S = 0.02
+
+
+def find_control() -> str:
+    """Where the program is; empty when it is not installed."""
+    return shutil.which(CONTROL) or shutil.which(CONTROL, path=os.pathsep.join(PLACES)) or ""
+
+
+class MpsDaemon:
+    """One control daemon for a set of GPUs."""
+
+    def __init__(self, folder: str, uuids: Sequence[str], control: str) -> None:
+        if len(folder) > MOST_PATH:
+            raise ClusterError(f"the folder {folder} is too long for the sockets of MPS; use one of {MOST_PATH} signs")
+        self.folder = folder
+        self.uuids = tuple(uuids)
+        self._control = control
+        self._variables = {**_clean_environment(), **daemon_variables(uuids, folder)}
+
+    @property
+    def pid(self) -> int:
+        """Of the living daemon; 0 when there is none."""
+        try:
+            with open(os.path.join(self.folder, "daemon"), encoding="ascii") as file:
+                pid, ticks = (int(word) for word in file.read().split())
+        except (OSError, ValueError):
+            return 0
+        return pid if ticks and start_ticks(pid) == ticks else 0
+
+    def is_well(self) -> bool:
+        """It lives and answers."""
+        return bool(self.pid) and self.ask("get_server_list") is not None
+
+    def ensure(self) -> str:
+        """Have one that answers. What was done: `kept`, `started` or `restarted`."""
+        had = bool(self.pid)
+        if had and self.is_well():
+            return "kept"
+        if had:
+            self.stop()
+        was_there = os.path.exists(os.path.join(self.folder, "daemon"))
+        self._start()
+        return "restarted" if was_there else "started"
+
+    def stop(self) -> None:
+        """End it and its servers. Its clients lose their GPU: stop it after them."""
+        pid = self.pid
+        if not pid:
+            return
+        servers = self.servers()
+        self.ask("quit")
+        if not _wait_gone(pid, PATIENCE_S):
+            _kill(pid)
+        for server in servers:
+            if not _wait_gone(server, 1.0):
+                _kill(server)
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self.folder, "daemon"))
+
+    def servers(self) -> list[int]:
+        """The pids of its servers: one for each user that has connected."""
+        answer = self.ask("get_server_list") or ""
+        return [int(word) for word in answer.split() if word.isdecimal()]
+
+    def clients(self) -> list[int]:
+        """The pids of those who are connected."""
+        answers = (self.ask(f"get_client_list {server}") or "" for server in self.servers())
+        return sorted({int(word) for answer in answers for word in answer.split() if word.isdecimal()})
+
+    def ask(self, command: str) -> str | None:
+        """What the daemon answers; None when it does not."""
+        try:
+            done = subprocess.run(
+                [self._control], input=f"{command}\n", env=self._variables, capture_output=True, text=True,
+                timeout=ASK_S, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return None if done.returncode or "Cannot find MPS control daemon" in done.stdout else done.stdout
+
+    def _start(self) -> None:
+        pipes = os.path.join(self.folder, PIPES)
+        shutil.rmtree(pipes, ignore_errors=True)  # sockets of one that crashed
+        for folder in (self.folder, pipes, os.path.join(self.folder, LOGS)):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        try:
+            done = subprocess.run(
+                [self._control, "-d"], env=self._variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=PATIENCE_S, check=False, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {error}") from error
+        if done.returncode:
+            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {_words(done)}")
+        self._record(os.path.join(pipes, f"{CONTROL}.pid"))
+
+    def _record(self, pid_file: str) -> None:
+        """Write down who it is, once it answers."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError), open(pid_file, encoding="ascii") as file:
+                pid = int(file.read())
+                if (ticks := start_ticks(pid)) and self.ask("get_server_list") is not None:
+                    _write(os.path.join(self.folder, "daemon"), f"{pid} {ticks}\n")
+                    return
+            time.sleep(POLL_S)
+        raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not answer; its log is in {self.folder}")
+
+
+def start_ticks(pid: int) -> int:
+    """When a process began, in ticks since the machine did; 0 when it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return 0 if fields[0] == b"Z" else int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _clean_environment() -> dict[str, str]:
+    """Kaiwo's own variables without those of CUDA, which would reach the daemon's servers."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "NVIDIA_"))}
+
+
+def _wait_gone(pid: int, patience_s: float) -> bool:
+    ticks = start_ticks(pid)
+    deadline = time.monotonic() + patience_s
+    while ticks and start_ticks(pid) == ticks:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _words(done: subprocess.CompletedProcess[str]) -> str:
+    return (done.stderr or done.stdout).strip().partition("\n")[0] or f"exit status {done.returncode}"
+
+
+def _write(path: str, text: str) -> None:
+    """Whole or not at all."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, path)

@@ -1,6 +1,6 @@
 """The plugins that come with Kaiwo. They come in by the same door as strangers'."""
 
-from kaiwo.plugins.builtin.allocations import (
+from kaiwo.plugins.builtin.gpu_allocation import (
     BestFit,
     FirstFit,
     FragmentationAware,
@@ -8,11 +8,23 @@ from kaiwo.plugins.builtin.allocations import (
     RoundRobin,
     WorstFit,
 )
-from kaiwo.plugins.builtin.filters import NodeNotCordoned, NodeReady, NodeRules, NodesToAvoid, NodeTaints
-from kaiwo.plugins.builtin.isolation import GpuIsolation
+from kaiwo.plugins.builtin.node_filters import (
+    GpuIsolation,
+    NodeNotCordoned,
+    NodeReady,
+    NodeRules,
+    NodesToAvoid,
+    NodeTaints,
+)
+from kaiwo.plugins.builtin.node_scores import (
+    FillSharedGpus,
+    OwnReservations,
+    Pack,
+    PreferredNodes,
+    SpareGpuNodes,
+    Spread,
+)
 from kaiwo.plugins.builtin.orders import FairShare, PriorityThenAge
-from kaiwo.plugins.builtin.reservations import OwnReservations
-from kaiwo.plugins.builtin.scores import FillSharedGpus, Pack, PreferredNodes, SpareGpuNodes, Spread
 from kaiwo.plugins.registry import Registry
 
 

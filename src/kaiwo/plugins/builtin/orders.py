@@ -5,9 +5,9 @@ import numpy as np
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import View
-from kaiwo.queues.order import PlainOrder, entitlement, queue_keys
-from kaiwo.queues.share import standing, wants_of
-from kaiwo.snapshot.arrays import IntArray, Rows
+from kaiwo.queues.current_shares import standing, wants_of
+from kaiwo.queues.queue_order import PlainOrder, entitlement, queue_keys
+from kaiwo.snapshot.array_types import IntArray, Rows
 
 HOUR_S = 3600
 

@@ -4,11 +4,11 @@ In:    where the API server is and who we are.   Out: typed lists, watches and w
 Never: decides anything, or keeps an object's fields that nobody asked for.
 """
 
-from kaiwo.clusters.kubernetes.client.access import Access, Credential
 from kaiwo.clusters.kubernetes.client.connection import Client
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential
 from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError
-from kaiwo.clusters.kubernetes.client.finding import find_access
-from kaiwo.clusters.kubernetes.client.mirror import Change, Mirror
+from kaiwo.clusters.kubernetes.client.informer import Change, Mirror
+from kaiwo.clusters.kubernetes.client.kubeconfig import find_access
 from kaiwo.clusters.kubernetes.client.resource import Resource
 
 __all__ = [

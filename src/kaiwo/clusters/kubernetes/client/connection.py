@@ -2,6 +2,8 @@
 
 In:    a path and bytes.   Out: bytes, or an ApiError or UnreachableError that names the call.
 Never: repeats a write that the server refused for good, waits without an end, or writes for longer than it may.
+
+Also: The first word with an API server, for the person who waits at the terminal.
 """
 
 import asyncio
@@ -14,8 +16,8 @@ import aiohttp
 from yarl import URL
 
 import kaiwo
-from kaiwo.clusters.kubernetes.client.access import Access, Credential
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential
 from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError, read_status
 from kaiwo.model.errors import ClusterError
 
@@ -218,3 +220,38 @@ def _streaming(silence_s: float) -> aiohttp.ClientTimeout:
 def _words(error: BaseException) -> str:
     """aiohttp's time-outs have no text of their own."""
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+PATH = "/version"
+ANSWER_S = 10.0
+UNKNOWN = 401  # the credential is not taken, whatever was asked
+
+
+async def first_contact(access: Access) -> str:
+    """A program or a file that the kubeconfig names and that is not there raises ConfigError."""
+    client = Client(access)
+    try:
+        await client.read(PATH, timeout_s=ANSWER_S, tries=1)
+    except ApiError as error:
+        return _unknown(access) if error.code == UNKNOWN else ""  # it is there, and says what it thinks of the rest
+    except UnreachableError as error:
+        return _silent(access, str(error).removeprefix(f"GET {PATH}: "))
+    finally:
+        await client.close()
+    return ""
+
+
+def _unknown(access: Access) -> str:
+    return (
+        f"the API server {access.server} does not take the credentials of {access.name or 'this kubeconfig'} "
+        "(401 Unauthorized); renew its token or certificate"
+    )
+
+
+def _silent(access: Access, words: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in words:
+        return (
+            f"the API server {access.server} shows a certificate that the CA of {access.name or 'this kubeconfig'} did "
+            f"not sign, or that is for another name ({words}); correct certificate-authority, or the server's address"
+        )
+    return f"the API server {access.server} cannot be reached: {words}"

@@ -7,22 +7,21 @@ Never: reads a clock, asks the API server, or looks at pods of another key.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kaiwo.clusters.kubernetes.gangs import (
-    annotated,
-    jobs,
-    jobsets,
-    kueue,
-    leaderworkersets,
-    other_podgroups,
-    podgroups,
-    ray,
-    replicas,
-    training,
-)
 from kaiwo.clusters.kubernetes.gangs import owners as owners_module
-from kaiwo.clusters.kubernetes.gangs.groups import Group, Key
-from kaiwo.clusters.kubernetes.gangs.jobset_spec import JobSet
-from kaiwo.clusters.kubernetes.gangs.kind import Kind
+from kaiwo.clusters.kubernetes.gangs.gang import Group, Key, Kind
+from kaiwo.clusters.kubernetes.gangs.kinds import (
+    annotated_pods,
+    job,
+    jobset,
+    kubernetes_podgroup,
+    kueue_pod_group,
+    leaderworkerset,
+    other_podgroups,
+    ray_cluster,
+    replicaset_statefulset,
+    training_jobs,
+)
+from kaiwo.clusters.kubernetes.gangs.kinds.jobset import JobSet
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.gangs.owners import Owners
@@ -30,27 +29,29 @@ from kaiwo.clusters.kubernetes.gangs.owners import Owners
 # What people wrote on the pods themselves comes before what we conclude from their owners, and an owner of several
 # roles before the Job inside it. A LeaderWorkerSet knows more of its waves than the pod group Kueue makes of it.
 KINDS = {
-    "gang": Kind(annotated.claim, annotated.assemble),
-    "PodGroup": Kind(podgroups.claim, podgroups.assemble),
-    "LeaderWorkerSet": Kind(leaderworkersets.claim, leaderworkersets.assemble),
-    "Kueue pod group": Kind(kueue.claim, kueue.assemble),
-    "JobSet": Kind(jobsets.claim, jobsets.assemble),
-    "training job": Kind(training.claim, training.assemble),
-    "RayCluster": Kind(ray.claim, ray.assemble),
+    "gang": Kind(annotated_pods.claim, annotated_pods.assemble),
+    "PodGroup": Kind(kubernetes_podgroup.claim, kubernetes_podgroup.assemble),
+    "LeaderWorkerSet": Kind(leaderworkerset.claim, leaderworkerset.assemble),
+    "Kueue pod group": Kind(kueue_pod_group.claim, kueue_pod_group.assemble),
+    "JobSet": Kind(jobset.claim, jobset.assemble),
+    "training job": Kind(training_jobs.claim, training_jobs.assemble),
+    "RayCluster": Kind(ray_cluster.claim, ray_cluster.assemble),
     "PodGroup of others": Kind(other_podgroups.claim, other_podgroups.assemble),
-    "Job": Kind(jobs.claim, jobs.assemble),
+    "Job": Kind(job.claim, job.assemble),
 }
 
 # The objects that are read further than their metadata, by API group and kind; every version of a group reads alike.
 READ: dict[tuple[str, str], type[Owner]] = {
-    (jobs.GROUP, "Job"): jobs.Job,
-    (jobsets.GROUP, "JobSet"): JobSet,
-    (leaderworkersets.GROUP, "LeaderWorkerSet"): leaderworkersets.LeaderWorkerSet,
-    (ray.GROUP, "RayCluster"): ray.RayCluster,
-    (podgroups.GROUP, "PodGroup"): podgroups.PodGroup,
-    (podgroups.GROUP, "Workload"): podgroups.Workload,
-    **{(replicas.GROUP, kind): replicas.Replicated for kind in replicas.KINDS},
-    **{(training.GROUP, kind): training.TrainingJob for kind in training.KINDS},
+    (job.GROUP, "Job"): job.Job,
+    (jobset.GROUP, "JobSet"): JobSet,
+    (leaderworkerset.GROUP, "LeaderWorkerSet"): leaderworkerset.LeaderWorkerSet,
+    (ray_cluster.GROUP, "RayCluster"): ray_cluster.RayCluster,
+    (kubernetes_podgroup.GROUP, "PodGroup"): kubernetes_podgroup.PodGroup,
+    (kubernetes_podgroup.GROUP, "Workload"): kubernetes_podgroup.Workload,
+    **{
+        (replicaset_statefulset.GROUP, kind): replicaset_statefulset.Replicated for kind in replicaset_statefulset.KINDS
+    },
+    **{(training_jobs.GROUP, kind): training_jobs.TrainingJob for kind in training_jobs.KINDS},
     **{(group, "PodGroup"): other_podgroups.OtherPodGroup for group in other_podgroups.GROUPS},
 }
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent.kubelet.book import Allocation, Book, is_before
-from kaiwo.devices.agent.kubelet.matching import Match, find_match, nobody_waits
+from kaiwo.devices.agent.kubelet.allocation_records import Allocation, Book, is_before
+from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Pods, alive
+from kaiwo.devices.agent.kubelet.match_pod import Match, find_match, nobody_waits
 from kaiwo.devices.agent.kubelet.pod_resources import PodResources
-from kaiwo.devices.agent.kubelet.pods import BoundPod, Pods, alive
-from kaiwo.devices.agent.kubelet.verifier import Verifier
-from kaiwo.devices.report import Correction
+from kaiwo.devices.agent.kubelet.verify_allocation import Verifier
+from kaiwo.devices.agent_messages import Correction
 from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
 from kaiwo.model.errors import ClusterError
 

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import msgspec
 
-from kaiwo.devices.agent.kubelet.messages import RESOURCES
+from kaiwo.devices.agent.kubelet.grpc_messages import RESOURCES
 from kaiwo.model.errors import ClusterError
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"

@@ -1,0 +1,126 @@
+"""The HTTP API and the page, as one application.
+
+In:    the loop, and settings.   Out: a starlette application; `context_of` gives what it works with.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.routing import Route as Path
+
+from kaiwo.api.context import Context
+from kaiwo.api.endpoint import Call, Door, Route
+from kaiwo.api.http.problems import JSON, ApiError, respond
+from kaiwo.api.openapi import make_document
+from kaiwo.api.routes import (
+    agents,
+    bulk_actions,
+    checkpoints,
+    cluster,
+    consoles,
+    health,
+    login,
+    logs,
+    nodes,
+    partitions,
+    queues,
+    reservations,
+    stream,
+    submissions,
+    workloads,
+)
+from kaiwo.api.routes.web_page import Pages
+from kaiwo.api.security.request_guard import Guard
+from kaiwo.api.settings import Settings
+from kaiwo.runtime.overview.cluster_overview import Live
+
+BASE = "/api/v1"
+INSIDE: tuple[Route, ...] = (
+    *cluster.ROUTES,
+    *nodes.ROUTES,
+    *agents.ROUTES,
+    *partitions.ROUTES,
+    *queues.ROUTES,
+    *reservations.ROUTES,
+    *workloads.ROUTES,
+    *checkpoints.ROUTES,
+    *logs.ROUTES,
+    *consoles.ROUTES,
+    *bulk_actions.ROUTES,
+    *submissions.ROUTES,
+    *stream.ROUTES,
+    *login.ROUTES,
+)
+NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
+
+
+def make_app(live: Live, settings: Settings) -> Starlette:
+    """Ready to be served; streams live as long as the application's lifespan."""
+    context = Context(live, settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with context.running():
+            yield
+
+    app = Starlette(
+        routes=_routes(context),
+        middleware=[
+            Middleware(Guard, context=context),
+            Middleware(GZipMiddleware, minimum_size=2048, compresslevel=4, exclude_content_types=NOT_ZIPPED),
+        ],
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.router.default = _nothing_there  # an address with a line break matches no route at all
+    app.state.context = context
+    return app
+
+
+def context_of(app: Starlette) -> Context:
+    """What the application works with."""
+    context: Context = app.state.context
+    return context
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    return make_document(BASE, (*INSIDE, OPENAPI), (*health.ROUTES, agents.OUTSIDE))
+
+
+@cache
+def _encoded_document() -> bytes:
+    return msgspec.json.encode(document())
+
+
+async def _openapi(call: Call) -> Response:
+    return Response(_encoded_document(), headers={"Cache-Control": "no-cache"}, media_type=JSON)
+
+
+OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "object"}, needs_state=False)
+
+
+def _routes(context: Context) -> list[Any]:
+    inside = [*_doors(context, (*INSIDE, OPENAPI)), Mount("/", _nothing_there)]
+    outside = _doors(context, (*health.ROUTES, login.OUTSIDE, agents.OUTSIDE, OPENAPI))
+    return [*outside, Mount(BASE, routes=inside), Mount("/api", _nothing_there), Mount("/", Pages(context))]
+
+
+def _doors(context: Context, routes: Sequence[Route]) -> list[Any]:
+    by_path: dict[str, list[Route]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, []).append(route)
+    return [Path(path, Door(context, each)) for path, each in by_path.items()]
+
+
+async def _nothing_there(scope: Any, receive: Any, send: Any) -> None:
+    message = f"there is nothing at this address; {BASE}/openapi.json lists what there is"
+    await respond(ApiError(404, "not-found", message))(scope, receive, send)

@@ -1,0 +1,151 @@
+"""The words of the route table, from which both the routing and the OpenAPI document are made.
+
+In:    a request.   Out: the endpoint's answer as JSON, or a Problem.
+Never: lets an exception out, or answers with a status code that the table does not name.
+"""
+
+import getpass
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from kaiwo.api.context import Context
+from kaiwo.api.http.problems import JSON, ApiError, not_ready, respond, translate
+from kaiwo.api.http.query_params import Param, read_query
+from kaiwo.api.http.request_body import Body, read_body
+from kaiwo.api.security.access import SAFE_METHODS
+from kaiwo.model.errors import KaiwoError
+
+
+class Call(NamedTuple):
+    """One request, as an endpoint sees it."""
+
+    request: Request
+    context: Context
+    query: dict[str, Any]
+    path: dict[str, str]
+    body: bytes
+    who: str  # what lets them write: the token or a login; empty for reads
+
+    @property
+    def person(self) -> str:
+        """Who has the token, or a login that it gave out: the one who started this process."""
+        return owner()
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One method of one path. `gives`: the answer's type, or a media type for text."""
+
+    method: str
+    path: str
+    summary: str
+    endpoint: Callable[[Call], Awaitable[Any]]
+    gives: Any
+    status: int = 200
+    params: tuple[Param, ...] = ()
+    body: Body | None = None
+    may: tuple[int, ...] = ()  # further status codes of this endpoint, all of them Problems
+    needs_state: bool = True  # answers 503 until the first state has arrived
+    is_for_agents: bool = False  # takes a node agent's token
+    is_open: bool = False  # for anybody, even from outside: probes and the login itself
+
+    @property
+    def is_write(self) -> bool:
+        """Changes something, so it takes a token."""
+        return self.method not in SAFE_METHODS
+
+    def statuses(self) -> list[int]:
+        """Every code this route can answer with, apart from success."""
+        codes = {400, 401, 403, 421, 429, *self.may}
+        if self.needs_state:
+            codes.add(503)
+        if self.is_write:
+            codes |= {409}
+        if self.body is not None:
+            codes |= {408, 413, 415}
+        return sorted(codes)
+
+
+class Door:
+    """All methods of one path: an ASGI application for starlette's router."""
+
+    def __init__(self, context: Context, routes: Sequence[Route]) -> None:
+        self._context = context
+        self._routes = {route.method: route for route in routes}
+        if "GET" in self._routes:
+            self._routes["HEAD"] = self._routes["GET"]
+        self._allow = ", ".join(sorted({*self._routes, "OPTIONS"}))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": self._allow})
+        route = self._routes.get(request.method)
+        if route is None:
+            message = f"{request.url.path} does not take {request.method}; it takes {self._allow}"
+            return respond(ApiError(405, "invalid", message, headers={"Allow": self._allow}))
+        return await guarded(request, self._context, route)
+
+
+async def guarded(request: Request, context: Context, route: Route) -> Response:
+    """Run an endpoint and turn whatever happens into an answer; writes go to the log."""
+    began = time.perf_counter()
+    who = ""
+    try:
+        if route.is_for_agents:
+            who = await context.access.check_agent(request)
+        elif route.is_write:
+            who = context.access.check_write(request)
+        if not route.is_write and not route.is_open:
+            context.access.check_read(request)
+        response = as_response(await _run(request, context, route, who), route.status)
+    except ApiError as error:
+        response = respond(error)
+    except KaiwoError as error:
+        response = respond(translate(error))
+    except ClientDisconnect:
+        response = Response(status_code=400)  # nobody is there to read it
+    # The edge of the API: a bug answers like any other trouble, and the log says where it is.
+    except Exception as error:
+        context.report(error, f"{request.method} {route.path}")
+        broken = "something in Kaiwo broke over this request; the log in KAIWO_HOME/api.log says what"
+        response = respond(ApiError(500, "broken", broken))
+    if route.is_write and not route.is_for_agents:
+        context.board.touch()
+        took_ms = round((time.perf_counter() - began) * 1000, 1)
+        address = request.url.path[:500]
+        context.log.emit("write", who=who, method=request.method, path=address, status=response.status_code, ms=took_ms)
+    return response
+
+
+async def _run(request: Request, context: Context, route: Route, who: str) -> Any:
+    query = read_query(request.query_params, route.params)
+    if route.needs_state and not context.live.ready:
+        raise not_ready("Kaiwo is still reading the cluster's state; try again in a moment")
+    body = b"" if route.body is None else await read_body(request, route.body, context.settings)
+    return await route.endpoint(Call(request, context, query, request.path_params, body, who))
+
+
+@cache
+def owner() -> str:
+    """The login name of whoever started this process; empty when the machine does not know."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def as_response(answer: Any, status: int) -> Response:
+    """A value as JSON; a response stays what it is."""
+    if isinstance(answer, Response):
+        return answer
+    return Response(msgspec.json.encode(answer), status, {"Cache-Control": "no-store"}, media_type=JSON)

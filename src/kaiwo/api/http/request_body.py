@@ -1,0 +1,58 @@
+"""Read a request's body: of the right kind, not too large, not too slow."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from kaiwo.api.http.problems import ApiError, invalid, quote
+from kaiwo.api.settings import Settings
+from kaiwo.manifests import read_json
+
+DRAIN_FACTOR = 8  # read on this far past the limit, so that the client is there to hear why
+
+
+class Body(msgspec.Struct, frozen=True):
+    """What a route takes."""
+
+    kinds: tuple[str, ...]  # media types; the first is the one to name
+    schema: Any  # a type, or a JSON schema
+    required: bool = True
+
+
+async def read_body(request: Request, body: Body, settings: Settings) -> bytes:
+    """All of it, or a Problem."""
+    try:
+        async with asyncio.timeout(settings.body_s):
+            content = await _read(request, settings.body_bytes)
+    except TimeoutError:
+        raise ApiError(408, "invalid", f"the body did not arrive within {settings.body_s:g} s; send it again") from None
+    if not content.strip():
+        if body.required:
+            raise invalid(f"the body is empty; send {body.kinds[0]}")
+        return b""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in body.kinds:
+        given = quote(kind) if kind else "none"
+        raise ApiError(415, "invalid", f"the Content-Type must be {body.kinds[0]}, and it is {given}", "Content-Type")
+    return content
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """A JSON object in which no key stands twice, or one sentence about what it is instead."""
+    return read_json(body)
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    parts, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            parts.append(chunk)
+        elif size > limit * DRAIN_FACTOR:
+            break
+    if size > limit:
+        way_out = "split it into several requests"
+        raise ApiError(413, "invalid", f"the body is larger than {limit // 1000} kB; {way_out}")
+    return b"".join(parts)

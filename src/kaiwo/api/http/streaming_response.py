@@ -1,0 +1,81 @@
+"""An answer that goes on: server-sent events, or a log that is followed.
+
+In:    an iterator of chunks.   Out: the chunks, as fast as the client takes them.
+Never: outlives its client or the server, or holds more than one chunk for a client that does not read.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from kaiwo.api.context import Context
+from kaiwo.api.http.problems import too_many
+
+SEND_S = 20.0  # a client that takes nothing for so long is gone
+LAST_WORD_S = 0.5
+
+
+def check_room(context: Context) -> None:
+    """Refuse what would be one stream too many."""
+    if context.open_streams >= context.settings.streams:
+        raise too_many(f"{context.open_streams} streams are open already, which is the limit; close one first", 5)
+
+
+class Streaming(Response):
+    """Ends with the chunks, the client or the server, whichever ends first."""
+
+    def __init__(
+        self,
+        context: Context,
+        chunks: AsyncGenerator[bytes, None],
+        media_type: str,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type)
+        self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self._context = context
+        self._chunks = chunks
+        self._on_end = on_end
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._context.open_streams += 1
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            is_there = scope["method"] == "HEAD" or await self._stream(receive, send)
+            if is_there:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORD_S):
+                        await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._context.open_streams -= 1
+            await self._chunks.aclose()
+            self._on_end()
+
+    async def _stream(self, receive: Any, send: Any) -> bool:
+        """Whether somebody is still there at the end."""
+        pump, gone, closing = (
+            asyncio.ensure_future(each)
+            for each in (self._pump(send), _disconnected(receive), self._context.closing.wait())
+        )
+        try:
+            await asyncio.wait((pump, gone, closing), return_when=asyncio.FIRST_COMPLETED)
+            return not gone.done() and not (pump.done() and isinstance(pump.exception(), TimeoutError))
+        finally:
+            for task in (pump, gone, closing):
+                task.cancel()
+            ended = await asyncio.gather(pump, gone, closing, return_exceptions=True)
+            if isinstance(ended[0], Exception) and not isinstance(ended[0], TimeoutError | OSError):
+                self._context.report(ended[0], "a stream")
+
+    async def _pump(self, send: Any) -> None:
+        async for chunk in self._chunks:
+            async with asyncio.timeout(SEND_S):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _disconnected(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

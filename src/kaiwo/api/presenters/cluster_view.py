@@ -1,0 +1,57 @@
+"""The cluster as a whole and its cycles, as people see them."""
+
+from kaiwo import __version__
+from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
+from kaiwo.history import CycleHead
+from kaiwo.model.plan import Note
+from kaiwo.runtime.loop.cycle_runner import CycleSummary
+from kaiwo.runtime.overview.cluster_overview import Board, Live
+
+
+def status_view(board: Board) -> StatusView:
+    """The cluster on one screen; read after `fresh`."""
+    live, sums = board.live, board.sum_nodes()
+    return StatusView(
+        cluster=cluster_view(live),
+        nodes=Usage(sums.nodes, sums.nodes_used),
+        nodes_out=sums.nodes_out,
+        gpus=Usage(sums.gpus, sums.gpus_used),
+        gpu_milli=Usage(sums.gpu_milli, sums.gpu_used_milli),
+        cpu_milli=Usage(sums.cpu_milli, sums.cpu_used_milli),
+        memory_mib=Usage(sums.memory_mib, sums.memory_used_mib),
+        workloads=board.count_states(),
+        queues=len(live.picture.queue_objects),
+        last_cycle=None if live.last_cycle is None else cycle_view(live.last_cycle),
+        version=__version__,
+    )
+
+
+def cluster_view(live: Live) -> ClusterView:
+    """What kind of cluster this is; a cluster says more of itself where it can."""
+    cluster = live.cluster
+    return ClusterView(
+        kind=cluster.kind,
+        name=str(getattr(cluster, "name", "") or cluster.kind),
+        is_virtual=bool(getattr(cluster, "is_virtual", cluster.kind == "simulated")),
+        speed=float(getattr(cluster, "speed", 1.0)),
+        now_s=cluster.now_s(),
+    )
+
+
+def cycle_view(cycle: CycleSummary | CycleHead) -> CycleView:
+    """The loop's last cycle, or one that the journal kept."""
+    return CycleView(
+        number=cycle.number,
+        at_s=cycle.at_s if isinstance(cycle, CycleSummary) else cycle.now_s,
+        starts=cycle.starts,
+        evictions=cycle.evictions,
+        waits=cycle.waits,
+        steps=cycle.steps,
+        took_ms=cycle.took_us / 1000,
+        notes=[note_words(note) for note in cycle.notes],
+    )
+
+
+def note_words(note: Note) -> str:
+    """`budget-spent: 20000 steps`."""
+    return ": ".join(part for part in (note.code, note.subject, note.detail) if part)

@@ -1,0 +1,107 @@
+"""The lists that can be paged and followed: their parameters, how to make a page, and what names an item.
+
+A plain GET and a stream of the same address show the same page, since both come from here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kaiwo.api.http.page_cursor import read_cursor, stale_cursor
+from kaiwo.api.http.query_params import LABEL_PATTERN, Param, labels
+from kaiwo.api.presenters.cluster_view import status_view
+from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_page
+from kaiwo.api.presenters.queue_view import queue_page
+from kaiwo.api.presenters.workload_view import workload_page
+from kaiwo.api.views import Page
+from kaiwo.model.workload_record import State
+from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.workload_query import SORTS, After, Pick
+
+AFTER = Param("after", "text", "The `next` of the page before.")
+LABEL = Param(
+    "label", "words", "Only with this label; repeat it for several.", pattern=LABEL_PATTERN, example="key=value"
+)
+TEXT = Param("q", "text", "Only names that contain this.")
+
+NODE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER, TEXT, LABEL)
+GPU_PARAMS = (
+    Param("limit", "int", "Items on a page.", 50, 1, 1000),
+    AFTER,
+    Param("node", "text", "Only on this node."),
+    Param("model", "text", "Only of this model."),
+    Param("free", "flag", "true: only devices with nothing on them that can take work now; false: only the others."),
+)
+WORKLOAD_PARAMS = (
+    Param("limit", "int", "Items on a page.", 50, 1, 500),
+    AFTER,
+    Param("state", "choices", "Only in this state; repeat it, or give several with commas.", choices=tuple(State)),
+    Param("queue", "text", "Only of this queue and those below it."),
+    Param("user", "text", "Only of this user."),
+    LABEL,
+    TEXT,
+    Param(
+        "sort",
+        "choice",
+        "The order; with a leading '-' the largest first. Equal ones come in the order of their names.",
+        "-submitted",
+        choices=tuple(sign + name for name in SORTS for sign in ("", "-")),
+    ),
+)
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """One list. `pick` turns a query into a hashable value, `page` answers it; read after `board.fresh`."""
+
+    view: str
+    key: str  # how items are named, for the reader of a stream
+    params: tuple[Param, ...]
+    pick: Callable[[dict[str, Any]], Any]
+    page: Callable[[Board, Any], Page[Any]]
+    key_of: Callable[[Any], str]
+    needs_queues: bool = False  # read after `board.fresh_queues`
+
+
+def _workload_pick(query: dict[str, Any]) -> Pick:
+    after = read_cursor(query["after"], After)
+    if after is not None and after.sort != query["sort"]:
+        raise stale_cursor()
+    return Pick(
+        states=tuple(State(state) for state in query["state"]),
+        queue=query["queue"] or "",
+        user=query["user"] or "",
+        labels=labels(query["label"]),
+        text=query["q"] or "",
+        sort=query["sort"],
+        after=after,
+        limit=query["limit"],
+    )
+
+
+def _node_pick(query: dict[str, Any]) -> NodePick:
+    read_cursor(query["after"], str)
+    return NodePick(query["q"] or "", labels(query["label"]), query["after"], query["limit"])
+
+
+def _gpu_pick(query: dict[str, Any]) -> GpuPick:
+    read_cursor(query["after"], tuple[str, int])
+    return GpuPick(query["node"] or "", query["model"] or "", query["free"], query["after"], query["limit"])
+
+
+def _name(item: Any) -> str:
+    return str(item.name)
+
+
+LISTINGS: dict[str, Listing] = {
+    listing.view: listing
+    for listing in (
+        Listing(
+            "status", "cluster", (), lambda _: None, lambda board, _: Page([status_view(board)], 1), lambda _: "cluster"
+        ),
+        Listing("nodes", "name", NODE_PARAMS, _node_pick, node_page, _name),
+        Listing("gpus", "node/id", GPU_PARAMS, _gpu_pick, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
+        Listing("queues", "name", (), lambda _: None, lambda board, _: queue_page(board), _name, True),
+        Listing("workloads", "name", WORKLOAD_PARAMS, _workload_pick, workload_page, _name),
+    )
+}

@@ -1,0 +1,203 @@
+"""Pages that somebody follows: each is computed once for all who follow it, and its changes are kept for a while.
+
+In:    the board, and who follows what.   Out: encoded events with rising numbers.
+Never: keeps more than a bounded ring of changes, however slow a reader is; computes a page that nobody follows.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import msgspec
+
+from kaiwo.api.presenters.list_pages import Listing
+from kaiwo.api.views import Page, StreamDelta, StreamReset
+from kaiwo.runtime.overview.cluster_overview import Board
+
+PERIOD_S = 0.25  # at most four changes a second
+REST_FACTOR = 4  # a round that keeps the event loop busy is followed by a rest of this many times as long
+REST_MAX_S = 2.0
+RING_EVENTS = 64
+RING_BYTES = 1024 * 1024
+IDLE_FEEDS = 64  # kept for readers who come back
+
+
+class Feed:
+    """One page, its last state, and the changes that led there."""
+
+    def __init__(self, listing: Listing, pick: Any) -> None:
+        self.listing = listing
+        self.pick = pick
+        self.epoch = secrets.token_hex(6)
+        self.seq = 0
+        self.readers = 0
+        self.refreshed_at = float("-inf")
+        self.revision = -1  # of the cluster, that it was last computed for
+        self.moved = asyncio.Event()  # set and replaced at each change
+        self._items: dict[str, Any] = {}
+        self._page: Page[Any] | None = None
+        self._ring: deque[tuple[int, bytes]] = deque()
+        self._ring_bytes = 0
+        self._reset: tuple[int, bytes] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """It has never been computed."""
+        return self._page is None
+
+    def show(self, page: Page[Any]) -> None:
+        """The page as it is now: when it differs, everybody who follows it wakes up."""
+        items = {self.listing.key_of(item): item for item in page.items}
+        before, self._page = self._page, page
+        self.refreshed_at = time.monotonic()
+        if before is None:
+            self._items = items
+            return
+        delta = make_delta(before, page, self._items, items)
+        self._items = items
+        if delta is not None:
+            self._keep(delta)
+
+    def since(self, event_id: str) -> list[bytes]:
+        """What a reader who has seen this event must be sent: the changes since, or everything anew."""
+        epoch, _, number = event_id.rpartition("-")
+        if epoch == self.epoch and number.isdecimal():
+            seen = int(number)
+            missed = [event for seq, event in self._ring if seq > seen]
+            if seen <= self.seq and len(missed) == self.seq - seen:
+                return missed
+        return [self._whole()]
+
+    @property
+    def event_id(self) -> str:
+        """The number of the last event."""
+        return f"{self.epoch}-{self.seq}"
+
+    def _keep(self, delta: StreamDelta) -> None:
+        self.seq += 1
+        event = encode_event("delta", self.event_id, delta)
+        self._ring.append((self.seq, event))
+        self._ring_bytes += len(event)
+        while len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
+            self._ring_bytes -= len(self._ring.popleft()[1])
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+    def _whole(self) -> bytes:
+        """Everything, encoded once for all who need it."""
+        page = self._page
+        assert page is not None
+        if self._reset is None or self._reset[0] != self.seq:
+            data = StreamReset(self.listing.view, page.items, page.total, page.next, self.listing.key)
+            self._reset = (self.seq, encode_event("reset", self.event_id, data))
+        return self._reset[1]
+
+
+class Feeds:
+    """All pages that are followed, and the task that keeps them true."""
+
+    def __init__(self, board: Board, report: Callable[[Exception, str], None]) -> None:
+        self._board = board
+        self._report = report
+        self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()
+        self._wanted = asyncio.Event()
+        self._stirred = asyncio.Event()  # the cluster changed, or somebody came to a page
+        self._lock = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def join(self, listing: Listing, pick: Any) -> Feed:
+        """Follow a page; `leave` it again."""
+        key = (listing.view, pick)
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(listing, pick)
+        feed.readers += 1
+        self._feeds.move_to_end(key)
+        try:
+            # A page with other readers is being kept true; one that nobody followed missed what happened meanwhile.
+            is_behind = feed.readers == 1 and feed.revision != self._board.live.revision
+            if is_behind or time.monotonic() - feed.refreshed_at > PERIOD_S:
+                await self._refresh(feed)
+        except BaseException:
+            self.leave(feed)
+            raise
+        self._wanted.set()
+        self._stirred.set()
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Follow it no longer. It stays a while, for readers who come back."""
+        feed.readers -= 1
+        idle = [key for key, each in self._feeds.items() if not each.readers]
+        for key in idle[: max(0, len(idle) - IDLE_FEEDS)]:
+            del self._feeds[key]
+        if len(idle) == len(self._feeds):
+            self._wanted.clear()
+
+    async def run(self) -> None:
+        """For ever: compute every followed page again that is older than the cluster."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            while True:
+                await self._wanted.wait()
+                began, busy_s = time.monotonic(), 0.0
+                for feed in await self._behind():
+                    busy_s += await self._try_refresh(feed)
+                    await asyncio.sleep(0)
+                await asyncio.sleep(max(PERIOD_S - (time.monotonic() - began), min(REST_FACTOR * busy_s, REST_MAX_S)))
+
+    async def _watch(self) -> None:
+        seen = -1
+        while True:
+            seen = await self._board.live.changed(seen)
+            self._stirred.set()
+
+    async def _behind(self) -> list[Feed]:
+        """Wait until pages that somebody follows are older than the cluster. Rows that were good enough for a page may
+        be older than what woke us: then that page comes again."""
+        while True:
+            self._stirred.clear()
+            revision = self._board.live.revision
+            if found := [each for each in self._feeds.values() if each.readers and each.revision != revision]:
+                return found
+            await self._stirred.wait()
+
+    async def _try_refresh(self, feed: Feed) -> float:
+        # The edge of the streams: one page that cannot be made must not stop the others.
+        revision = self._board.live.revision
+        try:
+            return await self._refresh(feed)
+        except Exception as error:
+            feed.revision = revision  # tried again at the next change, not for ever
+            self._report(error, f"stream of {feed.listing.view}")
+            return 0.0
+
+    async def _refresh(self, feed: Feed) -> float:
+        """Returns how long the event loop was busy with it."""
+        async with self._lock:
+            await (self._board.fresh_queues() if feed.listing.needs_queues else self._board.fresh())
+            began = time.thread_time()
+            feed.revision = self._board.shown_revision
+            feed.show(feed.listing.page(self._board, feed.pick))
+            return time.thread_time() - began
+
+
+def make_delta(before: Page[Any], now: Page[Any], old: dict[str, Any], new: dict[str, Any]) -> StreamDelta | None:
+    """What is different, or None when nothing is."""
+    changed = [item for key, item in new.items() if old.get(key) != item]
+    gone = [key for key in old if key not in new]
+    order = list(new) if list(new) != list(old) else msgspec.UNSET
+    more = now.next if now.next != before.next else msgspec.UNSET
+    if not changed and not gone and order is msgspec.UNSET and more is msgspec.UNSET and now.total == before.total:
+        return None
+    return StreamDelta(changed, gone, now.total, order, more)
+
+
+def encode_event(event: str, event_id: str, data: Any) -> bytes:
+    """One server-sent event. JSON has no line breaks, so one data line is enough."""
+    return b"event: %s\nid: %s\ndata: %s\n\n" % (event.encode(), event_id.encode(), msgspec.json.encode(data))

@@ -1,0 +1,165 @@
+"""Nodes and devices as people see them.
+
+In:    the live picture.   Out: NodeView, GpuView, and pages of them.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from kaiwo.api.http.page_cursor import read_cursor, write_cursor
+from kaiwo.api.http.problems import did_you_mean, not_found, quote
+from kaiwo.api.views import GpuView, NodeView, Page, TenantView, Usage
+from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node, Taint
+from kaiwo.model.workload import Pod
+from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.node_table import Held
+
+
+class NodePick(msgspec.Struct, frozen=True):
+    """Which nodes to show."""
+
+    text: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    after: str | None = None
+    limit: int = 50
+
+
+class GpuPick(msgspec.Struct, frozen=True):
+    """Which devices to show."""
+
+    node: str = ""
+    model: str = ""
+    free: bool | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+def node_page(board: Board, pick: NodePick) -> Page[NodeView]:
+    """Nodes in the order of their names."""
+    picture = board.live.picture
+    names = picture.nodes.names
+    if pick.text or pick.labels:
+        text = pick.text.lower()
+        names = [
+            node.name
+            for node in picture.nodes.nodes
+            if text in node.name.lower() and all(node.labels.get(key) == value for key, value in pick.labels)
+        ]
+    after = read_cursor(pick.after, str)
+    begin = 0 if after is None else bisect_right(names, after)
+    shown = names[begin : begin + pick.limit]
+    more = begin + pick.limit < len(names)
+    items = [node_view(picture, node) for name in shown if (node := picture.node_objects.get(name)) is not None]
+    return Page(items, len(names), write_cursor(shown[-1]) if more else "")
+
+
+def gpu_page(board: Board, pick: GpuPick) -> Page[GpuView]:
+    """Devices in the order of their nodes' names, then of their own place."""
+    picture = board.live.picture
+    table = picture.nodes
+    found = board.find_gpus(pick.node, pick.model, pick.free)
+    begin = 0
+    after = read_cursor(pick.after, tuple[str, int])
+    if after is not None:
+        row = bisect_left(table.names, after[0])
+        is_there = row < len(table.names) and table.names[row] == after[0]
+        last = row * table.width + (min(after[1], table.width - 1) if is_there else -1)
+        begin = int(np.searchsorted(found, last, side="right"))
+    shown = found[begin : begin + pick.limit].tolist()
+    items, holders, held_row = [], {}, -1
+    for flat in shown:
+        row, column = divmod(flat, table.width)
+        node = table.nodes[row]
+        if row != held_row:
+            holders, held_row = _by_device(picture.held_on.get(node.name, {}).values()), row
+        items.append(_gpu_view(node, column, holders))
+    more = begin + pick.limit < len(found)
+    return Page(items, len(found), write_cursor((items[-1].node, items[-1].index)) if more else "")
+
+
+def find_node(picture: Picture, name: str) -> NodeView:
+    """One node by its name."""
+    node = picture.node_objects.get(name)
+    if node is None:
+        raise not_found(f"there is no node {quote(name)}{_near(name, picture.node_objects)}")
+    return node_view(picture, node)
+
+
+def node_view(picture: Picture, node: Node) -> NodeView:
+    """A node with its devices and what is held of it."""
+    held = picture.held_on.get(node.name, {}).values()
+    holders = _by_device(held)
+    gpus = [_gpu_view(node, column, holders) for column in range(len(node.gpus))]
+    whole_milli = sum(gpu.milli for gpu in node.gpus)
+    return NodeView(
+        name=node.name,
+        state="not-ready" if not node.ready else "cordoned" if node.cordoned else "ready",
+        reason=node.reason,
+        labels=node.labels,
+        taints=[taint_words(taint) for taint in node.taints],
+        cpu_milli=Usage(node.cpu_milli, sum(each.cpu_milli for each in held)),
+        memory_mib=Usage(node.memory_mib, sum(each.memory_mib for each in held)),
+        pods=Usage(node.pods, len(held)),
+        gpu_milli=Usage(whole_milli, whole_milli - sum(gpu.free_milli for gpu in gpus)),
+        gpus=gpus,
+    )
+
+
+def taint_words(taint: Taint) -> str:
+    """As kubectl writes it: `key=value:Effect`."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def ill_devices(picture: Picture, workload: str) -> str:
+    """What is wrong with the devices that a workload runs on; empty when nothing is."""
+    said = []
+    for pod in picture.pods.get(workload, {}).values():
+        node = picture.node_objects.get(pod.node)
+        held = {share.gpu for share in pod.devices}
+        for gpu in node.gpus if node is not None else ():
+            if gpu.id in held and not gpu.healthy and not change_of(gpu):
+                said.append(f"; {gpu.id} of {pod.node}, on which it runs, is not healthy: {gpu.reason}")
+    return "".join(dict.fromkeys(said))
+
+
+def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, int]]]) -> GpuView:
+    gpu: Gpu = node.gpus[column]
+    free_milli, free_mib = gpu.milli, gpu.memory_mib
+    tenants = []
+    for held, milli, mib in holders.get(gpu.id, ()):
+        free_milli -= milli
+        free_mib -= mib
+        if isinstance(held, Pod):  # else space that is kept for somebody: not free, and nobody there yet
+            tenants.append(TenantView(held.workload, held.name, milli, mib, held.phase))
+    return GpuView(
+        node.name, gpu.id, column, gpu.model, gpu.memory_mib, free_milli, free_mib, gpu.healthy, gpu.reason, tenants,
+        gpu.profile, gpu.parent, change=change_of(gpu),
+    )  # fmt: skip
+
+
+def _by_device(held: Iterable[Held]) -> dict[str, list[tuple[Held, int, int]]]:
+    """Who is on each device, in the order of names: the same picture always reads the same."""
+    devices: dict[str, list[tuple[Held, int, int]]] = {}
+    for each in held:
+        for share in each.devices:
+            devices.setdefault(share.gpu, []).append((each, share.milli, share.mib))
+    for holders in devices.values():
+        if len(holders) > 1:
+            holders.sort(key=lambda holder: (holder[0].workload, _place(holder[0])))
+    return devices
+
+
+def _place(held: Held) -> str:
+    return held.name if isinstance(held, Pod) else held.pod
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """A hint only when there is one: the list of all nodes is no help."""
+    hint = did_you_mean(name, known)
+    return hint if "did you mean" in hint else "; see: kaiwo nodes"

@@ -1,0 +1,229 @@
+"""Queues and their shares, as people see them; read after `fresh_queues`.
+
+Also: The arithmetic of a fair share in sentences: the same in the command line and on the page.
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import merge
+from itertools import islice
+
+from kaiwo.api.views import AmountView, ModelAmountView, Page, PlaceView, QueueView, ShareView, TermsView, TurnView
+from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, Amounts, ReclaimStrategy, SharePolicy
+from kaiwo.queues.share_breakdown import ShareTerms
+from kaiwo.runtime.overview.cluster_overview import Board, QueueSums
+from kaiwo.runtime.overview.queue_shares import QueueStanding, Turn
+from kaiwo.snapshot.cluster_state import Picture
+
+Writer = Callable[[int], str]
+ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CPU", "memory": "rounded down to 1 MiB"}
+
+
+def arithmetic(terms: ShareTerms, used: int, parent: str) -> list[str]:
+    """What is divided, what the queue wants, what it deserves, and its share."""
+    write = _writer(terms, used)
+    of_whom = f"the fair share of {parent}" if parent else "all that the cluster has"
+    return [
+        f"divided {write(terms.total)}: {of_whom}",
+        f"wants {write(terms.wants)} = {write(used)} used + {write(terms.wants - used)} waiting",
+        f"deserved {write(terms.deserved)} = the least of {_bounds(terms, write)}",
+        f"share {write(terms.share)} = {_sum(terms, write)}",
+    ]
+
+
+def reclaim_words(each: QueueStanding) -> str:
+    """How far a queue may reach to take capacity back from others."""
+    if not each.is_leaf:
+        return "only the queues below it take capacity back, each by its own strategy"
+    terms = each.terms[0]
+    write = _writer(terms, each.used[0])
+    match each.reclaim_strategy:
+        case ReclaimStrategy.NONE:
+            return "none: it never takes capacity back from others"
+        case ReclaimStrategy.CONSERVATIVE:
+            bound, what = terms.quota, "quota"
+        case _:
+            bound, what = terms.share, "fair share"
+    strategy, used = each.reclaim_strategy.value, each.used[0]
+    if bound is None:
+        return f"{strategy}: it may take capacity back without bound, for its {what} is unlimited"
+    if used >= bound:
+        return f"{strategy}: it takes nothing back, for it uses {write(used)} GPUs and its {what} is {write(bound)}"
+    return f"{strategy}: it may take back {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
+
+
+def _sum(terms: ShareTerms, write: Writer) -> str:
+    part = f"{write(terms.whole)} ({_part(terms, write)})"
+    return f"deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder"
+
+
+def _bounds(terms: ShareTerms, write: Writer) -> str:
+    quota = f"quota unlimited ({write(terms.total)})" if terms.quota is None else f"quota {write(terms.quota)}"
+    limit = "" if terms.limit is None else f", limit {write(terms.limit)}"
+    return f"{quota}, wants {write(terms.wants)}{limit}"
+
+
+def _part(terms: ShareTerms, write: Writer) -> str:
+    """Why it gets just that much of the rest."""
+    if terms.weights:
+        rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
+        bent = "" if terms.past_ppm is None else f" (it used {terms.past_ppm / 10_000:.1f} % of the cluster lately)"
+        return f"weight {terms.weight} of {terms.weights}{bent}, of {write(terms.offered)} left, {rounded}"
+    if terms.whole:
+        is_limited = terms.limit is not None and terms.limit < terms.wants
+        return "all that its limit lets it have" if is_limited else "all it wants"
+    if terms.deserved >= terms.wants:
+        return "it wants no more"
+    if terms.limit is not None and terms.deserved >= terms.limit:
+        return "its limit"
+    if not terms.weight:
+        return "weight 0: never more than it deserves"
+    return "nothing is left for it"
+
+
+def _writer(terms: ShareTerms, used: int) -> Writer:
+    if terms.resource != "memory":
+        return _thousandths
+    amounts = (used, terms.total, terms.wants, terms.deserved, terms.whole, terms.remainder, terms.offered)
+    bounds = (terms.quota or 0, terms.limit or 0)
+    return _gib if all(amount % 1024 == 0 for amount in (*amounts, *bounds)) else _mib
+
+
+def _thousandths(amount: int) -> str:
+    sign, (whole, rest) = ("-" if amount < 0 else ""), divmod(abs(amount), 1000)
+    return f"{sign}{whole}.{rest:03d}".rstrip("0") if rest else f"{sign}{whole}"
+
+
+def _gib(amount: int) -> str:
+    return f"{amount // 1024}Gi" if amount else "0"
+
+
+def _mib(amount: int) -> str:
+    return f"{amount}Mi" if amount else "0"
+
+
+FIRST = 5  # of each line
+
+
+class Lines:
+    """Who is first in line in each of these queues: taken while the picture stands still."""
+
+    def __init__(self, picture: Picture, names: Iterable[str]) -> None:
+        self.orders = [plugin.name for plugin in getattr(picture.backlog.order, "plugins", ())]
+        self.of = {name: self._first(picture, name) for name in names}
+
+    def _first(self, picture: Picture, queue: str) -> list[PlaceView]:
+        lines = [each.line for each in picture.backlog.by_queue.get(queue, {}).values()]
+        found = []
+        for keys, name in islice(merge(*lines), FIRST):
+            workload = picture.workloads[name]
+            found.append(PlaceView(name, workload.priority, workload.submitted_s, [list(each) for each in keys]))
+        return found
+
+
+def queue_page(board: Board) -> Page[QueueView]:
+    """Every queue."""
+    items = [_queue_view(sums) for sums in board.sum_queues()]
+    return Page(items, len(items))
+
+
+def share_page(queues: list[QueueStanding], lines: Lines) -> Page[ShareView]:
+    """The arithmetic of every queue. With 1,000 queues it takes a thread's time, not the event loop's."""
+    by_name = {each.queue.name: each for each in queues}
+    items = [_share_view(each, by_name.get(each.queue.parent), lines) for each in queues]
+    return Page(items, len(items))
+
+
+def _queue_view(sums: QueueSums) -> QueueView:
+    each = sums.standing
+    queue = each.queue
+    return QueueView(
+        name=queue.name,
+        parent=queue.parent,
+        display_name=queue.display_name,
+        priority=queue.priority,
+        depth=each.depth,
+        is_leaf=each.is_leaf,
+        gpu_milli=_amount(queue.gpu, each, 0),
+        cpu_milli=_amount(queue.cpu, each, 1),
+        memory_mib=_amount(queue.memory, each, 2),
+        gpu_models=_models(each),
+        running=sums.running,
+        waiting=sums.waiting,
+        policy=each.policy,
+        reclaim_strategy=each.reclaim_strategy,
+        min_runtime_s=each.min_runtime_s,
+        namespaces=list(queue.namespaces),
+        users=list(queue.users),
+        created_s=queue.created_s,
+    )
+
+
+def _amount(amounts: Amounts, each: QueueStanding, at: int) -> AmountView:
+    terms = each.terms[at]
+    waiting = terms.wants - each.used[at]
+    return AmountView(amounts.quota, amounts.limit, amounts.weight, each.used[at], waiting, each.fixed[at], terms.share)
+
+
+def _models(each: QueueStanding) -> dict[str, ModelAmountView]:
+    at = {terms.resource: number for number, terms in enumerate(each.terms)}
+    return {
+        model: ModelAmountView(
+            bound.quota, bound.limit, each.used[at[model]], each.fixed[at[model]], each.terms[at[model]].share
+        )
+        for model, bound in each.queue.gpu_models.items()
+    }
+
+
+def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: Lines) -> ShareView:
+    policy = DEFAULT_FAIRNESS.policy if parent is None else parent.policy
+    return ShareView(
+        queue=each.queue.name,
+        parent="" if parent is None else parent.queue.name,
+        depth=each.depth,
+        policy=policy or SharePolicy.DRF,
+        reclaim=reclaim_words(each),
+        resources=[_terms_view(each, parent, terms, at) for at, terms in enumerate(each.terms)],
+        turn=None if each.turn is None else _turn_view(each.turn),
+        orders=lines.orders,
+        line=lines.of.get(each.queue.name, []),
+    )
+
+
+def _terms_view(each: QueueStanding, parent: QueueStanding | None, terms: ShareTerms, at: int) -> TermsView:
+    used = each.used[at]
+    return TermsView(
+        resource=terms.resource,
+        total=terms.total,
+        used=used,
+        fixed=each.fixed[at],
+        waiting=terms.wants - used,
+        wants=terms.wants,
+        quota=UNLIMITED if terms.quota is None else terms.quota,
+        limit=UNLIMITED if terms.limit is None else terms.limit,
+        deserved=terms.deserved,
+        offered=terms.offered,
+        weight=terms.weight,
+        weights=terms.weights,
+        part=terms.whole,
+        remainder=terms.remainder,
+        share=terms.share,
+        arithmetic=arithmetic(terms, used, "" if parent is None else parent.queue.name),
+    )
+
+
+def _turn_view(turn: Turn) -> TurnView:
+    first, over_share, over_quota, priority, no_share, with_it, without, gpu_milli, age = turn.keys
+    return TurnView(
+        place=turn.place,
+        of=turn.of,
+        workload=turn.head.workload,
+        policy_key=first,
+        is_over_share=bool(over_share),
+        is_over_quota=bool(over_quota),
+        priority=-priority,
+        has_no_share=bool(no_share),
+        dominant_with_it_ppm=with_it,
+        dominant_ppm=without,
+        gpu_milli=gpu_milli,
+        age=age,
+    )

@@ -1,0 +1,137 @@
+"""Workloads as people see them.
+
+In:    records and the live picture.   Out: WorkloadView, WorkloadDetail, WhyView, and pages of workloads.
+"""
+
+from collections.abc import Iterable
+
+from kaiwo import explain
+from kaiwo.api.http.page_cursor import write_cursor
+from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, WorkloadView
+from kaiwo.manifests import describe_role, describe_wants
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.workload import Phase, Pod
+from kaiwo.model.workload_record import Record, State
+from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.workload_query import Pick, select
+from kaiwo.runtime.overview.workload_table import GPU
+from kaiwo.snapshot.cluster_state import Picture
+
+NOT_TRIED = "not tried yet"
+KUBERNETES = "kubernetes"
+WAITS = (State.WAITING, State.HELD)
+
+
+def workload_page(board: Board, pick: Pick) -> Page[WorkloadView]:
+    """The workloads that somebody picked; read after `fresh`."""
+    rows, picture = board.rows, board.live.picture
+    found = select(rows, pick, board.queues_below(pick.queue) if pick.queue else ())
+    items = [workload_view(picture, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
+    return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
+
+
+def workload_view(picture: Picture, record: Record, gpu_milli: int) -> WorkloadView:
+    """One row of the list."""
+    workload = record.workload
+    pods = [pod for pod in picture.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
+    promise = picture.promises.get(workload.name)
+    return WorkloadView(
+        name=workload.name,
+        queue=workload.queue,
+        user=workload.user,
+        kind=workload.kind,
+        state=record.state,
+        priority=workload.priority,
+        wants=describe_wants(workload),
+        gpu_milli=gpu_milli,
+        pods=Usage(workload.pods, len(pods)),
+        submitted_s=workload.submitted_s,
+        started_s=record.started_s,
+        ended_s=record.ended_s,
+        attempt=record.attempt,
+        reason=reason_of(picture, record),
+        nodes=sorted({pod.node for pod in pods}),
+        labels=workload.labels,
+        planned_s=promise.start_s if promise else 0,
+    )
+
+
+def reason_of(picture: Picture, record: Record) -> str:
+    """Why it waits, or what became of it."""
+    if record.state not in WAITS:
+        return record.message
+    obstacles = waiting_obstacles(picture, record.workload.name)
+    if record.state is State.HELD and not obstacles and record.message:
+        return record.message  # the scheduler is not told of it: whoever keeps it back says why
+    if record.state is State.HELD and not obstacles:  # so fresh that the picture has not heard of it
+        obstacles = (Obstacle(Reason.HELD),)
+    return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
+
+
+def waiting_obstacles(picture: Picture, name: str) -> tuple[Obstacle, ...]:
+    """What the last cycle left it with; nothing when it was not tried yet."""
+    at_gate = picture.backlog.gate.get(name)
+    if at_gate is not None:
+        return at_gate
+    return picture.backlog.stand_of(name)[0].obstacles if picture.backlog.stands(name) else ()
+
+
+def workload_detail(
+    picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
+) -> WorkloadDetail:
+    """All there is to say of one workload."""
+    workload, program = record.workload, record.program
+    pods = picture.pods.get(workload.name, {})
+    return WorkloadDetail(
+        summary=workload_view(picture, record, gpu_milli),
+        placed=[pod_view(pods[name]) for name in sorted(pods, key=_numbered)],
+        obstacles=[*obstacles],
+        requests=[describe_role(role) for role in workload.roles],
+        command=list(program.command),
+        image=program.image,
+        after=[*workload.after, *workload.after_failed],
+        time_limit_s=workload.time_limit_s,
+        reservation=workload.reservation,
+        expires_s=workload.expires_s,
+        estimate_s=workload.estimate_s,
+        learned_s=picture.workloads.get(workload.name, workload).learned_s,
+        retries=program.retries,
+        preemptible=workload.preemptible,
+        exit_code=record.exit_code,
+        message=record.message,
+        planned=explain.planned_start(picture, workload.name, now_s),
+        preemption_delay_s=workload.preemption_delay_s,
+        checkpoint_s=workload.checkpoint_s,
+        restart_s=workload.restart_s,
+    )
+
+
+def pod_view(pod: Pod) -> PodView:
+    """A pod and the devices it holds."""
+    return PodView(pod.name, pod.node, pod.phase, pod.since_s, [_device(share) for share in pod.devices])
+
+
+def obstacle_view(obstacle: Obstacle, kind: str) -> ObstacleView:
+    """An obstacle with its sentence, and what to do about it in such a cluster."""
+    remedy = explain.remedy_in_kubernetes if kind == KUBERNETES else explain.remedy
+    is_time = obstacle.reason in (Reason.NOT_BEFORE, Reason.EXPIRED)  # its number is no amount, and in the sentence
+    return ObstacleView(
+        reason=obstacle.reason.value,
+        sentence=explain.sentence(obstacle),
+        remedy=remedy(obstacle),
+        need=0 if is_time else obstacle.need,
+        have=obstacle.have,
+        unit="" if is_time else obstacle.unit,
+        subject=obstacle.subject,
+    )
+
+
+def _device(share: Share) -> str:
+    return share.gpu if share.milli == WHOLE_MILLI else f"{share.gpu}:{share.milli}m"
+
+
+def _numbered(pod: str) -> tuple[str, int]:
+    """main-2 before main-10."""
+    role, _, number = pod.rpartition("-")
+    return role, int(number) if number.isdigit() else 0

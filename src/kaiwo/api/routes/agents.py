@@ -1,0 +1,118 @@
+"""Node agents: the stream of their reports, and who they are.
+
+In:    lines of JSON, in one long request.   Out: what was taken; a Problem for a line that cannot be.
+Never: keeps more of a stream than the line that is being read.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import ApiError, invalid, not_ready, quote
+from kaiwo.api.presenters.node_view import find_node
+from kaiwo.api.views import AgentView, Page, TakenView
+from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, LineReader
+from kaiwo.model.errors import ClusterError
+from kaiwo.runtime.nodes.agent_registry import Agents, Heard, tidy
+
+SILENT_S = 30.0  # then the other end is taken for dead; a live agent speaks every second
+
+
+async def report(call: Call) -> TakenView:
+    """Take lines until the agent ends the request, which it does every minute, and is told how many there were."""
+    node, agents = call.path["node"], call.context.agents
+    kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != MEDIA_TYPE:
+        raise ApiError(
+            415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, and it is {quote(kind)}", "Content-Type"
+        )
+    _check_leads(call)
+    find_node(call.context.live.picture, node)
+    reader, taken = LineReader(), 0
+    stream = agents.opened(node)
+    try:
+        async for data in _chunks(call.request, call.context.closing):
+            _check_leads(call)
+            for line in _lines(reader, data):
+                _check(line, node, taken)
+                await agents.hear(line, stream)
+                taken += 1
+    finally:
+        agents.closed(node, stream)
+    if not taken or reader.is_inside:
+        raise invalid("the stream ends before its first line does; send lines of JSON, each with its newline")
+    return TakenView(taken)
+
+
+async def list_agents(call: Call) -> Page[AgentView]:
+    """All that were heard since Kaiwo started."""
+    agents = call.context.agents
+    items = [agent_view(agents, heard) for heard in sorted(agents, key=lambda heard: heard.node)]
+    return Page(items, len(items))
+
+
+def agent_view(agents: Agents, heard: Heard) -> AgentView:
+    """One agent."""
+    streams = agents.open_streams(heard.node)
+    two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
+    return AgentView(
+        node=heard.node,
+        state="lost" if heard.is_lost else "live",
+        version=heard.version,
+        heard_ago_s=round(agents.age_s(heard)),
+        gpus=len(heard.inventory.gpus),
+        notes=[
+            *(two if streams > 1 else ()),
+            *(tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))),
+        ],
+    )
+
+
+async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[bytes]:
+    """What arrives, until the end; a Problem when Kaiwo stops or the agent falls silent."""
+    stream = request.stream()
+    closed = asyncio.ensure_future(closing.wait())
+    try:
+        while True:
+            data = asyncio.ensure_future(anext(stream, None))
+            await asyncio.wait({data, closed}, timeout=SILENT_S, return_when=asyncio.FIRST_COMPLETED)
+            if not data.done():
+                data.cancel()
+                await asyncio.gather(data, return_exceptions=True)
+                why = "Kaiwo is stopping" if closed.done() else f"nothing came for {SILENT_S:g} s"
+                raise not_ready(f"{why}; open the stream again")
+            found = data.result()
+            if found is None:
+                return
+            yield found
+    finally:
+        closed.cancel()
+
+
+def _check_leads(call: Call) -> None:
+    """What a standby hears, nobody acts on."""
+    if not call.context.leadership.is_held:
+        raise not_ready("this replica stands by, and another decides; open the stream again until that one answers")
+
+
+def _lines(reader: LineReader, data: bytes) -> list[Line]:
+    try:
+        return list(reader.feed(data))
+    except ClusterError as error:
+        raise invalid(f"{error}; `kaiwo agent` of this version writes them right") from error
+
+
+def _check(line: Line, node: str, taken: int) -> None:
+    if line.node != node:
+        raise invalid(f"a line is about the node {quote(line.node)}, and this is the stream of {quote(node)}", "node")
+    if not taken and not isinstance(line, Hello):
+        raise invalid("the first line must be the hello, with the inventory")
+
+
+ROUTES = (Route("GET", "/agents", "The node agents that were heard.", list_agents, Page[AgentView]),)
+OUTSIDE = Route(
+    "POST", "/api/agents/{node}/reports", "A node agent's stream of reports: lines of JSON.", report, TakenView,
+    may=(404, 415), is_for_agents=True,
+)  # fmt: skip

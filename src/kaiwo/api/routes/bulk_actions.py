@@ -1,0 +1,82 @@
+"""Routes that steer many workloads at once: cancel, hold, release, requeue. One change for all, an answer for each.
+
+In:    names.   Out: for each name what was done, or the Problem that the single call would have answered with.
+Never: lets one refusal keep the others from being done.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import JSON, invalid, translate
+from kaiwo.api.http.request_body import Body, read_object
+from kaiwo.api.routes.workloads import DONE
+from kaiwo.api.views.bulk_actions import MOST_NAMES, ManyOutcome, NamesForm, SteeredView
+from kaiwo.clusters.embedded.cluster import EmbeddedCluster
+from kaiwo.model.errors import ConfigError, KaiwoError, NotFoundError, RefusedError
+
+
+async def cancel(call: Call) -> ManyOutcome:
+    """Stop them for good."""
+    return await _steer(call, "cancel")
+
+
+async def hold(call: Call) -> ManyOutcome:
+    """Keep them from starting."""
+    return await _steer(call, "hold")
+
+
+async def release(call: Call) -> ManyOutcome:
+    """Let them start again."""
+    return await _steer(call, "release")
+
+
+async def requeue(call: Call) -> ManyOutcome:
+    """Let them wait again, from the start."""
+    return await _steer(call, "requeue")
+
+
+async def _steer(call: Call, verb: str) -> ManyOutcome:
+    names = _read_names(call.body)
+    refusals = await _steer_all(call.context.live.cluster, verb, names, call.person)
+    return ManyOutcome([_answer(verb, *each) for each in zip(names, refusals, strict=True)])
+
+
+async def _steer_all(cluster: Any, verb: str, names: Sequence[str], who: str) -> Sequence[KaiwoError | None]:
+    if isinstance(cluster, EmbeddedCluster):
+        return await cluster.steer(verb, names, who)
+    return [await _steer_one(cluster, verb, name, who) for name in names]
+
+
+async def _steer_one(cluster: Any, verb: str, name: str, who: str) -> KaiwoError | None:
+    """Where work is somebody else's object there is no change for many."""
+    try:
+        await getattr(cluster, verb)(name, who=who)
+    except (ConfigError, NotFoundError, RefusedError) as refusal:
+        return refusal
+    return None
+
+
+def _answer(verb: str, name: str, refusal: KaiwoError | None) -> SteeredView:
+    if refusal is None:
+        return SteeredView(name, f"workload {name} {DONE[verb]}")
+    return SteeredView(name, "", translate(refusal).problem)
+
+
+def _read_names(body: bytes) -> list[str]:
+    try:
+        form = msgspec.convert(read_object(body), NamesForm)
+    except msgspec.ValidationError:
+        raise invalid(f'names must be a list of 1 to {MOST_NAMES} workloads: {{"names": ["default/train"]}}') from None
+    return list(dict.fromkeys(form.names))
+
+
+NAMES = Body((JSON,), NamesForm)
+ROUTES = (
+    Route("POST", "/workloads/cancel", "Cancel many, with an answer for each.", cancel, ManyOutcome, body=NAMES),
+    Route("POST", "/workloads/hold", "Keep many from starting.", hold, ManyOutcome, body=NAMES),
+    Route("POST", "/workloads/release", "Undo hold for many.", release, ManyOutcome, body=NAMES),
+    Route("POST", "/workloads/requeue", "Let many wait again.", requeue, ManyOutcome, body=NAMES),
+)

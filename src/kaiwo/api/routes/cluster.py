@@ -1,0 +1,42 @@
+"""Routes about the whole: version, status, cycles."""
+
+import asyncio
+
+from kaiwo import __version__
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.page_cursor import read_cursor, write_cursor
+from kaiwo.api.http.query_params import Param
+from kaiwo.api.presenters.cluster_view import cycle_view, status_view
+from kaiwo.api.presenters.list_pages import AFTER
+from kaiwo.api.views import CycleView, Page, StatusView, VersionView
+
+CYCLE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER)
+
+
+async def version(call: Call) -> VersionView:
+    """Which Kaiwo this is."""
+    return VersionView(__version__, "v1")
+
+
+async def status(call: Call) -> StatusView:
+    """The cluster on one screen."""
+    await call.context.board.fresh()
+    return status_view(call.context.board)
+
+
+async def cycles(call: Call) -> Page[CycleView]:
+    """What the journal kept, the newest first. An idle cycle is not kept, so `total` counts up to the newest number."""
+    journal, limit = call.context.live.journal, call.query["limit"]
+    before = read_cursor(call.query["after"], int)
+    heads = await asyncio.to_thread(journal.cycles, limit + 1, before)
+    items = [cycle_view(head) for head in heads[:limit]]
+    more = write_cursor(items[-1].number) if len(heads) > limit else ""
+    newest = call.context.live.last_cycle
+    return Page(items, newest.number if newest else len(items), more)
+
+
+ROUTES = (
+    Route("GET", "/version", "Which Kaiwo this is.", version, VersionView, needs_state=False),
+    Route("GET", "/status", "The cluster on one screen.", status, StatusView),
+    Route("GET", "/cycles", "Scheduling cycles, the newest first.", cycles, Page[CycleView], params=CYCLE_PARAMS),
+)

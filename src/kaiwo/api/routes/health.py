@@ -1,0 +1,63 @@
+"""/healthz, /livez, /readyz and /metrics: what machines ask."""
+
+import asyncio
+import importlib
+import time
+
+from starlette.responses import PlainTextResponse, Response
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import not_ready
+from kaiwo.api.presenters.reservation_view import reservation_view
+from kaiwo.runtime.overview.cluster_overview import Live
+from kaiwo.snapshot.reservation_status import standings
+
+TEXT = "text/plain"
+STUCK_S = 60.0
+
+
+async def alive(call: Call) -> Response:
+    """The process answers."""
+    return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+
+
+async def ready(call: Call) -> Response:
+    """The state has arrived and cycles come to their end. A standby is ready too, and says that it is one."""
+    trouble = why_not_ready(call.context.live)
+    if trouble:
+        raise not_ready(trouble)
+    leadership = call.context.leadership
+    words = "ok" if leadership.is_held else f"ok, standby; the leader is {leadership.holder or 'not known'}"
+    return PlainTextResponse(f"{words}\n", headers={"Cache-Control": "no-store"})
+
+
+async def metrics(call: Call) -> Response:
+    """Prometheus text."""
+    # 90 ms of import: a start need not wait for it, and the event loop must not.
+    await asyncio.to_thread(importlib.import_module, "kaiwo.api.routes.metrics")
+    from kaiwo.api.routes.metrics import write_metrics
+
+    await call.context.board.fresh_queues()
+    now_s = call.context.live.cluster.now_s()
+    stand = await call.context.live.ask(lambda picture: standings(picture, now_s))
+    call.context.reservations = [reservation_view(each) for each in stand]
+    text, kind = write_metrics(call.context)
+    return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
+
+
+def why_not_ready(live: Live) -> str:
+    """One sentence, or nothing when all is well."""
+    if not live.ready:
+        return "Kaiwo is still reading the cluster's state"
+    busy_s = 0.0 if live.busy_since is None else time.monotonic() - live.busy_since
+    if busy_s > STUCK_S:
+        return f"the scheduling cycle has been running for {int(busy_s)} s"
+    return live.health.trouble
+
+
+ROUTES = (
+    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
+    Route("GET", "/livez", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
+    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, is_open=True, may=(503,)),
+    Route("GET", "/metrics", "Prometheus metrics.", metrics, TEXT, needs_state=False),
+)

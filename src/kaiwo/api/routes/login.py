@@ -1,0 +1,45 @@
+"""How a browser gets its cookie: an address that works once."""
+
+from html import escape
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import ApiError, forbidden
+from kaiwo.api.http.query_params import Param
+from kaiwo.api.security.access import cookie_header
+from kaiwo.api.views import LoginView
+
+CODE = Param("code", "text", "The code of the address that `kaiwo up` or `kaiwo login` printed.")
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</title>
+<body><h1>Not logged in</h1><p>{message}</p><p><a href="/">Look around without logging in</a></p></body></html>"""
+
+
+async def new_login(call: Call) -> LoginView:
+    """For whoever has the token: an address for a browser."""
+    if call.who != "token":
+        raise forbidden(403, "only the token gives out logins, not another login")
+    return LoginView(call.context.access.login_path())
+
+
+async def log_in(call: Call) -> Response:
+    """The code becomes a cookie, and the browser goes to the page."""
+    context = call.context
+    headers = {"Cache-Control": "no-store"}
+    if context.access.session_of(call.request) is None:
+        try:
+            secret = context.access.open_session(call.query["code"] or "")
+        except ApiError as error:
+            text = PAGE.format(message=escape(error.problem.message))
+            return HTMLResponse(text, error.status, {**headers, **error.headers})
+        headers["Set-Cookie"] = cookie_header(secret, call.request.url.scheme == "https")
+        context.log.emit("login")
+    return RedirectResponse("/", 303, headers)
+
+
+ROUTES = (
+    Route("POST", "/logins", "A new address that logs one browser in.", new_login, LoginView, 201, needs_state=False),
+)
+OUTSIDE = Route(
+    "GET", "/login", "Log this browser in.", log_in, "text/html", params=(CODE,), needs_state=False, is_open=True
+)

@@ -1,0 +1,202 @@
+"""Routes about what processes wrote: one attempt, or all that are kept, now or as it comes.
+
+In:    a workload, perhaps a pod and an attempt.   Out: the bytes of its log, or which attempts there are.
+
+Also: Read a growing file: its last lines, and what is added, without a thread that waits.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import not_found
+from kaiwo.api.http.query_params import Param
+from kaiwo.api.http.streaming_response import Streaming, check_room
+from kaiwo.api.routes.workloads import NAMED, find_record
+from kaiwo.api.views import AttemptsView, AttemptView
+from kaiwo.clusters.embedded.cluster import EmbeddedCluster
+from kaiwo.clusters.protocol import LogFile
+from kaiwo.model.errors import NotFoundError
+
+CHUNK = 64 * 1024
+QUICK_S, SLOW_S = 0.1, 0.5
+Piece = tuple[bytes, int]  # content, and the file's size
+
+
+async def read_all(path: str, tail: int | None) -> AsyncGenerator[bytes, None]:
+    """The file as it is now; nothing when there is none."""
+    at, end = await asyncio.to_thread(_begin, path, tail)
+    while at < end:
+        content, _ = await asyncio.to_thread(_read, path, at, min(CHUNK, end - at))
+        if not content:
+            return
+        at += len(content)
+        yield content
+
+
+async def follow_file(path: str, is_over: Callable[[], bool], tail: int | None) -> AsyncGenerator[bytes, None]:
+    """The file and all that is added to it, until it is over and read to the end. It may not be there yet."""
+    at, _ = await asyncio.to_thread(_begin, path, tail)
+    pause_s = QUICK_S
+    while True:
+        was_over = is_over()  # asked before the read: what was written before the end is read
+        content, size = await asyncio.to_thread(_read, path, at, CHUNK)
+        if content:
+            at += len(content)
+            pause_s = QUICK_S
+            yield content
+            continue
+        if size < at:  # somebody emptied it
+            at = 0
+            continue
+        if was_over:
+            return
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, SLOW_S)
+
+
+def _begin(path: str, tail: int | None) -> tuple[int, int]:
+    """Where the last `tail` lines begin, and the file's size."""
+    file = _open(path)
+    if file is None:
+        return 0, 0
+    with os.fdopen(file, "rb") as content:
+        size = os.fstat(file).st_size
+        if tail is None:
+            return 0, size
+        wanted, at = tail, size
+        if size and tail:
+            content.seek(size - 1)
+            wanted += content.read(1) == b"\n"  # the break that ends the last line begins no other
+        while at > 0 and wanted > 0:
+            start = max(0, at - CHUNK)
+            content.seek(start)
+            block = content.read(at - start)
+            cut = len(block)
+            while wanted > 0 and (cut := block.rfind(b"\n", 0, cut)) >= 0:
+                wanted -= 1
+            if wanted == 0:
+                return start + cut + 1, size
+            at = start
+        return at, size
+
+
+def _read(path: str, at: int, size: int) -> Piece:
+    file = _open(path)
+    if file is None:
+        return b"", at
+    try:
+        return os.pread(file, size, at), os.fstat(file).st_size
+    finally:
+        os.close(file)
+
+
+def _open(path: str) -> int | None:
+    """A plain file only: opening a pipe would wait for ever."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) if path else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if file is not None and not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        return None
+    return file
+
+
+TEXT = "text/plain; charset=utf-8"
+MOST_ATTEMPTS = 1_000_000
+POD = Param("pod", "text", "Of this pod; without it of the first.")
+LOG_PARAMS = (
+    POD,
+    Param("follow", "flag", "Go on until the attempt is over; without an attempt, until the workload is.", False),
+    Param(
+        "tail", "int", "Only the last lines, so many, of the last attempt or of the one that is named.", None, 0, 10**6
+    ),
+    Param("attempt", "int", "Of this start, the first is 1; without it of the last.", None, 1, MOST_ATTEMPTS),
+)
+Find = Callable[[], Sequence[LogFile]]
+
+
+async def attempts(call: Call) -> AttemptsView:
+    """Which attempts have a log."""
+    record = find_record(call)
+    found = _logs_of(call)
+    return AttemptsView([AttemptView(each.attempt, each.is_over) for each in found], record.state)
+
+
+async def logs(call: Call) -> Streaming:
+    """What its processes wrote. Followed without a word about the attempt, from the first that is kept."""
+    name, cluster = find_record(call).workload.name, call.context.live.cluster
+    found, tail = _logs_of(call), call.query["tail"]
+    chosen = _chosen(found, call.query["attempt"], name)
+    check_room(call.context)
+
+    def find() -> Sequence[LogFile]:
+        try:
+            return _logs_of(call)
+        except NotFoundError:
+            return ()
+
+    def is_over() -> bool:
+        try:
+            return bool(cluster.record(name).state.is_over)
+        except NotFoundError:
+            return True
+
+    chunks: AsyncGenerator[bytes, None]
+    if not call.query["follow"]:
+        chunks = read_all(chosen.path if chosen else "", tail)
+    elif call.query["attempt"] is not None and chosen is not None:
+        chunks = follow_file(chosen.path, _end_of(find, chosen.attempt), tail)
+    else:
+        seen = chosen.attempt - 1 if chosen and tail is not None else 0
+        chunks = follow_attempts(find, is_over, tail, seen)
+    return Streaming(call.context, chunks, TEXT)
+
+
+async def follow_attempts(
+    find: Find, is_over: Callable[[], bool], tail: int | None = None, seen: int = 0
+) -> AsyncGenerator[bytes, None]:
+    """Every attempt after `seen`, one after the other, until there will be no more."""
+    pause_s = QUICK_S
+    while True:
+        was_over = is_over()  # asked before the look: an attempt that began before the end is found
+        fresh = next((each for each in find() if each.attempt > seen), None)
+        if fresh is not None:
+            async for chunk in follow_file(fresh.path, _end_of(find, fresh.attempt), tail):
+                yield chunk
+            seen, tail, pause_s = fresh.attempt, None, QUICK_S
+        elif was_over:
+            return
+        else:
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, SLOW_S)
+
+
+def _end_of(find: Find, attempt: int) -> Callable[[], bool]:
+    """One that is not kept any more is over too."""
+    return lambda: all(each.is_over for each in find() if each.attempt == attempt)
+
+
+def _chosen(found: Sequence[LogFile], attempt: int | None, name: str) -> LogFile | None:
+    if attempt is None:
+        return found[-1] if found else None
+    for each in found:
+        if each.attempt == attempt:
+            return each
+    kept = ", ".join(str(each.attempt) for each in found) or "none"
+    raise not_found(f"workload {name} has no log of attempt {attempt}; kept are: {kept}")
+
+
+def _logs_of(call: Call) -> Sequence[LogFile]:
+    """Other kinds of clusters keep no logs of their own."""
+    cluster, name = call.context.live.cluster, f"{call.path['namespace']}/{call.path['name']}"
+    return cluster.logs_of(name, call.query["pod"] or "") if isinstance(cluster, EmbeddedCluster) else ()
+
+
+ROUTES = (
+    Route("GET", NAMED + "/logs", "What its processes wrote.", logs, "text/plain", params=LOG_PARAMS, may=(404,)),
+    Route("GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,), may=(404,)),
+)

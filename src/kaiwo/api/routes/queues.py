@@ -1,0 +1,55 @@
+"""Routes about queues and their fair shares."""
+
+import asyncio
+from typing import NoReturn
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import did_you_mean, not_found, quote
+from kaiwo.api.presenters.queue_view import Lines, queue_page, share_page
+from kaiwo.api.views import Page, QueueView, ShareView
+
+
+async def list_queues(call: Call) -> Page[QueueView]:
+    """Every queue, parents before children."""
+    await call.context.board.fresh_queues()
+    return queue_page(call.context.board)
+
+
+async def get_queue(call: Call) -> QueueView:
+    """One queue."""
+    page = await list_queues(call)
+    for view in page.items:
+        if view.name == call.path["name"]:
+            return view
+    _miss(call.path["name"], [view.name for view in page.items])
+
+
+async def list_shares(call: Call) -> Page[ShareView]:
+    """The arithmetic of every queue."""
+    await call.context.board.fresh_queues()
+    queues = call.context.board.standings.queues
+    lines = Lines(call.context.live.picture, [each.queue.name for each in queues])
+    return await asyncio.to_thread(share_page, queues, lines)
+
+
+async def get_share(call: Call) -> ShareView:
+    """The arithmetic of one queue."""
+    await call.context.board.fresh_queues()
+    standings = {each.queue.name: each for each in call.context.board.standings.queues}
+    found = standings.get(call.path["name"])
+    if found is None:
+        _miss(call.path["name"], list(standings))
+    above = [standings[found.queue.parent]] if found.queue.parent in standings else []
+    return share_page([*above, found], Lines(call.context.live.picture, [found.queue.name])).items[-1]
+
+
+def _miss(name: str, names: list[str]) -> NoReturn:
+    raise not_found(f"there is no queue {quote(name)}{did_you_mean(name, names[:50])}")
+
+
+ROUTES = (
+    Route("GET", "/queues", "List queues, parents before children.", list_queues, Page[QueueView]),
+    Route("GET", "/queues/{name}", "One queue with its numbers.", get_queue, QueueView, may=(404,)),
+    Route("GET", "/shares", "The fair shares of all queues, every term of them.", list_shares, Page[ShareView]),
+    Route("GET", "/shares/{name}", "The fair share of one queue, every term of it.", get_share, ShareView, may=(404,)),
+)

@@ -1,0 +1,79 @@
+"""Routes about reservations: list, look at, make and delete. Writes take a token and are in the audit log."""
+
+from kaiwo.api.context import settle
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import JSON, did_you_mean, not_found, quote
+from kaiwo.api.http.query_params import Param
+from kaiwo.api.http.request_body import Body
+from kaiwo.api.presenters.reservation_view import reservation_view
+from kaiwo.api.views import Outcome, Page
+from kaiwo.api.views.reservations import ReservationForm, ReservationView
+from kaiwo.clusters.embedded.reservations import is_same
+from kaiwo.manifests import read_json
+from kaiwo.manifests.kinds.reservation import read_reservation_form
+from kaiwo.model.reservation import Reservation, ReservationPhase
+from kaiwo.snapshot.reservation_status import standings
+
+PHASE = Param("phase", "choices", "Only in this phase; repeat it for several.", choices=tuple(ReservationPhase))
+DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
+
+
+async def list_reservations(call: Call) -> Page[ReservationView]:
+    """All of them, by name."""
+    phases = call.query.get("phase") or tuple(ReservationPhase)
+    now_s = call.context.live.cluster.now_s()
+    found = await call.context.live.ask(lambda picture: standings(picture, now_s))
+    items = [reservation_view(each) for each in found if each.phase in phases]
+    return Page(items, len(items))
+
+
+async def get_reservation(call: Call) -> ReservationView:
+    """One of them."""
+    name = call.path["name"]
+    items = (await list_reservations(call)).items
+    for item in items:
+        if item.name == name:
+            return item
+    raise not_found(f"there is no reservation {quote(name)}{did_you_mean(name, [item.name for item in items][:50])}")
+
+
+async def make_reservation(call: Call) -> Outcome:
+    """From a form; an existing one of that name is changed."""
+    live, dry_run = call.context.live, call.query["dry_run"]
+    reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
+    before = {each.name: each for each in live.cluster.reservations()}.get(reservation.name)
+    await live.cluster.put((), (), who=call.person, dry_run=dry_run, reservations=(reservation,))
+    if not dry_run:
+        await settle(live, lambda: is_same(reservation, live.picture.reserved.objects.get(reservation.name)))
+    suffix = " (dry run)" if dry_run else ""
+    return Outcome([put_words(reservation, before) + suffix], [], [] if dry_run else [reservation.name])
+
+
+async def delete_reservation(call: Call) -> Outcome:
+    """Work that runs on its GPUs runs on."""
+    live, name = call.context.live, call.path["name"]
+    await live.cluster.remove((), (), who=call.person, reservations=(name,))
+    await settle(live, lambda: name not in live.picture.reserved.objects)
+    return Outcome([f"reservation {name} deleted"], [], [name])
+
+
+def put_words(reservation: Reservation, before: Reservation | None) -> str:
+    """`reservation night created`."""
+    verb = "created" if before is None else "unchanged" if is_same(reservation, before) else "changed"
+    return f"reservation {reservation.name} {verb}"
+
+
+FORM = Body((JSON,), ReservationForm)
+
+ROUTES = (
+    Route("GET", "/reservations", "List reservations.", list_reservations, Page[ReservationView], params=(PHASE,)),
+    Route("GET", "/reservations/{name}", "One reservation.", get_reservation, ReservationView, may=(404,)),
+    Route(
+        "POST", "/reservations", "Make or change a reservation.", make_reservation, Outcome, 201,
+        params=(DRY_RUN,), body=FORM,
+    ),
+    Route(
+        "DELETE", "/reservations/{name}", "Delete a reservation; work on its GPUs runs on.", delete_reservation,
+        Outcome, may=(404,),
+    ),
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""GET /stream: follow a page of a list as server-sent events."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.query_params import Param, read_query
+from kaiwo.api.http.streaming_response import Streaming, check_room
+from kaiwo.api.presenters.list_pages import LISTINGS
+from kaiwo.api.presenters.live_pages import Feed
+
+HEARTBEAT_S = 15.0
+EVENTS = "text/event-stream"
+VIEW = Param("view", "choice", "Which list to follow.", choices=tuple(LISTINGS), required=True)
+
+
+async def follow(call: Call) -> Streaming:
+    """The first event is the whole page, or what was missed since Last-Event-ID; then every change."""
+    context = call.context
+    listing = LISTINGS[call.query["view"]]
+    query = read_query(call.request.query_params, (VIEW, *listing.params))
+    pick = listing.pick(query)
+    check_room(context)
+    feed = await context.feeds.join(listing, pick)
+    seen = call.request.headers.get("last-event-id", "")
+    return Streaming(context, events(feed, seen), EVENTS, lambda: context.feeds.leave(feed))
+
+
+async def events(feed: Feed, seen: str) -> AsyncGenerator[bytes, None]:
+    """What one reader gets. A reader who is too slow skips the changes and gets the whole page again."""
+    yield b"retry: 1000\n\n"
+    while True:
+        missed, seen = feed.since(seen), feed.event_id
+        if missed:
+            yield b"".join(missed)
+        if feed.event_id != seen:
+            continue
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                await feed.moved.wait()
+        except TimeoutError:
+            yield b": still here\n\n"
+
+
+def _all_params() -> tuple[Param, ...]:
+    """Every list's parameters, each once and as wide as the widest; `follow` holds each view to its own."""
+    found: dict[str, Any] = {VIEW.name: VIEW}
+    for view in ("workloads", "nodes", "gpus"):
+        for param in LISTINGS[view].params:
+            if param.name not in found or param.high > found[param.name].high:
+                found[param.name] = param
+    return tuple(found.values())
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/stream",
+        "Follow a page: the first event is `reset` with the whole page, then `delta` with what changed.",
+        follow,
+        EVENTS,
+        params=_all_params(),
+    ),
+)

@@ -1,0 +1,266 @@
+"""Routes that take work in: a form, or YAML with many documents. All of it is done, or nothing.
+
+In:    what a person wrote.   Out: what was done, one line an object.
+Never: parses on the event loop; a large YAML text takes seconds.
+
+Also: Work in documents that lives already: the same is left alone, and other work under its name is refused.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import fields, replace
+
+from kaiwo.api.context import settle
+from kaiwo.api.endpoint import Call, Route
+from kaiwo.api.http.problems import JSON
+from kaiwo.api.http.query_params import Param
+from kaiwo.api.http.request_body import Body, read_object
+from kaiwo.api.routes.consoles import INPUT_FROM, with_input
+from kaiwo.api.routes.partitions import drop_plans, put_plans
+from kaiwo.api.routes.reservations import put_words
+from kaiwo.api.views import Outcome
+from kaiwo.clusters.embedded.admission import is_same, meant_twice
+from kaiwo.clusters.protocol import Work
+from kaiwo.gpus.isolation_grades import is_mps_on_amd
+from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
+from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
+from kaiwo.model.queue import Queue
+from kaiwo.model.queue_validation import check_tree
+from kaiwo.model.workload import Workload
+from kaiwo.model.workload_record import Program, Record, State
+from kaiwo.snapshot.cluster_state import Picture
+
+# What the cluster makes of a workload while it lives: nobody writes it, or it is used up.
+_ITS_LIFE = (
+    "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
+    "may_go", "learned_s",
+)  # fmt: skip
+_WORDS = {
+    "roles": "its pods and what they ask for",
+    "kind": "its type",
+    "preemptible": "whether it may be stopped for others",
+    "held": "whether it is held (kaiwo hold and kaiwo release change that)",
+    "stops_others": "whether others are stopped for it",
+    "groups": "its sub-groups",
+    "env": "its environment",
+    "simulated_s": "how long it pretends to work",
+    "is_interactive": "whether somebody sits at its input",
+}
+
+
+def unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+    """Those that live and are described as they are; a living one that is described otherwise is refused."""
+    names = []
+    for workload, program in items:
+        record = _living(cluster, workload.name)
+        if record is None:
+            continue
+        if other := _differences(record.workload, workload) + _differences(record.program, program):
+            raise ConfigError(
+                f"workload {workload.name} exists and is {record.state}, and this describes another: different are "
+                f"{', '.join(other)}. Work is not changed in place: kaiwo cancel {workload.name}, then apply this "
+                "again, or give it another name",
+                "name",
+            )
+        names.append(workload.name)
+    return names
+
+
+def _living(cluster: Work, name: str) -> Record | None:
+    try:
+        record = cluster.record(name)
+    except NotFoundError:
+        return None
+    # What is stopping may be on its way out for good: the cluster knows, and says so.
+    return None if record.state.is_over or record.state is State.STOPPING else record
+
+
+def _differences(there: Workload | Program, told: Workload | Program) -> list[str]:
+    """The fields in which they differ, in words."""
+    if isinstance(there, Workload) and isinstance(told, Workload):
+        # `expires: 2h` counts from when it is read, and reading takes a moment.
+        later_s = (told.expires_s - told.submitted_s) - (there.expires_s - there.submitted_s)
+        if told.expires_s and there.expires_s and abs(later_s) <= 1:
+            told = replace(told, expires_s=there.expires_s)
+        told = replace(told, **{name: getattr(there, name) for name in _ITS_LIFE})
+    names = [field.name for field in fields(there)]
+    return [_WORDS.get(name) or f"its {_plain(name)}" for name in names if getattr(there, name) != getattr(told, name)]
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix("_s").replace("_", " ")
+
+
+YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
+DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
+STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
+
+
+async def submit(call: Call) -> Outcome:
+    """One workload, or an array of them, from a form."""
+    with _counting_refusals(call):
+        parsed = await _parse(call, _parse_form)
+        if input_from := call.query["input_from"]:
+            parsed = with_input(call.context.live.cluster, parsed, input_from)
+        return await _put(call, parsed)
+
+
+async def apply(call: Call) -> Outcome:
+    """Everything that the documents describe."""
+    with _counting_refusals(call):
+        parsed = await _parse(call, parse_all)
+        return await _put(call, parsed, unchanged(call.context.live.cluster, parsed.submissions))
+
+
+async def delete(call: Call) -> Outcome:
+    """Everything that the documents name."""
+    parsed = await _parse(call, parse_all)
+    live = call.context.live
+    names = [workload.name for workload, _ in parsed.submissions]
+    queues = [queue.name for queue in parsed.queues]
+    reservations = [reservation.name for reservation in parsed.reservations]
+    stopping = await live.cluster.remove(queues, names, who=call.person, reservations=reservations)
+    done = [*await _see_them_off(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
+    done += [f"reservation {name} deleted" for name in reservations]
+    done += await drop_plans(call.context.partitions, parsed.partitioning)
+    known, reserved = live.picture.queue_objects, live.picture.reserved.objects
+    await settle(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
+    return Outcome(done, list(parsed.warnings), names)
+
+
+async def clear_demo(call: Call) -> Outcome:
+    """The sample work that `kaiwo up --demo` brought, and its queues."""
+    from kaiwo.clusters.local.demo_workloads import clear_demo
+
+    live = call.context.live
+    cleared = await clear_demo(live.cluster, who=call.person)
+    done = await _see_them_off(call, cleared.names, cleared.stopping)
+    done += [f"queue {name} deleted" for name in cleared.queues]
+    await settle(live, lambda: not any(name in live.picture.queue_objects for name in cleared.queues))
+    return Outcome(done or ["there is no demo work to remove"], [], list(cleared.names))
+
+
+@contextlib.contextmanager
+def _counting_refusals(call: Call) -> Iterator[None]:
+    try:
+        yield
+    except (ConfigError, RefusedError):
+        call.context.live.allocations.refused()
+        raise
+
+
+async def _parse(call: Call, parse: Any) -> Parsed:
+    defaults = Defaults(submitted_s=call.context.live.cluster.now_s(), user=call.person)
+    return await asyncio.to_thread(parse, call.body, defaults)
+
+
+async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:
+    dry_run, live = call.query["dry_run"], call.context.live
+    queues, items = parsed.queues, [item for item in parsed.submissions if item[0].name not in there_already]
+    reservations = parsed.reservations
+    _refuse_mps_on_amd(live.picture, items)
+    there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
+    before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run, reservations=reservations)
+    suffix = " (dry run)" if dry_run else ""
+    done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
+    done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
+    done += await put_plans(call.context.partitions, parsed.partitioning, dry_run)
+    names = [workload.name for workload, _ in parsed.submissions]
+    words = {name: "unchanged" if name in there_already else "submitted" for name in names}
+    done += [f"workload {name} {word}{suffix}" for name, word in words.items()]
+    if not dry_run:
+        known = live.picture.queue_objects
+        reserved = live.picture.reserved.objects
+        await settle(
+            live,
+            lambda: (
+                all(is_same(queue, known.get(queue.name)) for queue in queues)
+                and all(each.name in reserved for each in reservations)
+            ),
+        )
+    promises = await asyncio.to_thread(_promises, dict(live.picture.queue_objects), queues) if queues else []
+    warnings = [*parsed.warnings, *promises, *([] if dry_run else _meant_twice(live.cluster, items))]
+    return Outcome(done, warnings, names)
+
+
+def _refuse_mps_on_amd(picture: Picture, items: Sequence[tuple[Workload, Program]]) -> None:
+    """Who names no model learns here that the GPUs of this cluster have no MPS: waiting would not help."""
+    for workload, _ in items:
+        if any(is_mps_on_amd(role.request, picture.node_objects.values()) for role in workload.roles):
+            raise RefusedError(
+                f'workload {workload.name}: its isolation is "mps", which does not exist on AMD GPUs, and this cluster '
+                "has no others; write time-slicing, cu-mask or partition"
+            )
+
+
+async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
+    """Wait until removed work is gone, and forget it. What takes longer stays, as cancelled."""
+    cluster, live = call.context.live.cluster, call.context.live
+    loop = asyncio.get_running_loop()
+    until = loop.time() + STOP_S
+    while (left := {name for name in stopping if _lives(cluster, name)}) and loop.time() < until:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await live.changed(live.revision)
+    over = [name for name in stopping if name not in left and _state(cluster, name) is not None]
+    if over:
+        await cluster.forget_ended(over, who=call.person)
+    return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
+
+
+def _meant_twice(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+    """Who waits for a name that a workload has and an array, too."""
+    found = []
+    for workload, _ in items:
+        if workload.after and _state(cluster, workload.name) is not None:
+            found += [
+                f"workload {workload.name} waits for workload {other} and for every task of array {other}: "
+                "both have that name"
+                for other in meant_twice(workload.after, cluster.record(workload.name).workload.after)
+            ]
+    return found
+
+
+def _promises(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[str]:
+    """What works but not as it reads: of these queues, and of the queues right above them."""
+    fresh = {queue.name: queue for queue in queues}
+    concerned = {name for queue in queues for name in (queue.name, queue.parent)}
+    findings = check_tree([*(queue for name, queue in known.items() if name not in fresh), *queues])
+    return [finding.sentence for finding in findings if not finding.is_error and finding.queue in concerned]
+
+
+def _parse_form(body: bytes, defaults: Defaults) -> Parsed:
+    return parse(read_object(body), defaults)
+
+
+def _lives(cluster: Any, name: str) -> bool:
+    state = _state(cluster, name)
+    return state is not None and not state.is_over
+
+
+def _state(cluster: Any, name: str) -> State | None:
+    try:
+        state: State = cluster.record(name).state
+    except NotFoundError:
+        return None
+    return state
+
+
+def _verb(before: Queue | None, after: Queue) -> str:
+    return "created" if before is None else "unchanged" if is_same(after, before) else "changed"
+
+
+FORM = Body((JSON,), Submission)
+DOCUMENTS = Body(YAML, {"type": "string", "minLength": 1})
+
+ROUTES = (
+    Route("POST", "/workloads", "Submit a workload.", submit, Outcome, 201, params=(DRY_RUN, INPUT_FROM), body=FORM),
+    Route(
+        "POST", "/manifests", "Apply every document, all or nothing.", apply, Outcome, params=(DRY_RUN,), body=DOCUMENTS
+    ),
+    Route("POST", "/manifests/delete", "Delete what the documents name.", delete, Outcome, body=DOCUMENTS, may=(404,)),
+    Route("DELETE", "/demo", "Remove the demo's work and queues.", clear_demo, Outcome),
+)

@@ -1,0 +1,54 @@
+"""What holds for every request: the Host header, other sites, and the headers that keep browsers careful."""
+
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+
+from kaiwo.api.context import Context
+from kaiwo.api.http.problems import ApiError, respond
+
+# The page is built so that it needs nothing but itself.
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+AGENTS = "/api/agents/"  # no browser has an agent's token, and machines know this one by many names
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Guard:
+    """The outermost layer."""
+
+    def __init__(self, app: Any, context: Context) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        request = Request(scope)
+        try:
+            if not scope["path"].startswith(AGENTS):
+                self._context.access.check_host(request)
+            self._context.access.check_site(request)
+        except ApiError as error:
+            await respond(error)(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)

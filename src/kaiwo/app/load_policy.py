@@ -1,0 +1,25 @@
+"""The policy that a file asks for, checked against the plugins that are there.
+
+In:    the path of a YAML file; empty: none.   Out: a Policy.
+"""
+
+from pathlib import Path
+
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.manifests.policy_file import read_policy
+from kaiwo.model.errors import ConfigError, PluginError
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+
+
+def policy_of(path: str) -> Policy:
+    """One that could not work is refused before anything starts."""
+    if not path:
+        return DEFAULT_POLICY
+    try:
+        policy = read_policy(Path(path).read_bytes(), path)
+        BUILTIN.active(policy)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); name a file with a policy", "policy") from error
+    except PluginError as error:
+        raise ConfigError(f"{path}: {error}", "policy") from error
+    return policy

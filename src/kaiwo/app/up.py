@@ -1,0 +1,173 @@
+"""`kaiwo up`: the local cluster, the loop, the API and the page in one process.
+
+In:    what the person asked for.   Out: a running product, and the address where to look at it.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kaiwo.api.application import context_of, make_app
+from kaiwo.api.context import Context
+from kaiwo.api.settings import Settings
+from kaiwo.app.http_server import Tls, check_tls, serve
+from kaiwo.app.interpreter_tuning import calm_the_interpreter
+from kaiwo.app.load_policy import policy_of
+from kaiwo.app.options import UpOptions
+from kaiwo.clusters.local import LocalCluster, read_cluster_file, virtual_nodes
+from kaiwo.clusters.local.cluster_file import DEFAULT_MODEL, DEFAULT_NODES
+from kaiwo.devices.discover import discover
+from kaiwo.history.journal_writer import Journal
+from kaiwo.model.node import Node
+from kaiwo.runtime.log import emit
+from kaiwo.runtime.loop.learned_run_times import InFile as RunsInFile
+from kaiwo.runtime.loop.learned_run_times import RunTimes
+from kaiwo.runtime.loop.past_usage_tracker import InFile, PastUse
+from kaiwo.runtime.loop.scheduling_loop import Loop, first_of
+from kaiwo.runtime.nodes.in_process_agent import watching
+from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
+from kaiwo.runtime.nodes.local_node import real_node
+from kaiwo.runtime.partitioning.local_machine import Machine
+from kaiwo.runtime.partitioning.saved_state import FILE, as_changed, read_kept
+
+
+def run(options: UpOptions) -> None:
+    """Until Ctrl-C or SIGTERM. Running work goes on without us."""
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(options))
+
+
+class Running(NamedTuple):
+    """The product while it runs."""
+
+    cluster: LocalCluster
+    loop: Loop
+    context: Context
+    url: str
+    scheduling: "asyncio.Task[None]"  # ends only when it fails
+
+
+@contextlib.asynccontextmanager
+async def running(options: UpOptions) -> AsyncIterator[Running]:
+    """Start everything, and take it down again at the end of the block."""
+    tls = Tls(options.tls_cert, options.tls_key)
+    check_tls(tls)
+    policy = policy_of(options.policy)
+    cluster = LocalCluster(
+        options.home,
+        _nodes(options),
+        speed=options.speed,
+        default_nodes=lambda: _default_nodes(options.root),
+        shares=MachineShares(
+            Path(options.home) / "sharing", lambda: discover(options.root, has_telemetry=False), options.root
+        ),
+    )
+    past_use = PastUse.of(policy, InFile(options.home))
+    run_times = RunTimes(RunsInFile(options.home))
+    journal = Journal(Path(options.home) / "journal")
+    loop = Loop(cluster, journal, policy, past_use=past_use, run_times=run_times)
+    settings = Settings(
+        home=options.home,
+        host=options.host,
+        agent_token_file=options.agent_token_file,
+        partitions=options.partitions,
+    )
+    app = make_app(loop, settings)
+    context = context_of(app)
+    scheduling = asyncio.create_task(loop.run(), name="kaiwo-loop")
+    try:
+        await first_of(loop.changed(0), scheduling)  # the state is there: the first page that is served is not empty
+        calm_the_interpreter()
+        async with contextlib.AsyncExitStack() as stack:
+            if not cluster.is_virtual:
+                for name in cluster.world.nodes:
+                    context.partitions.following.machine = _machine(context, name, options)
+                    await stack.enter_async_context(watching(context.agents, name, options.root))
+            server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
+            stack.push_async_callback(server.stop)
+            yield Running(cluster, loop, context, url, scheduling)
+    finally:
+        scheduling.cancel()
+        await asyncio.gather(scheduling, return_exceptions=True)
+        await cluster.close()
+
+
+async def _run(options: UpOptions) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with running(options) as kaiwo:
+        demo = asyncio.create_task(_demo(kaiwo.cluster), name="kaiwo-demo") if options.demo else None
+        try:
+            _greet(options, kaiwo)
+            await first_of(stop.wait(), kaiwo.scheduling)
+        finally:
+            if demo is not None:
+                demo.cancel()
+                await asyncio.gather(demo, return_exceptions=True)
+
+
+def _nodes(options: UpOptions) -> Sequence[Node] | None:
+    """The nodes that were asked for, in the modes that they have by now; None: those the cluster had."""
+    if options.cluster_file:
+        nodes = read_cluster_file(Path(options.cluster_file).read_bytes(), options.cluster_file)
+    elif options.nodes or options.gpu_model:
+        nodes = virtual_nodes(options.nodes or DEFAULT_NODES, options.gpu_model or DEFAULT_MODEL)
+    else:
+        return None
+    return as_changed(nodes, read_kept(Path(options.home) / FILE))
+
+
+def _default_nodes(root: str) -> Sequence[Node]:
+    """This machine if it has GPUs, else a virtual cluster."""
+    machine = real_node(root)
+    return virtual_nodes() if machine is None else (machine,)
+
+
+def _machine(context: Context, name: str, options: UpOptions) -> Machine:
+    """The one that changes this machine's partition modes; whoever has a process on a GPU is on it."""
+
+    def tenant(gpu: str) -> str:
+        heard = context.agents.of(name)
+        sample = heard.gpu(gpu) if heard is not None else None
+        return f"process {sample.processes[0].pid}" if sample and sample.processes else ""
+
+    return Machine(name, options.root, Path(options.home) / "partitions", tenant)
+
+
+async def _demo(cluster: Any) -> None:
+    from kaiwo.clusters.local.demo_workloads import keep_alive, submit_demo
+
+    try:
+        await submit_demo(cluster)
+        await keep_alive(cluster)
+    except Exception as error:  # the sample work is a courtesy: without it the product still runs
+        emit("demo-failed", level="error", error=f"{type(error).__name__}: {error}")
+
+
+def cluster_words(nodes: Sequence[Node], is_virtual: bool) -> str:
+    """`8 virtual nodes, 64 GPUs`: a GPU that is cut is one."""
+    gpus = sum(len({gpu.parent or gpu.id for gpu in node.gpus}) for node in nodes)
+    kind = "virtual node" if is_virtual else "node"
+    return f"{len(nodes)} {kind}{'' if len(nodes) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
+
+
+def _greet(options: UpOptions, kaiwo: Running) -> None:
+    cluster = cluster_words(list(kaiwo.cluster.world.nodes.values()), kaiwo.cluster.is_virtual)
+    access = kaiwo.context.access
+    login = kaiwo.url + access.login_path()
+    lines = [
+        f"Kaiwo is up at {kaiwo.url}",
+        f"  cluster   {cluster}" + (f", time x{options.speed:g}" if options.speed != 1 else ""),
+        f"  page      {login}   (works once; it lets this browser change things)",
+        f"  state     {options.home}",
+        *([f"  note      {access.told}"] if access.told else []),
+        "  try       kaiwo submit hello --gpus 1 -- sh -c 'echo hello from $KAIWO_GPUS'",
+        "Ctrl-C stops Kaiwo; running work goes on and is found again by the next `kaiwo up`.",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()

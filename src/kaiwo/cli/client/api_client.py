@@ -1,0 +1,185 @@
+"""Talk to a running Kaiwo over HTTP, and turn all that can go wrong into one sentence.
+
+In:    a path, a query, perhaps a body.   Out: the API's own bytes, or a KaiwoError that names the way out.
+Never: retries a write that may have been done. One that was refused because there were too many is sent again later.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from kaiwo import __version__
+from kaiwo.api.views import Problem
+from kaiwo.cli.client.http_connection import SYSTEM_TRUST, Answer, HttpError, Trust, request
+from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
+
+T = TypeVar("T")
+Query = Mapping[str, str | int | Sequence[str]]
+
+BASE = "/api/v1"
+TOO_MANY = 429
+PATIENCE_S = 60.0  # with a server that has too much to do, in all
+LONGEST_PAUSE_S = 10.0
+
+
+class NoServerError(ClusterError):
+    """Nothing answers where Kaiwo should be."""
+
+
+class LostServerError(ClusterError):
+    """It answered, and then it was gone."""
+
+
+class Server:
+    """One running Kaiwo. Every request has its own connection, so nothing is ever half-used."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        found_in: str,
+        timeout_s: float = 30,
+        token_from: str = "",
+        trust: Trust = SYSTEM_TRUST,
+    ) -> None:
+        self.trust = trust
+        self.url = url
+        self.token = token
+        self.token_from = token_from  # KAIWO_TOKEN, or the path of a token file
+        self.found_in = found_in  # who named it: --server, KAIWO_SERVER, or the path of a server.json
+        self.timeout_s = timeout_s
+
+    def get(self, path: str, query: Query | None = None) -> bytes:
+        return self._read(self.open("GET", path, query))
+
+    def send(self, method: str, path: str, query: Query | None = None, body: bytes = b"", mime: str = "") -> bytes:
+        return self._read(self.open(method, path, query, body, {"Content-Type": mime} if mime else {}))
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        is_patient: bool = False,
+    ) -> Answer:
+        """The answer with its body still to be read: for streams. `is_patient`: it may be silent for hours."""
+        parts = urlsplit(self.url)
+        is_tls = parts.scheme == "https"
+        trust = self.trust if is_tls else None
+        address = (parts.hostname or "", parts.port or (443 if is_tls else 80))
+        target = parts.path + BASE + path + (f"?{urlencode(query, doseq=True)}" if query else "")
+        sent = {"User-Agent": f"kaiwo/{__version__}", **(headers or {})}
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer = request(method, address, target, sent, body, self.timeout_s, is_patient, trust)
+            except (OSError, HttpError) as error:
+                raise self.explain(error) from error
+            pause_s = _pause_s(answer)
+            if answer.status != TOO_MANY or is_patient or time.monotonic() + pause_s > until:
+                break
+            answer.close()
+            time.sleep(pause_s)
+        if answer.status >= 300:
+            raise self._problem(answer)
+        return answer
+
+    def decode(self, body: bytes, kind: type[T]) -> T:
+        """The answer as a value; what is not in Kaiwo's words is said so."""
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise self._strange(str(error)) from error
+
+    def convert(self, items: Any, kind: type[T]) -> T:
+        """Already decoded JSON as a value."""
+        try:
+            return msgspec.convert(items, kind)
+        except msgspec.ValidationError as error:
+            raise self._strange(str(error)) from error
+
+    def explain(self, error: Exception) -> KaiwoError:
+        """What happened on the wire, for people."""
+        if isinstance(error, ConnectionRefusedError):
+            return NoServerError(self._nobody("connection refused"))
+        if isinstance(error, TimeoutError):
+            return NoServerError(
+                f"{self.url} did not answer within {self.timeout_s:g} s; it may be busy or stopped: kaiwo doctor"
+            )
+        if isinstance(error, ConnectionError) or (isinstance(error, HttpError) and error.is_cut):
+            return LostServerError(
+                f"the kaiwo at {self.url} went away in the middle of its answer; see what is true with: kaiwo status"
+            )
+        if isinstance(error, OSError):
+            return NoServerError(self._nobody((error.strerror or str(error)).lower()))
+        return self._strange(str(error))
+
+    def _read(self, response: Answer) -> bytes:
+        try:
+            with response:
+                return response.read()
+        except (OSError, HttpError) as error:
+            raise self.explain(error) from error
+
+    def _problem(self, response: Answer) -> KaiwoError:
+        body = self._read(response)
+        try:
+            problem = msgspec.json.decode(body, type=Problem)
+        except msgspec.DecodeError:
+            return self._strange(f"HTTP {response.status}")
+        # The server's own words about a token are for those who write programs.
+        return ClusterError(self._no_right()) if response.status == 401 else as_error(problem)
+
+    def _no_right(self) -> str:
+        if self.token_from == "KAIWO_TOKEN":
+            return f"the token is not this server's; set KAIWO_TOKEN to that of the kaiwo at {self.url}, or unset it"
+        fact = f"the token is not this server's (it is from {self.token_from})" if self.token else "this needs a token"
+        return f"{fact}; name the home of the kaiwo at {self.url} with --home, or set KAIWO_TOKEN"
+
+    def _nobody(self, fact: str) -> str:
+        if self.found_in.endswith("server.json"):
+            return f"no kaiwo is running (looked in {self.found_in}: {self.url}, {fact}); start one with: kaiwo up"
+        return f"nothing answers at {self.url} ({fact}); check {self.found_in}, or start one with: kaiwo up"
+
+    def _strange(self, fact: str) -> ClusterError:
+        return ClusterError(
+            f"{self.url} does not answer like kaiwo {__version__} ({fact}); "
+            "another program may have its port, or the versions differ: kaiwo doctor"
+        )
+
+
+def as_error(problem: Problem) -> KaiwoError:
+    """A refusal in the server's words."""
+    match problem.kind:
+        case "invalid":
+            return ConfigError(problem.message, problem.field)
+        case "refused":
+            return RefusedError(problem.message)
+        case "not-found":
+            return NotFoundError(problem.message)
+        case _:
+            return ClusterError(problem.message)
+
+
+def _pause_s(answer: Answer) -> float:
+    """How long the server wants to be left alone."""
+    text = answer.headers.get("retry-after", "")
+    return min(float(text), LONGEST_PAUSE_S) if text.isdecimal() else 1.0
+
+
+def workload_path(full_name: str) -> str:
+    """`/workloads/namespace/name`, safe whatever the name holds."""
+    namespace, _, name = full_name.partition("/")
+    return f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def object_path(kind: str, name: str) -> str:
+    """`/nodes/name`, `/queues/name`."""
+    return f"/{kind}/{quote(name, safe='')}"

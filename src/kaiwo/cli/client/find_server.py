@@ -1,0 +1,103 @@
+"""Find the running Kaiwo and the right to write to it.
+
+In:    --server, --home, the environment, KAIWO_HOME/server.json and KAIWO_HOME/token.   Out: a Server.
+Never: sends the token of this machine's Kaiwo to a server that is not on this machine.
+"""
+
+import os
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kaiwo.app.options import find_home
+from kaiwo.cli.client.api_client import NoServerError, Server
+from kaiwo.cli.client.http_connection import Trust
+from kaiwo.model.errors import ConfigError
+
+LOOPBACK = ("localhost", "::1")
+
+
+class ServerFile(msgspec.Struct, frozen=True):
+    """What `kaiwo up` leaves in server.json."""
+
+    url: str
+    pid: int = 0
+    ca: str = ""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where to look, as the person said it on the command line; empty: not said."""
+
+    server: str = ""
+    home: str = ""
+
+    @property
+    def home_path(self) -> str:
+        return os.path.abspath(os.path.expanduser(self.home)) if self.home else find_home(os.environ)
+
+    @property
+    def server_file(self) -> str:
+        return os.path.join(self.home_path, "server.json")
+
+    @property
+    def token_file(self) -> str:
+        return os.path.join(self.home_path, "token")
+
+
+def connect(place: Place, timeout_s: float = 30) -> Server:
+    """The server that --server or KAIWO_SERVER names, else the one that runs in this home."""
+    if url := place.server or os.environ.get("KAIWO_SERVER", ""):
+        found_in, pinned = "--server" if place.server else "KAIWO_SERVER", ""
+    else:
+        file = read_server_file(place)
+        url, found_in, pinned = file.url, place.server_file, file.ca
+    url = _checked(url, found_in)
+    token, token_from = _token(place, url)
+    return Server(url, token, found_in, timeout_s, token_from, Trust(os.environ.get("KAIWO_CA_FILE", ""), pinned))
+
+
+def read_server_file(place: Place) -> ServerFile:
+    """What the running Kaiwo wrote of itself."""
+    path = place.server_file
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=ServerFile)
+    except FileNotFoundError:
+        raise NoServerError(f"no kaiwo is running (looked in {path}); start one with: kaiwo up") from None
+    except OSError as error:
+        raise NoServerError(f"cannot read {path} ({error.strerror}); is it your home? see --home") from None
+    except msgspec.DecodeError:
+        raise NoServerError(f"{path} is damaged; start kaiwo again with: kaiwo up") from None
+
+
+def _checked(url: str, found_in: str) -> str:
+    url = (url if "://" in url else f"http://{url}").rstrip("/")
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ConfigError(f"'{url}' in {found_in} is not an address; write it like http://127.0.0.1:7600")
+    return url
+
+
+def _token(place: Place, url: str) -> tuple[str, str]:
+    """The token, and where it is from."""
+    if token := os.environ.get("KAIWO_TOKEN", ""):
+        return token, "KAIWO_TOKEN"
+    host = urlsplit(url).hostname or ""
+    if not (host in LOOPBACK or host.startswith("127.") or _is_of_this_home(place, url)):
+        return "", ""
+    try:
+        with open(place.token_file, encoding="ascii", errors="replace") as file:
+            return file.readline().strip(), place.token_file
+    except OSError:
+        return "", ""
+
+
+def _is_of_this_home(place: Place, url: str) -> bool:
+    try:
+        return read_server_file(place).url.rstrip("/") == url
+    except NoServerError:
+        return False

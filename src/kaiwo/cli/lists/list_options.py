@@ -1,0 +1,110 @@
+"""What the person wants to see of a listing: the options every listing takes, checked against the kind.
+
+In:    flags.   Out: a frozen Wish, or a ConfigError that names what makes no sense.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from kaiwo.cli.lists.object_kinds import WORKLOADS, Kind
+from kaiwo.cli.name_completion import complete_queue
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import LIVING, OVER, parse_pair
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.reservation import ReservationPhase
+from kaiwo.model.workload_record import State
+
+DEFAULT_LIMIT = 500
+STATES: dict[str, tuple[str, ...]] = {
+    "workload": tuple(state.value for state in State),
+    "node": ("ready", "cordoned", "not-ready"),
+    "gpu": ("free", "shared", "full", "unhealthy", "draining", "changing"),
+    "reservation": tuple(phase.value for phase in ReservationPhase),
+}
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What the person wants to see of a listing."""
+
+    output: str = "table"
+    watch: bool = False
+    labels: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    queue: str = ""
+    sort_by: str = ""
+    limit: int = DEFAULT_LIMIT  # 0: all
+    no_headers: bool = False
+    query: dict[str, str] = {}  # more of the server's own filters
+
+
+def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
+    """The options of a listing of this kind; without a kind, of all kinds."""
+    of_queue = "Only this queue and what is below it."
+    choices = {
+        "label": click.option(
+            "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label."
+        ),
+        "state": click.option("--state", "states", multiple=True, metavar="STATE", help=_state_help(kind)),
+        "queue": click.option(
+            "-q", "--queue", metavar="QUEUE", default="", shell_complete=complete_queue, help=of_queue
+        ),
+    }
+    options = (
+        printing.output_option(),
+        click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends."),
+        *(option for name, option in choices.items() if kind is None or name in kind.filters),
+        click.option("--sort-by", default="", metavar="COLUMN", help="Sort by this; -COLUMN turns it around."),
+        click.option(
+            "--limit",
+            metavar="N",
+            default=DEFAULT_LIMIT,
+            show_default=True,
+            type=click.IntRange(0),
+            help="At most so many; 0: all.",
+        ),
+        click.option("--no-headers", is_flag=True, help="Leave the titles out."),
+    )
+
+    def add_all(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add_all
+
+
+def _state_help(kind: Kind | None) -> str:
+    known = STATES.get(kind.singular, ()) if kind else ()
+    return f"Only {', '.join(known[:-1])} or {known[-1]}; or a,b." if known else "Only in this state; or a,b."
+
+
+def make_wish(kind: Kind, query: dict[str, str] | None = None, **options: Any) -> Wish:
+    """Check the options against the kind; what makes no sense for it is said."""
+    states = tuple(part for text in options.pop("states", ()) for part in text.split(",") if part)
+    wish = Wish(states=_known_states(kind, states), query=query or {}, **options)
+    for name, given in (("label", wish.labels), ("state", wish.states), ("queue", wish.queue)):
+        if given and name not in kind.filters:
+            raise ConfigError(f"{kind.plural} cannot be chosen by {name}; leave --{name} out")
+    for label in wish.labels:
+        parse_pair(label, "label")
+    sorts = [*kind.sorts, *kind.server_sorts]
+    if wish.sort_by and wish.sort_by.removeprefix("-").lower() not in sorts:
+        raise ConfigError(f"{kind.plural} cannot be sorted by '{wish.sort_by}'; choose from {', '.join(sorts)}")
+    return wish
+
+
+def _known_states(kind: Kind, states: tuple[str, ...]) -> tuple[str, ...]:
+    known = STATES.get(kind.singular, ())
+    found: list[str] = []
+    for state in (text.lower() for text in states):
+        if kind is WORKLOADS and state in ("living", "over"):
+            found += LIVING if state == "living" else OVER
+        elif state in known or not known:
+            found.append(state)
+        else:
+            more = ", living, over" if kind is WORKLOADS else ""
+            raise ConfigError(f"'{state}' is not a state of {kind.plural}; they are {', '.join(known)}{more}")
+    return tuple(found)

@@ -1,0 +1,145 @@
+"""Follow a listing as it changes: server-sent events, or asking again and again where there is no stream.
+
+In:    a kind and a query.   Out: frames, each the whole page as it is now and what changed in it.
+Never: leaves a dead stream unnoticed; after a break it connects again, and says so while it tries.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kaiwo.api.views import Page
+from kaiwo.cli.client.api_client import Server
+from kaiwo.cli.client.http_connection import HttpError
+from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError
+
+SILENCE_S = 40  # the server sends a comment every 15 s
+GIVE_UP_S = 30
+POLL_S = 1.0
+
+
+class Frame(msgspec.Struct):
+    """A page at one moment."""
+
+    items: dict[str, Any]  # by key, in order
+    changed: list[str]
+    gone: list[str]
+    total: int
+    trouble: str = ""  # why this frame may be old
+
+
+class Follower:
+    """Reads in a thread, so that the screen can be redrawn and left at any time."""
+
+    def __init__(self, connect: Callable[[], Server], view: str, query: dict[str, Any], path: str = "") -> None:
+        self._connect = connect
+        self._view = view
+        self._query = query
+        self._path = path  # set: ask this path again and again instead of streaming
+        self._items: dict[str, Any] = {}
+        self._total = 0
+        self._last_id = ""
+        self._frames: queue.SimpleQueue[Frame | Exception] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def next(self, timeout_s: float) -> Frame | None:
+        """The next frame, or None when nothing changed for so long."""
+        try:
+            frame = self._frames.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(frame, Exception):
+            raise frame
+        return frame
+
+    def _run(self) -> None:
+        failing_since = 0.0
+        while True:
+            try:
+                server = self._connect()
+                for _ in self._poll(server) if self._path else self._stream(server):
+                    failing_since = 0.0
+                raise ClusterError(f"{server.url} ended the stream")
+            except (NotFoundError, ConfigError) as error:
+                if self._path or not isinstance(error, NotFoundError):
+                    self._frames.put(error)
+                    return
+                self._path = f"/{self._view}"  # an older server without streams
+            except KaiwoError as error:
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() - failing_since > GIVE_UP_S:
+                    self._frames.put(error)
+                    return
+                self._frames.put(Frame(dict(self._items), [], [], self._total, str(error)))
+                time.sleep(1)
+            # A thread that dies in silence would leave the screen frozen for ever: the reader gets the error.
+            except Exception as error:
+                self._frames.put(error)
+                return
+
+    def _stream(self, server: Server) -> Iterator[None]:
+        server.timeout_s = SILENCE_S
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self._last_id} if self._last_id else {})
+        response = server.open("GET", "/stream", {"view": self._view, **self._query}, headers=headers)
+        try:
+            for event, event_id, data in read_events(response.lines()):
+                self._apply(event, server.decode(data, dict[str, Any]))
+                self._last_id = event_id or self._last_id
+                yield
+        except (OSError, HttpError) as error:
+            raise server.explain(error) from error
+        finally:
+            response.close()
+
+    def _poll(self, server: Server) -> Iterator[None]:
+        while True:
+            page = server.decode(server.get(self._path, self._query), Page[dict[str, Any]])
+            self._apply("reset", {"items": page.items, "total": page.total})
+            yield
+            time.sleep(POLL_S)
+
+    def _apply(self, event: str, data: dict[str, Any]) -> None:
+        before = self._items
+        if event == "reset":
+            self._items = {key_of(item): item for item in data["items"]}
+        elif event == "delta":
+            fresh = {key_of(item): item for item in data.get("set", ())}
+            left = {key: item for key, item in before.items() if key not in set(data.get("gone", ()))} | fresh
+            order = data.get("order") or left
+            self._items = {key: left[key] for key in order if key in left}
+        else:
+            return
+        self._total = data.get("total", len(self._items))
+        changed = [key for key, item in self._items.items() if before.get(key) != item]
+        self._frames.put(Frame(self._items, changed, [key for key in before if key not in self._items], self._total))
+
+
+def read_events(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bytes]]:
+    """Server-sent events out of their lines, as (event, id, data)."""
+    event, event_id, data = "message", "", []
+    for line in lines:
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            event = value.decode()
+        elif field == b"id":
+            event_id = value.decode()
+        elif field == b"data":
+            data.append(value)
+        elif not line:
+            if data:
+                yield event, event_id, b"\n".join(data)
+            event, event_id, data = "message", "", []
+
+
+def key_of(item: dict[str, Any]) -> str:
+    """What the stream calls an item: its name, a GPU by `node/id`, a cycle by its number, the status `cluster`."""
+    if "name" in item:
+        return str(item["name"])
+    if "id" in item:
+        return f"{item['node']}/{item['id']}"
+    return str(item.get("number", "cluster"))

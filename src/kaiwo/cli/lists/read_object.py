@@ -1,0 +1,70 @@
+"""Read one object by its kind and its name.
+
+In:    a kind and what the person typed.   Out: the API's own answer.
+"""
+
+from typing import Any
+
+import click
+import msgspec
+
+from kaiwo.api.views import GpuView, Page, StatusView
+from kaiwo.cli.client.api_client import Server, object_path, workload_path
+from kaiwo.cli.lists.object_kinds import CYCLES, GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, Kind, find_kind
+from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation, complete_workload
+from kaiwo.cli.output.formatting import full_name
+from kaiwo.model.errors import ConfigError, NotFoundError
+
+
+def read_one(server: Server, kind: Kind, name: str) -> bytes:
+    """The API's answer for one object."""
+    if kind is WORKLOADS:
+        return server.get(workload_path(full_name(name)))
+    if kind in (NODES, QUEUES, RESERVATIONS):
+        return server.get(object_path(kind.plural, name))
+    if kind is GPUS:
+        return _read_gpu(server, name)
+    return _read_cycle(server, name)
+
+
+def _read_gpu(server: Server, name: str) -> bytes:
+    node, slash, gpu_id = name.partition("/")
+    if not slash:
+        raise ConfigError(f"'{name}' is not a GPU's name; write it like node/gpu-0 (kaiwo gpus -o name lists them)")
+    page = server.decode(server.get("/gpus", {"node": node, "limit": 1000}), Page[GpuView])
+    for gpu in page.items:
+        if gpu.id == gpu_id:
+            return msgspec.json.encode(gpu)
+    raise NotFoundError(f"there is no GPU '{gpu_id}' on node '{node}'; see: kaiwo get nodes")
+
+
+def _read_cycle(server: Server, name: str) -> bytes:
+    if not name.isdecimal():
+        raise ConfigError(f"'{name}' is not a cycle's number; see: kaiwo get cycles")
+    query: dict[str, Any] = {"limit": CYCLES.page_limit}
+    while True:
+        page = server.decode(server.get("/cycles", query), Page[dict[str, Any]])
+        for cycle in page.items:
+            if cycle.get("number") == int(name):
+                return msgspec.json.encode(cycle)
+        if not page.next:
+            raise NotFoundError(f"there is no cycle {name} in the journal; see: kaiwo get cycles")
+        query["after"] = page.next
+
+
+def server_time(server: Server) -> int:
+    """The cluster's clock, which may run faster than ours."""
+    return server.decode(server.get("/status"), StatusView).cluster.now_s
+
+
+def complete_object(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the kind that was typed before."""
+    kind = find_kind(ctx.params.get("kind") or "")
+    by_kind = {
+        WORKLOADS: complete_workload,
+        NODES: complete_node,
+        QUEUES: complete_queue,
+        RESERVATIONS: complete_reservation,
+    }
+    complete = by_kind.get(kind)  # type: ignore[arg-type]
+    return complete(ctx, parameter, incomplete) if complete else []

@@ -1,0 +1,109 @@
+"""Names that people type: completing them, `me`, and the many workloads that one word may mean."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kaiwo.cli.output.formatting import full_name, short_name
+
+if TYPE_CHECKING:
+    from kaiwo.cli.client.api_client import Server
+
+ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
+COMPLETION_TIMEOUT_S = 1.0
+MOST_SHOWN = 100
+PAGE = 500  # the most that the server gives at once
+UNPAGED = ("/queues", "/reservations")
+
+
+def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Short names of workloads that begin so."""
+    names = _names(ctx, "/workloads", incomplete)
+    taken = set(_given(ctx))
+    return [short_name(name) for name in names if short_name(name).startswith(incomplete) and name not in taken]
+
+
+def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/nodes", incomplete) if name.startswith(incomplete)]
+
+
+def complete_queue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/queues", "") if name.startswith(incomplete)]
+
+
+def complete_reservation(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _names(ctx, "/reservations", "") if name.startswith(incomplete)]
+
+
+def person(name: str) -> str:
+    """`me` is whoever types this, by the name that their work carries."""
+    return current_user() if name == "me" else name
+
+
+def current_user() -> str:
+    """Whose work it is when nobody says."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", "")
+
+
+def resolve(server: "Server", name: str) -> list[str]:
+    """Full names. A word that no workload has, but an array does, means the array's members."""
+    from kaiwo.cli.client.api_client import workload_path
+    from kaiwo.model.errors import NotFoundError
+
+    full = full_name(name)
+    array = full.removesuffix("-*")  # so `describe` and `why` write all tasks of an array
+    try:
+        server.get(workload_path(full))
+        return [full]
+    except NotFoundError:
+        members = array_members(server, array)
+        if not members:
+            raise
+        return members
+
+
+def array_members(server: "Server", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
+    """The members of the array with this base name, by index: those in these states, or so many of them at least."""
+    from kaiwo.api.views import Page, WorkloadView
+
+    namespace, _, base = full.partition("/")
+    found: list[WorkloadView] = []
+    query: dict[str, Any] = {"label": f"{ARRAY_LABEL}={base}", "limit": PAGE}
+    if states:
+        query["state"] = ",".join(states)
+    while True:
+        page = server.decode(server.get("/workloads", query), Page[WorkloadView])
+        found += [w for w in page.items if w.name.startswith(f"{namespace}/")]
+        if not page.next or (most and len(found) >= most):
+            break
+        query["after"] = page.next
+    return [w.name for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
+
+
+def _given(ctx: click.Context) -> list[str]:
+    names = ctx.params.get("names") or ()
+    return [full_name(name) for name in names if isinstance(name, str) and name]
+
+
+def _names(ctx: click.Context, path: str, start: str) -> list[str]:
+    """What the running server knows; nothing when there is none, for a completion must not complain."""
+    from kaiwo.api.views import Page
+    from kaiwo.cli.client.find_server import Place, connect
+    from kaiwo.model.errors import KaiwoError
+
+    place = Place(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
+    query: dict[str, Any] = {"limit": MOST_SHOWN} if path not in UNPAGED else {}
+    if start:
+        query["q"] = start.rpartition("/")[2]
+    try:
+        server = connect(place, COMPLETION_TIMEOUT_S)
+        return [item["name"] for item in server.decode(server.get(path, query), Page[dict[str, Any]]).items]
+    except (KaiwoError, KeyError):
+        return []

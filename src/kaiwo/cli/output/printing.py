@@ -1,0 +1,170 @@
+"""Print answers: as the API's own JSON, as YAML, as coloured text.
+
+Colour repeats what the word beside it says, and is left out for pipes, NO_COLOR and dumb terminals.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from kaiwo.api.views import ObstacleView, Outcome
+
+FORMATS = ("table", "wide", "json", "yaml", "name")
+_COLOURS = {
+    "running": 32, "succeeded": 32, "ready": 32, "ok": 32, "free": 32, "healthy": 32,
+    "waiting": 33, "starting": 33, "stopping": 33, "held": 33, "cordoned": 33, "warn": 33, "shared": 33,
+    "degraded": 33,
+    "failed": 31, "not-ready": 31, "unhealthy": 31, "fail": 31,
+    "cancelled": 90,
+}  # fmt: skip
+
+
+def output_option(*formats: str) -> Callable[[Any], Any]:
+    """`-o`, with the first of the formats as the default."""
+    names = formats or FORMATS
+    text = f"Print it as {', '.join(names[:-1])} or {names[-1]}."
+    return click.option("-o", "--output", type=click.Choice(names), default=names[0], metavar="FORMAT", help=text)
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def has_colour() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width() -> int:
+    """0 when nobody looks: a pipe gets whole lines."""
+    return terminal_size()[0] if is_terminal() else 0
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns and lines. Not shutil's: importing that costs 5 ms."""
+    try:
+        columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        columns, lines = 0, 0
+    return columns or 80, lines or 24
+
+
+def paint_state(word: str) -> str:
+    """A state's word in its colour."""
+    code = _COLOURS.get(word)
+    return f"\x1b[{code}m{word}\x1b[0m" if code and has_colour() else word
+
+
+def bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if has_colour() else text
+
+
+def print_raw(body: bytes, output: str) -> None:
+    """The API's own answer, indented, or the same as YAML."""
+    import msgspec
+
+    if output == "yaml":
+        print_data(msgspec.json.decode(body), output)
+    else:
+        click.echo(msgspec.json.format(body, indent=2).decode())
+
+
+def print_data(data: Any, output: str) -> None:
+    """JSON or YAML of plain data."""
+    if output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
+    else:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+
+
+def print_line(data: Any, output: str) -> None:
+    """One of many documents that come one after another: a line of JSON each, or YAML documents."""
+    import msgspec
+
+    if output == "yaml":
+        click.echo("---")
+        print_data(msgspec.to_builtins(data), output)
+    else:
+        click.echo(msgspec.json.encode(data))
+    sys.stdout.flush()
+
+
+def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
+    """What a write did; warnings go to stderr."""
+    if output in ("json", "yaml"):
+        print_raw(body, output)
+        return
+    for line in outcome.names if output == "name" else outcome.done:
+        click.echo(line)
+    for warning in outcome.warnings:
+        hint(f"warning: {warning}")
+
+
+def hint(text: str) -> None:
+    """Something for the person, not for the pipe. What has lines of its own keeps them."""
+    click.echo(text if "\n" in text else wrap(text), err=True)
+
+
+def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
+    """Prose that keeps inside the terminal; `hanging` begins all lines but the first."""
+    import textwrap
+
+    from kaiwo.cli.output.formatting import one_line
+
+    text, width = one_line(text), terminal_width()
+    if not width:
+        return indent + text
+    rest = indent if hanging is None else hanging
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def wrap_command(command: str, indent: str = "") -> str:
+    """A command line that can still be copied when it takes several lines: they end as the shell wants it."""
+    width = terminal_width()
+    if not width or len(indent + command) <= width:
+        return indent + command
+    lines: list[str] = []
+    for part in command.replace(" && ", " &&\n").split("\n"):
+        line = indent
+        for word in part.split(" "):
+            if line.strip() and len(line) + len(word) + len("  \\") > width:
+                lines.append(line + " \\")
+                line = indent + "  "
+            line += word if not line.strip() else f" {word}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
+    """Each with need, have and remedy."""
+    from kaiwo.cli.output.formatting import amount
+
+    for obstacle in obstacles:
+        click.echo(wrap(obstacle.sentence, "- ", "  "))
+        facts = []
+        if obstacle.need or obstacle.have:
+            facts.append(f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}")
+        if obstacle.remedy:
+            facts.append(f"what helps: {obstacle.remedy}")
+        if facts:
+            click.echo(wrap("; ".join(facts), "    "))
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """`name:   value` lines, the values under each other; empty values are left out."""
+    told = [(name, value) for name, value in facts if value]
+    size = max((len(name) for name, _ in told), default=0) + 3
+    for name, value in told:
+        text = wrap(value, f"{name + ':':<{size}}", " " * size)
+        if name == "state":
+            word = value.partition(":")[0]
+            text = text.replace(word, paint_state(word), 1)
+        click.echo(text)

@@ -1,0 +1,186 @@
+"""Lay out rows so that they fit the terminal.
+
+In:    columns, rows of text, a width.   Out: lines, none wider than the width.
+Never: loses a column silently; what is cut ends in an ellipsis, and prose that has no room is told below its row.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from kaiwo.cli.output.formatting import one_line
+
+GAP = "  "
+ELLIPSIS = "…"
+SHORT = 12  # a column is not cut below this
+BELOW = "    "  # before prose that stands below its row
+LEAST_PROSE = 6  # a column of prose this narrow still shows where: node-7
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A title and how to get its text from an item; `now` is the cluster's time."""
+
+    title: str
+    text: Callable[[Any, float], str]
+    is_number: bool = False  # right-aligned
+    is_wide: bool = False  # only with -o wide
+    is_state: bool = False  # may be coloured
+    least: int = 24  # below this many cells it is hard to read
+    is_prose: bool = False  # the last column: a sentence, which is never cut
+
+
+def lay_out(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    width: int = 0,
+    titles: bool = True,
+    paint: Callable[[str], str] = str,
+) -> list[str]:
+    """The table as lines. `width` 0: as wide as it needs. `paint` may colour the cells of state columns."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    # A column in which nobody has anything to say (notes, reasons) is left out, title and all.
+    told = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
+    columns = [columns[i] for i in told]
+    cells = [[row[i] for i in told] for row in cells]
+    if titles:
+        cells.insert(0, [column.title for column in columns])
+    if not cells or not columns:
+        return [""] * len(cells)
+    widths = [max(display_width(row[i]) for row in cells) for i in range(len(columns))]
+    if not width:
+        return [_line(columns, row, widths, paint) for row in cells]
+    below: list[str] = [""] * len(cells)
+    if len(columns) > 1 and columns[-1].is_prose and _total(widths) > width:
+        columns, cells, widths, below = _move_below(columns, cells, widths, width, titles)
+    lines = _fit(columns, cells, shrink(columns, widths, width), width, titles, paint)
+    return [line for head, text in zip(lines, below, strict=True) for line in (head, *fold(text, width, BELOW))]
+
+
+def shrink(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Take from the right columns first: words down to a readable length, then down to a short one.
+
+    The first column is the name, which people type: it is cut short only where the state would not be seen.
+    """
+    fitted = list(widths)
+    for floors in ([column.least for column in columns], [columns[0].least, *[SHORT] * (len(fitted) - 1)]):
+        for i in range(len(fitted) - 1, -1, -1):
+            if not (columns[i].is_number or columns[i].is_state):
+                fitted[i] -= min(max(0, _total(fitted) - width), max(0, fitted[i] - floors[i]))
+    last_state = max((i for i, column in enumerate(columns) if column.is_state), default=0)
+    over = _total(fitted[: last_state + 1]) + 1 - width
+    fitted[0] -= min(max(0, over), max(0, fitted[0] - SHORT))
+    fitted[0] = min(fitted[0], max(0, width - 1))
+    return fitted
+
+
+def visible(widths: Sequence[int], width: int) -> int:
+    """How many columns fit; when not all do, a cell is kept free for the ellipsis."""
+    if _total(widths) <= width:
+        return len(widths)
+    shown = len(widths)
+    while shown and _total(widths[:shown]) + 1 > width:
+        shown -= 1
+    return shown
+
+
+def fold(text: str, width: int, indent: str = "") -> list[str]:
+    """Words as lines of at most `width` cells; a word that is longer than a line is broken."""
+    room = max(1, width - len(indent))
+    lines: list[str] = []
+    for word in text.split():
+        if lines and display_width(lines[-1]) + 1 + display_width(word) <= room:
+            lines[-1] += f" {word}"
+            continue
+        lines.append("")
+        for char in word:
+            if lines[-1] and display_width(lines[-1] + char) > room:
+                lines.append("")
+            lines[-1] += char
+    return [cut(indent + line, width) for line in lines]
+
+
+def display_width(text: str) -> int:
+    """How many cells of the terminal it takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(char) for char in text)
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` cells, with an ellipsis where something was left out."""
+    if display_width(text) <= width:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += _cells(char)
+        if used > width - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + ELLIPSIS if width > 0 else ""
+
+
+def _move_below(
+    columns: Sequence[Column], cells: list[list[str]], widths: list[int], width: int, titles: bool
+) -> tuple[Sequence[Column], list[list[str]], list[int], list[str]]:
+    """Sentences that have no room in the last column go below their rows; short ones stay in it."""
+    title = display_width(columns[-1].title)
+    others = shrink(columns[:-1], widths[:-1], width - len(GAP) - title)
+    room = width - _total(others) - len(GAP)
+    has_column = room >= min(title, LEAST_PROSE)
+    stays = [(titles and i == 0) or (has_column and display_width(row[-1]) <= room) for i, row in enumerate(cells)]
+    below = ["" if kept else row[-1] for row, kept in zip(cells, stays, strict=True)]
+    if not has_column:
+        return columns[:-1], [row[:-1] for row in cells], widths[:-1], below
+    left = [[*row[:-1], row[-1] if kept else ""] for row, kept in zip(cells, stays, strict=True)]
+    return columns, left, [*others, room], below
+
+
+def _fit(
+    columns: Sequence[Column],
+    cells: list[list[str]],
+    widths: Sequence[int],
+    width: int,
+    titles: bool,
+    paint: Callable[[str], str],
+) -> list[str]:
+    """A line for each row. Columns that have no room at all are hinted at by an ellipsis at the edge of the titles."""
+    shown = visible(widths, width)
+    is_all = shown == len(columns)
+    edge = " " if shown and _total(widths[:shown]) + 2 <= width else ""
+    lines: list[str] = []
+    for i, row in enumerate(cells):
+        hints = not is_all and (i == 0 or not titles)
+        line = _line(columns[:shown], row[:shown], widths[:shown], paint, hints)
+        lines.append(line + edge + ELLIPSIS if hints else line)
+    return lines
+
+
+def _cells(char: str) -> int:
+    import unicodedata  # only what is not ASCII needs it
+
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _line(
+    columns: Sequence[Column],
+    row: Sequence[str],
+    widths: Sequence[int],
+    paint: Callable[[str], str],
+    is_padded: bool = False,
+) -> str:
+    parts = []
+    for column, cell, size in zip(columns, row, widths, strict=True):
+        text = cut(cell, size)
+        padding = " " * (size - display_width(text))
+        if column.is_state:
+            text = paint(text)
+        parts.append(padding + text if column.is_number else text + padding)
+    line = GAP.join(parts)
+    return line if is_padded else line.rstrip()

@@ -1,0 +1,79 @@
+"""What every verb shares: --server and --home, wherever on the line they stand.
+
+Never: imports the HTTP client before a verb asks for the server; `kaiwo --help` needs none.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kaiwo.cli.client.api_client import Server
+    from kaiwo.cli.client.find_server import Place
+
+
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class Verb(click.Command):
+    """One verb."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += place_options()
+
+
+class LocalVerb(click.Command):
+    """A verb that talks to no server: it works in the home folder of this machine."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(home_option())
+
+
+class VerbGroup(click.Group):
+    """A verb with verbs of its own, such as `nodes drain`."""
+
+    command_class = Verb
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += place_options()
+
+
+def place_options() -> list[click.Parameter]:
+    """--server and --home, stored where `this_place` finds them."""
+    text = "The Kaiwo to talk to, instead of the one that runs here."
+    server = click.Option(["--server"], metavar="URL", expose_value=False, callback=_remember, help=text)
+    return [server, home_option()]
+
+
+def home_option() -> click.Option:
+    text = "The folder with Kaiwo's state, instead of KAIWO_HOME."
+    return click.Option(["--home"], metavar="DIR", expose_value=False, callback=_remember, help=text)
+
+
+def unknown_option(error: click.NoSuchOption) -> str:
+    """`there is no option '--gps' (did you mean --gpus?)`."""
+    near = f" (did you mean {' or '.join(error.possibilities)}?)" if error.possibilities else ""
+    return f"there is no option '{error.option_name}'{near}"
+
+
+def this_place() -> "Place":
+    """Where the person said to look."""
+    from kaiwo.cli.client.find_server import Place
+
+    said = click.get_current_context().meta
+    return Place(said.get("kaiwo.server", ""), said.get("kaiwo.home", ""))
+
+
+def this_server() -> "Server":
+    """The Kaiwo to talk to."""
+    from kaiwo.cli.client.find_server import connect
+
+    return connect(this_place(), DEFAULT_TIMEOUT_S)
+
+
+def _remember(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value:
+        ctx.meta[f"kaiwo.{option.name}"] = value

@@ -1,0 +1,200 @@
+"""`kaiwo describe`: all there is to say of one object."""
+
+import re
+
+import click
+
+from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadDetail
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, need_kind
+from kaiwo.cli.lists.read_object import complete_object, read_one, server_time
+from kaiwo.cli.name_completion import complete_workload
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import age, count, memory, milli, short_name, span
+from kaiwo.cli.output.table_layout import Column, lay_out
+from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.model.workload_record import State
+
+
+def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    kinds = [kind.singular for kind in KINDS if kind.singular.startswith(incomplete)]
+    return kinds + complete_workload(ctx, parameter, incomplete)
+
+
+@click.command(cls=Verb)
+@click.argument("kind", metavar="[KIND]", shell_complete=_complete)
+@click.argument("name", required=False, metavar="NAME", shell_complete=complete_object)
+@printing.output_option("table", "json", "yaml")
+def describe(kind: str, name: str | None, output: str) -> None:
+    """Say all there is to say of one workload, node, queue, gpu, cycle or reservation.
+
+    \b
+    Examples:
+      kaiwo describe train
+      kaiwo describe node node-1
+      kaiwo describe gpu node-1/gpu-0
+    """
+    if name is None and find_kind(kind) is not None:
+        raise click.UsageError(f"which {find_kind(kind).singular}? give its name", click.get_current_context())  # type: ignore[union-attr]
+    chosen = WORKLOADS if name is None else need_kind(kind)
+    server = this_server()
+    body = read_one(server, chosen, name or kind)
+    if output != "table":
+        printing.print_raw(body, output)
+    elif chosen is WORKLOADS:
+        _print_workload(server.decode(body, WorkloadDetail), server_time(server))
+    elif chosen is NODES:
+        _print_node(server.decode(body, NodeView))
+    elif chosen is QUEUES:
+        from kaiwo.cli.verbs.inspect.queue import print_queue
+
+        print_queue(server.decode(body, QueueView))
+    elif chosen is RESERVATIONS:
+        from kaiwo.cli.verbs.operate.reservations import print_reservation
+
+        print_reservation(server.decode(body, ReservationView), server_time(server))
+    elif chosen is GPUS:
+        _print_gpu(server.decode(body, GpuView))
+    else:
+        _print_cycle(server.decode(body, CycleView), server_time(server))
+
+
+def _expiry(at_s: int, now: int) -> str:
+    if not at_s:
+        return ""
+    return f"in {span(at_s - now)}: then its GPUs are released" if at_s > now else f"{age(now - at_s)} ago"
+
+
+def _patience(detail: WorkloadDetail) -> str:
+    return (
+        f"waits {span(detail.preemption_delay_s)} before others are stopped for it" if detail.preemption_delay_s else ""
+    )
+
+
+def _exit(detail: WorkloadDetail) -> str:
+    """Cancelled work may never have run, or only in simulated time: then it has no exit code."""
+    is_told = detail.summary.state is not State.CANCELLED or detail.exit_code
+    return f", exit code {detail.exit_code}" if is_told else ""
+
+
+def _print_workload(detail: WorkloadDetail, now: int) -> None:
+    w = detail.summary
+    printing.print_facts(
+        (
+            ("workload", w.name),
+            ("state", f"{w.state}: {detail.message}" if detail.message else w.state.value),
+            ("queue", f"{w.queue}, priority {w.priority}"),
+            ("user", w.user),
+            ("type", w.kind + ("" if detail.preemptible else ", not preemptible")),
+            ("wants", w.wants),
+            ("requests", "; ".join(detail.requests)),
+            ("pods", f"{w.pods.used} of {w.pods.total} placed"),
+            ("submitted", f"{age(now - w.submitted_s)} ago"),
+            ("started", f"{age(now - w.started_s)} ago, start number {w.attempt}" if w.started_s else ""),
+            ("ended", f"{age(now - w.ended_s)} ago{_exit(detail)}" if w.ended_s else ""),
+            ("time limit", span(detail.time_limit_s) if detail.time_limit_s else ""),
+            ("reservation", detail.reservation),
+            ("expires", _expiry(detail.expires_s, now)),
+            ("estimate", span(detail.estimate_s) if detail.estimate_s else ""),
+            ("patience", _patience(detail)),
+            ("last saved", f"{age(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else ""),
+            ("restart cost", span(detail.restart_s) if detail.restart_s else ""),
+            ("earlier runs", f"took up to {span(detail.learned_s)}" if detail.learned_s else ""),
+            ("planned", detail.planned.removeprefix("planned ")),
+            ("retries", str(detail.retries) if detail.retries else ""),
+            ("after", ", ".join(short_name(name) for name in detail.after)),
+            ("command", _shell(detail.command)),
+            ("image", detail.image),
+            ("labels", _pairs(w.labels)),
+        )
+    )
+    if detail.placed:
+        pods = [[p.name, p.node, p.phase, age(now - p.since_s), device_names(p.devices)] for p in detail.placed]
+        _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
+    if detail.obstacles:
+        click.echo("\nIn its way:")
+        printing.print_obstacles(detail.obstacles)
+        click.echo(f"\nwhat would start it now: kaiwo why {short_name(w.name)}")
+
+
+def _print_node(node: NodeView) -> None:
+    printing.print_facts(
+        (
+            ("node", node.name),
+            ("state", f"{node.state}: {node.reason}" if node.reason else node.state),
+            ("GPUs", f"{milli(node.gpu_milli.used)} of {milli(node.gpu_milli.total)} in use"),
+            ("CPUs", f"{milli(node.cpu_milli.used)} of {milli(node.cpu_milli.total)} in use"),
+            ("memory", f"{memory(node.memory_mib.used)} of {memory(node.memory_mib.total)} in use"),
+            ("pods", f"{node.pods.used} of {node.pods.total}"),
+            ("agent", f"{node.agent.state}, heard {node.agent.heard_ago_s} s ago" if node.agent else ""),
+            ("labels", _pairs(node.labels)),
+            ("taints", ", ".join(node.taints)),
+        )
+    )
+    if node.gpus:
+        from kaiwo.cli.lists import columns
+
+        shown = [column for column in columns.GPU if column.title != "NODE" and not column.is_wide]
+        click.echo()
+        rows = [columns.row(shown, gpu, 0) for gpu in node.gpus]
+        for line in lay_out(shown, rows, printing.terminal_width(), paint=printing.paint_state):
+            click.echo(line)
+
+
+def _print_gpu(gpu: GpuView) -> None:
+    from kaiwo.cli.lists.columns import gpu_state
+
+    state = gpu_state(gpu)
+    printing.print_facts(
+        (
+            ("GPU", f"{gpu.node}/{gpu.id}"),
+            ("model", gpu.model),
+            ("state", f"{state}: {gpu.reason}" if gpu.reason else state),
+            ("free", f"{milli(gpu.free_milli)} GPU, {memory(gpu.free_mib)} of {memory(gpu.memory_mib)}"),
+        )
+    )
+    if gpu.tenants:
+        rows = [[short_name(t.workload), t.pod, t.phase, milli(t.milli), memory(t.mib), t.grade] for t in gpu.tenants]
+        _print_table(("WORKLOAD", "POD", "PHASE", "SHARE", "MEMORY", "GRADE"), rows)
+
+
+def _print_cycle(cycle: CycleView, now: int) -> None:
+    printing.print_facts(
+        (
+            ("cycle", f"{cycle.number}, {age(now - cycle.at_s)} ago"),
+            ("decided", f"{count(cycle.starts, 'start')}, {count(cycle.evictions, 'eviction')}"),
+            ("waiting", f"{count(cycle.waits, 'kind')} of waiting work with new reasons"),
+            ("took", f"{cycle.took_ms:.1f} ms, {cycle.steps} steps"),
+            ("notes", "; ".join(cycle.notes)),
+        )
+    )
+    click.echo(f"\ndecide it again: kaiwo replay {cycle.number}")
+
+
+def _print_table(titles: tuple[str, ...], rows: list[list[str]]) -> None:
+    click.echo()
+    made = [Column(title, lambda *_: "") for title in titles]
+    for line in lay_out(made, rows, printing.terminal_width()):
+        click.echo(line)
+
+
+def device_names(devices: list[str]) -> str:
+    """Neighbours as a range: `gpu-0 to gpu-7`."""
+    ends = [re.fullmatch(r"(.*?)(\d+)", device) for device in devices]
+    if len(devices) < 3 or not all(ends):
+        return ", ".join(devices)
+    numbers = [int(end[2]) for end in ends if end]
+    is_run = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    if is_run and len({end[1] for end in ends if end}) == 1:
+        return f"{devices[0]} to {devices[-1]}"
+    return ", ".join(devices)
+
+
+def _pairs(labels: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def _shell(command: list[str]) -> str:
+    import shlex
+
+    return shlex.join(command)

@@ -1,0 +1,28 @@
+"""`kaiwo gpus`: the devices and who is on them."""
+
+from typing import Any
+
+import click
+
+from kaiwo.cli.lists.list_options import listing_options, make_wish
+from kaiwo.cli.lists.object_kinds import GPUS
+from kaiwo.cli.lists.show_list import show
+from kaiwo.cli.name_completion import complete_node
+from kaiwo.cli.verb_base import Verb, this_server
+
+
+@click.command(cls=Verb)
+@click.option("--node", metavar="NODE", default="", shell_complete=complete_node, help="Only on this node.")
+@click.option("--model", metavar="MODEL", default="", help="Only of this model.")
+@click.option("--free", is_flag=True, help="Only those that nobody is on.")
+@listing_options(GPUS)
+def gpus(node: str, model: str, free: bool, **options: Any) -> None:
+    """List the GPUs, what is free on each, and who is on it.
+
+    \b
+    Examples:
+      kaiwo gpus --free --model MI300X
+      kaiwo gpus --node node-1 -w
+    """
+    query = {"node": node, "model": model, "free": "true" if free else ""}
+    show(this_server(), GPUS, make_wish(GPUS, {key: value for key, value in query.items() if value}, **options))

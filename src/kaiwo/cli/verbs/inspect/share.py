@@ -1,0 +1,125 @@
+"""`kaiwo share`: the fair shares as arithmetic that a person can check, and which queue is next."""
+
+import click
+
+from kaiwo.api.views import Page, ShareView, TermsView, TurnView
+from kaiwo.cli.client.api_client import object_path
+from kaiwo.cli.lists.read_object import server_time
+from kaiwo.cli.name_completion import complete_queue
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import age, milli, short_name
+from kaiwo.cli.output.table_layout import Column, lay_out
+from kaiwo.cli.verb_base import Verb, this_server
+
+TITLES = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory"}
+NEXT = ("NEXT", "QUEUE", "OVER SHARE", "OVER QUOTA", "PRIORITY", "DOMINANT SHARE WITH IT", "NOW", "WORKLOAD", "GPUS")
+LINE = ("WORKLOAD", "PRIORITY", "AGE", "KEYS")
+NUMBERS = ("NEXT", "PRIORITY", "DOMINANT SHARE WITH IT", "NOW", "GPUS")
+NO_SHARE_PPM = 1 << 50  # above every ratio: it uses what it has no share of
+
+
+@click.command(cls=Verb)
+@click.argument("name", required=False, metavar="[QUEUE]", shell_complete=complete_queue)
+@printing.output_option("table", "wide", "json", "yaml")
+def share(name: str | None, output: str) -> None:
+    """Show how the fair shares come about: every term of every number, and which queue is next.
+
+    A queue deserves the least of its quota, what it wants, and its limit. What is left is divided by priority and
+    weight among the siblings that want more, rounded down to whole GPUs; what rounding leaves goes to the largest
+    fractions, one GPU each. Without QUEUE the GPUs of every queue are shown; -o wide adds CPUs and memory.
+
+    \b
+    Examples:
+      kaiwo share
+      kaiwo share lab
+      kaiwo share lab -o json
+    """
+    server = this_server()
+    if output in ("json", "yaml"):
+        printing.print_raw(server.get(object_path("shares", name) if name else "/shares"), output)
+        return
+    wanted = server.decode(server.get(object_path("shares", name)), ShareView) if name else None
+    page = server.decode(server.get("/shares"), Page[ShareView])
+    shown = page.items if wanted is None else [wanted]
+    for view in shown:
+        _print_share(view, is_whole=output == "wide" or wanted is not None)
+        click.echo()
+    if wanted is None:
+        _print_next(page.items)
+    else:
+        _print_next([view for view in page.items if view.parent == wanted.parent])
+        _print_line(wanted, server_time(server) if wanted.line else 0)
+
+
+def _print_share(view: ShareView, is_whole: bool) -> None:
+    among = f"below {view.parent}" if view.parent else "at the top"
+    click.echo(f"{printing.bold(view.queue)}, {among}, where the rest is divided by {view.policy}")
+    for terms in view.resources if is_whole else view.resources[:1]:
+        _print_terms(terms)
+    click.echo(printing.wrap(f"reclaim   {view.reclaim}", "  ", " " * 12))
+
+
+def _print_terms(terms: TermsView) -> None:
+    click.echo(f"  {TITLES.get(terms.resource, terms.resource)}")
+    for line in terms.arithmetic:
+        name, _, rest = line.partition(" ")
+        click.echo(printing.wrap(f"{name:<9} {rest}", "    ", " " * 14))
+
+
+def _print_next(views: list[ShareView]) -> None:
+    """One table a group of siblings: the first row is the queue that is tried next."""
+    groups: dict[str, list[tuple[ShareView, TurnView]]] = {}
+    for view in views:
+        if view.turn is not None:
+            groups.setdefault(view.parent, []).append((view, view.turn))
+    if not groups:
+        click.echo("Nobody waits, so no queue is next.")
+        return
+    for parent, group in groups.items():
+        click.echo(f"Who is next {f'below {parent}' if parent else 'at the top'} (by {group[0][0].policy}):")
+        rows = [_turn_row(view, turn) for view, turn in sorted(group, key=lambda each: each[1].place)]
+        columns = [Column(title, lambda *_: "", is_number=title in NUMBERS) for title in NEXT]
+        for line in lay_out(columns, rows, printing.terminal_width()):
+            click.echo(f"  {line}")
+
+
+def _print_line(view: ShareView, now: int) -> None:
+    """The first few who wait in this queue, with the keys that put them there."""
+    if not view.line:
+        return
+    click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; the least keys first):")
+    rows = [
+        [short_name(each.workload), str(each.priority), age(now - each.submitted_s), _keys(each.keys)]
+        for each in view.line
+    ]
+    columns = [Column(title, lambda *_: "", is_number=title in ("PRIORITY", "AGE")) for title in LINE]
+    for line in lay_out(columns, rows, printing.terminal_width()):
+        click.echo(f"  {line}")
+
+
+def _keys(keys: list[list[int]]) -> str:
+    return " ".join(str(part) for each in keys for part in each)
+
+
+def _turn_row(view: ShareView, turn: TurnView) -> list[str]:
+    return [
+        str(turn.place),
+        view.queue,
+        _yes(turn.is_over_share),
+        _yes(turn.is_over_quota),
+        str(turn.priority),
+        _percent(turn.dominant_with_it_ppm),
+        _percent(turn.dominant_ppm),
+        short_name(turn.workload),
+        milli(turn.gpu_milli),
+    ]
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+def _percent(ppm: int) -> str:
+    if ppm >= NO_SHARE_PPM:
+        return "no share"
+    return f"{ppm / 10_000:.1f}".removesuffix(".0") + " %"

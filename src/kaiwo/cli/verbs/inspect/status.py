@@ -1,0 +1,138 @@
+"""`kaiwo status`: the cluster on one screen."""
+
+from collections.abc import Callable
+
+import click
+
+from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
+from kaiwo.cli.client.api_client import Server
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import LIVING, OVER, age, count, memory, milli
+from kaiwo.cli.output.table_layout import cut
+from kaiwo.cli.verb_base import Verb, this_server
+
+BAR, LEAST_BAR = 24, 6
+NAMES = 12  # the width of the left column
+
+
+@click.command(cls=Verb)
+@printing.output_option("table", "json", "yaml")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends.")
+def status(output: str, watch: bool) -> None:
+    """Show the cluster on one screen: how full it is, what runs, what waits.
+
+    \b
+    Examples:
+      kaiwo status
+      kaiwo status -w          live
+      kaiwo status -o json     for a program
+    """
+    server = this_server()
+    if watch:
+        from kaiwo.cli.lists.live_screen import until_ctrl_c
+
+        with until_ctrl_c():
+            _watch(server, output)
+        return
+    body = server.get("/status")
+    view = server.decode(body, StatusView)
+    if output != "table":
+        printing.print_raw(body, output)
+        return
+    for line in lines(view):
+        click.echo(line)
+
+
+def lines(view: StatusView) -> list[str]:
+    """What runs, how full it is, and the next step last."""
+    told = [
+        ("cluster", _cluster(view.cluster, view.version)),
+        *_bars(view),
+        ("workloads", _workloads(view.workloads)),
+        ("queues", str(view.queues)),
+        ("last cycle", _cycle(view.last_cycle, view.cluster.now_s)),
+    ]
+    text = [printing.wrap(value, f"{name:<{NAMES}}", " " * NAMES) for name, value in told]
+    if waiting := view.workloads.get("waiting", 0):
+        verb = "waits" if waiting == 1 else "wait"
+        hint = f"{count(waiting, 'workload')} {verb}; see why with: kaiwo get workloads --state waiting"
+        text += ["", printing.wrap(hint)]
+    elif not sum(view.workloads.values()):
+        text += ["", printing.wrap("nothing was submitted yet; try: kaiwo submit --gpus 1 -- sleep 60")]
+    drawn, width = "\n".join(text).split("\n"), printing.terminal_width()
+    return [cut(line, width) for line in drawn] if width else drawn
+
+
+def _cluster(cluster: ClusterView, version: str) -> str:
+    nodes = "virtual nodes" if cluster.is_virtual else "real nodes"
+    speed = f", time runs {cluster.speed:g} times as fast" if cluster.speed != 1 else ""
+    name = f"{cluster.name}, " if cluster.name != cluster.kind else ""
+    return f"{name}{cluster.kind}, {nodes}{speed}, kaiwo {version}"
+
+
+def _bars(view: StatusView) -> list[tuple[str, str]]:
+    """How full it is. The bars give way first on a narrow terminal; the numbers say the same."""
+    rows = [
+        ("nodes", view.nodes, _of(view.nodes, str)),
+        ("GPUs", view.gpus, _of(view.gpus, str)),
+        ("GPU shares", view.gpu_milli, _of(view.gpu_milli, milli)),
+        ("CPUs", view.cpu_milli, _of(view.cpu_milli, milli)),
+        ("memory", view.memory_mib, _of(view.memory_mib, memory)),
+    ]
+    width = printing.terminal_width()
+    room = width - NAMES - len("[] ") - max(len(text) for _, _, text in rows) if width else BAR
+    size = min(room, BAR) if room >= LEAST_BAR else 0
+    bars = {name: _bar(usage, size) + text if usage.total else "none" for name, usage, text in rows}
+    bars["nodes"] += _out(view.nodes_out)
+    return list(bars.items())
+
+
+def _bar(usage: Usage, size: int) -> str:
+    if not size:
+        return ""
+    filled = max(min(size, usage.used * size // usage.total), 1 if usage.used else 0)
+    return f"[{'#' * filled}{'.' * (size - filled)}] "
+
+
+def _of(usage: Usage, write: Callable[[int], str]) -> str:
+    percent = usage.used * 100 // usage.total if usage.total else 0
+    return f"{percent:>3} %  {write(usage.used)} of {write(usage.total)} in use"
+
+
+def _out(nodes_out: int) -> str:
+    return f", {nodes_out} cordoned or not ready" if nodes_out else ""
+
+
+def _workloads(by_state: dict[str, int]) -> str:
+    known = [*LIVING, *OVER]
+    states = sorted((s for s, n in by_state.items() if n), key=lambda s: known.index(s) if s in known else len(known))
+    return ", ".join(f"{by_state[state]} {state}" for state in states) or "none"
+
+
+def _cycle(cycle: CycleView | None, now_s: int) -> str:
+    if cycle is None:
+        return "none yet"
+    notes = f"; {'; '.join(cycle.notes)}" if cycle.notes else ""
+    return (
+        f"{cycle.number}, {age(now_s - cycle.at_s)} ago: {cycle.starts} started, {cycle.evictions} evicted, "
+        f"in {cycle.took_ms:.1f} ms{notes}"
+    )
+
+
+def _watch(server: Server, output: str) -> None:
+    from kaiwo.cli.lists.list_stream import Follower
+    from kaiwo.cli.lists.live_screen import connect_again, frames_of, redraw
+
+    follower = Follower(connect_again(server), "status", {})
+    if printing.is_terminal() and output == "table":
+        redraw(
+            follower,
+            lambda frame: lines(server.convert(frame.items["cluster"], StatusView)),
+            lambda _: "the whole cluster",
+        )
+    for frame in frames_of(follower):
+        view = frame.items["cluster"]
+        if output == "table":
+            click.echo("\n".join([*lines(server.convert(view, StatusView)), ""]))
+        else:
+            printing.print_line(view, output)

@@ -1,0 +1,78 @@
+"""`kaiwo why W`: why it waits, and what would start it now."""
+
+import click
+
+from kaiwo.api.views import ChangeView, WhyView
+from kaiwo.cli.client.api_client import workload_path
+from kaiwo.cli.name_completion import complete_workload
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import count, full_name, short_name
+from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.model.workload_record import State
+
+
+@click.command(cls=Verb)
+@click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
+@printing.output_option("table", "json", "yaml")
+def why(name: str, output: str) -> None:
+    """Say why a workload waits, all that is in its way, and the cheapest change that would start it now.
+
+    \b
+    Examples:
+      kaiwo why train
+      kaiwo why team/train -o json
+    """
+    server = this_server()
+    body = server.get(f"{workload_path(full_name(name))}/why")
+    view = server.decode(body, WhyView)
+    if output != "table":
+        printing.print_raw(body, output)
+        return
+    click.echo(printing.bold(printing.wrap(_answer(view))))
+    if not view.obstacles:
+        _print_next(view)
+        return
+    if view.position:
+        click.echo(printing.wrap(_place(view)))
+    if view.planned:
+        click.echo(printing.wrap(f"P{view.planned[1:]}."))
+    click.echo("\nIn its way:")
+    printing.print_obstacles(view.obstacles)
+    if view.partitions:
+        click.echo("\n" + printing.wrap(f"{view.partitions[0].upper()}{view.partitions[1:]}."))
+    if view.change:
+        _print_change(view.change)
+    elif view.no_change:
+        click.echo("\n" + printing.wrap(_no_change(view.no_change)))
+
+
+def _answer(view: WhyView) -> str:
+    """The API's own sentence. Work that was placed a moment ago may not have its nodes in it yet."""
+    answer = view.answer.rstrip()
+    return f"{short_name(view.workload)} does not wait: it is about to start" if answer.endswith(" on") else answer
+
+
+def _no_change(said: str) -> str:
+    """Where something helps all the same, it does not begin with that nothing does."""
+    stands_alone = said.startswith("it runs") or "; but " in said
+    return said[0].upper() + said[1:] if stands_alone else f"Nothing starts it now: {said}"
+
+
+def _print_next(view: WhyView) -> None:
+    """Nothing is in its way: it runs, is about to, or is over."""
+    name = short_name(view.workload)
+    if not view.state.is_over and view.state not in (State.WAITING, State.HELD) and printing.is_terminal():
+        printing.hint(f"next: kaiwo logs -f {name}")
+
+
+def _place(view: WhyView) -> str:
+    verb = "is" if view.ahead == 1 else "are"
+    ahead = f"{count(view.ahead, 'workload')} {verb} tried before it" if view.ahead else "nothing is tried before it"
+    return f"It is number {view.position} of its queue; {ahead}."
+
+
+def _print_change(change: ChangeView) -> None:
+    who = " (an admin must do this)" if change.by == "admin" else ""
+    click.echo("\n" + printing.wrap(f"To start it now{who}: {change.sentence}"))
+    if change.command:
+        click.echo(printing.wrap_command(change.command, "    "))

@@ -1,0 +1,104 @@
+"""`kaiwo partitions`: which GPUs change their partition mode, for whom, and at what cost."""
+
+import click
+import msgspec
+
+from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView, PlanView
+from kaiwo.cli.lists.columns import NUMBER, row
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import age, count
+from kaiwo.cli.output.table_layout import Column, lay_out
+from kaiwo.cli.server_options import PARTITIONS
+from kaiwo.cli.verb_base import Verb, this_server
+
+STEPS = (
+    Column("NODE", lambda s, _: s.node),
+    Column("GPU", lambda s, _: s.gpu),
+    Column("FROM", lambda s, _: s.before),
+    Column("TO", lambda s, _: s.after),
+    Column("STATE", lambda s, _: s.state, is_state=True),
+    Column("WAITS", lambda s, _: age(s.waits_s) if s.waits_s else "", NUMBER),
+    Column("TAKES", lambda s, _: age(s.takes_s) if s.takes_s else "", NUMBER),
+    Column("IDLE", lambda s, _: f"{s.idle_gpu_s / 60:.0f} GPU-min" if s.idle_gpu_s else "", NUMBER),
+    Column("LOST", lambda s, _: f"{s.evicted_gpu_s / 60:.0f} GPU-min" if s.evicted_gpu_s else "", NUMBER),
+    Column("REASON", lambda s, _: s.reason, is_prose=True),
+)
+NODES = (
+    Column("PLAN", lambda pair, _: pair[0]),
+    Column("NODE", lambda pair, _: pair[1].node),
+    Column("PROFILE", lambda pair, _: pair[1].profile),
+    Column("STATE", lambda pair, _: pair[1].state, is_state=True),
+    Column("REASON", lambda pair, _: pair[1].reason, is_prose=True),
+)
+
+
+@click.command(cls=Verb)
+@click.option("--policy", type=click.Choice(PARTITIONS), help="Set it: do nothing, only plan, or change modes.")
+@printing.output_option("table", "json", "yaml")
+def partitions(policy: str | None, output: str) -> None:
+    """Show which GPUs should change their partition mode for waiting work, and what is under way.
+
+    Nothing is changed under a running pod: a GPU in use is closed to new work and changes when its work has ended.
+    What you want some nodes to be, whoever waits, is a PartitioningPlan: kaiwo apply -f plan.yaml.
+
+    \b
+    Examples:
+      kaiwo partitions
+      kaiwo partitions --policy on
+    """
+    server = this_server()
+    if policy:
+        body = server.send(
+            "POST", "/partitions/policy", None, msgspec.json.encode({"policy": policy}), "application/json"
+        )
+        printing.print_outcome(body, server.decode(body, Outcome), output)
+        return
+    body = server.get("/partitions")
+    if output != "table":
+        printing.print_raw(body, output)
+        return
+    _print(server.decode(body, PartitionsView))
+
+
+def _print(view: PartitionsView) -> None:
+    click.echo(printing.bold(printing.wrap(_answer(view))))
+    _table("", view.steps)
+    if view.total > len(view.steps):
+        click.echo(f"and {view.total - len(view.steps)} more")
+    for need in view.unserved:
+        click.echo(printing.wrap(f"No allowed change serves {need}."))
+    for conflict in view.conflicts:
+        click.echo(printing.wrap(f"Conflict: {conflict}"))
+    _print_plans(view.plans)
+    _table("\nDone before:", view.history[:10])
+    if view.policy == "dry-run" and view.steps:
+        printing.hint("next: kaiwo partitions --policy on")
+
+
+def _answer(view: PartitionsView) -> str:
+    if view.policy == "off":
+        return "The partition policy is off: nothing is planned and nothing changes."
+    what = f"{count(view.total, 'GPU')} {'would' if view.policy == 'dry-run' else 'will'} change" if view.total else ""
+    cost = f", which leaves {view.idle_gpu_s / 60:.0f} GPU-minutes idle" if view.idle_gpu_s else ""
+    return (
+        f"The partition policy is {view.policy}: {what or 'no GPU needs another mode'}{cost}. By {view.carried_out_by}."
+    )
+
+
+def _print_plans(plans: list[PlanView]) -> None:
+    for plan in plans:
+        click.echo(f"\nPartitioningPlan {plan.name}: {plan.state}, {count(len(plan.nodes), 'node')}")
+        rows = [row(NODES[1:], (plan.name, node), 0) for node in plan.nodes]
+        if rows:
+            _echo(NODES[1:], rows)
+
+
+def _table(title: str, steps: list[PartitionStepView]) -> None:
+    if steps:
+        if title:
+            click.echo(title)
+        _echo(STEPS, [row(STEPS, step, 0) for step in steps])
+
+
+def _echo(columns: tuple[Column, ...], rows: list[list[str]]) -> None:
+    click.echo("\n".join(lay_out(columns, rows, printing.terminal_width(), paint=printing.paint_state)))

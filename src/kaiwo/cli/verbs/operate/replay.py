@@ -1,0 +1,150 @@
+"""`kaiwo replay`: decide a past cycle again, from the journal, and compare. Works without a running Kaiwo.
+
+Also: A plan in lines, and how two plans differ.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import count, milli, short_name
+from kaiwo.cli.verb_base import LocalVerb, this_place
+from kaiwo.model.plan import Eviction, Plan, Start, Wait
+
+if TYPE_CHECKING:
+    from kaiwo.model.plan import Plan
+    from kaiwo.runtime.loop.replay import ReplayResult
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """One line for each thing the plan does."""
+    return [_words(each) for each in (*plan.starts, *plan.evictions, *plan.waits)]
+
+
+def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
+    """What only the first plan holds, and what only the second does: of every field, down to the last number."""
+    only_then: list[str] = []
+    only_now: list[str] = []
+    for name in Plan.__struct_fields__:
+        before, after = getattr(then, name), getattr(now, name)
+        if before == after:
+            continue
+        gone, new = _apart(before, after) if isinstance(before, tuple) else ({}, {})
+        if gone or new:
+            only_then += _told(name, gone, new)
+            only_now += _told(name, new, gone)
+        else:  # a number or a word; or the same values in another order
+            only_then.append(f"{name} {_plain(before)}")
+            only_now.append(f"{name} {_plain(after)}")
+    return only_then, only_now
+
+
+def _apart(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values that only one of the two has."""
+    old, new = ({_plain(each): each for each in values} for values in (before, after))
+    gone = {key: each for key, each in old.items() if key not in new}
+    return gone, {key: each for key, each in new.items() if key not in old}
+
+
+def _told(field: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """In words, unless the other plan has the same words for something else: then all of it."""
+    others = {_words(each) for each in theirs.values()}
+    lines = []
+    for key, each in ours.items():
+        words = _words(each)
+        lines.append(words if words and words not in others else f"{field} {key}")
+    return lines
+
+
+def _words(item: Any) -> str:
+    match item:
+        case Start():
+            devices = ", ".join(d.gpu if d.milli == 1000 else f"{d.gpu} ({milli(d.milli)})" for d in item.devices)
+            where = f"{item.node}: {devices}" if devices else item.node
+            return f"start {short_name(item.workload)}/{item.pod} on {where}"
+        case Eviction():
+            cause = item.cause + (f" for {short_name(item.beneficiary)}" if item.beneficiary else "")
+            return f"evict {short_name(item.workload)}/{item.pod} ({cause})"
+        case Wait():
+            return f"{item.queue}: {', '.join(each.reason for each in item.obstacles)}"
+    return ""
+
+
+def _plain(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+MOST_LINES = 20
+
+
+@click.command(cls=LocalVerb)
+@click.argument("cycle", type=click.IntRange(0))
+@printing.output_option("table", "json", "yaml")
+def replay(cycle: int, output: str) -> int:
+    """Rebuild what the scheduler saw in a past cycle, decide again, and compare the two plans byte by byte.
+
+    It reads the journal in the home folder; Kaiwo need not run. Exit code 1 when the plans differ.
+
+    \b
+    Examples:
+      kaiwo get cycles
+      kaiwo replay 812
+    """
+    from kaiwo.runtime.loop.replay import replay as decide_again
+
+    result = decide_again(this_place().home_path, cycle)
+    if output == "table":
+        _print(result)
+    else:
+        printing.print_data(_facts(result), output)
+    return 0 if result.is_same else 1
+
+
+def _print(result: "ReplayResult") -> None:
+
+    verdict = "the same plan, byte for byte" if result.is_same else "ANOTHER plan than it gave then"
+    click.echo(printing.bold(f"cycle {result.head.number}, decided again, gives {verdict}"))
+    for difference in result.differences:
+        click.echo(f"  {difference}")
+    saw = f"{count(result.nodes, 'node')}, {count(result.waiting, 'waiting workload')}"
+    click.echo(f"  saw      {saw} (from {count(result.entries, 'record')} of the journal)")
+    click.echo(f"  decided  {_summary(result.then)}")
+    if result.is_same:
+        _print_lines(plan_lines(result.then), "    ")
+        return
+    click.echo(f"  now      {_summary(result.now)}")
+    only_then, only_now = difference_lines(result.then, result.now)
+    _print_lines(only_then, "  only then: ")
+    _print_lines(only_now, "  only now:  ")
+    if not only_then and not only_now:
+        click.echo("  the values are equal; the journal holds them in another form than this version writes")
+
+
+def _summary(plan: "Plan") -> str:
+    waits = f"{count(len(plan.waits), 'kind')} of waiting work with new reasons"
+    return f"{count(len(plan.starts), 'start')}, {count(len(plan.evictions), 'eviction')}, {waits}"
+
+
+def _print_lines(lines: list[str], indent: str) -> None:
+    for line in lines[:MOST_LINES]:
+        click.echo(indent + line)
+    if len(lines) > MOST_LINES:
+        click.echo(f"{indent}and {len(lines) - MOST_LINES} more; -o json shows all")
+
+
+def _facts(result: "ReplayResult") -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "cycle": result.head.number,
+        "is_same": result.is_same,
+        "differences": list(result.differences),
+        "nodes": result.nodes,
+        "waiting": result.waiting,
+        "entries": result.entries,
+        "version": result.setting.version,
+        "then": msgspec.to_builtins(result.then),
+        "now": msgspec.to_builtins(result.now),
+    }

@@ -1,0 +1,192 @@
+"""`kaiwo reservations`: GPUs that are kept for somebody, from a start to an end."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from kaiwo.api.views import Outcome
+from kaiwo.api.views.reservations import ReservationView
+from kaiwo.cli.client.api_client import object_path
+from kaiwo.cli.lists.list_options import listing_options, make_wish
+from kaiwo.cli.lists.object_kinds import RESERVATIONS
+from kaiwo.cli.lists.read_object import read_one, server_time
+from kaiwo.cli.lists.show_list import show
+from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import count, full_name, milli, parse_pair, short_name, span
+from kaiwo.cli.verb_base import VerbGroup, this_server
+from kaiwo.model.errors import ConfigError
+
+MOST_DEVICES = 64
+JSON = "application/json"
+
+
+class Reservations(VerbGroup):
+    """Says what to type when a reservation's name stands where a verb should."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            verbs = ", ".join(self.commands)
+            raise click.UsageError(
+                f"'{args[0]}' is none of {verbs}; for one reservation: kaiwo reservations describe {args[0]}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Reservations, invoke_without_command=True)
+@listing_options(RESERVATIONS)
+@click.pass_context
+def reservations(ctx: click.Context, **options: Any) -> None:
+    """List reservations; describe, create and delete them.
+
+    A reservation keeps GPUs for a queue, a user or a workload, or as a pool for whoever names it, from a start to an
+    end. USED is what its owner's work holds.
+
+    \b
+    Examples:
+      kaiwo reservations
+      kaiwo reservations --state active -o wide
+      kaiwo reservations create night --gpus 8 --for-queue lab --start 2026-01-31T18:00:00Z --end 12h
+      kaiwo submit train --gpus 8 --reservation night -- python train.py
+    """
+    if ctx.invoked_subcommand is None:
+        show(this_server(), RESERVATIONS, make_wish(RESERVATIONS, **options))
+
+
+@reservations.command("describe")
+@click.argument("name", metavar="NAME", shell_complete=complete_reservation)
+@printing.output_option("table", "json", "yaml")
+def describe(name: str, output: str) -> None:
+    """Say all there is to say of one reservation.
+
+    \b
+    Example:
+      kaiwo reservations describe night
+    """
+    server = this_server()
+    body = read_one(server, RESERVATIONS, name)
+    if output != "table":
+        printing.print_raw(body, output)
+    else:
+        print_reservation(server.decode(body, ReservationView), server_time(server))
+
+
+@reservations.command("create")
+@click.argument("name", metavar="NAME")
+@click.option("-g", "--gpus", type=int, metavar="N", help="So many GPUs; Kaiwo picks them and keeps the place.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Of this GPU model; may be repeated.")
+@click.option("--node-selector", multiple=True, metavar="KEY=VALUE", help="On nodes with this label.")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="NODE", shell_complete=complete_node, help="This node, whole; repeatable."
+)
+@click.option("--device", "devices", multiple=True, metavar="NODE/GPU", help="Exactly this GPU; may be repeated.")
+@click.option("--for-queue", metavar="QUEUE", shell_complete=complete_queue, help="For a queue and those below it.")
+@click.option("--for-user", metavar="NAME", help="For a person's work.")
+@click.option("--for-workload", metavar="WORKLOAD", help="For one workload.")
+@click.option("--start", metavar="WHEN", help="2026-01-31T18:00:00Z, or 2h from now; now if not said.")
+@click.option("--end", metavar="WHEN", help="A moment, or 8h after the start; never if not said.")
+@click.option("--evict-at-end", is_flag=True, help="Stop the owner's work on the GPUs when it is over.")
+@click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
+@printing.output_option("table", "json", "yaml", "name")
+def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
+    """Keep GPUs for a queue, a user or a workload; without any of them, as a pool for work that names it.
+
+    \b
+    Examples:
+      kaiwo reservations create night --gpus 8 --model MI300X --for-queue lab --start 18h --end 12h
+      kaiwo reservations create demo --node node-3 --for-user ada --end 2026-01-31T18:00:00Z
+      kaiwo reservations create pool --device node-1/gpu-0 --device node-1/gpu-1
+    """
+    form = msgspec.json.encode(_form(name, options))
+    server = this_server()
+    body = server.send("POST", "/reservations", {"dry_run": "true"} if dry_run else {}, form, JSON)
+    printing.print_outcome(body, server.decode(body, Outcome), output)
+
+
+@reservations.command("delete")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_reservation)
+def delete(names: tuple[str, ...]) -> int:
+    """Give reserved GPUs back; work that runs on them runs on.
+
+    \b
+    Example:
+      kaiwo reservations delete night
+    """
+    from kaiwo.cli.main import exit_code
+    from kaiwo.model.errors import KaiwoError
+
+    server, code = this_server(), 0
+    for name in names:
+        try:
+            body = server.send("DELETE", object_path("reservations", name))
+            printing.print_outcome(body, server.decode(body, Outcome))
+        except KaiwoError as error:
+            if len(names) == 1:
+                raise
+            printing.hint(f"kaiwo: {error}")
+            code = code or exit_code(error)
+    return code
+
+
+def print_reservation(view: ReservationView, now_s: int) -> None:
+    """One reservation in full."""
+    devices = [f"{device.node}/{device.gpu}" for device in view.devices]
+    more = f" and {len(devices) - MOST_DEVICES} more" if len(devices) > MOST_DEVICES else ""
+    owner = f"{view.owner_kind} {short_name(view.owner)}" if view.owner else "whoever names it (a pool)"
+    printing.print_facts(
+        (
+            ("reservation", view.name),
+            ("state", view.phase.value),
+            ("for", owner),
+            ("GPUs", f"{view.gpus}" + (f", and {view.missing} are missing" if view.missing else "")),
+            ("used", f"{milli(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by work that may use it"),
+            ("starts", _when(view.start_s, now_s) if view.start_s else "when it was made"),
+            ("ends", _when(view.end_s, now_s) if view.end_s else "never"),
+            ("at the end", "its owner's work is stopped" if view.at_end == "evict" else "its owner's work stays"),
+            ("models", ", ".join(view.gpu_models)),
+            ("node labels", ", ".join(f"{key}={value}" for key, value in view.node_selector.items())),
+            ("whole nodes", ", ".join(view.nodes)),
+            ("place", ", ".join(devices[:MOST_DEVICES]) + more),
+            ("chosen by", "whoever made it" if view.is_exact else "the scheduler"),
+            ("still there", ", ".join(short_name(name) for name in view.others)),
+            ("note", view.message),
+        )
+    )
+
+
+def _when(at_s: int, now_s: int) -> str:
+    from kaiwo.model.reservation import clock_words
+
+    away = f"in {span(at_s - now_s)}" if at_s > now_s else f"{span(now_s - at_s)} ago"
+    return f"{clock_words(at_s)} ({away})"
+
+
+def _form(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What was not said is left out; the server judges the rest."""
+    workload = options["for_workload"]
+    owner = {
+        "queue": options["for_queue"],
+        "user": options["for_user"],
+        "workload": full_name(workload) if workload else None,
+    }
+    form = {
+        "name": name,
+        "gpus": options["gpus"],
+        "gpuModels": list(options["models"]),
+        "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
+        "nodes": list(options["nodes"]),
+        "devices": [_device(text) for text in options["devices"]],
+        "owner": {kind: value for kind, value in owner.items() if value},
+        "start": options["start"],
+        "end": options["end"],
+        "atEnd": "evict" if options["evict_at_end"] else None,
+    }
+    return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
+
+
+def _device(text: str) -> dict[str, str]:
+    node, slash, gpu = text.partition("/")
+    if not (node and slash and gpu):
+        raise ConfigError(f"'{text}' is not a GPU's name; write it like node-1/gpu-0 (kaiwo gpus -o name lists them)")
+    return {"node": node, "gpu": gpu}

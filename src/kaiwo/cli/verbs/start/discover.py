@@ -1,0 +1,171 @@
+"""`kaiwo discover`: the GPUs that a machine has, from its own files. Works without a running Kaiwo."""
+
+import os
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import count, memory
+
+if TYPE_CHECKING:
+    from kaiwo.devices import Inventory, Partition, PhysicalGpu
+
+MOST_BYTES = 64 << 20
+
+
+@click.command()
+@click.option(
+    "--root",
+    metavar="DIR",
+    default="/",
+    type=click.Path(exists=True, file_okay=False),
+    help="A machine's root, a copy of its /sys, or a bare topology tree.",
+)
+@click.option(
+    "--amd-smi-json",
+    "smi",
+    metavar="FILE",
+    type=click.File(encoding="utf-8", errors="replace"),
+    help="What amd-smi or rocm-smi printed with --json fills the gaps; - reads standard input.",
+)
+@click.option(
+    "--dump",
+    metavar="FILE",
+    type=click.File(encoding="utf-8", errors="replace"),
+    help="Read a topology dump of NCCL or RCCL, or nvidia-smi -q -x, instead.",
+)
+@printing.output_option("table", "wide", "json", "yaml")  # fmt: skip
+def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) -> None:
+    """Show the GPUs of this machine, or of another whose files are under DIR.
+
+    AMD GPUs come from the kernel's files, NVIDIA's from the driver's library. A GPU that is cut into partitions is
+    one row; -o wide shows the partitions too. What cannot be read makes a GPU degraded, with the reason.
+
+    \b
+    Examples:
+      kaiwo discover
+      kaiwo discover -o wide
+      kaiwo discover --root ./copy-of-node-7 -o json
+      amd-smi static --json | kaiwo discover --amd-smi-json -
+    """
+    from kaiwo.devices import discover as find
+
+    if dump:
+        from kaiwo.devices.machine_dumps import read_dump
+
+        inventory = read_dump(dump.read(MOST_BYTES), os.path.basename(dump.name))
+    else:
+        inventory = find(root, smi.read(MOST_BYTES) if smi else "")
+    if output in ("json", "yaml"):
+        import msgspec
+
+        printing.print_data(msgspec.to_builtins(inventory), output)
+    elif inventory.gpus:
+        _print(inventory, output == "wide")
+    for note in inventory.notes:
+        printing.hint(f"note: {note}")
+    if not inventory.gpus:
+        _explain(root, output)
+
+
+def _print(inventory: "Inventory", is_wide: bool) -> None:
+    from kaiwo.cli.output.table_layout import lay_out
+
+    columns = [column for column in _columns() if is_wide or not column.is_wide]
+    rows = []
+    for gpu in inventory.gpus:
+        rows.append([column.text(gpu, 0.0) for column in columns])
+        if is_wide:
+            rows += [[_of_partition(column.title, part) for column in columns] for part in gpu.partitions]
+    click.echo(printing.bold(summary(inventory)))
+    for line in lay_out(columns, rows, 0 if is_wide else printing.terminal_width(), paint=printing.paint_state):
+        click.echo(line)
+
+
+def summary(inventory: "Inventory") -> str:
+    """`node-7 has 8 GPUs (MI300X) in 63 partitions`."""
+    gpus = inventory.gpus
+    models = ", ".join(dict.fromkeys(gpu.model for gpu in gpus))
+    parts = sum(len(gpu.partitions) for gpu in gpus)
+    ill = sum(gpu.health != "healthy" for gpu in gpus)
+    text = f"{inventory.node} has {count(len(gpus), 'GPU')} ({models})"
+    text += f" in {count(parts, 'partition')}" if parts else ""
+    return text + (f"; {ill} not healthy" if ill else "")
+
+
+def _columns() -> list[Any]:
+    from kaiwo.cli.output.table_layout import Column
+
+    number, wide = True, True
+    return [
+        Column("GPU", lambda g, _: g.id),
+        Column("MODEL", lambda g, _: g.model, least=8),
+        Column("MEMORY", lambda g, _: memory(g.memory_mib) if g.memory_mib else "?", number),
+        Column("CUS", lambda g, _: str(g.compute_units or "?"), number),
+        Column("MODE", lambda g, _: "+".join(filter(None, (g.compute_mode, g.memory_mode))), least=8),
+        Column("PARTS", lambda g, _: str(len(g.partitions) or ""), number),
+        Column("NUMA", lambda g, _: _known(g.numa), number),
+        Column("LINKS", lambda g, _: _links(g), least=8),
+        Column("BUSY", lambda g, _: _known(g.telemetry.utilisation_percent, "%"), number),
+        Column("USED", lambda g, _: _used(g), number),
+        Column("TEMP", lambda g, _: _known(g.telemetry.temperature_c, "°C"), number, wide),
+        Column("POWER", lambda g, _: _known(g.telemetry.power_w, "W"), number, wide),
+        Column("RENDER", lambda g, _: g.render, False, wide),
+        Column("DEVICE", lambda g, _: g.device_id, False, wide),
+        Column("TARGET", lambda g, _: g.target, False, wide),
+        Column("HIVE", lambda g, _: g.hive, False, wide),
+        Column("SERIAL", lambda g, _: g.serial, False, wide),
+        Column("HEALTH", lambda g, _: g.health, is_state=True),
+        Column("REASON", lambda g, _: g.reason),
+    ]
+
+
+def _of_partition(title: str, part: "Partition") -> str:
+    cells = {
+        "GPU": f"  {part.id}",
+        "MODEL": part.profile,
+        "MEMORY": memory(part.memory_mib) if part.memory_mib else "?",
+        "CUS": str(part.compute_units or "?"),
+        "RENDER": part.render,
+        "DEVICE": part.device,
+        "SERIAL": part.uuid,
+        "HEALTH": part.health,
+        "REASON": part.reason,
+    }
+    return cells.get(title, "")
+
+
+def _known(value: int | None, unit: str = "") -> str:
+    return "" if value is None else f"{value}{unit}"
+
+
+def _used(gpu: "PhysicalGpu") -> str:
+    used = gpu.telemetry.memory_used_mib
+    return "" if used is None else memory(used)
+
+
+def _links(gpu: "PhysicalGpu") -> str:
+    """`3 xgmi, 4 pcie`."""
+    kinds = sorted((link.kind for link in gpu.links), key="pcie".__eq__)  # the bus last
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+
+
+def _explain(root: str, output: str) -> None:
+    """Nothing was found: where we looked, and what to do."""
+    from kaiwo.devices.discover import looked_for, nearby_roots
+
+    say = printing.hint if output in ("json", "yaml") else click.echo
+    say(f"no GPU found under {root}; looked for")
+    for place in looked_for(root):
+        say(f"  {place}")
+    if near := nearby_roots(root):
+        say("these folders in it hold a topology:")
+        for folder in near:
+            say(f"  kaiwo discover --root {folder}")
+    elif root == "/":
+        say("AMD: load the driver (modprobe amdgpu) and read dmesg. NVIDIA: nvidia-smi must work; pip install")
+        say("'kaiwo[nvidia]'. A container needs the devices: --device /dev/kfd --device /dev/dri, or --gpus all.")
+        say("Without a GPU, kaiwo up makes a virtual cluster.")
+    else:
+        say("copy /sys/class/kfd/kfd/topology of the machine to DIR/sys/class/kfd/kfd/topology and try again")

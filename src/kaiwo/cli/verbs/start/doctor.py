@@ -1,0 +1,222 @@
+"""What Kaiwo stands on, checked one by one. Each check says a fact, and what to do when it is not well.
+
+In:    where to look.   Out: findings, each ok, warn or fail.
+Never: changes anything, apart from a file it makes and removes to see whether the home can be written.
+
+Also: `kaiwo doctor`: check what Kaiwo stands on, and say what to mend.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import click
+import msgspec
+
+from kaiwo import __version__
+from kaiwo.api.views import StatusView
+from kaiwo.cli.client.api_client import NoServerError, Server
+from kaiwo.cli.client.find_server import Place, connect
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import count, memory
+from kaiwo.cli.verb_base import Verb, this_place
+from kaiwo.model.errors import KaiwoError
+
+OLDEST_PYTHON = (3, 11)
+WARN_FREE_MIB, FAIL_FREE_MIB = 1024, 64
+CLOCK_SLACK_S = 5
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one check found."""
+
+    check: str
+    result: str  # ok | warn | fail
+    fact: str
+    todo: str = ""
+
+
+def examine(place: Place) -> list[Finding]:
+    """All checks, in the order in which one would mend things."""
+    findings = [check_python(), check_home(place), check_disk(place), check_token(place)]
+    server: Server | None = None
+    try:
+        server = connect(place, timeout_s=5)
+    except KaiwoError as error:
+        findings.append(Finding("server", *_no_server(error)))
+    if server:
+        findings += [check_server(server), check_clock(server)]
+    return [*findings, check_gpus(server), check_page()]
+
+
+def check_python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("python", "fail", f"Python {version}", "install Python 3.11 or newer")
+    return Finding("python", "ok", f"Python {version}, kaiwo {__version__}")
+
+
+def check_home(place: Place) -> Finding:
+    home = place.home_path
+    if not os.path.isdir(home):
+        parent = _nearest(home)
+        if os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK):
+            return Finding("home", "ok", f"{home} (kaiwo up will make it)")
+        return Finding("home", "fail", f"{home} is not there and cannot be made in {parent}", "set KAIWO_HOME")
+    try:
+        with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
+            return Finding("home", "ok", f"{home} can be written")
+    except OSError as error:
+        return Finding("home", "fail", f"{home} cannot be written ({error.strerror})", "mend it, or set KAIWO_HOME")
+
+
+def check_disk(place: Place) -> Finding:
+    space = os.statvfs(_nearest(place.home_path))
+    free_mib = space.f_bavail * space.f_frsize // (1024 * 1024)
+    fact = f"{memory(free_mib)} free"
+    if free_mib < FAIL_FREE_MIB:
+        return Finding("disk", "fail", fact, "make room: state and logs cannot be written")
+    if free_mib < WARN_FREE_MIB:
+        return Finding("disk", "warn", fact, "make room soon: logs and the journal grow")
+    return Finding("disk", "ok", fact)
+
+
+def check_token(place: Place) -> Finding:
+    path = place.token_file
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return Finding("token", "ok", "none yet (kaiwo up makes it)")
+    except OSError as error:
+        return Finding("token", "fail", f"{path}: {error.strerror}", "make it yours, or set KAIWO_HOME")
+    mode = found.st_mode & 0o777
+    if found.st_uid != os.getuid():
+        return Finding("token", "fail", f"{path} belongs to another user", "use your own home: KAIWO_HOME")
+    if mode & 0o077:
+        return Finding("token", "fail", f"{path} has mode {mode:04o}", f"others can read it: chmod 600 {path}")
+    return Finding("token", "ok", f"only you can read it (mode {mode:04o})")
+
+
+def check_server(server: Server) -> Finding:
+    try:
+        version = server.decode(server.get("/version"), dict[str, str]).get("version", "")
+    except KaiwoError as error:
+        return Finding("server", *_no_server(error))
+    if version != __version__:
+        fact = f"{server.url} is kaiwo {version}, this command is {__version__}"
+        return Finding("server", "warn", fact, "stop it and start it again with: kaiwo up")
+    return Finding("server", "ok", f"kaiwo {version} at {server.url}")
+
+
+def check_clock(server: Server) -> Finding:
+    """The server stamps its answers; a machine whose clock is wrong shows wrong ages."""
+    from email.utils import parsedate_to_datetime
+
+    if time.time() < 1_700_000_000:
+        return Finding("clock", "fail", time.strftime("it says %Y-%m-%d", time.gmtime()), "set the machine's clock")
+    try:
+        with server.open("GET", "/version") as response:
+            stamp = response.headers.get("date")
+        off_s = abs(parsedate_to_datetime(stamp).timestamp() - time.time()) if stamp else 0
+    except (KaiwoError, ValueError, TypeError):
+        return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+    if off_s > CLOCK_SLACK_S:
+        return Finding("clock", "warn", f"{off_s:.0f} s away from the server's", "let both follow a time server")
+    return Finding("clock", "ok", "agrees with the server's")
+
+
+def check_gpus(server: Server | None) -> Finding:
+    here = f"this machine has {_words(_amd_gpus(), 'AMD')} and {_words(_nvidia_gpus(), 'NVIDIA')}"
+    seen = ""
+    if server:
+        try:
+            view = server.decode(server.get("/status"), StatusView)
+            kind = "virtual" if view.cluster.is_virtual else "real"
+            seen = f"; kaiwo schedules {count(view.gpus.total, kind + ' GPU')}"
+        except KaiwoError:
+            seen = ""
+    if not _amd_gpus() and not _nvidia_gpus():
+        return Finding("gpus", "ok", f"this machine has none, so the nodes are virtual{seen}")
+    return Finding("gpus", "ok", here + seen)
+
+
+def check_page() -> Finding:
+    import kaiwo
+
+    page = os.path.join(os.path.dirname(kaiwo.__file__), "api", "static", "index.html")
+    if os.path.isfile(page):
+        return Finding("page", "ok", "the web page is built")
+    return Finding("page", "warn", "the web page is not built; the API works", "build it in the checkout: make ui")
+
+
+def _no_server(error: KaiwoError) -> tuple[str, str, str]:
+    if isinstance(error, NoServerError):
+        fact, _, todo = str(error).partition("; ")
+        return "warn", fact, todo
+    return "fail", str(error), "stop what runs there, or start kaiwo elsewhere: kaiwo up --port 0"
+
+
+def _nearest(path: str) -> str:
+    """The path itself, or the lowest part of it that is there."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "/"
+    return path
+
+
+def _words(number: int, vendor: str) -> str:
+    return count(number, f"{vendor} GPU") if number else f"no {vendor} GPU"
+
+
+def _amd_gpus(root: str = "/sys/class/kfd/kfd/topology/nodes") -> int:
+    return _count(root, lambda node: _has_compute_units(os.path.join(node, "properties")))
+
+
+def _nvidia_gpus(root: str = "/proc/driver/nvidia/gpus") -> int:
+    return _count(root, os.path.isdir)
+
+
+def _count(root: str, is_one: Callable[[str], bool]) -> int:
+    try:
+        return sum(is_one(os.path.join(root, name)) for name in os.listdir(root))
+    except OSError:
+        return 0
+
+
+def _has_compute_units(properties: str) -> bool:
+    try:
+        with open(properties, encoding="ascii", errors="replace") as file:
+            facts = dict(line.split(maxsplit=1) for line in file if " " in line.strip())
+    except (OSError, ValueError):
+        return False
+    return facts.get("simd_count", "0").strip() not in ("", "0")
+
+
+@click.command(cls=Verb)
+@printing.output_option("table", "json", "yaml")
+def doctor(output: str) -> int:
+    """Check this installation: Python, the home folder, the server, the token, disk, clock, GPUs and the web page.
+
+    Exit code 1 when a check fails; a warning does not count.
+
+    \b
+    Example:
+      kaiwo doctor
+    """
+    findings = examine(this_place())
+    if output != "table":
+        printing.print_data([msgspec.to_builtins(finding) for finding in findings], output)
+    else:
+        _print(findings)
+    return 1 if any(finding.result == "fail" for finding in findings) else 0
+
+
+def _print(findings: list[Finding]) -> None:
+    for finding in findings:
+        result = printing.paint_state(finding.result) + " " * (4 - len(finding.result))
+        click.echo(f"{result}  {finding.check:<8}  {finding.fact}")
+        if finding.todo:
+            click.echo(printing.wrap(f"-> {finding.todo}", " " * 16))
+    bad = sum(finding.result != "ok" for finding in findings)
+    click.echo("\n" + ("all is well" if not bad else f"{bad} of {len(findings)} checks ask for your attention"))

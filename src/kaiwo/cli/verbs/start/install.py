@@ -1,0 +1,48 @@
+"""`kaiwo install`: what puts Kaiwo on a Kubernetes cluster.
+
+In:    the definitions and manifests that come with the package.   Out: YAML for `kubectl apply -f -`.
+Never: changes a cluster: kubectl does, with the rights of whoever runs it.
+"""
+
+import re
+from pathlib import Path
+
+import click
+
+from kaiwo import __version__
+from kaiwo.model.errors import ConfigError
+
+DATA = Path(__file__).parents[2] / "deploy"  # links to deploy/ in a checkout, files in the package
+IMAGE = f"kaiwo:{__version__}"  # as the manifests have it
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be applied.")
+@click.option("--image", metavar="NAME", default=IMAGE, show_default=True, help="The image that the nodes can fetch.")
+@click.option("--agent", is_flag=True, help="With the agent for GPU nodes, which is privileged.")
+def install(dry_run: bool, image: str, agent: bool) -> None:
+    """Print what puts Kaiwo on a Kubernetes cluster: definitions of kinds, rights, and the scheduler.
+
+    Everything goes to the namespace kaiwo-system; for other settings use the Helm chart in deploy/chart. The image is
+    yours to build, with deploy/Dockerfile.
+
+    \b
+    Examples:
+      kaiwo install --dry-run --image registry.example/kaiwo:0.1.0 | kubectl apply -f -
+      kaiwo install --dry-run --agent | kubectl diff -f -
+    """
+    if not dry_run:
+        raise ConfigError("kubectl installs it: kaiwo install --dry-run | kubectl apply -f -", "--dry-run")
+    if not _REFERENCE.fullmatch(image):
+        raise ConfigError(f"--image is '{image}'; write it as registry.example/kaiwo:{__version__}", "--image")
+    click.echo("\n".join(_documents(image, agent)))
+
+
+def _documents(image: str, with_agent: bool) -> list[str]:
+    """The files, one after the other, each with this image."""
+    kinds = [path.read_text() for path in sorted((DATA / "crds").iterdir())]
+    names = ("scheduler.yaml", "agent.yaml") if with_agent else ("scheduler.yaml",)
+    manifests = [(DATA / "manifests" / name).read_text() for name in names]
+    texts = kinds + [text.replace(f'image: "{IMAGE}"', f'image: "{image}"') for text in manifests]
+    return [f"---\n{text.strip()}" for text in texts]

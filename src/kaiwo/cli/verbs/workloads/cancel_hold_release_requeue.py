@@ -1,0 +1,200 @@
+"""`kaiwo cancel`, `hold`, `release`, `requeue`: one way to name many workloads, four things to do to them.
+
+Also: Steer many workloads with few requests, and say what became of each.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from kaiwo.api.views import Problem
+from kaiwo.api.views.bulk_actions import MOST_NAMES, ManyOutcome, NamesForm, SteeredView
+from kaiwo.cli.client.api_client import Server, as_error
+from kaiwo.cli.lists.list_options import make_wish
+from kaiwo.cli.lists.object_kinds import WORKLOADS
+from kaiwo.cli.lists.show_list import fetch
+from kaiwo.cli.name_completion import array_members, complete_queue, complete_workload
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import LIVING, full_name
+from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.model.errors import ConfigError, KaiwoError
+
+ALL_TASKS = "-*"  # so `describe` and `why` write all tasks of an array
+
+
+class Steering:
+    """One verb, and the states in which a task of an array is meant by the array's name."""
+
+    def __init__(self, server: Server, verb: str, states: Sequence[str]) -> None:
+        self._server = server
+        self._verb = verb
+        self._states = states
+        self._code = 0
+
+    def do(self, words: Sequence[str]) -> int:
+        """All of them; the first failure gives the exit code. The failure of a single word is raised."""
+        typed = {full_name(word): word for word in words}
+        plain = [name for name in typed if not name.endswith(ALL_TASKS)]
+        arrays = [_missing(name) for name in typed if name.endswith(ALL_TASKS)]
+        for result in self._ask(plain):
+            if result.problem is not None and result.problem.kind == "not-found":
+                arrays.append(result)
+            else:
+                self._tell(result, is_alone=len(typed) == 1)
+        for result in arrays:
+            self._steer_array(result, typed[result.name], is_alone=len(typed) == 1)
+        return self._code
+
+    def _steer_array(self, missing: SteeredView, word: str, is_alone: bool) -> None:
+        """No workload has this name: an array may."""
+        array = missing.name.removesuffix(ALL_TASKS)
+        tasks = array_members(self._server, array, self._states)
+        for result in self._ask(tasks):
+            self._tell(result, is_alone=False)
+        if tasks:
+            return
+        if array_members(self._server, array, most=1):
+            printing.hint(f"no task of the array {word} is {' or '.join(self._states)}; nothing was done")
+        else:
+            self._tell(missing, is_alone)
+
+    def _ask(self, names: Sequence[str]) -> Iterator[SteeredView]:
+        for at in range(0, len(names), MOST_NAMES):
+            body = msgspec.json.encode(NamesForm(list(names[at : at + MOST_NAMES])))
+            answer = self._server.send("POST", f"/workloads/{self._verb}", None, body, "application/json")
+            yield from self._server.decode(answer, ManyOutcome).results
+
+    def _tell(self, result: SteeredView, is_alone: bool) -> None:
+        if result.problem is None:
+            click.echo(result.done)
+            return
+        error = as_error(result.problem)
+        if is_alone:
+            raise error
+        printing.hint(f"kaiwo: {error}")
+        self._code = self._code or _code_of(error)
+
+
+def _missing(name: str) -> SteeredView:
+    return SteeredView(name, "", Problem("not-found", f"there is no array {name}; see: kaiwo get workloads"))
+
+
+def _code_of(error: KaiwoError) -> int:
+    from kaiwo.cli.main import exit_code
+
+    return exit_code(error)
+
+
+TASK_STATES = {"requeue": ("running", "failed", "cancelled")}  # meant by an array's name; with -l or -q others may be
+
+
+def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        for option in reversed(
+            (
+                click.argument("names", nargs=-1, metavar="[WORKLOAD]...", shell_complete=complete_workload),
+                click.option(
+                    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All with this label."
+                ),
+                click.option(
+                    "-q",
+                    "--queue",
+                    metavar="QUEUE",
+                    default="",
+                    shell_complete=complete_queue,
+                    help="All of this queue and those below it.",
+                ),
+                click.option(
+                    "--state",
+                    "states",
+                    multiple=True,
+                    metavar="STATE",
+                    help=f"With -l or -q: only in this state ({', '.join(default_states)} if not said).",
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command(cls=Verb)
+@_steering(LIVING)
+def cancel(**chosen: Any) -> int:
+    """Stop workloads for good. An array is cancelled by its base name or by one of its members.
+
+    \b
+    Examples:
+      kaiwo cancel train
+      kaiwo cancel sweep sweep2-3
+      kaiwo cancel 'sweep-*'
+      kaiwo cancel -l team=vision --state waiting
+    """
+    return _each("cancel", LIVING, **chosen)
+
+
+@click.command(cls=Verb)
+@_steering(("waiting",))
+def hold(**chosen: Any) -> int:
+    """Keep waiting workloads from starting, until `kaiwo release`.
+
+    \b
+    Examples:
+      kaiwo hold train
+      kaiwo hold -q lab
+    """
+    return _each("hold", ("waiting",), **chosen)
+
+
+@click.command(cls=Verb)
+@_steering(("held",))
+def release(**chosen: Any) -> int:
+    """Let held workloads start.
+
+    \b
+    Examples:
+      kaiwo release train
+      kaiwo release -l team=vision
+    """
+    return _each("release", ("held",), **chosen)
+
+
+@click.command(cls=Verb)
+@_steering(("running", "failed"))
+def requeue(**chosen: Any) -> int:
+    """Stop workloads if they run, and let them wait again; ended ones start over.
+
+    An array's name means its tasks that run, failed or were cancelled.
+
+    \b
+    Examples:
+      kaiwo requeue train
+      kaiwo requeue 'sweep-*'
+      kaiwo requeue -l team=vision --state failed
+    """
+    return _each("requeue", ("running", "failed"), **chosen)
+
+
+def _each(
+    verb: str,
+    default_states: tuple[str, ...],
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    queue: str,
+    states: tuple[str, ...],
+) -> int:
+    """Do it to every one of them, whatever becomes of the others; the first failure gives the exit code."""
+    if bool(names) == bool(labels or queue):
+        raise ConfigError("name workloads, or choose them with -l or -q")
+    if states and names:
+        raise ConfigError("--state goes with -l or -q, not with names")
+    server = this_server()
+    if not names:
+        wish = make_wish(WORKLOADS, labels=labels, queue=queue, states=states or default_states, limit=0)
+        names = tuple(item["name"] for item in fetch(server, WORKLOADS, wish)[0])
+        if not names:
+            printing.hint("no workloads match; nothing was done")
+    return Steering(server, verb, TASK_STATES.get(verb, default_states)).do(names)

@@ -1,0 +1,39 @@
+"""`kaiwo checkpoint`: running work has saved what it did."""
+
+import os
+
+import click
+import msgspec
+
+from kaiwo.api.views import Outcome
+from kaiwo.cli.client.api_client import workload_path
+from kaiwo.cli.name_completion import complete_workload
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import full_name
+from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.model.errors import ConfigError
+
+
+@click.command(cls=Verb)
+@click.argument("name", required=False, default="", metavar="[WORKLOAD]", shell_complete=complete_workload)
+@click.option("--at", metavar="WHEN", help="Not now, but then: 2026-01-31T18:00:00Z, or seconds since 1970.")
+def checkpoint(name: str, at: str | None) -> None:
+    """Say that running work has saved what it did. Inside a job its own name is known.
+
+    When something must be stopped for others, whoever loses least goes first.
+
+    \b
+    Examples:
+      kaiwo checkpoint train
+      kaiwo checkpoint train --at 2026-01-31T18:00:00Z
+      kaiwo submit train -- sh -c './first-half && kaiwo checkpoint && ./second-half'
+    """
+    name = name or os.environ.get("KAIWO_WORKLOAD", "")
+    if not name:
+        raise ConfigError("name the workload that saved its work; only inside a job can the name be left out")
+    if at == "":
+        raise ConfigError("--at is empty; give it a value, or leave it out")
+    server = this_server()
+    form = msgspec.json.encode({} if at is None else {"at": at})
+    body = server.send("POST", f"{workload_path(full_name(name))}/checkpoint", None, form, "application/json")
+    printing.print_outcome(body, server.decode(body, Outcome))

@@ -1,0 +1,91 @@
+"""`kaiwo submit`: give Kaiwo work, by flags or from YAML files."""
+
+import contextlib
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from kaiwo.api.views import Outcome
+from kaiwo.cli.client.api_client import Server
+from kaiwo.cli.file_option import file_option, read_files
+from kaiwo.cli.output import printing
+from kaiwo.cli.output.formatting import short_name
+from kaiwo.cli.verb_base import this_server
+from kaiwo.cli.workload_options import COMMAND, CommandVerb, in_flags, make_form, work_options
+from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
+
+
+@click.command(cls=CommandVerb)
+@work_options(is_background=True)
+@file_option(required=False)
+@click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
+@click.option("--wait", is_flag=True, help="Wait until it is over; exit 1 when it did not succeed.")
+@printing.output_option("table", "json", "yaml", "name")
+@click.pass_context
+def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool, output: str, **options: Any) -> int:
+    """Submit work: a command with the GPUs it needs, or YAML files.
+
+    \b
+    Examples:
+      kaiwo submit train --gpus 4 --time 2h -- python train.py
+      kaiwo submit --fraction 0.5 -- python eval.py
+      kaiwo submit --pods 8 --gpus 8 --simulate 30m big
+      kaiwo submit --array 0-9 --after prepare -- python part.py
+      kaiwo submit -f job.yaml --wait
+    """
+    query = {"dry_run": "true"} if dry_run else {}
+    if files:
+        _refuse_more(ctx, options)
+    elif not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
+        refuse_nothing(
+            ctx,
+            options,
+            "there is nothing to run; give a command after --, a file with -f, or --simulate 10m to only pretend",
+        )
+    server = this_server()
+    if files:
+        body = server.send("POST", "/manifests", query, read_files(files), "application/yaml")
+    else:
+        body = post_form(server, make_form(ctx, options), query)
+    outcome = server.decode(body, Outcome)
+    if not files:
+        outcome = msgspec.structs.replace(outcome, warnings=[in_flags(warning) for warning in outcome.warnings])
+    printing.print_outcome(body, outcome, output)
+    if wait and not dry_run and outcome.names:
+        from kaiwo.cli.verbs.workloads.wait import wait_until
+
+        return wait_until(outcome.names, "succeeded", None, output == "table")
+    if printing.is_terminal() and output == "table" and outcome.names and not dry_run:
+        name = short_name(outcome.names[0])
+        printing.hint(f"next: kaiwo why {name}, kaiwo logs -f {name}")
+    return 0
+
+
+def post_form(server: Server, form: dict[str, Any], query: dict[str, str]) -> bytes:
+    """Send what the flags made; a complaint about a field comes back as one about its flag."""
+    try:
+        return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
+    except ConfigError as error:
+        raise ConfigError(in_flags(str(error), error.field), error.field) from None
+    except RefusedError as error:
+        is_about_queue = "queue" in form and str(error).startswith("queue ")
+        raise RefusedError(f"{error}; see the queues with: kaiwo queue" if is_about_queue else str(error)) from None
+
+
+def refuse_nothing(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
+    """There is no command. What is wrong with the rest comes first: a command would not mend it."""
+    with contextlib.suppress(ClusterError, NotFoundError):
+        post_form(this_server(), make_form(ctx, options), {"dry_run": "true"})
+    raise ConfigError(complaint)
+
+
+def _refuse_more(ctx: click.Context, options: dict[str, Any]) -> None:
+    given = [
+        parameter.opts[-1]
+        for parameter in ctx.command.params
+        if parameter.name in options and ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"  # type: ignore[union-attr]
+    ]
+    if given or ctx.meta.get(COMMAND):
+        extra = ", ".join(given) or "the command after --"
+        raise ConfigError(f"with -f the files say it all; leave {extra} out, or write it into the file")

@@ -1,0 +1,276 @@
+"""The flags that describe work, shared by `submit` and `run`, and the form they make for the API.
+
+In:    flags and the command after `--`.   Out: the submission form of POST /workloads.
+Never: judges sizes or names; the server does, with the same sentence for everybody.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from kaiwo.cli.name_completion import complete_queue, complete_workload, person
+from kaiwo.cli.output.formatting import full_name, parse_pair
+from kaiwo.cli.verb_base import Verb, unknown_option
+from kaiwo.model.errors import ConfigError
+
+COMMAND = "kaiwo.command"
+TYPES = ("training", "batch", "inference", "notebook")
+# A script's name says more than the program that reads it.
+INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|bash|sh|zsh|uv|torchrun|accelerate|time|env|nice)[\d.]*")
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+FLAGS = {
+    "gpuFraction": "--fraction",
+    "gpuMemory": "--gpu-memory",
+    "gpuDevices": "--devices",
+    "gpuModels": "--model",
+    "gpuPartition": "--partition",
+    "gpuSharing": "--shared",
+    "gpuIsolationGrade": "--isolation-grade",
+    "gpuIsolation": "--isolation",
+    "minPods": "--min-pods",
+    "preemptionDelay": "--preemption-delay",
+    "restartCost": "--restart-cost",
+    "nodeSelector": "--node-selector",
+}
+_SAME = (
+    "array cpu env estimate expires gpus image memory pods priority queue reservation retries simulate time type user "
+    "workdir"
+)
+PLAIN_FLAGS = {"labels": "--label"} | {field: f"--{field}" for field in _SAME.split()}
+_FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
+
+
+class WholeGpus(click.ParamType):
+    """A number of GPUs; somebody who wants a part of one is shown the way."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a whole number; for a part of one GPU write --fraction 0.5", param, ctx)
+
+
+class CommandVerb(Verb):
+    """Everything after the first `--` is the command, untouched."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], args[at + 1 :]
+            rest = super().parse_args(ctx, args)
+            if extra := ctx.params.get("extra"):
+                line = " ".join([*extra, *ctx.meta[COMMAND]])
+                raise click.UsageError(
+                    f"'{extra[0]}' is one word too many before the two dashes; the whole command comes after them, "
+                    f"like: {ctx.command_path} {ctx.params['name']} -- {line}",
+                    ctx,
+                )
+            return rest
+        if not ctx.resilient_parsing:
+            return self._parse_without_dashes(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _parse_without_dashes(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            own = f"an option of the command itself goes after two dashes: {ctx.command_path} ... -- COMMAND"
+            raise click.UsageError(f"{unknown_option(error)}; {own}", ctx) from None
+        if extra := ctx.params.get("extra"):
+            line = " ".join([ctx.params["name"], *extra])
+            raise click.UsageError(f"the command comes after two dashes, like: {ctx.command_path} ... -- {line}", ctx)
+        return rest
+
+
+def work_options(is_background: bool) -> Callable[[Any], Any]:
+    """What work can be told, most used first; some of it only makes sense when nobody sits and waits."""
+
+    def add_all(command: Any) -> Any:
+        for add in reversed((*_WORK, *_BACKGROUND) if is_background else _WORK):
+            command = add(command)
+        return command
+
+    return add_all
+
+
+_option = click.option
+_WORK: tuple[Callable[[Any], Any], ...] = (
+    click.argument("name", required=False, default=""),
+    click.argument("extra", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED),
+    _option("--name", "name_option", default="", metavar="NAME", help="Its name; else made from the command."),
+    _option("-g", "--gpus", type=WholeGpus(), metavar="N", help="Whole GPUs for each pod."),
+    _option("--fraction", metavar="PART", help="A part of a GPU, such as 0.5."),
+    _option("--gpu-memory", metavar="SIZE", help="GPU memory in MiB, or such as 24Gi."),
+    _option("--devices", type=int, metavar="N", help="On how many GPUs it wants that part or memory."),
+    _option("--partition", metavar="MODE", help="Partitions, not whole GPUs: CPX, CPX+NPS4, any; --gpus counts them."),
+    _option("--shared", is_flag=True, help="Others may come to its whole GPUs: it counts as half of each."),
+    _option("--isolation", metavar="METHOD", help="How a part is kept apart: mps, cu-mask or time-slicing."),
+    _option("--isolation-grade", metavar="GRADE", help="The least that will do: memory-capped, cu-mask, mps, ..."),
+    _option("--model", "models", multiple=True, metavar="MODEL", help="Only this GPU model; may be repeated."),
+    _option("--cpu", metavar="AMOUNT", help="CPUs for each pod, such as 4 or 500m."),
+    _option("--memory", metavar="SIZE", help="Memory for each pod, such as 16Gi."),
+    _option("--pods", type=int, metavar="N", help="How many equal pods; they start together."),
+    _option("--min-pods", type=int, metavar="N", help="Start with so many of them already."),
+    _option("-q", "--queue", metavar="QUEUE", shell_complete=complete_queue, help="The queue it waits in."),
+    _option("-p", "--priority", type=int, metavar="N", help="Higher goes first in its queue."),
+    _option("--no-preempt", is_flag=True, help="Never stop it for others."),
+    _option(
+        "--type", "kind", type=click.Choice(TYPES), metavar="TYPE", help=f"{', '.join(TYPES[:-1])} or {TYPES[-1]}."
+    ),
+    _option("-t", "--time", metavar="LENGTH", help="Stop it after so long, such as 2h30m."),
+    _option("--estimate", metavar="LENGTH", help="How long you think it takes."),
+    _option("--preemption-delay", metavar="LENGTH", help="Wait so long before others are stopped for it."),
+    _option("--restart-cost", metavar="LENGTH", help="How long it takes, once stopped, to be back at what it saved."),
+    _option("--reservation", metavar="NAME", help="Only on the GPUs of this pool or reservation."),
+    _option("--expires", metavar="WHEN", help="Release its GPUs then: 2h from now, or 2026-01-31T18:00:00Z."),
+    _option("--retries", type=int, metavar="N", help="Start it again so often when it fails."),
+    _option(
+        "--after",
+        multiple=True,
+        metavar="WORKLOAD",
+        shell_complete=complete_workload,
+        help="Start when this one has succeeded, or all tasks of this array; may be repeated.",
+    ),
+    _option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated."),
+    _option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value yours is taken."),
+    _option("--node-selector", multiple=True, metavar="KEY=VALUE", help="Only on nodes with this label."),
+    _option("--workdir", metavar="DIR", help="Where the command runs; here if not said."),
+    _option("--user", metavar="NAME", help="Whose work it is; yours if not said."),
+)
+_BACKGROUND: tuple[Callable[[Any], Any], ...] = (
+    _option("--array", metavar="RANGE", help="One workload for each index, such as 0-9."),
+    _option("--hold", is_flag=True, help="Wait until `kaiwo release`."),
+    _option("--image", metavar="IMAGE", help="The container image, where containers run."),
+    _option("--simulate", metavar="LENGTH", help="No command: only pretend to work for so long."),
+)
+
+
+def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """The submission form; what was not said is left out."""
+    _refuse_empty(ctx, options)
+    command: list[str] = ctx.meta.get(COMMAND, [])
+    name = _name(options, command)
+    namespace, _, base = full_name(name).partition("/")
+    form = {
+        "name": base,
+        "namespace": namespace if "/" in name else None,
+        "queue": options["queue"],
+        "user": person(options["user"] or "me"),
+        "type": options["kind"],
+        "priority": options["priority"],
+        "preemptible": False if options["no_preempt"] else None,
+        "gpus": options["gpus"],
+        "gpuFraction": options["fraction"],
+        "gpuMemory": _mib(options["gpu_memory"]),
+        "gpuDevices": options["devices"],
+        "gpuModels": list(options["models"]),
+        "gpuPartition": options["partition"],
+        "gpuSharing": options["shared"] or None,
+        "gpuIsolation": options["isolation"],
+        "gpuIsolationGrade": options["isolation_grade"],
+        "cpu": options["cpu"],
+        "memory": options["memory"],
+        "pods": options["pods"],
+        "minPods": options["min_pods"],
+        "nodeSelector": _pairs(options["node_selector"], "label of a node"),
+        "command": command,
+        "image": options.get("image"),
+        "env": dict(_variable(text) for text in options["env"]),
+        "workdir": _workdir(options, command),
+        "time": options["time"],
+        "estimate": options["estimate"],
+        "preemptionDelay": options["preemption_delay"],
+        "restartCost": options["restart_cost"],
+        "reservation": options["reservation"],
+        "expires": options["expires"],
+        "retries": options["retries"],
+        "array": options.get("array"),
+        "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],
+        "hold": options.get("hold") or None,
+        "labels": _pairs(options["labels"], "label"),
+        "simulate": options.get("simulate"),
+    }
+    return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
+
+
+def in_flags(message: str, field: str = "") -> str:
+    """The server speaks of fields; whoever typed flags reads flags: for `gpuFraction: "0.5"`, `--fraction 0.5`."""
+    if field in PLAIN_FLAGS:  # a plain word: only where it names the field, at the beginning
+        message = message.replace(f": {field} ", f": {PLAIN_FLAGS[field]} ", 1)
+    return _FIELDS.sub(lambda found: FLAGS[found[1]] + (f" {found[2]}" if found[2] else ""), message)
+
+
+def name_from(command: Sequence[str]) -> str:
+    """A readable name that is new: `train-x7k2p` for `python train.py`."""
+    stem = re.sub(r"\.[a-z]{1,4}$", "", os.path.basename(_telling_word(command)).lower())
+    stem = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40].strip("-") or "work"
+    return f"{stem}-{''.join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in os.urandom(5))}"
+
+
+def _refuse_empty(ctx: click.Context, options: dict[str, Any]) -> None:
+    """Mostly a shell variable that has no value: without it the work would be another than was meant."""
+    for parameter in ctx.command.params:
+        given = options.get(parameter.name or "")
+        is_empty = given == "" or (isinstance(given, tuple) and "" in given)
+        if is_empty and isinstance(parameter, click.Option) and _is_typed(ctx, parameter):
+            raise ConfigError(f"{parameter.opts[-1]} is empty; give it a value, or leave it out")
+
+
+def _is_typed(ctx: click.Context, parameter: click.Parameter) -> bool:
+    source = ctx.get_parameter_source(parameter.name or "")
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _telling_word(command: Sequence[str]) -> str:
+    """The program, or what a program such as `python -u` or `torchrun -m` is told to run."""
+    told = ""
+    for word in command:
+        if told and re.fullmatch(r"-[a-z]*c", word):
+            break  # `sh -c '...'`: a whole script is no name
+        if word.startswith("-") or "=" in word:
+            continue
+        told = word
+        if not INTERPRETERS.fullmatch(os.path.basename(word)):
+            break
+    return told
+
+
+def _name(options: dict[str, Any], command: Sequence[str]) -> str:
+    given, option = options["name"], options["name_option"]
+    if given and option and given != option:
+        raise ConfigError(f"the work is called '{given}' and --name {option}; give one name")
+    return given or option or name_from(command)
+
+
+def _workdir(options: dict[str, Any], command: Sequence[str]) -> str | None:
+    if options["workdir"]:
+        return os.path.abspath(os.path.expanduser(options["workdir"]))
+    # People expect `-- python train.py` to find the train.py that lies before them.
+    return os.getcwd() if command and not options.get("image") else None
+
+
+def _mib(text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)(|Mi|MiB|Gi|GiB)", text)
+    if not found:
+        raise ConfigError(f"--gpu-memory '{text}' is not an amount of memory; write MiB such as 16000, or 24Gi")
+    return int(found[1]) * (1024 if found[2].startswith("G") else 1)
+
+
+def _pairs(texts: Sequence[str], what: str) -> dict[str, str]:
+    return dict(parse_pair(text, what) for text in texts)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    if "=" in text:
+        return parse_pair(text, "variable")
+    if text not in os.environ:
+        raise ConfigError(f"--env {text}: your environment has no such variable; write {text}=value")
+    return text, os.environ[text]

@@ -1,0 +1,77 @@
+"""When running work last saved what it did: what its pods, and the objects above them, say of that.
+
+In:    annotations, and the time at which they are read.   Out: seconds; and a sentence about what cannot be read.
+Never: moves with the clock. A time to come is cut when its text is read first, so the same text stays the same time;
+       and what cannot be read keeps nobody from anything.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.workload_annotations import Texts
+from kaiwo.manifests.kinds.annotations import OURS, UPSTREAMS
+from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.values.timestamps import read_past_moment_s
+from kaiwo.model.errors import ConfigError
+
+SAVED_NOTES = (OURS + "last-checkpoint", UPSTREAMS + "last-checkpoint")  # the first that is there counts
+_MARK = b'/last-checkpoint"'
+Found = tuple[str, str, SeenPod]  # key, text, and the pod that carries it or is below it
+
+
+class Saved:
+    """The texts that living workloads carry, and what they came to."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, int]] = {}  # by workload and text
+        self._faults: dict[Key, str] = {}
+
+    def last_s(
+        self,
+        workload: str,
+        pods: Sequence[SeenPod],
+        above: Callable[[SeenPod], Sequence[tuple[Texts, Texts]]],
+        now_s: int,
+    ) -> int:
+        """The latest that any of them says; 0: none does."""
+        before = self._known.pop(workload, {})
+        known: dict[str, int] = {}
+        for key, text, pod in _found(pods, above):
+            if text not in known:
+                known[text] = before[text] if text in before else self._read(key, text, pod, now_s)
+        if known:
+            self._known[workload] = known
+        return max(known.values(), default=0)
+
+    def forget(self, workload: str) -> None:
+        """It is gone."""
+        self._known.pop(workload, None)
+
+    def take_faults(self) -> dict[Key, str]:
+        """By pod: what could not be read since the last time."""
+        fresh, self._faults = self._faults, {}
+        return fresh
+
+    def _read(self, key: str, text: str, pod: SeenPod, now_s: int) -> int:
+        try:
+            return min(read_past_moment_s(text, Place(f"Pod '{pod.name}'", key)), now_s)
+        except ConfigError as error:
+            self._faults[pod.key] = f"{error}; until then it counts as not said"
+            return 0
+
+
+def saved_note(notes: Texts) -> tuple[str, str] | None:
+    """The annotation that counts, and its text."""
+    return next(((key, notes[key]) for key in SAVED_NOTES if key in notes), None)
+
+
+def _found(pods: Sequence[SeenPod], above: Callable[[SeenPod], Sequence[tuple[Texts, Texts]]]) -> Iterator[Found]:
+    owners: set[str] = set()
+    for pod in pods:
+        if _MARK in pod.notes_text and (found := saved_note(pod.notes)) is not None:
+            yield (*found, pod)
+        if pod.owners and pod.owners[0].uid not in owners:  # most pods of a gang have the same
+            owners.add(pod.owners[0].uid)
+            for notes, _ in above(pod):
+                if (found := saved_note(notes)) is not None:
+                    yield (*found, pod)

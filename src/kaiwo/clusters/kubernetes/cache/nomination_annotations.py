@@ -1,0 +1,74 @@
+"""Space that is kept for waiting pods: written on the pod itself, so that another leader keeps it too.
+
+In:    nominations, pods.   Out: an annotation, and back; what we want it to be counts until the server has it.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.quantities import is_countable
+from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.model.plan import Nomination
+
+SPACE_NOTE = OURS + "kept-space"
+_MARK = SPACE_NOTE.encode()
+_decode = msgspec.json.Decoder(Nomination).decode
+
+
+class Spaces:
+    """The space of every waiting pod, by UID."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, str] = {}  # the annotation as it shall be; empty: none
+        self.being_written: set[str] = set()  # what a watch says meanwhile may be older than what is on its way
+        self._lapsed: dict[str, SeenPod] = {}  # an annotation that means nothing any more and is still there
+
+    def of(self, workload: str, slot: str, pod: SeenPod) -> Nomination | None:
+        """What is kept for a pod that waits in this place."""
+        text = self.wanted.get(pod.uid)
+        text = _note_of(pod) if text is None else text
+        if not text:
+            return None
+        try:
+            found = _decode(text)
+        except msgspec.DecodeError:
+            return None  # somebody spoilt it
+        return replace(found, workload=workload, pod=slot) if is_countable(found) else None
+
+    def see(self, pod: SeenPod) -> None:
+        """The API server says how a pod is now."""
+        if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _note_of(pod):
+            del self.wanted[pod.uid]
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone, or its annotation could not be written: then the one that is there counts."""
+        self.wanted.pop(uid, None)
+        self._lapsed.pop(uid, None)
+
+    def lapse(self, pods: Iterable[SeenPod]) -> None:
+        """These wait no longer as they did: what was kept for them must not come back by itself."""
+        for pod in pods:
+            if not pod.node and (self.wanted.get(pod.uid) or _note_of(pod)):
+                self.wanted[pod.uid] = ""
+                self._lapsed[pod.uid] = pod
+
+    def follow(self) -> None:
+        """Somebody else leads: what is on the pods is what counts."""
+        self.wanted, self._lapsed = {}, {}
+
+    def take_lapsed(self) -> list[SeenPod]:
+        """Those whose annotation has to be taken away."""
+        lapsed, self._lapsed = self._lapsed, {}
+        return list(lapsed.values())
+
+
+def write_space(nomination: Nomination) -> str:
+    """Without its neighbours: who they are follows from the pod."""
+    return msgspec.json.encode(replace(nomination, neighbours=None)).decode()
+
+
+def _note_of(pod: SeenPod) -> str:
+    return pod.notes.get(SPACE_NOTE, "") if _MARK in pod.notes_text else ""

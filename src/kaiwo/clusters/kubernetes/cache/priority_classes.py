@@ -1,0 +1,31 @@
+"""Priority classes of the cluster: what a pod's class means where the API server did not write it on the pod.
+
+In:    PriorityClasses, as they come and go.   Out: a number.
+"""
+
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.wire_objects import PriorityClass
+
+PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+class Priorities:
+    """By name."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, PriorityClass] = {}
+
+    def put(self, found: PriorityClass) -> None:
+        self._classes[found.metadata.name] = found
+
+    def drop(self, found: PriorityClass) -> None:
+        self._classes.pop(found.metadata.name, None)
+
+    def of(self, pod: SeenPod) -> tuple[int, bool]:
+        """Its priority, and whether somebody gave it one: by a class, or by one that is everybody's."""
+        if pod.priority is not None:
+            return pod.priority, bool(pod.priority_class)
+        own = self._classes.get(pod.priority_class)
+        if own is None and not pod.priority_class:
+            own = next((each for _, each in sorted(self._classes.items()) if each.global_default), None)
+        return (own.value, True) if own is not None else (0, bool(pod.priority_class))

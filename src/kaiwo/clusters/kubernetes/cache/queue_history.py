@@ -1,0 +1,162 @@
+"""What queues remember of the past, as their objects' status has it: what they used, and whose work had to go.
+
+In:    KaiwoQueues, stops, past use.   Out: the same, for the next leader to read; which queues have something new.
+While we lead, what we remember counts: an object of the cluster is at best as new.
+"""
+
+from collections.abc import Container, Iterable
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from kaiwo.clusters.kubernetes.decode.wire_objects import Wire
+from kaiwo.model.events import StoppedForOthers
+from kaiwo.snapshot.eviction_history import HOUR_S
+
+MOST_STOPS = 256  # of one queue, the last ones: a status must stay small
+WHOLE = 1 << 40  # a part of 1, in the units of `queues.usage`
+DIGITS = Decimal("0.000000001")
+
+
+class Past(NamedTuple):
+    """A queue's part of the cluster with its half-life, and when that was so."""
+
+    at_s: int
+    part: tuple[int, ...]
+
+
+class StopWords(Wire):
+    """One stop in a status."""
+
+    workload: str
+    at_seconds: int
+    queues: tuple[str, ...] = ()
+    moved: bool = False
+
+
+class UsageWords(Wire):
+    """Past use in a status: parts of the whole cluster, as decimal numbers."""
+
+    at_seconds: int = 0
+    gpu: str = "0"
+    cpu: str = "0"
+    memory: str = "0"
+
+
+class QueueStatusObject(Wire):
+    """What we read of a KaiwoQueue's status."""
+
+    usage: UsageWords | None = None
+    stops: tuple[StopWords, ...] | None = None
+
+
+_decode = msgspec.json.Decoder(QueueStatusObject).decode
+
+
+def read_memory(status: Raw) -> QueueStatusObject:
+    """Nothing, when there is none or somebody spoilt it."""
+    try:
+        return _decode(status) if status else QueueStatusObject()
+    except msgspec.DecodeError:
+        return QueueStatusObject()
+
+
+class Memory:
+    """By queue."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, Past] = {}
+        self.stops: dict[str, tuple[StoppedForOthers, ...]] = {}
+        self._own: set[str] = set()  # queues of which we know more than their objects
+        self._fresh: dict[str, None] = {}
+        self._last: dict[str, StoppedForOthers] | None = None  # by workload; None: to be worked out anew
+
+    def see(self, queue: str, status: QueueStatusObject) -> list[StoppedForOthers]:
+        """An object of the cluster; the stops that are news."""
+        if queue in self._own:
+            return []
+        if status.usage is not None and (past := _read_past(status.usage)) is not None:
+            self.usage[queue] = past
+        known = set(self.stops.get(queue, ()))
+        self._last = None
+        self.stops[queue] = tuple(
+            StoppedForOthers(each.workload, each.at_seconds, each.queues, each.moved) for each in status.stops or ()
+        )
+        return [each for each in self.stops[queue] if each not in known]
+
+    def stop(self, queue: str, event: StoppedForOthers, living: Container[str]) -> None:
+        """A workload of this queue was told to go."""
+        before = (*self.stops.get(queue, ()), event)
+        kept = [each for each in before if each.at_s > event.at_s - HOUR_S or each.workload in living]
+        self.stops[queue] = tuple(kept[-MOST_STOPS:])
+        self._last = None
+        self._change(queue)
+
+    def use(self, queue: str, past: Past) -> None:
+        """What it used lately."""
+        self.usage[queue] = past
+        self._change(queue)
+
+    def drop(self, queue: str) -> None:
+        """The object is gone."""
+        self.usage.pop(queue, None)
+        self.stops.pop(queue, None)
+        self._last = None
+        self._own.discard(queue)
+        self._fresh.pop(queue, None)
+
+    def follow(self) -> None:
+        """Somebody else leads: what is in the objects is what counts."""
+        if self._own:
+            self._own, self._fresh = set(), {}
+
+    def take_fresh(self) -> list[str]:
+        """Queues whose objects must be written."""
+        fresh, self._fresh = self._fresh, {}
+        return list(fresh)
+
+    def put_back(self, queue: str) -> None:
+        """It could not be written."""
+        self._fresh[queue] = None
+
+    def last_stop(self, workload: str) -> StoppedForOthers | None:
+        """When a workload last had to go for others."""
+        if self._last is None:
+            self._last = {each.workload: each for each in self.all_stops() if not each.is_moved}
+        return self._last.get(workload)
+
+    def all_stops(self) -> Iterable[StoppedForOthers]:
+        """In the order of time."""
+        every = (each for stops in self.stops.values() for each in stops)
+        return sorted(every, key=lambda each: (each.at_s, each.workload))
+
+    def words(self, queue: str) -> dict[str, Any]:
+        """As the definition has it."""
+        found: dict[str, Any] = {"stops": [_stop_words(each) for each in self.stops.get(queue, ())]}
+        past = self.usage.get(queue)
+        if past is not None:
+            gpu, cpu, memory = (str((Decimal(part) / WHOLE).quantize(DIGITS).normalize()) for part in past.part)
+            found["usage"] = {"atSeconds": past.at_s, "gpu": gpu, "cpu": cpu, "memory": memory}
+        return found
+
+    def _change(self, queue: str) -> None:
+        self._own.add(queue)
+        self._fresh[queue] = None
+
+
+def _stop_words(stop: StoppedForOthers) -> dict[str, Any]:
+    words: dict[str, Any] = {"workload": stop.workload, "atSeconds": stop.at_s}
+    return words | ({"queues": stop.queues} if stop.queues else {}) | ({"moved": True} if stop.is_moved else {})
+
+
+def _read_past(words: UsageWords) -> Past | None:
+    """None: somebody spoilt it."""
+    try:
+        parts = [Decimal(text) for text in (words.gpu, words.cpu, words.memory)]
+    except InvalidOperation:
+        return None
+    if not all(part.is_finite() and 0 <= part <= 1 for part in parts):
+        return None
+    return Past(words.at_seconds, tuple(int(part * WHOLE) for part in parts))

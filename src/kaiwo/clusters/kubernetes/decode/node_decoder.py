@@ -1,0 +1,113 @@
+"""Nodes of Kubernetes in our words.
+
+In:    a node from the wire.   Out: a Node with its GPUs: ids, models and sizes from the best source there is.
+The node agent's own list counts first; else the extended resource says how many there are, and labels say which.
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.decode import wire_objects
+from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, VENDOR_LABEL
+from kaiwo.clusters.kubernetes.decode.quantities import asked, is_countable, offered, offered_mib
+from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
+from kaiwo.manifests.values.quantities import MIB
+from kaiwo.model.gpu import GPU_MODELS, Gpu, are_mixed, vendor_of
+from kaiwo.model.node import Node, Taint
+
+DEVICES_NOTE = OURS + "devices"  # the node agent's list, as JSON
+CHANGE_NOTE = OURS + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
+MODEL_LABELS = {
+    "amd": (OURS + "gpu-model", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+    "nvidia": (OURS + "gpu-model", "nvidia.com/gpu.product"),
+}
+MEMORY_LABELS = {"amd": ("amd.com/gpu.vram", "beta.amd.com/gpu.vram"), "nvidia": ("nvidia.com/gpu.memory",)}
+MOST_GPUS = 1024
+_KNOWN = {name.lower(): name for name in GPU_MODELS}
+_read_devices = msgspec.json.Decoder(tuple[Gpu, ...]).decode
+
+
+def read_node(node: wire_objects.Node) -> Node:
+    """One node. What it cannot be asked for (GPUs apart) are extended resources, disk space among them."""
+    meta, allocatable = node.metadata, dict(node.status.allocatable or {})
+    labels = (meta.labels or {}) | {NODE_NAME: meta.name}
+    cpu_milli = offered("cpu", allocatable.pop("cpu", 0))
+    memory_mib = offered_mib(allocatable.pop("memory", 0))
+    pods = offered("pods", allocatable.pop("pods", 0))  # none until the kubelet says so
+    counts = {name: offered(name, allocatable.pop(name, 0)) for name in RESOURCE_VENDORS}
+    offers = {RESOURCE_VENDORS[resource]: count for resource, count in counts.items() if count}
+    gpus = _gpus(meta.annotations or {}, labels, offers) if offers else ()
+    labels |= {VENDOR_LABEL + vendor: "true" for vendor in offers}
+    is_ready, reason = _ready(node.status.conditions or ())
+    return Node(
+        name=meta.name,
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        pods=pods,
+        gpus=gpus,
+        extended={name: offered(name, value) for name, value in sorted(allocatable.items())},
+        labels=labels,
+        taints=tuple(Taint(item.key, item.value, item.effect) for item in node.spec.taints or ()),
+        ready=is_ready,
+        cordoned=node.spec.unschedulable,
+        reason=reason or ("cordoned" if node.spec.unschedulable else ""),
+    )
+
+
+def find_model(label: str) -> str:
+    """`AMD_Instinct_MI300X_OAM` is an MI300X; what is not in the table keeps its own name."""
+    for word in re.split(r"[-_ ]", label.lower()):
+        if word in _KNOWN:
+            return _KNOWN[word]
+    return label
+
+
+def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, int]) -> tuple[Gpu, ...]:
+    """Those that the kubelet counts, by vendor. Where there are two, a device whose vendor nobody tells is nobody's."""
+    listed, first = _listed(notes), next(iter(offers))
+    if listed is not None and len(offers) == 1 and not are_mixed(listed):
+        return listed
+    found: list[Gpu] = []
+    for vendor, count in offers.items():
+        mine = [gpu for gpu in listed or () if vendor_of(gpu) == vendor]
+        found += mine or _counted(labels, vendor, count, vendor == first)
+    return tuple(found[:MOST_GPUS])
+
+
+def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
+    """The agent's list; None when there is none, or it is not true: the kubelet's count is."""
+    try:
+        found = _read_devices(notes[DEVICES_NOTE]) if notes.get(DEVICES_NOTE) else None
+    except msgspec.DecodeError:
+        return None
+    return found if found is not None and len(found) <= MOST_GPUS and is_countable(found) else None
+
+
+def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) -> list[Gpu]:
+    """Only how many there are is known, and what labels say of them. Our own label speaks of the first vendor's."""
+    names = [name for name in MODEL_LABELS[vendor] if is_first or not name.startswith(OURS)]
+    model = find_model(next((labels[name] for name in names if labels.get(name)), f"{vendor}-gpu"))
+    known = GPU_MODELS.get(model)
+    memory_mib = _memory_mib(labels, vendor) or (known.memory_mib if known else 0)
+    prefix, told = "" if is_first else f"{vendor}-", "" if known else vendor
+    return [Gpu(f"{prefix}gpu-{at}", model, memory_mib, vendor=told) for at in range(min(count, MOST_GPUS))]
+
+
+def _memory_mib(labels: dict[str, str], vendor: str) -> int:
+    """NVIDIA's labels count MiB, AMD's have a unit."""
+    value = next((labels[name] for name in MEMORY_LABELS[vendor] if labels.get(name)), "")
+    if not value:
+        return 0
+    size = value + "Mi" if value.isdigit() else value + "i" * (value[-1:] in "GT")
+    return asked("memory", size) // MIB
+
+
+def _ready(conditions: list[wire_objects.Condition] | tuple[()]) -> tuple[bool, str]:
+    """A node that says nothing of itself is not ready."""
+    for item in conditions:
+        if item.type == "Ready":
+            return item.status == "True", "" if item.status == "True" else item.message or item.reason
+    return False, "it has not reported yet"

@@ -1,0 +1,224 @@
+"""What a pod asks for: its resources by the rules of Kubernetes, its GPUs by our annotations, and where it may go.
+
+In:    a pod's spec and annotations.   Out: one Ask, shared by all pods that ask for exactly the same.
+Never: drops a required rule in silence. What cannot be kept yet makes the pod wait with a sentence that says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.decode.affinity_rules import Acquaintance, read_acquaintance
+from kaiwo.clusters.kubernetes.decode.quantities import asked, most
+from kaiwo.clusters.kubernetes.decode.wire_objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
+from kaiwo.manifests.kinds.annotations import OURS, Annotations
+from kaiwo.manifests.kinds.container_resources import largest, total
+from kaiwo.manifests.kinds.node_affinity import HOSTNAME
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
+from kaiwo.manifests.values.gpu_request import GpuWords, settle
+from kaiwo.manifests.values.quantities import MIB
+from kaiwo.model.affinity import VENDOR_LABEL, Choice, NodeRule, Preference, Rules
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.request import Request, Toleration
+
+SHARING_LABEL = OURS + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
+FIELD = "field:"  # begins the fields of a node in Kubernetes that are labels in our picture only
+NODE_NAME = FIELD + "metadata.name"
+
+
+class Claims(NamedTuple):
+    """The volume claims of a pod."""
+
+    names: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()  # of these, those of its ephemeral volumes
+
+
+NO_CLAIMS = Claims()
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """What equal pods ask for."""
+
+    request: Request
+    by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet will hand out
+    claims: tuple[str, ...] = ()
+    own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
+    acquaintance: Acquaintance | None = None  # what it says about other pods
+    refusal: str = ""  # why it cannot be scheduled by us as it is
+
+    @property
+    def gpus_by_resource(self) -> int:
+        """Of all vendors."""
+        return sum(count for _, count in self.by_vendor)
+
+
+def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> Ask:
+    """One pod's wishes."""
+    amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
+    whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
+    plain = Request(
+        cpu_milli=amounts.pop("cpu", 0),
+        memory_mib=-(-amounts.pop("memory", 0) // MIB),
+        extended=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
+    )
+    count = sum(whole.values())
+    rules, choices = read_rules(spec)
+    acquaintance = read_acquaintance(spec, rules, choices)
+    try:
+        request = _with_gpus(plain, whole, notes, owner)
+        request = msgspec.structs.replace(
+            request,
+            node_rules=request.node_rules + rules,
+            node_choices=choices,
+            prefers=_preferences(spec),
+            tolerations=tuple(
+                Toleration(item.key, item.operator, item.value, item.effect) for item in spec.tolerations or ()
+            ),
+        )
+        refusal = _refusal(spec)
+    except ConfigError as error:
+        request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
+    by_vendor = tuple((RESOURCE_VENDORS[name], amount) for name, amount in whole.items())
+    return Ask(request, by_vendor, claims.names, claims.own, acquaintance, refusal)
+
+
+def pod_amounts(spec: PodSpec) -> dict[str, int]:
+    """Containers are summed; a start-up container counts as far as it asks for more; overhead comes on top."""
+    given = {each.name: each for each in spec.standing.containers} if spec.standing else {}
+    is_infeasible = spec.standing is not None and spec.standing.is_infeasible
+    main = [_count(item.resources, given.get(item.name), is_infeasible) for item in spec.containers]
+    staying: list[dict[str, int]] = []
+    peak: dict[str, int] = {}
+    for item in spec.init_containers or ():
+        if item.restart_policy == "Always":
+            staying.append(_count(item.resources, given.get(item.name), is_infeasible))
+        else:
+            peak = largest(peak, total([*staying, _effective(item.resources)]))
+    if not spec.init_containers and len(main) == 1 and spec.resources is None and not spec.overhead:
+        return main[0]
+    whole = _count(spec.resources, spec.standing.pod if spec.standing else None, is_infeasible)
+    together = largest(total([*main, *staying]), peak) | {
+        name: whole.get(name, 0) for name in _effective(spec.resources)
+    }
+    return total([together, _read(spec.overhead)])
+
+
+def read_rules(spec: PodSpec) -> tuple[Rules, tuple[Choice, ...]]:
+    """The node selector and the required node affinity."""
+    rules = [NodeRule(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items())]
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return tuple(rules), ()
+    more, choices = one_of(selector_terms(affinity.required))
+    return (*rules, *more), choices
+
+
+def _preferences(spec: PodSpec) -> tuple[Preference, ...]:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    found = ((each.weight, tuple(_term_rules(each.preference))) for each in (affinity and affinity.preferred) or ())
+    return tuple(Preference(weight, rules) for weight, rules in found if weight > 0 and rules)
+
+
+def one_of(terms: Choice) -> tuple[Rules, tuple[Choice, ...]]:
+    """One alternative alone is a rule like any other."""
+    return (terms[0], ()) if len(terms) == 1 else ((), (terms,))
+
+
+def selector_terms(selector: NodeSelector) -> Choice:
+    """Alternatives, each a conjunction. A term without a requirement matches nothing in Kubernetes: it is left out."""
+    return tuple(rules for term in selector.node_selector_terms or () if (rules := tuple(_term_rules(term))))
+
+
+def _term_rules(term: Term) -> Iterable[NodeRule]:
+    for item in term.match_expressions or ():
+        yield NodeRule(item.key, item.operator, item.values or ())
+    for item in term.match_fields or ():
+        yield NodeRule(FIELD + item.key, item.operator, item.values or ())
+
+
+def _effective(resources: Resources | None) -> dict[str, int]:
+    """A limit stands in for a request that is not given; the server has filled it in for most."""
+    if resources is None:
+        return {}
+    return _read(resources.limits) | _read(resources.requests)
+
+
+def _count(resources: Resources | None, given: Given | None, is_infeasible: bool) -> dict[str, int]:
+    """While a resize is under way the larger counts; of one that the node cannot do, only what it has given."""
+    amounts = _effective(resources)
+    if given is None or given.resources is None:
+        return amounts
+    has = largest(_read(given.resources.requests), _read(given.allocated_resources))
+    return has if is_infeasible else largest(amounts, has)
+
+
+def _read(amounts: Amounts | None) -> dict[str, int]:
+    return {name: asked(name, value) for name, value in amounts.items()} if amounts else {}
+
+
+def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], owner: str) -> Request:
+    """Whole GPUs by the resource's name; shares by annotation alone, and only where an agent serves them."""
+    if not whole and not any(key.partition("/")[2].startswith("gpu-") for key in notes):
+        return plain
+    if len(whole) > 1:
+        raise ConfigError(
+            f"{owner} asks for {' and '.join(sorted(whole))}; one pod runs on one vendor's GPUs: keep one"
+        )
+    resource, count = next(iter(whole.items()), ("amd.com/gpu", 0))
+    warnings: list[str] = []
+    annotations = Annotations(owner)
+    annotations.add(Fields({"annotations": dict(notes)}, owner, warnings))
+    wish = annotations.gpu_wish(count, "", ())
+    gpu = settle(wish, kubelet_words(annotations, resource), warnings)
+    rules: list[NodeRule] = []
+    if whole:
+        rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
+    request = msgspec.structs.replace(plain, **gpu._asdict())
+    is_share = request.is_fraction or request.is_memory
+    if is_share and whole:
+        check_beside(owner, resource, count, request.gpus)
+        as_whole = {"gpu_milli": WHOLE_MILLI, "gpu_mib": 0, "isolation": "", "least_grade": ""}
+        return msgspec.structs.replace(request, node_rules=tuple(rules), **as_whole)
+    if is_share:
+        rules.append(NodeRule(SHARING_LABEL, "In", ("true",)))
+    return msgspec.structs.replace(request, node_rules=tuple(rules))
+
+
+def kubelet_words(annotations: Annotations, resource: str) -> GpuWords:
+    """What the wishes are called where the kubelet counts the vendor's resource, whole."""
+    words = annotations.gpu_words(resource, annotations.place("gpu-models").field)
+    return words._replace(kubelet_counts_whole=True)
+
+
+def check_beside(owner: str, resource: str, count: int, devices: int) -> None:
+    """A share beside the vendor's resource: the kubelet hands out whole GPUs, and counts them, whatever a note says."""
+    if count != devices:
+        raise ConfigError(
+            f"{owner} asks for a share on each of {devices} devices and for {resource}: {count}, which the kubelet "
+            f"hands out whole; remove {resource} to share devices"
+        )
+
+
+def _refusal(spec: PodSpec) -> str:
+    """The first rule that this version cannot keep. Such a pod must not be placed as if it had not said it."""
+    if spec.resource_claims or any(item.resources and item.resources.claims for item in spec.containers):
+        return "it asks for device claims (resourceClaims), which Kaiwo does not allocate yet; ask with amd.com/gpu"
+    return ""
+
+
+__all__ = [
+    "HOSTNAME",
+    "NODE_NAME",
+    "SHARING_LABEL",
+    "VENDOR_LABEL",
+    "Ask",
+    "check_beside",
+    "kubelet_words",
+    "one_of",
+    "read_ask",
+    "read_rules",
+    "selector_terms",
+]

@@ -1,0 +1,80 @@
+"""Quantities as the API server writes them. It has checked them, so what cannot be read counts as nothing.
+
+In:    "500m", "16Gi", 4.   Out: integers: milli-CPU, bytes, whole numbers.
+A cluster writes the same few texts over and over: each is worked out once.
+
+Also: Numbers that stand in annotations: anybody who may write the object may have written them.
+"""
+
+from datetime import datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
+from kaiwo.manifests.values.quantities import MIB, read_quantity
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.request import MOST_CPU_MILLI, MOST_GPUS, MOST_MIB
+
+MOST = 1 << 54
+
+
+def is_countable(value: Any) -> bool:
+    """No number in it is larger than anything that a cluster has."""
+    if isinstance(value, int):
+        return -MOST <= value <= MOST
+    if isinstance(value, msgspec.Struct):
+        return all(is_countable(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, list | tuple):
+        return all(map(is_countable, value))
+    return all(map(is_countable, value.values())) if isinstance(value, dict) else True
+
+
+NOWHERE = Place("", "quantity")
+# The server takes up to 2**63 of anything, from pods and from nodes: it is counted up to this.
+MOST_BYTES = MOST_MIB * MIB
+
+
+@lru_cache(maxsize=4096)
+def asked(name: str, value: str | int | float) -> int:
+    """A request: never less than was asked for, up to the most. CPU in milli, memory and disk in bytes."""
+    return _whole(name, value, ROUND_CEILING)
+
+
+@lru_cache(maxsize=4096)
+def offered(name: str, value: str | int | float) -> int:
+    """An amount that a node has: never more than there is, nor than the most."""
+    return _whole(name, value, ROUND_FLOOR)
+
+
+def offered_mib(value: str | int | float) -> int:
+    """A node's memory."""
+    return offered("memory", value) // MIB
+
+
+@lru_cache(maxsize=4096)
+def seconds(timestamp: str | None) -> int:
+    """RFC 3339 as whole seconds since the epoch; 0: never."""
+    if not timestamp:
+        return 0
+    return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp())
+
+
+def most(name: str) -> int:
+    """Of what is counted at all."""
+    return MOST_CPU_MILLI if name == "cpu" else MOST_GPUS if name in RESOURCE_VENDORS else MOST_BYTES
+
+
+def _whole(name: str, value: str | int | float, rounding: str) -> int:
+    exact = min(_exact(value) * (1000 if name == "cpu" else 1), Decimal(most(name)))
+    return int(exact.to_integral_value(rounding))
+
+
+def _exact(value: str | int | float) -> Decimal:
+    try:
+        return read_quantity(value, NOWHERE, "4")
+    except ConfigError:
+        return Decimal(0)

@@ -1,0 +1,168 @@
+"""A gang: the pods that start together, how many of them must, and what it still waits for.
+
+A Group becomes a Workload of the model: its roles are the model's roles with their count and minimum. The pods of one
+role may still ask for different things; who makes the Workload splits such a role by request.
+
+Also: What a kind of gang must be able to do. Each kind has a file of its own; `registry` has their order.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_wish
+from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_ROLE, RAY_GROUP, TRAINING_ROLES
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.model.workload import SubGroup
+
+# Roles whose pods the others look for: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs; or people call them so.
+LEADERS = ("leader", "launcher", "head", "master", "chief")
+SIZE_UNKNOWN = "size unknown"  # the rule of a gang of which nobody can say yet how many pods it has
+ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
+
+
+class Key(msgspec.Struct, frozen=True, gc=False, order=True):
+    """Which gang: the same key as long as the gang lives."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""  # two objects of one name, one after the other, are two gangs
+    part: str = ""  # one replica of the object is the gang
+
+    def __str__(self) -> str:
+        word = "of" if self.kind == "PodGroup" else "replica"  # a PodGroup of another scheduler: which one's
+        part = f" {word} {self.part}" if self.part else ""
+        return f"{self.kind} {self.namespace}/{self.name}{part}"
+
+
+class GroupRole(msgspec.Struct, frozen=True, gc=False):
+    """Pods of one gang that do the same: `count` are wanted now, `minimum` must start with the others."""
+
+    name: str
+    count: int
+    minimum: int
+    members: tuple[str, ...] = ()  # names of pods that exist and have not finished
+    group: str = ""  # the sub-group that it is a part of
+
+    @property
+    def needed(self) -> int:
+        return self.minimum
+
+    @property
+    def leads(self) -> bool:
+        return self.name in LEADERS
+
+
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """One gang at one moment."""
+
+    key: Key
+    roles: tuple[GroupRole, ...]
+    minimum: int  # pods without which it does not start
+    rule: str  # how the minimum was found
+    later: int = 0  # pods that come only after these are bound or finished
+    done: int = 0  # pods that have done their work: nobody makes them anew
+    waits: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
+    groups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
+    former: tuple[str, ...] = ()  # pods of a run before this one that are still somewhere: nobody waits for their end
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(sorted(name for role in self.roles for name in role.members))
+
+
+class Want(msgspec.Struct, frozen=True, gc=False):
+    """What an owner wants of one role now."""
+
+    role: str
+    count: int
+    minimum: int
+    later: int = 0
+    done: int = 0
+
+
+def alive(members: Iterable[Member]) -> list[Member]:
+    return [each for each in members if each.is_alive]
+
+
+def role_hint(member: Member) -> str:
+    """The role as the pod's own labels name it, or `leader` where an annotation says so."""
+    if read_wish("leader", (member.annotations,)) == "true":
+        return "leader"
+    return next((member.labels[label] for label in ROLE_LABELS if member.labels.get(label)), "main").lower()
+
+
+def build_group(key: Key, wants: Sequence[Want], held: dict[str, list[str]], rule: str, waits: str = "") -> Group:
+    """Join what is wanted with the pods that exist, by role. Pods of a role that nobody wants are surplus."""
+    left = dict(held)
+    roles = [_build_role(want, left.pop(want.role, [])) for want in wants]
+    roles += [_build_role(Want(role, 0, 0), names) for role, names in sorted(left.items())]
+    if not any(role.minimum for role in roles):
+        roles = deal_minimum(roles, 1)  # more pods exist than anybody wants: each is of use alone
+    minimum = sum(role.minimum for role in roles)
+    return Group(
+        key=key,
+        roles=tuple(role for role in roles if role.count),
+        minimum=minimum,
+        rule=rule,
+        later=sum(want.later for want in wants),
+        done=sum(want.done for want in wants),
+        waits=waits or explain_missing(key, roles, minimum),
+    )
+
+
+def build_flat_group(key: Key, members: Sequence[Member], minimum: int, rule: str, waits: str = "") -> Group:
+    """A gang whose size is one number, no matter which pods: roles come from the pods' own labels."""
+    held = hold(members, role_hint)
+    minimum = max(1, minimum)
+    found = [_build_role(Want(role, 0, 0), names) for role, names in sorted(held.items())]
+    roles = deal_minimum(sorted(found, key=lambda role: not role.leads), minimum)
+    return Group(key, tuple(roles), minimum, rule, waits=waits or explain_missing(key, roles, minimum))
+
+
+def with_former(group: Group, members: Iterable[Member]) -> Group:
+    """Of these pods of an earlier run, those that are on a node. One that never got there just goes."""
+    return msgspec.structs.replace(group, former=tuple(sorted(each.name for each in members if each.is_bound)))
+
+
+def hold(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:
+    """The names of the living, by role."""
+    held: dict[str, list[str]] = {}
+    for member in alive(members):
+        held.setdefault(role_of(member), []).append(member.name)
+    return held
+
+
+def deal_minimum(roles: Iterable[GroupRole], minimum: int) -> list[GroupRole]:
+    """Any `minimum` pods will do, so the first roles take as many as they have."""
+    dealt = []
+    for role in roles:
+        share = min(role.count, minimum)
+        minimum -= share
+        dealt.append(msgspec.structs.replace(role, minimum=share))
+    return dealt
+
+
+def explain_missing(key: Key, roles: Sequence[GroupRole], minimum: int) -> str:
+    """Empty when the pods that must start together all exist."""
+    have = sum(min(len(role.members), role.minimum) for role in roles)
+    if have >= minimum:
+        return ""
+    parts = [f"{role.name} {len(role.members)} of {role.minimum}" for role in roles if role.minimum]
+    is_known = any(len(role.members) < role.minimum for role in roles)  # which role the missing pods would have
+    listed = f" ({', '.join(parts)})" if is_known and len(parts) > 1 else ""
+    return f"{key} waits until its pods exist: {have} of the {minimum} that start together do{listed}"
+
+
+def _build_role(want: Want, names: list[str]) -> GroupRole:
+    return GroupRole(want.role, max(want.count, len(names)), want.minimum, tuple(sorted(names)))
+
+
+class Kind(NamedTuple):
+    """`claim` says which of its gangs a pod belongs to, if any; `assemble` makes one gang of its pods alone."""
+
+    claim: Callable[[Member, Sequence[Link], Owners], Key | None]
+    assemble: Callable[[Key, Sequence[Member], Owners], Group | None]

@@ -1,0 +1,179 @@
+"""Pods and the objects above them, kept up to date; and which gangs an event touched.
+
+In:    one pod or object at a time, in any order.   Out: the places of the gangs to work out anew.
+The cost of an event follows the pods below the object that changed, never the size of the cluster. An event that
+changes nothing we read touches nothing.
+
+Also: The objects that a pod depends on by name, beside those that own it.
+"""
+
+from typing import TypeVar
+
+from kaiwo.clusters.kubernetes.gangs.gang import Group
+from kaiwo.clusters.kubernetes.gangs.kinds import jobset as jobsets
+from kaiwo.clusters.kubernetes.gangs.kinds import kubernetes_podgroup, leaderworkerset
+from kaiwo.clusters.kubernetes.gangs.kinds.other_podgroups import named_groups
+from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_NAME, LWS_NAME
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.owners import Owners
+from kaiwo.clusters.kubernetes.gangs.registry import Place, group_of, place_of
+
+Named = tuple[str, str, str, str]  # API group, kind, namespace, name
+
+
+def names_used(member: Member) -> list[Named]:
+    """Each kind that finds an object by name stands here, so that news of the object finds the pod."""
+    found = [(group, "PodGroup", name) for group, name in named_groups(member)]
+    if member.pod_group:
+        found.append((kubernetes_podgroup.GROUP, "PodGroup", member.pod_group))
+    if member.workload[0]:
+        found.append((kubernetes_podgroup.GROUP, "Workload", member.workload[0]))
+    if jobset := member.labels.get(JOBSET_NAME):
+        found.append((jobsets.GROUP, "JobSet", jobset))  # found by label while the Job between has not been seen
+    if replicas := member.labels.get(LWS_NAME):
+        found.append((leaderworkerset.GROUP, "LeaderWorkerSet", replicas))
+        found.append(("apps", "StatefulSet", member.name))  # a leader's workers
+    return [(group, kind, member.namespace, name) for group, kind, name in found]
+
+
+PodName = tuple[str, str]  # namespace, name
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Book:
+    """The living picture of all gangs."""
+
+    def __init__(self) -> None:
+        self.owners = Owners()
+        self._pods: dict[PodName, Member] = {}
+        self._places: dict[PodName, Place] = {}  # pods that stand alone are not in it
+        self._members: dict[Place, set[PodName]] = {}
+        self._below: dict[str, set[PodName]] = {}  # pods by the UID of their owner
+        self._owned: dict[str, set[Named]] = {}  # objects by the UID of their owner
+        self._users: dict[Named, set[PodName]] = {}  # pods by the objects that they name
+        self._groups: dict[Place, Group | None] = {}  # those that nothing has touched since they were worked out
+
+    def put_pod(self, member: Member) -> set[Place]:
+        """A pod came or changed."""
+        pod = (member.namespace, member.name)
+        before = self._pods.get(pod)
+        if before == member:
+            return set()
+        if before is not None:
+            self._unlink(pod, before)
+        self._pods[pod] = member
+        if member.owner:
+            _add(self._below, member.owner.uid, pod)
+        for named in names_used(member):
+            _add(self._users, named, pod)
+        return self._settle(pod)
+
+    def remove_pod(self, namespace: str, name: str) -> set[Place]:
+        """A pod is gone."""
+        pod = (namespace, name)
+        member = self._pods.pop(pod, None)
+        if member is None:
+            return set()
+        self._unlink(pod, member)
+        return self._settle(pod)
+
+    def put_owner(self, owner: Owner) -> set[Place]:
+        """An object above pods came or changed."""
+        named = (owner.group, owner.kind, owner.namespace, owner.name)
+        before = self.owners.named(*named)
+        if not self.owners.put(owner):
+            return set()
+        if before is not None and before.metadata.owner:
+            _discard(self._owned, before.metadata.owner.uid, named)
+        if owner.metadata.owner:
+            _add(self._owned, owner.metadata.owner.uid, named)
+        pods = self._pods_under(owner.uid, named)
+        if before is not None and before.uid != owner.uid:
+            pods |= self._pods_under(before.uid, named)
+        return self._settle(*pods)
+
+    def remove_owner(self, owner: Owner) -> set[Place]:
+        """An object above pods is gone."""
+        if not self.owners.remove(owner):
+            return set()
+        named = (owner.group, owner.kind, owner.namespace, owner.name)
+        if owner.metadata.owner:
+            _discard(self._owned, owner.metadata.owner.uid, named)
+        return self._settle(*self._pods_under(owner.uid, named))
+
+    def group(self, place: Place) -> Group | None:
+        """One gang as it is now; None when there is none at this place."""
+        if place not in self._members:
+            return None
+        if place not in self._groups:
+            members = [self._pods[pod] for pod in sorted(self._members[place])]
+            self._groups[place] = group_of(place, members, self.owners)
+        return self._groups[place]
+
+    def place(self, namespace: str, name: str) -> Place | None:
+        """Where a pod belongs; None: it stands alone, or is not known."""
+        return self._places.get((namespace, name))
+
+    def pods(self, place: Place) -> frozenset[PodName]:
+        """The pods at one place."""
+        return frozenset(self._members.get(place, ()))
+
+    def places(self) -> list[Place]:
+        """Every gang that has pods."""
+        return sorted(self._members)
+
+    def pods_under(self, owner: Owner) -> set[PodName]:
+        """The pods to which what an object says may matter."""
+        return self._pods_under(owner.uid, (owner.group, owner.kind, owner.namespace, owner.name))
+
+    def _unlink(self, pod: PodName, member: Member) -> None:
+        if member.owner:
+            _discard(self._below, member.owner.uid, pod)
+        for named in names_used(member):
+            _discard(self._users, named, pod)
+
+    def _pods_under(self, uid: str, named: Named) -> set[PodName]:
+        """Pods whose gang may look at this object: those that name it, and those below it at any depth."""
+        found = set(self._users.get(named, ()))
+        seen: set[str] = set()
+        waiting = [uid]
+        while waiting:
+            each = waiting.pop()
+            if not each or each in seen:
+                continue
+            seen.add(each)
+            found |= self._below.get(each, set())
+            children = (self.owners.named(*child) for child in self._owned.get(each, ()))
+            waiting += [child.uid for child in children if child is not None]
+        return found
+
+    def _settle(self, *pods: PodName) -> set[Place]:
+        """Find the place of each pod anew; both the place it leaves and the one it takes are touched."""
+        touched: set[Place] = set()
+        for pod in pods:
+            if old := self._places.pop(pod, None):
+                _discard(self._members, old, pod)
+                touched.add(old)
+            member = self._pods.get(pod)
+            if member is not None and (new := place_of(member, self.owners)):
+                self._places[pod] = new
+                _add(self._members, new, pod)
+                touched.add(new)
+        for place in touched:
+            self._groups.pop(place, None)
+        return touched
+
+
+def _add(index: dict[K, set[V]], key: K, value: V) -> None:
+    index.setdefault(key, set()).add(value)
+
+
+def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
+    """Without leaving an empty set behind."""
+    if key in index:
+        index[key].discard(value)
+        if not index[key]:
+            del index[key]

@@ -1,0 +1,102 @@
+"""How many pods the owners of some pods want, for gangs that pods name themselves.
+
+In:    pods that name the same gang.   Out: what their owners want now and later.
+Such a gang has one number, or none, and knows nothing of waves. Its pods' owners do.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Group, Key, Kind, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.kinds import (
+    job,
+    jobset,
+    leaderworkerset,
+    ray_cluster,
+    replicaset_statefulset,
+    training_jobs,
+)
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.owners import Owners
+
+OWNING = tuple(
+    Kind(each.claim, each.assemble)
+    for each in (leaderworkerset, jobset, training_jobs, ray_cluster, job, replicaset_statefulset)
+)
+
+
+class Declared(NamedTuple):
+    """What the owners say together."""
+
+    least: int  # must start together
+    wanted: int  # with what is elastic
+    later: int
+    done: int  # pods that have done their work: nobody makes them anew
+    unknown: str  # why that is not all; empty when it is
+
+
+def count_declared(members: Sequence[Member], owners: Owners) -> Declared:
+    """The sum over the owners. Who has none that says a number counts itself, and there may be more of its like."""
+    shares: dict[tuple[Kind, Key] | None, list[Member]] = {}
+    for member in members:
+        shares.setdefault(_owner_of(member, owners), []).append(member)
+    least = wanted = later = done = 0
+    unknown: set[str] = set()
+    for share, own in shares.items():
+        group = share[0].assemble(share[1], own, owners) if share else None
+        if group is None:
+            living = alive(own)
+            least, wanted = least + len(living), wanted + len(living)
+            done += sum(each.has_succeeded for each in own)
+            if living:
+                unknown.add(_explain_silent(min(living, key=lambda each: each.name)))
+            continue
+        least, wanted = least + group.minimum, wanted + sum(role.count for role in group.roles)
+        later, done = later + group.later, done + group.done
+        if group.rule == SIZE_UNKNOWN and alive(own):
+            unknown.add(group.waits)
+    return Declared(least, wanted, later, done, min(unknown, default=""))
+
+
+def build_named_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
+    """A gang of one number; of its wave alone while the pods that it lacks come only after those that it has."""
+    living = len(alive(members))
+    if living < minimum:
+        declared = count_declared(members, owners)
+        now = max(declared.least, living)
+        if declared.later and now < minimum:
+            wave = build_flat_group(key, members, now, "the pods that come before others are bound or done")
+            return msgspec.structs.replace(wave, later=minimum - now)
+    return build_flat_group(key, members, minimum, rule)
+
+
+def build_least_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
+    """The same where nobody says how many pods there are in all, only how many start together."""
+    if len(alive(members)) < minimum:
+        minimum = _without_done(minimum, count_declared(members, owners))
+    return build_named_group(key, members, minimum, rule, owners)
+
+
+def _without_done(minimum: int, declared: Declared) -> int:
+    """Pods that have done their work never come again; as long as enough others are wanted, they are not missed.
+
+    What the owners want is not enough by itself: of a gang of two Jobs the second may not have made its pods yet.
+    """
+    return max(minimum - declared.done, min(minimum, declared.wanted + declared.later))
+
+
+def _owner_of(member: Member, owners: Owners) -> tuple[Kind, Key] | None:
+    line = owners.line(member)
+    for kind in OWNING:
+        if key := kind.claim(member, line, owners):
+            return kind, key
+    return None
+
+
+def _explain_silent(member: Member) -> str:
+    """Nobody above this pod says how many there are of its like."""
+    if member.owner is None:
+        return f"no object makes pod {member.name}"
+    return f"Kaiwo does not read how many pods {member.owner.kind} {member.namespace}/{member.owner.name} makes"

@@ -1,0 +1,118 @@
+"""Job: the pods that it runs at once are the gang.
+
+A Job with more completions than parallelism runs in waves: each wave is the gang of its time. A KaiwoJob's pods belong
+to the Job that it owns.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    Want,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+)
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_wish
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_MINIMUM
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+
+GROUP = "batch"
+
+
+class JobSpec(msgspec.Struct, frozen=True, gc=False):
+    """How many pods, how many at once."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = False
+    template: Template | None = None
+
+    @property
+    def at_once(self) -> int:
+        """The pods of a first wave."""
+        parallelism = 1 if self.parallelism is None else self.parallelism
+        return max(0, parallelism if self.completions is None else min(parallelism, self.completions))
+
+
+class JobStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What is over already."""
+
+    succeeded: int | None = 0
+    failed_indexes: str | None = ""  # with a limit of failures for each index; `1,3-5`
+
+
+class Job(Owner, frozen=True, gc=False):
+    spec: JobSpec | None = None
+    status: JobStatus | None = None
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "Job"):
+        return Key("Job", member.namespace, line[0].reference.name, line[0].reference.uid)
+    return None
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    job = owners.find(key.uid)
+    if not isinstance(job, Job):
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
+    spec = job.spec or JobSpec()
+    count = count_wanted(spec, job.status, members)
+    left = _count_left(spec, job.status, members)
+    minimum = _read_minimum(job, spec)
+    rule = "pods of the Job that run at once" if minimum is None else "the Job's smallest parallelism"
+    least = count if minimum is None else min(count, minimum)
+    done = spec.at_once - count if spec.completions is None else spec.completions - left
+    want = Want("main", count, least, later=max(0, left - count), done=done)
+    waits = f"{key} is suspended; resume it" if spec.suspend else ""
+    return build_group(key, [want], hold(members, lambda _: "main"), rule, waits)
+
+
+def count_wanted(spec: JobSpec, status: JobStatus | None, members: Sequence[Member]) -> int:
+    """How many pods the Job's controller keeps at this moment."""
+    if spec.completions is not None:
+        return min(spec.at_once, _count_left(spec, status, members))
+    # A queue of work without a number: no pod is made anew once one has succeeded.
+    has_succeeded = _count_succeeded(status, members) > 0
+    return min(spec.at_once, len(alive(members))) if has_succeeded else spec.at_once
+
+
+def _count_left(spec: JobSpec, status: JobStatus | None, members: Sequence[Member]) -> int:
+    """The completions that are still to come, at once or in waves."""
+    failed = count_indexes((status and status.failed_indexes) or "")
+    return max(0, (spec.completions or 0) - _count_succeeded(status, members) - failed)
+
+
+def _count_succeeded(status: JobStatus | None, members: Sequence[Member]) -> int:
+    """The status comes after the pods: what it has not counted yet is seen in them."""
+    return max((status and status.succeeded) or 0, sum(each.has_succeeded for each in members))
+
+
+def count_indexes(text: str) -> int:
+    """`1,3-5` are four."""
+    total = 0
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low, high = read_count(first), read_count(last if dash else first)
+        if low is not None and high is not None:
+            total += max(0, high - low + 1)
+    return total
+
+
+def _read_minimum(job: Job, spec: JobSpec) -> int | None:
+    """None: all of them. The template's word counts before the Job's, as everywhere."""
+    for place in ((spec.template or Template()).annotations, job.annotations):
+        for text in (read_wish("min-pods", [place]), place.get(KUEUE_MINIMUM)):
+            if asked := read_count(text):
+                return asked
+        if read_wish("gang", [place]) == "false":
+            return 1
+    return None

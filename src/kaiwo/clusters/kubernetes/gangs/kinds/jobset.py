@@ -1,0 +1,273 @@
+"""How many pods of a replicated job are wanted now, and how many come later.
+
+In:    a JobSet, one of its replicated jobs, the pods of it.   Out: a Want.
+A replicated job starts after those before it (`InOrder`) or after those it depends on. With exclusive placement the
+followers of a Job are refused until its leader, the pod of index 0, is bound.
+
+Also: The fields of a JobSet that decide how many pods it has, and when.
+Also: JobSet: all pods of all its Jobs are one gang, wave by wave.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    Want,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+    with_former,
+)
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_names, together
+from kaiwo.clusters.kubernetes.gangs.kinds.job import Job, JobSpec, count_wanted
+from kaiwo.clusters.kubernetes.gangs.labels import (
+    JOB_INDEX,
+    JOBSET_ATTEMPT,
+    JOBSET_EXCLUSIVE,
+    JOBSET_JOB_ATTEMPT,
+    JOBSET_NAME,
+    JOBSET_NODE_SELECTOR,
+    JOBSET_ROLE,
+    JOBSET_UID,
+)
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, Owner, Texts, read_count
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+
+
+class JobTemplate(msgspec.Struct, frozen=True, gc=False):
+    metadata: Metadata | None = None
+    spec: JobSpec | None = None
+
+
+class Dependency(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    status: str = "Ready"
+
+
+class ReplicatedJob(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """`replicas` equal Jobs."""
+
+    name: str
+    replicas: int | None = 1
+    template: JobTemplate | None = None
+    depends_on: tuple[Dependency, ...] | None = None
+
+    @property
+    def count(self) -> int:
+        return 1 if self.replicas is None else max(0, self.replicas)
+
+    @property
+    def job(self) -> JobSpec:
+        return (self.template and self.template.spec) or JobSpec()
+
+    @property
+    def annotations(self) -> Texts:
+        metadata = self.template and self.template.metadata
+        return (metadata and metadata.annotations) or {}
+
+
+class StartupPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    startup_policy_order: str | None = "AnyOrder"
+
+
+class JobSetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    replicated_jobs: tuple[ReplicatedJob, ...] | None = None
+    startup_policy: StartupPolicy | None = None
+    suspend: bool | None = False
+
+
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """How many Jobs of one replicated job are how far."""
+
+    name: str
+    ready: int | None = 0
+    succeeded: int | None = 0
+    failed: int | None = 0
+
+    @property
+    def done(self) -> int:
+        return self.succeeded or 0
+
+    @property
+    def started(self) -> int:
+        return (self.ready or 0) + self.done + (self.failed or 0)
+
+
+class JobSetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    replicated_jobs_status: tuple[Progress, ...] | None = None
+
+
+class JobSet(Owner, frozen=True, gc=False):
+    spec: JobSetSpec | None = None
+    status: JobSetStatus | None = None
+
+    @property
+    def is_in_order(self) -> bool:
+        policy = self.spec.startup_policy if self.spec else None
+        return policy is not None and policy.startup_policy_order == "InOrder"
+
+    @property
+    def replicated_jobs(self) -> tuple[ReplicatedJob, ...]:
+        return (self.spec and self.spec.replicated_jobs) or ()
+
+    def progress(self, name: str) -> Progress:
+        """How far one replicated job is; nowhere while the status does not name it."""
+        listed = (self.status and self.status.replicated_jobs_status) or ()
+        return next((each for each in listed if each.name == name), Progress(name))
+
+
+ByRole = Mapping[str, Sequence[Member]]
+
+
+def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: Owners) -> Want:
+    """Of the pods that this replicated job will ever run at once, those that can exist now."""
+    each, members = replicated.job.at_once, by_role.get(replicated.name, ())
+    if not members and not _is_released(jobset, replicated):
+        return Want(replicated.name, 0, 0, later=replicated.count * each)
+    jobs = [(pods, _count_job(replicated, pods, owners)) for pods in _newest_by_job(members)]
+    total = sum(count for _, count in jobs)
+    now = sum(_count_now(jobset, replicated, pods, count) for pods, count in jobs)
+    # Jobs that are done and whose pods are gone stand in the status only.
+    done_unseen = max(0, jobset.progress(replicated.name).done - sum(count == 0 for _, count in jobs))
+    unseen = max(0, replicated.count - len(jobs) - done_unseen)
+    total += unseen * each
+    if unseen and not _is_held_up(jobset, replicated, by_role):
+        now += unseen * _count_now(jobset, replicated, (), each)
+    return Want(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
+
+
+def split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
+    """Those of the last attempt of the whole set, and those before: they are on their way out in every role.
+
+    A role that waits for its turn anew has pods of the old attempt only; it must not look as if its turn had come.
+    """
+    last = max((_attempt(each)[0] for each in members), default=0)
+    newest: list[Member] = []
+    former: list[Member] = []
+    for each in members:
+        (newest if _attempt(each)[0] == last else former).append(each)
+    return newest, former
+
+
+def _is_released(jobset: JobSet, replicated: ReplicatedJob) -> bool:
+    """Its Jobs are made now: what had to come first has come."""
+    counts = {each.name: each.count for each in jobset.replicated_jobs}
+    for dependency in replicated.depends_on or ():
+        progress = jobset.progress(dependency.name)
+        reached = progress.done if dependency.status == "Complete" else progress.started
+        if reached < counts.get(dependency.name, 0):
+            return False
+    return all(jobset.progress(name).started >= counts[name] for name in _names_before(jobset, replicated))
+
+
+def _is_held_up(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole) -> bool:
+    """A pod that it comes after lost its node. Jobs that were not made by then are made when that pod runs again."""
+    dependencies = [each.name for each in replicated.depends_on or ()]
+    names = (*dependencies, *_names_before(jobset, replicated))
+    return any(not pod.is_bound for name in names for pod in alive(by_role.get(name, ())))
+
+
+def _names_before(jobset: JobSet, replicated: ReplicatedJob) -> list[str]:
+    """Of the replicated jobs, those that start before this one because of their order."""
+    if not jobset.is_in_order:
+        return []
+    names = [each.name for each in jobset.replicated_jobs]
+    return names[: names.index(replicated.name)]
+
+
+def _newest_by_job(members: Sequence[Member]) -> list[list[Member]]:
+    """The pods of each Job; those of an attempt before its last are on their way out."""
+    newest: dict[str, tuple[tuple[int, int], list[Member]]] = {}
+    for member in members:
+        job = member.owner.name if member.owner else ""  # made anew under its old name
+        attempt = _attempt(member)
+        known = newest.get(job)
+        if known is None or known[0] < attempt:
+            newest[job] = (attempt, [member])
+        elif known[0] == attempt:
+            known[1].append(member)
+    return [pods for _, pods in newest.values()]
+
+
+def _attempt(member: Member) -> tuple[int, int]:
+    """Restarts of the whole set, then of this Job alone."""
+    return read_count(member.labels.get(JOBSET_ATTEMPT)) or 0, read_count(member.labels.get(JOBSET_JOB_ATTEMPT)) or 0
+
+
+def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: Owners) -> int:
+    job = owners.find(pods[0].owner.uid) if pods[0].owner else None
+    spec = (job.spec or JobSpec()) if isinstance(job, Job) else replicated.job
+    return count_wanted(spec, job.status if isinstance(job, Job) else None, pods)
+
+
+def _count_now(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member], count: int) -> int:
+    """Of the pods that one Job wants, those that can exist at this moment.
+
+    A follower is let in only while a leader lives and has a node. When both are lost, the leader comes back alone, and
+    followers that still run do not change that.
+    """
+    living = alive(pods)
+    if not _is_exclusive(jobset, replicated, pods) or any(_leads(pod) and pod.is_bound for pod in living):
+        return count
+    followers = sum(not _leads(pod) for pod in living)
+    leaders = 0 if any(_leads(pod) and pod.has_succeeded for pod in pods) else 1
+    return min(count, followers + leaders)
+
+
+def _is_exclusive(jobset: JobSet, replicated: ReplicatedJob, pods: Sequence[Member]) -> bool:
+    """Each of its Jobs has a place of the topology to itself, and its leader chooses which."""
+    places = [jobset.annotations, replicated.annotations, *(pod.annotations for pod in pods[:1])]
+    is_asked = any(JOBSET_EXCLUSIVE in place for place in places)
+    return is_asked and not any(JOBSET_NODE_SELECTOR in place for place in places)
+
+
+def _leads(pod: Member) -> bool:
+    return pod.annotations.get(JOB_INDEX) == "0"
+
+
+GROUP = "jobset.x-k8s.io"
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    """By the line of owners; by the pod's labels while its Job has not been seen."""
+    if not line or (line[0].reference.group, line[0].reference.kind) != ("batch", "Job"):
+        return None
+    if len(line) > 1:
+        above = line[1].reference
+        is_ours = (above.group, above.kind) == (GROUP, "JobSet")
+        return Key("JobSet", member.namespace, above.name, above.uid) if is_ours else None
+    name, uid = member.labels.get(JOBSET_NAME), member.labels.get(JOBSET_UID)
+    return Key("JobSet", member.namespace, name, uid) if line[0].owner is None and name and uid else None
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    jobset = owners.find(key.uid)
+    if not isinstance(jobset, JobSet):
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(jobset, str(key)))
+    members, former = split_attempts(members)
+    by_role: dict[str, list[Member]] = {}
+    for member in members:
+        by_role.setdefault(_role_of(member), []).append(member)
+    wants = [count_wave(jobset, each, by_role, owners) for each in _together(jobset, by_role.keys())]
+    rule = "all pods of the JobSet"
+    if any(want.later for want in wants):
+        rule = "pods of the JobSet that come before others are bound or done"
+    waits = f"{key} is suspended; resume it" if jobset.spec and jobset.spec.suspend else ""
+    group = build_group(key, wants, hold(members, _role_of), rule, waits)
+    return with_former(group, former) if former else group
+
+
+def _role_of(member: Member) -> str:
+    return member.labels.get(JOBSET_ROLE) or "main"
+
+
+def _together(jobset: JobSet, roles: Collection[str]) -> list[ReplicatedJob]:
+    names = {each.name: read_names(each.job.template, each.annotations) for each in jobset.replicated_jobs}
+    ours = together(names, roles)
+    return [each for each in jobset.replicated_jobs if each.name in ours]

@@ -1,0 +1,93 @@
+"""The Kubernetes PodGroup and Workload API (alpha): a pod names its group, the group says how many start together.
+
+Since 1.36 `spec.schedulingGroup` names a PodGroup; in 1.35 `spec.workloadRef` named a pod group inside a Workload. The
+policy `basic` asks for nothing: such pods are scheduled one by one. A pod may name a group that does not exist yet.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang import Group, Key, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_least_group, count_declared
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+
+GROUP = "scheduling.k8s.io"
+
+
+class GangPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    min_count: int | None = 1
+
+
+class Nothing(msgspec.Struct, frozen=True, gc=False):
+    """A policy without settings."""
+
+
+class Policy(msgspec.Struct, frozen=True, gc=False):
+    basic: Nothing | None = None
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    scheduling_policy: Policy | None = None
+
+
+class PodGroup(Owner, frozen=True, gc=False):
+    spec: PodGroupSpec | None = None
+
+
+class WorkloadGroup(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    policy: Policy | None = None
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pod_groups: tuple[WorkloadGroup, ...] | None = None
+
+
+class Workload(Owner, frozen=True, gc=False):
+    spec: WorkloadSpec | None = None
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    """Never by the policy: whoever names a group has left the gang of its owner, even when the group asks nothing."""
+    if member.pod_group:
+        return Key("PodGroup", member.namespace, member.pod_group)
+    workload, group, replica = member.workload
+    part = "/".join(filter(None, (group, replica)))
+    return Key("Workload", member.namespace, workload, part=part) if workload else None
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group | None:
+    """None: the group asks for nothing, and its pods are no gang."""
+    owner = owners.named(GROUP, key.kind, key.namespace, key.name)
+    if not isinstance(owner, PodGroup | Workload):
+        return _without_policy(key, members, owners, _explain_absent(key, owner))
+    policy = _policy(owner, key)
+    if policy is None:
+        waits = f"{key}: the Workload has no such pod group; add it, or name another one"
+        return _without_policy(key, members, owners, waits)
+    if policy.gang is None:
+        return None
+    return build_least_group(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
+
+
+def _without_policy(key: Key, members: Sequence[Member], owners: Owners, waits: str) -> Group:
+    minimum = max(count_declared(members, owners).least, len(alive(members)))
+    return build_flat_group(key, members, minimum, "all pods that name the group", waits)
+
+
+def _explain_absent(key: Key, owner: Owner | None) -> str:
+    if isinstance(owner, Unreadable):
+        return explain_unknown(owner, str(key))
+    return f"{key} does not exist yet, and its pods name it: it says how many of them start together"
+
+
+def _policy(owner: PodGroup | Workload, key: Key) -> Policy | None:
+    if isinstance(owner, PodGroup):
+        return (owner.spec and owner.spec.scheduling_policy) or Policy()
+    group, _, _ = key.part.partition("/")
+    listed = (owner.spec and owner.spec.pod_groups) or ()
+    return next((each.policy or Policy() for each in listed if each.name == group), None)

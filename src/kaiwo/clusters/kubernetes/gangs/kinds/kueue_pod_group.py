@@ -1,0 +1,33 @@
+"""Kueue's pod groups: pods that carry the same group name and say how many they are.
+
+Groups that Kueue makes itself for a serving StatefulSet are none of ours: each of those pods is of use alone, and they
+come one after the other. With fast admission nobody waits for the rest, so the pods that exist are the gang.
+"""
+
+from collections.abc import Sequence
+
+from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_named_group
+from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_FAST, KUEUE_GROUP, KUEUE_SERVING, KUEUE_TOTAL
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import read_count
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    name = member.labels.get(KUEUE_GROUP) or member.annotations.get(KUEUE_GROUP)
+    if not name or member.annotations.get(KUEUE_SERVING) == "true":
+        return None
+    return Key("Kueue pod group", member.namespace, name)
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    living = alive(members)
+    totals = {read_count(each.annotations.get(KUEUE_TOTAL)) for each in living}
+    if len(totals) > 1 or None in totals:
+        waits = f"{key} has pods that do not agree on {KUEUE_TOTAL}; write the same number on each"
+        return build_flat_group(key, members, len(living), SIZE_UNKNOWN, waits)
+    total = max(1, (totals.pop() or 1) - sum(each.has_succeeded for each in members))
+    if any(each.annotations.get(KUEUE_FAST) == "true" for each in living):
+        return build_flat_group(key, members, min(total, len(living)), "the pods that exist: fast admission")
+    return build_named_group(key, members, total, "the pod group's total count", owners)

@@ -1,0 +1,141 @@
+"""A PodGroup with sub-groups, as KAI-Scheduler writes it: a tree whose leaves have pods.
+
+In:    the entries of `subGroups`, and the pods that name a leaf by their label.   Out: one gang with a role a leaf.
+A leaf needs its `minMember` pods; what is above it needs `minSubGroup` of its children, or all of them. Pods that have
+done their work are not waited for, nor are leaves of which all have.
+
+Also: PodGroups of other schedulers: scheduler-plugins, Volcano, KAI-Scheduler.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang import Group, GroupRole, Key, alive, build_flat_group, hold
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_least_group
+from kaiwo.clusters.kubernetes.gangs.labels import KAI_SUB_GROUP, OTHER_ANNOTATIONS, OTHER_LABELS
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.model.request import Request
+from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, fault_in, is_whole
+from kaiwo.snapshot.subgroup_choices import ways_of
+
+RULE = "the sub-groups of the pod group"
+
+
+class SubGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    parent: str | None = None
+
+
+def build_tree_group(
+    key: Key, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
+) -> Group:
+    """The gang as it is now; while too few pods exist for its tree, it waits."""
+    above = {entry.parent or ROOT for entry in entries}
+    held = hold(members, _leaf_of)
+    over = Counter(_leaf_of(member) for member in members if member.has_succeeded)
+    leaves = [entry for entry in entries if entry.name not in above]
+    done = {entry.name for entry in leaves if entry.name not in held and over[entry.name] >= _pods(entry)}
+    done = _with_branches(done, entries, above)
+    roles = [_leaf(each, held.pop(each.name, []), over[each.name]) for each in leaves if each.name not in done]
+    whole = SubGroupSpec(ROOT, min_sub_group=min_sub_group)
+    branches = [each for each in entries if each.name in above and each.name not in done]
+    finished = Counter(_above(entry) for entry in entries if entry.name in done)
+    groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
+    strays = [GroupRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
+    fault = fault_in(groups, roles)
+    waits = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
+    minimum = 0 if fault else _least_pods(groups, roles)
+    return Group(key, tuple(roles + strays), max(1, minimum), RULE, waits=waits, groups=() if fault else groups)
+
+
+def _leaf_of(member: Member) -> str:
+    return member.labels.get(KAI_SUB_GROUP, "")
+
+
+def _above(entry: SubGroupSpec) -> str:
+    return entry.parent or ROOT
+
+
+def _pods(entry: SubGroupSpec) -> int:
+    return max(1, entry.min_member or 1)
+
+
+def _with_branches(done: set[str], entries: Sequence[SubGroupSpec], above: set[str]) -> set[str]:
+    """These leaves, and every branch of which all parts are done."""
+    while True:
+        open_in = {_above(entry) for entry in entries if entry.name not in done}
+        more = {entry.name for entry in entries if entry.name in above - open_in} - done
+        if not more:
+            return done
+        done = done | more
+
+
+def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GroupRole:
+    minimum = _pods(entry)
+    if len(names) < minimum:
+        minimum = max(1, minimum - done)
+    return GroupRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), _above(entry))
+
+
+def _group(entry: SubGroupSpec, done: int) -> SubGroup:
+    written = entry.min_sub_group
+    minimum = -1 if written is None else max(1, written - done) if written > 0 else written
+    return SubGroup(entry.name, _above(entry), minimum)
+
+
+def _explain_missing(key: Key, groups: tuple[SubGroup, ...], roles: Sequence[GroupRole]) -> str:
+    """Empty when enough pods exist."""
+    if is_whole(groups, roles, [len(role.members) for role in roles]):
+        return ""
+    short = [f"{role.name} {len(role.members)} of {role.minimum}" for role in roles if len(role.members) < role.minimum]
+    return f"{key} waits until enough pods of its sub-groups exist ({', '.join(short)})"
+
+
+def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GroupRole]) -> int:
+    """How many pods start together at least."""
+    as_roles = tuple(Role(Request(cpu_milli=1), role.name, role.count, role.minimum, role.group) for role in roles)
+    ways = ways_of(Workload("", as_roles, groups=groups), [0] * len(roles))
+    return min((sum(pods for _, pods in way) for way in ways), default=0)
+
+
+GROUPS = tuple(dict.fromkeys((*OTHER_LABELS.values(), *OTHER_ANNOTATIONS.values())))
+
+
+class OtherSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    min_member: int | None = 1
+    min_sub_group: int | None = None
+    sub_groups: tuple[SubGroupSpec, ...] | None = None
+
+
+class OtherPodGroup(Owner, frozen=True, gc=False):
+    spec: OtherSpec | None = None
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    for group, name in named_groups(member):
+        if owners.named(group, "PodGroup", member.namespace, name):
+            return Key("PodGroup", member.namespace, name, part=group)
+    return None
+
+
+def named_groups(member: Member) -> list[tuple[str, str]]:
+    """The API groups and names of the PodGroups that a pod names."""
+    found = [(group, member.labels.get(label)) for label, group in OTHER_LABELS.items()]
+    found += [(group, member.annotations.get(note)) for note, group in OTHER_ANNOTATIONS.items()]
+    return [(group, name) for group, name in found if name]
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    owner = owners.named(key.part, "PodGroup", key.namespace, key.name)
+    if not isinstance(owner, OtherPodGroup):
+        return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(owner, str(key)))
+    if owner.spec and owner.spec.sub_groups:
+        return build_tree_group(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
+    minimum = (owner.spec and owner.spec.min_member) or 1
+    return build_least_group(key, members, minimum, "the pod group's minimum", owners)

@@ -1,0 +1,117 @@
+"""RayCluster: the head and the workers that are wanted are one gang.
+
+With the autoscaler on, only each group's smallest number of replicas must start; the rest is elastic. RayJob and
+RayService stand above a RayCluster and change nothing here; the pod that submits a RayJob comes from a Job of its own
+once the cluster runs.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.gangs.gang import (
+    SIZE_UNKNOWN,
+    Group,
+    Key,
+    Want,
+    alive,
+    build_flat_group,
+    build_group,
+    hold,
+)
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_names, together
+from kaiwo.clusters.kubernetes.gangs.labels import RAY_GROUP, RAY_NODE
+from kaiwo.clusters.kubernetes.gangs.members import Member
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
+from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+
+GROUP = "ray.io"
+HEAD = "head"
+
+
+class HeadGroup(msgspec.Struct, frozen=True, gc=False):
+    """One pod."""
+
+    template: Template | None = None
+
+
+class WorkerGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Equal workers; one replica is several pods when it spans hosts."""
+
+    group_name: str = ""
+    replicas: int | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    num_of_hosts: int | None = 1
+    suspend: bool | None = False
+    template: Template | None = None
+
+    @property
+    def hosts(self) -> int:
+        return 1 if self.num_of_hosts is None else max(0, self.num_of_hosts)
+
+    @property
+    def least(self) -> int:
+        """The smallest number of pods."""
+        return 0 if self.suspend else min(self._at_least, self._at_most) * self.hosts
+
+    @property
+    def wanted(self) -> int:
+        """The number of pods that the operator keeps: between the smallest and the largest."""
+        asked = self._at_least if self.replicas is None else self.replicas
+        return 0 if self.suspend else min(max(asked, self._at_least), self._at_most) * self.hosts
+
+    @property
+    def _at_least(self) -> int:
+        return max(0, self.min_replicas or 0)
+
+    @property
+    def _at_most(self) -> int:
+        return 2**31 - 1 if self.max_replicas is None else max(0, self.max_replicas)
+
+
+class RaySpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    enable_in_tree_autoscaling: bool | None = False
+    head_group_spec: HeadGroup | None = None
+    worker_group_specs: tuple[WorkerGroup, ...] | None = None
+    suspend: bool | None = False
+
+
+class RayCluster(Owner, frozen=True, gc=False):
+    spec: RaySpec | None = None
+
+
+def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+    """Its own pods only: a Job that cleans up after it is not part of the cluster."""
+    if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "RayCluster"):
+        return Key("RayCluster", member.namespace, line[0].reference.name, line[0].reference.uid)
+    return None
+
+
+def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+    cluster = owners.find(key.uid)
+    if not isinstance(cluster, RayCluster):
+        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(cluster, str(key)))
+    spec = cluster.spec or RaySpec()
+    wants = [Want(HEAD, 1, 1)]
+    names = {HEAD: read_names((spec.head_group_spec or HeadGroup()).template, {})}
+    for group in spec.worker_group_specs or ():
+        names[_worker_role(group.group_name)] = read_names(group.template, {})
+        minimum = group.least if spec.enable_in_tree_autoscaling else group.wanted
+        wants.append(Want(_worker_role(group.group_name), max(group.wanted, minimum), minimum))
+    rule = "the head and the wanted workers"
+    if spec.enable_in_tree_autoscaling:
+        rule = "the head and each group's smallest number of workers"
+    waits = f"{key} is suspended; resume it" if spec.suspend else ""
+    ours = together(names, {_role_of(each) for each in members})
+    return build_group(key, [want for want in wants if want.role in ours], hold(members, _role_of), rule, waits)
+
+
+def _role_of(member: Member) -> str:
+    is_head = member.labels.get(RAY_NODE) == "head"
+    return HEAD if is_head else _worker_role(member.labels.get(RAY_GROUP, ""))
+
+
+def _worker_role(group: str) -> str:
+    """A group of workers may be called `head` too."""
+    return f"{group}-workers" if group in ("", HEAD) else group

@@ -1,0 +1,168 @@
+"""Claims and volumes as far as one can serve the other.
+
+In:    claims, volumes and storage classes from the wire.   Out: what a claim needs, what a volume offers, and where.
+"""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import NamedTuple
+
+from kaiwo.clusters.kubernetes.decode.affinity_rules import read_selector
+from kaiwo.clusters.kubernetes.decode.pod_request import one_of, selector_terms
+from kaiwo.clusters.kubernetes.decode.quantities import asked, offered
+from kaiwo.clusters.kubernetes.decode.wire_objects import Claim, PersistentVolume, StorageClass
+from kaiwo.model.affinity import Choice, NodeRule, Rules, obeys
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
+_NEW_NAMES = {ZONE: ZONE, REGION: REGION, OLD_ZONE: ZONE, OLD_REGION: REGION}
+_NO_ZONE: Rules = tuple(NodeRule(key, "DoesNotExist") for key in _NEW_NAMES)
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+FILE_SYSTEM = "Filesystem"
+
+
+class Where(NamedTuple):
+    """What volumes ask of a node."""
+
+    rules: Rules = ()
+    choices: tuple[Choice, ...] = ()
+
+
+class Need(NamedTuple):
+    """What a claim asks for, or has."""
+
+    key: tuple[str, str]  # namespace, name
+    uid: str
+    version: str
+    class_name: str = ""
+    volume: str = ""  # the one that it is bound to
+    names_volume: bool = False  # it wants one by name, and is not bound to it yet
+    is_going: bool = False
+    selected_node: str = ""  # for which a provisioner makes its volume
+    size_bytes: int = 0
+    modes: frozenset[str] = frozenset()
+    volume_mode: str = FILE_SYSTEM
+    selector: Rules = ()
+    attributes: str = ""
+    owner_uid: str = ""  # the pod that it was made for
+
+    @property
+    def words(self) -> str:
+        """`10 GiB, ReadWriteOnce`."""
+        return ", ".join((f"{-(-self.size_bytes // (1 << 20))} MiB", *sorted(self.modes)))
+
+
+class Offer(NamedTuple):
+    """A volume."""
+
+    name: str
+    version: str
+    where: Where
+    class_name: str = ""
+    is_free: bool = False
+    holder: tuple[str, str] = ("", "")  # the claim that it is for: namespace, name
+    holder_uid: str = ""
+    size_bytes: int = 0
+    modes: frozenset[str] = frozenset()
+    volume_mode: str = FILE_SYSTEM
+    labels: tuple[tuple[str, str], ...] = ()
+    attributes: str = ""
+
+    def serves(self, need: Need) -> bool:
+        """It could become the claim's, or is about to."""
+        return (
+            (self.is_for(need) or (self.is_free and not self.holder[1]))
+            and self.class_name == need.class_name
+            and self.size_bytes >= need.size_bytes
+            and need.modes <= self.modes
+            and self.volume_mode == need.volume_mode
+            and self.attributes == need.attributes
+            and obeys(dict(self.labels), need.selector, ())
+        )
+
+    def is_for(self, need: Need) -> bool:
+        """Its `claimRef` names the claim."""
+        return self.holder == need.key and self.holder_uid in ("", need.uid)
+
+
+def read_need(claim: Claim) -> Need:
+    """One claim."""
+    meta, spec = claim.metadata, claim.spec
+    is_bound = claim.status.phase == "Bound"
+    requests = (spec.resources.requests if spec.resources else None) or {}
+    return Need(
+        (meta.namespace, meta.name),
+        meta.uid,
+        meta.resource_version,
+        spec.storage_class_name or "",
+        spec.volume_name if is_bound else "",
+        bool(spec.volume_name) and not is_bound,
+        meta.deletion_timestamp is not None,
+        (meta.annotations or {}).get(SELECTED_NODE, ""),
+        asked("storage", requests.get("storage", 0)),
+        frozenset(spec.access_modes or ()),
+        spec.volume_mode or FILE_SYSTEM,
+        read_selector(spec.selector) or (),
+        spec.volume_attributes_class_name or "",
+        next((each.uid for each in meta.owner_references or () if each.controller), ""),
+    )
+
+
+def read_offer(volume: PersistentVolume) -> Offer:
+    """One volume."""
+    meta, spec = volume.metadata, volume.spec
+    holder = spec.claim_ref
+    return Offer(
+        meta.name,
+        meta.resource_version,
+        _read_where(volume),
+        spec.storage_class_name,
+        volume.status.phase == "Available" and meta.deletion_timestamp is None,
+        (holder.namespace, holder.name) if holder else ("", ""),
+        holder.uid if holder else "",
+        offered("storage", (spec.capacity or {}).get("storage", 0)),
+        frozenset(spec.access_modes or ()),
+        spec.volume_mode or FILE_SYSTEM,
+        tuple(sorted((meta.labels or {}).items())),
+        spec.volume_attributes_class_name or "",
+    )
+
+
+def read_topologies(item: StorageClass) -> Choice:
+    """Where the class makes volumes; none: everywhere."""
+    terms = ((each.match_label_expressions or ()) for each in item.allowed_topologies or ())
+    return tuple(tuple(NodeRule(rule.key, "In", rule.values or ()) for rule in term) for term in terms)
+
+
+def alternatives(places: Iterable[Where]) -> Choice:
+    """One of these must hold. Local volumes name a host each: a thousand of them make one rule, not a thousand."""
+    found: list[Rules] = []
+    values: dict[str, dict[str, None]] = {}
+    for where in dict.fromkeys(places):
+        for parts in product(*where.choices):
+            rules = (*where.rules, *(rule for part in parts for rule in part))
+            if len(rules) == 1 and rules[0].operator == "In":
+                values.setdefault(rules[0].key, {}).update(dict.fromkeys(rules[0].values))
+            else:
+                found.append(rules)
+    return (*found, *((NodeRule(key, "In", tuple(sorted(all_of))),) for key, all_of in values.items()))
+
+
+def _read_where(volume: PersistentVolume) -> Where:
+    """Its node affinity, and the zone that its labels name."""
+    affinity = volume.spec.node_affinity
+    rules: Rules = ()
+    choices: tuple[Choice, ...] = ()
+    if affinity is not None and affinity.required is not None:
+        rules, choices = one_of(selector_terms(affinity.required))
+    zones = [_zone(key, value) for key, value in sorted((volume.metadata.labels or {}).items()) if key in _NEW_NAMES]
+    return Where(rules, (*choices, *zones))
+
+
+def _zone(key: str, value: str) -> Choice:
+    """`a__b` names two zones. A node without such a label is in every zone; an old name is also met by the new one."""
+    values = tuple(part.strip() for part in value.split("__"))
+    new = _NEW_NAMES[key]
+    if new == key:
+        return _NO_ZONE, (NodeRule(key, "In", values),)
+    return _NO_ZONE, (NodeRule(key, "In", values),), (NodeRule(key, "DoesNotExist"), NodeRule(new, "In", values))

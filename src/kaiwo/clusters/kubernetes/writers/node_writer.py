@@ -1,0 +1,126 @@
+"""What is done to a Node so that somebody else may change its GPUs: labels, a taint, a note of what is under way.
+
+In:    a node's name.   Out: patches, and the Node as Kubernetes tells it.
+Never: touches labels, taints or annotations that are not named.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.client import ApiError, Client
+from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_NOTE
+from kaiwo.model.node import Node, Taint
+
+CONFIG_KEY = "config.json"
+JSON_PATCH = "application/json-patch+json"
+UNPROCESSABLE = 422  # what a patch tests is not so
+TRIES, PAUSE_S = 20, 0.25  # a watch is seldom later than that
+Operation = dict[str, Any]
+
+
+class Tender:
+    """Looks after nodes while this is the leader."""
+
+    def __init__(self, client: Client, books: Books) -> None:
+        self._client, self._books = client, books
+
+    @property
+    def may_write(self) -> bool:
+        return self._client.may_write
+
+    def node(self, name: str) -> Node | None:
+        """As Kubernetes tells it, without what is laid over it."""
+        return self._books.node_book.plain.get(name)
+
+    def is_listed(self, name: str) -> bool:
+        """Whether an agent tells its devices: a bare count says nothing of their modes."""
+        return name in self._books.node_book.listed
+
+    def notes(self) -> dict[str, str]:
+        """What is under way, by node."""
+        return dict(self._books.node_book.change_notes)
+
+    async def mark(self, name: str, note: str = "", labels: Mapping[str, str | None] | None = None) -> None:
+        """Write a note, and set labels (None: remove)."""
+        metadata: dict[str, Any] = {"labels": labels} if labels else {}
+        if note:
+            metadata["annotations"] = {CHANGE_NOTE: note}
+        await self._client.patch(_path(name), msgspec.json.encode({"metadata": metadata}))
+
+    async def unmark(self, name: str) -> None:
+        """It is over: the note goes."""
+        body = {"metadata": {"annotations": {CHANGE_NOTE: None}}}
+        await self._client.patch(_path(name), msgspec.json.encode(body))
+
+    async def taint(self, name: str, taint: Taint) -> None:
+        """This taint is there from now on, with this effect."""
+        await self._change_taints(name, lambda taints: adding(taints, taint))
+
+    async def untaint(self, name: str, key: str) -> None:
+        """It is not there any more."""
+        await self._change_taints(name, lambda taints: removing(taints, key))
+
+    async def _change_taints(self, name: str, how: Callable[[Sequence[Taint]], list[Operation]]) -> None:
+        """The list is one value to the server. What others do to it meanwhile makes ours fail, and it is tried anew."""
+        for left in reversed(range(TRIES)):
+            node = self.node(name)
+            operations = how(node.taints) if node is not None else []
+            if not operations:
+                return
+            try:
+                await self._client.patch(_path(name), msgspec.json.encode(operations), JSON_PATCH, tries=1)
+                return
+            except ApiError as error:
+                if error.code != UNPROCESSABLE or not left:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def read_config(self, place: str) -> dict[str, Any]:
+        """The JSON in a ConfigMap, written as `namespace/name`."""
+        found = msgspec.json.decode(await self._client.read(_config_path(place)), type=dict[str, Any])
+        text = (found.get("data") or {}).get(CONFIG_KEY) or "{}"
+        return msgspec.json.decode(text, type=dict[str, Any])
+
+    async def write_config(self, place: str, config: Mapping[str, Any]) -> None:
+        """The same, back."""
+        text = msgspec.json.format(msgspec.json.encode(config), indent=2).decode()
+        await self._client.patch(_config_path(place), msgspec.json.encode({"data": {CONFIG_KEY: text}}))
+
+
+def adding(taints: Sequence[Taint], taint: Taint) -> list[Operation]:
+    """None when it is there. Every change is bound to what is known of the list."""
+    value = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    at = next((at for at, each in enumerate(taints) if each.key == taint.key), None)
+    if at is not None:
+        place = f"/spec/taints/{at}"
+        is_there = taints[at] == taint
+        return [] if is_there else [_test(f"{place}/key", taint.key), {"op": "replace", "path": place, "value": value}]
+    if taints:
+        return [_test("/spec/taints/0/key", taints[0].key), {"op": "add", "path": "/spec/taints/-", "value": value}]
+    return [_test("/spec/taints", None), {"op": "add", "path": "/spec/taints", "value": [value]}]
+
+
+def removing(taints: Sequence[Taint], key: str) -> list[Operation]:
+    """None when it is not there."""
+    at = next((at for at, each in enumerate(taints) if each.key == key), None)
+    if at is None:
+        return []
+    return [_test(f"/spec/taints/{at}/key", key), {"op": "remove", "path": f"/spec/taints/{at}"}]
+
+
+def _test(path: str, value: str | None) -> Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name)}"
+
+
+def _config_path(place: str) -> str:
+    namespace, _, name = place.partition("/")
+    return f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"

@@ -1,0 +1,128 @@
+"""Give claims that wait for their first pod their volumes, before that pod is bound.
+
+In:    pods that are to start, with their nodes.   Out: a volume that is the claim's, or a claim that names the node for
+       its provisioner; then the wait until Kubernetes has bound them.
+Never: takes a volume that changed since it was chosen: each write names the version that it was chosen by.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
+from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
+from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
+from kaiwo.clusters.kubernetes.volumes.volume_cache import Step, Taken
+from kaiwo.clusters.ledger import Misfit
+from kaiwo.model.workload import Pod
+
+BIND_S = 600.0  # a provisioner may take minutes; kube-scheduler waits as long
+LOOK_S = 0.05
+
+
+class Written(Wire):
+    """A claim or a volume after a write."""
+
+    metadata: Meta
+
+
+_read_written = msgspec.json.Decoder(Written).decode
+
+
+class VolumeBinder:
+    """The volumes of pods that are about to start."""
+
+    def __init__(self, client: Client, books: Books) -> None:
+        self._client, self._books = client, books
+        self._taken: dict[str, Taken] = {}  # by UID of the pod
+        self._written: dict[Step, int] = {}  # the version of the object that has it
+
+    def take(self, pods: Iterable[tuple[SeenPod, Pod]]) -> Misfit | None:
+        """Choose for all of them, or for none."""
+        taken: list[SeenPod] = []
+        before: list[SeenPod] = []
+        for pod, place in pods:
+            if not pod.ask.claims:
+                continue
+            labels = self._books.nodes[place.node].labels
+            refusal = self._books.claim_users.refusal(pod, before)
+            found = refusal or self._books.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
+            if isinstance(found, str):
+                for each in taken:
+                    self.give_up(each)
+                return Misfit("" if refusal else place.node, found)
+            before.append(pod)
+            if found.steps:
+                self._taken[pod.uid] = found
+                taken.append(pod)
+        if taken:
+            self._books.change_volumes(lambda _: True)  # others may have had an eye on the same volume
+        return None
+
+    def give_up(self, pod: SeenPod) -> None:
+        """The pod does not start."""
+        taken = self._taken.pop(pod.uid, None)
+        if taken is not None:
+            self._books.volumes.release(taken.fresh)
+            for step in taken.fresh:
+                self._written.pop(step, None)
+            self._books.change_volumes(lambda _: True)
+
+    async def bind(self, pod: SeenPod, node: str) -> str:
+        """Until every claim of the pod is bound; a sentence: one will not be."""
+        taken = self._taken.get(pod.uid)
+        if taken is None:
+            return ""
+        why = await self._write(taken) or await self._wait(pod, taken, node)
+        self.give_up(pod)  # what is bound by now is nobody else's anyway
+        return why
+
+    async def _write(self, taken: Taken) -> str:
+        for step in taken.fresh:
+            path, body = _volume_write(step) if step.volume else _claim_write(step)
+            try:
+                answer = await self._client.patch(path, msgspec.json.encode(body))
+                self._written[step] = int(_read_written(answer).metadata.resource_version)
+            except (ApiError, UnreachableError) as error:
+                return f"its volume claim {step.claim[1]}: {str(error).partition(': ')[2] or error}"
+        return ""
+
+    async def _wait(self, pod: SeenPod, taken: Taken, node: str) -> str:
+        """What the watches bring is what counts."""
+        volumes, until_s = self._books.volumes, time.monotonic() + BIND_S
+        while time.monotonic() < until_s:
+            known, place = self._books.pods.get(pod.key), self._books.nodes.get(node)
+            if known is None or known.uid != pod.uid:
+                return ""  # it is gone: the Binding finds out
+            standings = [volumes.standing(step, place.labels if place else {}) for step in taken.steps]
+            if why := next((each for each in standings if each), ""):
+                return why
+            if all(each == "" for each in standings):
+                return ""
+            for step in taken.steps:
+                if step.node and step in self._written and volumes.is_undone(step, self._written[step]):
+                    return f"no volume could be made on node {node} for its claim {step.claim[1]}"
+            await asyncio.sleep(LOOK_S)
+        return f"its volume claims were not bound within {BIND_S:.0f} s"
+
+
+def _volume_write(step: Step) -> tuple[str, dict[str, Any]]:
+    """As the volume controller would, so that it takes the volume back when the claim goes."""
+    namespace, name = step.claim
+    holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
+    notes = {"pv.kubernetes.io/bound-by-controller": "yes"}
+    return f"/api/v1/persistentvolumes/{step.volume}", {
+        "metadata": {"resourceVersion": step.version, "annotations": notes},
+        "spec": {"claimRef": holder | {"uid": step.uid}},
+    }
+
+
+def _claim_write(step: Step) -> tuple[str, dict[str, Any]]:
+    namespace, name = step.claim
+    meta = {"uid": step.uid, "resourceVersion": step.version, "annotations": {SELECTED_NODE: step.node}}
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}", {"metadata": meta}

@@ -1,0 +1,236 @@
+"""Sample work, so that the first look is a living cluster.
+
+In:    the `Work` of a cluster.   Out: a few queues, and workloads of all kinds, labelled kaiwo.ai/demo=true.
+Never: touches work without the label. The same sample every time; how much trickles in after it is bounded.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.embedded.admission import is_same
+from kaiwo.clusters.protocol import Cluster, Work
+from kaiwo.manifests.values.names import ARRAY_LABEL, INDEX_LABEL
+from kaiwo.model.errors import RefusedError
+from kaiwo.model.queue import Amounts, Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload_record import Program, Record
+
+DEMO_LABEL = "kaiwo.ai/demo"
+NAMESPACE = "demo"
+ANCHOR = f"{NAMESPACE}/too-large"  # never starts, so it lives as long as the demo is wanted
+MINUTE_S = 60
+TRICKLE_S = 45  # of the cluster's time, between two new jobs
+LOOK_S = 0.25  # of real time
+MOST_WAITING = 16  # beyond this no new jobs come
+
+QUEUES = (
+    Queue("research", display_name="Research", gpu=Amounts(quota=24_000, limit=40_000)),
+    Queue("vision", parent="research", display_name="Vision", gpu=Amounts(quota=16_000)),
+    Queue("language", parent="research", display_name="Language", gpu=Amounts(quota=8_000)),
+    Queue("production", display_name="Production", priority=200, gpu=Amounts(quota=24_000)),
+    Queue("sandbox", display_name="Sandbox", priority=50, gpu=Amounts(quota=0, limit=2_000)),
+)
+Item = tuple[Workload, Program]
+
+
+class DemoCluster(Cluster, Work, Protocol):
+    """A cluster that takes work."""
+
+
+class Cleared(NamedTuple):
+    """What was removed. Workloads that are still stopping can be forgotten when they have ended."""
+
+    names: tuple[str, ...]
+    stopping: tuple[str, ...]
+    queues: tuple[str, ...]
+
+
+async def submit_demo(work: Work) -> tuple[str, ...]:
+    """Make the queues and submit the sample; what is there already stays. Returns the names submitted."""
+    queues = [queue for queue in QUEUES if await _there(work, queue) is None]
+    there = {record.workload.name for record in work.records()}
+    items = [item for item in sample() if item[0].name not in there]
+    known = there | {workload.name for workload, _ in items}
+    items = [item for item in items if all(other in known for other in item[0].after)]
+    await work.put(queues, items, who="demo")
+    return tuple(workload.name for workload, _ in items)
+
+
+async def clear_demo(work: Work, who: str = "") -> Cleared:
+    """Cancel and forget all demo work, and remove the demo's queues, unless others use them or changed them."""
+    names = tuple(record.workload.name for record in _demo_records(work))
+    stopping = await work.remove((), names, who=who)
+    removed = []
+    for queue in reversed(QUEUES):
+        if is_same(queue, await _there(work, queue)):
+            with contextlib.suppress(RefusedError):  # it has other work, or other queues below it
+                await work.remove_queue(queue.name, who=who)
+                removed.append(queue.name)
+    return Cleared(names, stopping, tuple(removed))
+
+
+async def keep_alive(cluster: DemoCluster, seed: int = 0) -> None:
+    """Submit a job now and then, as long as the cluster keeps up. Ends when somebody clears the demo."""
+    chance = random.Random(seed)
+    due_s = cluster.now_s() + TRICKLE_S
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if cluster.now_s() < due_s:
+            continue
+        due_s = cluster.now_s() + TRICKLE_S
+        living = {record.workload.name: record for record in _demo_records(cluster) if not record.state.is_over}
+        if ANCHOR not in living:
+            return
+        if sum(record.started_s == 0 for record in living.values()) > MOST_WAITING:
+            continue
+        with contextlib.suppress(RefusedError):  # somebody removed its queue
+            await cluster.submit([_next_job(chance, living)], who="demo")
+
+
+def sample() -> list[Item]:
+    """Work of all kinds. About nine tenths of the default cluster run, and the rest waits for different reasons."""
+    return [
+        *_training(),
+        *_small(),
+        *_services(),
+        *_array(),
+        *_pipeline(),
+        *_stuck(),
+    ]
+
+
+def _training() -> list[Item]:
+    eight = Request(cpu_milli=96_000, memory_mib=512 << 10, gpus=8)
+    four = Request(cpu_milli=48_000, memory_mib=256 << 10, gpus=4)
+    return [
+        _item("llama-pretrain", eight, 38, "language", "ada", "training", pods=2, priority=10),
+        _item("vit-large", eight, 22, "vision", "grace", "training"),
+        _item("diffusion-xl", four, 31, "vision", "lin", "training", pods=2),
+        _item("reward-model", four, 12, "language", "ada", "training"),
+        _item("nightly-regression", four, 9, "production", "ci", "training", pods=2, priority=20),
+        _item(
+            "elastic-finetune", Request(16_000, 64 << 10, gpus=2), 26, "language", "omar", "training", pods=4, minimum=2
+        ),
+    ]
+
+
+def _small() -> list[Item]:
+    return [
+        _item("embeddings-a", Request(4000, 16 << 10, gpus=1, gpu_milli=500), 14, "production", "sam"),
+        _item("embeddings-b", Request(4000, 16 << 10, gpus=1, gpu_milli=500), 17, "production", "sam"),
+        _item("quarter-probe", Request(2000, 8 << 10, gpus=1, gpu_milli=250), 7, "sandbox", "noor"),
+        _item("vector-index", Request(4000, 32 << 10, gpus=1, gpu_mib=40_000), 19, "production", "sam"),
+        _item("kernel-bench", Request(2000, 8 << 10, gpus=1, gpu_mib=16_000), 5, "vision", "grace"),
+        _item("tokenize-corpus", Request(64_000, 128 << 10), 11, "language", "omar"),
+        _item("log-compaction", Request(8000, 16 << 10), 4, "production", "ci"),
+    ]
+
+
+def _services() -> list[Item]:
+    return [
+        _item(
+            "chat-server", Request(16_000, 64 << 10, gpus=1), 40, "production", "sam", "inference", pods=2, minimum=1
+        ),
+        _item("search-ranker", Request(8000, 32 << 10, gpus=1, gpu_milli=300), 35, "production", "sam", "inference"),
+        _item("notebook-noor", Request(4000, 32 << 10, gpus=1, gpu_milli=250), 33, "sandbox", "noor", "notebook"),
+        _item("notebook-lin", Request(4000, 32 << 10, gpus=1, gpu_mib=24_000), 29, "vision", "lin", "notebook"),
+    ]
+
+
+def _array() -> list[Item]:
+    one = Request(8000, 32 << 10, gpus=1)
+    return [
+        _item(
+            f"sweep-{index}",
+            one,
+            6 + 3 * index,
+            "vision",
+            "grace",
+            labels={ARRAY_LABEL: "sweep", INDEX_LABEL: str(index)},
+        )
+        for index in range(6)
+    ]
+
+
+def _pipeline() -> list[Item]:
+    one = Request(8000, 32 << 10, gpus=1)
+    return [
+        _item("etl-extract", Request(16_000, 64 << 10), 3, "production", "ci"),
+        _item("etl-train", one, 8, "production", "ci", after=("etl-extract",)),
+        _item("etl-evaluate", one, 2, "production", "ci", after=("etl-train",)),
+        _item("etl-publish", Request(1000, 2 << 10), 2, "production", "ci", after=("etl-evaluate",)),
+    ]
+
+
+def _stuck() -> list[Item]:
+    """Each waits for a reason of its own: see what `why` says."""
+    return [
+        _item("too-large", Request(64_000, 256 << 10, gpus=16), 30, "production", "ada", "training"),
+        _item("wrong-model", Request(8000, 32 << 10, gpus=1, gpu_models=("H100",)), 10, "vision", "lin"),
+        _item("over-the-limit", Request(16_000, 64 << 10, gpus=4), 10, "sandbox", "noor"),
+        _item("held-for-review", Request(8000, 32 << 10, gpus=2), 15, "language", "omar", held=True),
+        _item("big-gang", Request(96_000, 512 << 10, gpus=8), 20, "production", "ada", "training", pods=6),
+        _item("huge-memory", Request(4000, 16 << 10, gpus=1, gpu_mib=250_000), 10, "vision", "grace"),
+    ]
+
+
+def _next_job(chance: random.Random, living: Collection[str]) -> Item:
+    number = next(number for number in range(len(living) + 1) if f"{NAMESPACE}/job-{number}" not in living)
+    request = chance.choice(
+        (
+            Request(8000, 32 << 10, gpus=1),
+            Request(16_000, 64 << 10, gpus=2),
+            Request(32_000, 128 << 10, gpus=4),
+            Request(4000, 16 << 10, gpus=1, gpu_milli=500),
+            Request(4000, 16 << 10, gpus=1, gpu_mib=32_000),
+            Request(16_000, 32 << 10),
+        )
+    )
+    pods = chance.choice((1, 1, 1, 2)) if request.is_whole else 1
+    queue = chance.choice(("vision", "language", "production"))
+    user = chance.choice(("ada", "grace", "lin", "omar", "sam"))
+    return _item(f"job-{number}", request, chance.randrange(2, 41), queue, user, pods=pods)
+
+
+def _item(
+    name: str,
+    request: Request,
+    minutes: int,
+    queue: str,
+    user: str,
+    kind: str = "batch",
+    pods: int = 1,
+    minimum: int = -1,
+    after: Sequence[str] = (),
+    labels: dict[str, str] | None = None,
+    **fields: Any,
+) -> Item:
+    workload = Workload(
+        name=f"{NAMESPACE}/{name}",
+        roles=(Role(request, count=pods, minimum=minimum),),
+        queue=queue,
+        user=user,
+        kind=kind,
+        preemptible=kind != "inference",
+        estimate_s=minutes * MINUTE_S,
+        after=tuple(f"{NAMESPACE}/{other}" for other in after),
+        labels={DEMO_LABEL: "true", **(labels or {})},
+        **fields,
+    )
+    return workload, Program(simulated_s=minutes * MINUTE_S)
+
+
+async def _there(work: Work, queue: Queue) -> Queue | None:
+    """The queue of that name, as it is."""
+    (there,) = await work.put((replace(queue, parent=""),), (), dry_run=True)
+    return there
+
+
+def _demo_records(work: Work) -> list[Record]:
+    return [record for record in work.records() if record.workload.labels.get(DEMO_LABEL) == "true"]

@@ -1,0 +1,75 @@
+"""What a local process finds in its environment.
+
+In:    a placement, its node and its workload's record.   Out: variables.
+"""
+
+import re
+
+from kaiwo.clusters.embedded.lifecycle import Placement
+from kaiwo.clusters.embedded.transitions import ordered_pods
+from kaiwo.manifests.values.names import INDEX_LABEL
+from kaiwo.model.gpu import GPU_MODELS, Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.workload_record import Record
+
+NO_DEVICE = "-1"
+UUID = re.compile(r"(MIG|GPU)-[0-9A-Za-z/-]+$")
+
+
+def environment(record: Record, placement: Placement, node: Node | None, run_dir: str, home: str) -> dict[str, str]:
+    """The user's own variables, ours, and the devices: those come last, so that nobody sees more than they hold."""
+    pod, workload = placement.pod, record.workload
+    names = [name for name, _ in ordered_pods(workload)]
+    ours = {
+        "KAIWO_HOME": home,  # so that `kaiwo checkpoint` finds the Kaiwo that runs it
+        "KAIWO_WORKLOAD": workload.name,
+        "KAIWO_POD": pod.name,
+        "KAIWO_POD_INDEX": str(names.index(pod.name)),
+        "KAIWO_PODS": str(len(names)),
+        "KAIWO_NODE": pod.node,
+        "KAIWO_ATTEMPT": str(placement.run.attempt),
+        "KAIWO_RUN": placement.run.id,
+        "KAIWO_RUN_DIR": run_dir,
+        "KAIWO_GPUS": ",".join(share.gpu for share in pod.devices),
+    }
+    if pod.devices:
+        ours["KAIWO_GPU_MILLI"] = str(pod.devices[0].milli)  # of each device
+        ours["KAIWO_GPU_MIB"] = str(pod.devices[0].mib)
+    if INDEX_LABEL in workload.labels:
+        ours["KAIWO_ARRAY_INDEX"] = workload.labels[INDEX_LABEL]
+    return {**record.program.env, **ours, **visible_devices(node, [share.gpu for share in pod.devices])}
+
+
+def visible_devices(node: Node | None, held: list[str]) -> dict[str, str]:
+    """The vendors' variables for these devices of a node; the other devices of a GPU node are hidden."""
+    variables: dict[str, str] = {}
+    gpus = node.gpus if node else ()
+    for vendor in dict.fromkeys(_vendor(gpu) for gpu in gpus):
+        mine = [gpu for gpu in gpus if _vendor(gpu) == vendor]
+        seen = [_visible_name(gpu.id, index) for index, gpu in enumerate(mine) if gpu.id in held]
+        variables |= _variables(vendor, seen)
+    return variables
+
+
+def _variables(vendor: str, seen: list[str]) -> dict[str, str]:
+    listed = ",".join(seen) or NO_DEVICE
+    if vendor == "nvidia":
+        # By default CUDA puts the fastest device first; the node's order is that of the bus.
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
+    # HIP counts within what ROCr leaves visible, so its list begins at 0 again.
+    again = ",".join(map(str, range(len(seen)))) or NO_DEVICE
+    return {"ROCR_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": again}
+
+
+def _visible_name(gpu: str, index: int) -> str:
+    """CUDA does not count devices where some are cut by MIG: there the id ends in the device's UUID."""
+    found = UUID.search(gpu)
+    return found[0] if found else str(index)
+
+
+def _vendor(gpu: Gpu) -> str:
+    known = GPU_MODELS.get(gpu.model)
+    if known:
+        return known.vendor
+    is_amd = gpu.model.upper().startswith(("MI", "GFX", "AMD", "RADEON", "INSTINCT"))
+    return "amd" if is_amd else "nvidia"

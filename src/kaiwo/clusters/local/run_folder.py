@@ -1,0 +1,200 @@
+"""A run's folder: what Kaiwo tells the supervisor, and what the supervisor's records tell Kaiwo.
+
+In:    KAIWO_HOME/runs/<run-id>/.   Out: whether the run goes on, has ended and how, was lost, or never began.
+Never: frees a run that may still begin: a run that never began is sealed under its lock first.
+"""
+
+import contextlib
+import enum
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from kaiwo.clusters.embedded.lifecycle import Exit, ExitReason
+from kaiwo.clusters.local.supervisor import boot_id, start_ticks, write_json
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import Share
+
+T = TypeVar("T")
+LOST = "its supervisor was killed while it ran, or the machine restarted; what was left of it was stopped"
+
+
+class Condition(enum.Enum):
+    """What a run's folder says."""
+
+    RUNNING = "running"  # a supervisor holds the lock
+    ENDED = "ended"  # there is an exit record
+    LOST = "lost"  # it began, and nobody looks after it
+    NEVER_BEGAN = "never-began"
+
+
+class StartRecord(msgspec.Struct, frozen=True):
+    """start.json."""
+
+    supervisor: int
+    supervisor_ticks: int
+    pid: int
+    ticks: int
+    boot: str
+    started: float
+
+
+class ExitRecord(msgspec.Struct, frozen=True):
+    """exit.json."""
+
+    code: int
+    reason: ExitReason
+    message: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+
+
+class RunSpec(msgspec.Struct, frozen=True):
+    """run.json: what the supervisor must know."""
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    workdir: str
+    log: str
+    time_limit_s: float  # of real time; 0: none
+    grace_s: float
+    workload: str = ""  # for people who look into the folder
+    pod: str = ""
+    devices: tuple[Share, ...] = ()  # what it holds
+    cgroup: str = ""  # to begin in; empty: where we are
+    isolation: str = ""  # how it wants to be kept apart from its neighbours
+    least_grade: str = ""
+    console: bool = False  # somebody comes to sit at its input
+
+
+class RunFolder:
+    """One run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def log(self) -> Path:
+        """Where the output goes."""
+        return self.path / "log"
+
+    def prepare(self, spec: RunSpec) -> None:
+        """Make the folder. Harmless when it is there already."""
+        (self.path / "work").mkdir(parents=True, exist_ok=True)
+        os.chmod(self.path, 0o700)  # the environment in run.json may hold secrets
+        write_json(str(self.path), "run.json", json.loads(msgspec.json.encode(spec)))
+        self.log.touch(mode=0o600)
+
+    def look(self) -> Condition:
+        """Where the run stands now."""
+        if not (self.path / "lock").exists():
+            return Condition.NEVER_BEGAN
+        with self._locked() as is_ours:
+            if (self.path / "exit.json").exists():
+                return Condition.ENDED
+            if not is_ours:
+                return Condition.RUNNING
+            return Condition.LOST if (self.path / "start.json").exists() else Condition.NEVER_BEGAN
+
+    def seal(self) -> bool:
+        """Make sure that a run which never began never will; False when it has begun after all."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._locked() as is_ours:
+            if not is_ours or (self.path / "start.json").exists():
+                return False
+            if not (self.path / "exit.json").exists():
+                record = {"code": -signal.SIGTERM, "reason": ExitReason.NEVER_STARTED.value}
+                write_json(str(self.path), "exit.json", record)
+            return True
+
+    def start_record(self) -> StartRecord | None:
+        """What the supervisor wrote before the command began."""
+        return self._read("start.json", StartRecord)
+
+    def exit_record(self) -> ExitRecord | None:
+        """What the supervisor wrote after the command ended."""
+        return self._read("exit.json", ExitRecord)
+
+    def is_overdue(self) -> bool:
+        """Its time was up before it ended, and its supervisor is stopping it or has done so."""
+        return (self.path / "overdue").exists()
+
+    def end(self) -> Exit:
+        """How a run ended of which the folder says ENDED."""
+        record = self.exit_record()
+        assert record is not None
+        return Exit(record.code, record.reason, record.message)
+
+    def bury(self) -> None:
+        """End what is left of a lost run, and write its end down in its supervisor's place."""
+        self.kill_remains()
+        with self._locked() as is_ours:
+            if is_ours and not (self.path / "exit.json").exists():
+                start = self.start_record()
+                record = ExitRecord(
+                    -signal.SIGKILL, ExitReason.LOST, LOST, start.started if start else 0.0, time.time()
+                )
+                write_json(str(self.path), "exit.json", msgspec.to_builtins(record))
+
+    def kill_remains(self) -> None:
+        """End the processes of a lost run: only those that are surely its own."""
+        deadline = time.monotonic() + 5
+        while (left := self._remains(self.start_record())) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def _remains(self, start: StartRecord | None) -> list[int]:
+        if start is not None and start.boot != boot_id():
+            return []
+        mark = f"KAIWO_RUN_DIR={self.path}".encode()
+        return [pid for pid in _pids() if _state(pid) != "Z" and self._is_ours(pid, start, mark)]
+
+    def _is_ours(self, pid: int, start: StartRecord | None, mark: bytes) -> bool:
+        if start is not None and pid == start.pid and start_ticks(pid) == start.ticks:
+            return True
+        try:
+            return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Holds the lock inside the block if nobody else has it."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(fd)
+
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        try:
+            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"{self.path / name} is damaged ({error})") from error
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "Z"

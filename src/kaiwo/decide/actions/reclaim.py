@@ -1,0 +1,269 @@
+"""The actions that make room: reclaim between queues, preempt inside one, consolidate for a waiting workload.
+
+In:    the desk with the classes that are stuck.   Out: evictions with their beneficiary's whole placement, on the desk.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kaiwo.decide.actions.make_room_turns import Attempt, give_turns
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.make_room.candidate_nodes import Sieve
+from kaiwo.decide.make_room.node_bounds import no_room
+from kaiwo.decide.make_room.nominations import claim_beside, has_its_space
+from kaiwo.decide.make_room.reclaim_bounds import Sums, and_kept
+from kaiwo.decide.make_room.victim_rules import MoveRule, NobodyLoses, PreemptRule, ReclaimRule
+from kaiwo.decide.make_room.victim_search import Claim, Room
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.plan import Cause
+from kaiwo.model.workload import Workload
+from kaiwo.queues.current_shares import standing
+from kaiwo.queues.reclaim_rules import Claim as QueueClaim
+from kaiwo.queues.reclaim_rules import Refusal, Rule, Standing, may_claim, victim_queues
+from kaiwo.snapshot.array_types import BoolArray
+from kaiwo.snapshot.backlog import Needs, WaitingClass, one_more
+from kaiwo.snapshot.queue_table import GPU, Charge
+
+QUEUES_A_STEP = 10
+STEPS_A_PROOF = 40  # and what the sums cost
+STEPS_A_CLAIM = 60  # about what listing the victims of a large cluster costs, in pods placed
+MANY_PODS = 64  # of a gang: looking at more nodes than it needs is dear
+
+
+def make_room(desk: Desk, action: str) -> list[WaitingClass]:
+    """Try one action for everybody who is stuck, in the order of turns. Returns those whom the budget did not reach.
+
+    Whom the last cycle did not reach share the budget with those who came: neither waits for the other to end.
+    """
+    came, left = _candidates(desk, action)
+    most = desk.most_steps
+    if came and left:
+        desk.most_steps -= max(0, most - desk.steps) // 2
+    unreached = _make_room_for(desk, action, came)
+    desk.most_steps = most
+    return unreached + _make_room_for(desk, action, left)
+
+
+def has_work(desk: Desk, action: str) -> bool:
+    """There is somebody for whom the action could make room, at a glance."""
+    waiting = desk.stuck | desk.picture.backlog.unclaimed_by(action)
+    return any(_has_below(desk, found) for found in waiting.values()) if action == "preempt" else bool(waiting)
+
+
+def _make_room_for(desk: Desk, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
+    """Last come those who could never start: they are told what keeps them, and nobody's turn hangs on their size."""
+    hopeless = desk.picture.backlog.hopeless
+    waiting = [found for found in waiting if not has_its_space(desk, found)]
+    last = [found for found in waiting if found.key in hopeless]
+    first = [found for found in waiting if found.key not in hopeless]
+    attempt, cause = _ATTEMPTS[action]
+    return [found for group in (first, last) for found in give_turns(desk, action, group, attempt, cause)]
+
+
+def _candidates(desk: Desk, action: str) -> tuple[list[WaitingClass], list[WaitingClass]]:
+    """Who was tried, and no room sought yet: those of this cycle, and those whom the last one did not reach."""
+    backlog = desk.picture.backlog
+    left = backlog.unclaimed_by(action)
+    came = {key: found for key, found in desk.stuck.items() if key not in left}
+    if action == "reclaim":
+        owed = {found.key: found for found in _owed(desk)}
+        if not left and (desk.stuck or not backlog.unclaimed):
+            return list(owed.values()), []  # for all who wait: what one may take hangs on all the others
+        return [owed[key] for key in owed if key in came], [owed[key] for key in owed if key in left]
+    if action == "preempt":
+        return [each for each in came.values() if _has_below(desk, each)], [
+            each for each in left.values() if _has_below(desk, each)
+        ]
+    return list(came.values()), list(left.values())
+
+
+def _owed(desk: Desk) -> list[WaitingClass]:
+    """The classes whose queue has less than its share by at least what one of them needs."""
+    now = standing(desk.working)
+    _tell_who_is_at_the_share(desk, now)
+    left = (now.fair - now.used).tolist()
+    found = []
+    for queue, classes in sorted(desk.picture.backlog.by_queue.items()):
+        row = now.queues.row.get(queue)
+        if row is not None and any(amount > 0 for amount in left[row]):
+            found += [each for each in classes.values() if _is_within(claim_beside(desk, each), left[row])]
+    return found
+
+
+def _has_below(desk: Desk, found: WaitingClass) -> bool:
+    """Something less important runs in its queue; the first in a line is the most important."""
+    queue, priority = found.queue, desk.picture.workloads[found.line.at(0)[1]].priority
+    return desk.roster.has_below(queue, priority) or desk.roster.has_guarded_below(queue, priority)
+
+
+def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
+    """Where somebody has more than their share, those who may not take it are told what keeps them from it.
+
+    So are those in queues that have no share at all, wherever others use anything.
+    """
+    over = (now.used > now.fair)[:, GPU] & np.array(now.queues.is_leaf, np.bool_)
+    is_somebody_over = bool(over.any())
+    if not is_somebody_over and now.fair[:, GPU].all():
+        return
+    for key, found in desk.stuck.items():
+        row = now.queues.row.get(found.queue)
+        milli = desk.least(found)[GPU]
+        if row is None or not milli or found.signature[2] or (over.sum() == 1 and over[row]):
+            continue
+        used, fair = int(now.used[row, GPU]) + milli, int(now.fair[row, GPU])
+        is_told = is_somebody_over or (not fair and key not in desk.dimmed and _others_use(now, row))
+        if is_told and used > fair and desk.may_start(found):
+            desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
+
+
+def _is_within(need: Charge, left: list[int]) -> bool:
+    return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
+
+
+def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+    """From queues that have more than their share, for one that has less."""
+    now = _before_the_cycle(desk, found.queue)
+    row, beside = desk.working.queues.row[found.queue], np.array(claim_beside(desk, found))
+    claim = QueueClaim(row, beside, workload.preemptible)
+    if (refusal := may_claim(now, claim)) is not None:
+        if _others_use(now, row):
+            desk.verdicts[found.key] = _refused(now, refusal)
+        return None
+    may_lose = victim_queues(now, claim, desk.roster.rows(now.queues.row))
+    if not may_lose.any() and not _kept(desk, now, claim, may_lose):
+        return None
+    needs = one_more(found)
+    desk.steps += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
+    ran_enough = _ran_enough(desk, may_lose)
+    takes = _sieve(desk).takeable(may_lose, ran_enough, found.signature[2])
+    sums = Sums(desk, now, claim, needs, takes)
+    if (short := sums.short()) is not None:
+        desk.verdicts[found.key] = and_kept(short, _kept(desk, now, claim, may_lose))
+        return None
+    looked_at = 0
+    for rule, wide in _searches(needs):
+        lanes = _sieve(desk).lanes(needs, may_lose, ran_enough, wide)
+        if not lanes:
+            break
+        desk.steps += STEPS_A_CLAIM
+        attempt = Claim(desk, workload, needs, rule(now, claim), lanes)
+        room = desk.spared.watched(attempt.meet)
+        if room is None and desk.spared.refused is not None:  # of others perhaps more may be stopped
+            lanes = _sieve(desk).lanes(needs, may_lose, ran_enough, wide)
+            room = Claim(desk, workload, needs, rule(now, claim), lanes, within_budgets=True).meet()
+        if room is not None:
+            return room
+        looked_at = max(looked_at, attempt.looked_at)
+    kept = _kept(desk, now, claim, may_lose)
+    if desk.spared.refused is not None:
+        desk.look_again(desk.spared.again_s)
+        kept.append(desk.spared.words)
+    verdict = no_room(desk, takes, sums.wants, found.queue) or sums.undecided(looked_at)
+    desk.verdicts[found.key] = and_kept(verdict, kept)
+    return None
+
+
+def _others_use(now: Standing, row: int) -> bool:
+    """Where nobody else has anything, nobody need be told that it may not be taken."""
+    others = np.array(now.queues.is_leaf, np.bool_)
+    others[row] = False
+    return bool(now.used[others].any())
+
+
+def _refused(now: Standing, refusal: Refusal) -> Obstacle:
+    if refusal.rule is Rule.NEVER_RECLAIMS:
+        return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], detail=refusal.rule)
+    unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
+    return Obstacle(
+        Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, now.queues.names[refusal.queue], refusal.rule
+    )
+
+
+def _kept(desk: Desk, now: Standing, claim: QueueClaim, may_lose: BoolArray) -> list[str]:
+    """What the rules would let go, and is kept by disruption budgets or minimum run times."""
+    guarded = desk.roster.guarded
+    rows = guarded.rows(now.queues)
+    could_lose = victim_queues(now, claim, rows).nonzero()[0].tolist() if len(rows) else []
+    words = [guarded.words(now.queues.names[row]) for row in could_lose]
+    return words + (_sieve(desk).kept_by_time(may_lose) if may_lose.any() else [])
+
+
+def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
+    """How the queues stand, what this cycle started left out: nobody loses old work over new work that just began.
+
+    The claimant and those above it stand as they do now.
+    """
+    now = standing(desk.working)
+    path = list(now.queues.path[now.queues.row[claimant]])
+    used = np.minimum(now.used, now.queues.all_used)
+    used[path] = now.used[path]
+    return now._replace(used=used, fixed=now.fixed.copy())
+
+
+def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+    """From less important work of the same queue."""
+    if not _has_below(desk, found):
+        return None
+    now = standing(desk.working)
+
+    def attempt(within_budgets: bool) -> Room | None:
+        lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
+        rule = PreemptRule(now, now.queues.row[found.queue], np.array(claim_beside(desk, found)))
+        claim = Claim(desk, workload, one_more(found), rule, lanes, within_budgets)
+        return claim.meet() if lanes else None
+
+    room = desk.spared.watched(lambda: attempt(within_budgets=False))
+    if room is None and desk.spared.refused is not None:
+        room = attempt(within_budgets=True)
+    if room is None:
+        _tell_what_is_kept(desk, workload, found)
+    return room
+
+
+def _tell_what_is_kept(desk: Desk, workload: Workload, found: WaitingClass) -> None:
+    kept = [desk.roster.guarded.words(found.queue, below=workload.priority)]
+    if desk.spared.refused is not None:
+        desk.look_again(desk.spared.again_s)
+        kept.append(desk.spared.words)
+    if detail := "; ".join(filter(None, kept)):
+        desk.verdicts.setdefault(found.key, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, detail=detail))
+
+
+def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+    """Move others together; nobody loses a place."""
+    lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: unit.workload.name != workload.name)
+    if not lanes:
+        return None
+    return Claim(desk, workload, one_more(found), NobodyLoses(), lanes).meet()
+
+
+def _searches(needs: Needs) -> Iterator[tuple[type[ReclaimRule], bool]]:
+    """One after the other, until one succeeds. A large gang looks first where the first victims are, and no further."""
+    if sum(needed for _, _, needed in needs) >= MANY_PODS:
+        yield ReclaimRule, False
+    yield ReclaimRule, True
+    yield MoveRule, True
+
+
+def _ran_enough(desk: Desk, may_lose: BoolArray) -> BoolArray:
+    """Per unit: its minimum run time is over; surplus pods are not protected by it."""
+    until_s = _sieve(desk).until_s
+    is_over: BoolArray = until_s <= desk.working.now_s
+    if not is_over.all():
+        desk.look_again(int(until_s[~is_over].min()))
+    return is_over
+
+
+def _sieve(desk: Desk) -> Sieve:
+    if desk.sieve is None:
+        desk.sieve = Sieve(desk)
+    return desk.sieve
+
+
+_ATTEMPTS: dict[str, tuple[Attempt, Cause]] = {
+    "reclaim": (_reclaim, Cause.RECLAIM),
+    "preempt": (_preempt, Cause.PREEMPT),
+    "consolidate": (_consolidate, Cause.CONSOLIDATE),
+}
+MAKE_ROOM = tuple(_ATTEMPTS)

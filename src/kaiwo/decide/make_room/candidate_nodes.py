@@ -1,0 +1,163 @@
+"""Find the nodes on which stopping others could make room, before anybody is stopped in thought.
+
+In:    what could be stopped, and from which queues it may be taken.   Out: the units worth a try; none is a proof.
+A node can serve when what is free there and all that may go from there add up to a pod. Of many such nodes those come
+first whose victims stand first in the order of victims.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.make_room.protected_work import words_of_young
+from kaiwo.decide.make_room.reclaimable import Pieces, Takeable
+from kaiwo.decide.make_room.victim_units import Unit, UnitLane
+from kaiwo.decide.placement.queue_limits import charge_of
+from kaiwo.model.workload import Pod
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.node_table import GPU_LEFT
+from kaiwo.snapshot.queue_table import GPU
+
+FEWEST_NODES = 16  # and twice as many as there are pods: enough for a choice, and few enough to try
+
+
+class Sieve:
+    """All units of a cycle as arrays: one entry a unit, and one entry a pod."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        rows, queues = desk.working.nodes.row, desk.working.queues
+        self._units: list[Unit] = []
+        queue_of: list[int] = []
+        pods: list[tuple[int, int, int]] = []  # unit, node row, milli
+        self._pod_list: list[Pod] = []
+        self._unit_of_pod: dict[tuple[str, str], int] = {}
+        for name in self._most_over_first():
+            for unit in desk.roster.units(name):
+                number = len(self._units)
+                self._units.append(unit)
+                queue_of.append(queues.row[name])
+                for pod in unit.pods:
+                    self._unit_of_pod[pod.workload, pod.name] = number
+                    if pod.node in rows:
+                        pods.append((number, rows[pod.node], sum(share.milli for share in pod.devices)))
+                        self._pod_list.append(pod)
+        self._queue: IntArray = np.array(queue_of, np.int64)
+        self._alive = np.ones(len(self._units), np.bool_)
+        self._pods: IntArray = np.array(pods, np.int64).reshape(-1, 3)
+        self._gone_seen = 0
+
+    def lanes(self, needs: Needs, queues: BoolArray, may_go: BoolArray, is_wide: bool = True) -> dict[str, UnitLane]:
+        """The units to try, by queue; empty when no set of them could make room."""
+        self._bury()
+        chosen = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
+        nodes = self._nodes(needs, chosen, is_wide)
+        if nodes is None:
+            return {}
+        unit, row, _ = self._pods.T
+        found: dict[str, list[Unit]] = {}
+        is_there = np.zeros(len(self._units), np.bool_)
+        is_there[unit[chosen[unit] & nodes[row]]] = True
+        for number in is_there.nonzero()[0].tolist():
+            each = self._units[number]
+            found.setdefault(each.workload.queue, []).append(each)
+        return {name: UnitLane(units) for name, units in sorted(found.items())}
+
+    def takeable(self, queues: BoolArray, may_go: BoolArray, claimant: str) -> Takeable:
+        """All of them that may go, for a workload for which space may be kept already (else it has no name)."""
+        self._bury()
+        goes = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
+        return Takeable(self._desk, self._pieces, goes, claimant)
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        columns = self._desk.working.all_used.shape[1]
+        charges = np.array([unit.charge for unit in self._units], np.int64).reshape(-1, columns)
+        return Pieces(self._desk.working.nodes, self._units, self._queue, charges, self._pod_list, self._pods[:, 0])
+
+    @cached_property
+    def until_s(self) -> IntArray:
+        """Per unit: until when its minimum run time protects it."""
+        least_s = self._desk.working.queues.tree.min_runtime_s
+        rows = zip(self._units, self._queue.tolist(), strict=True)
+        return np.array([0 if unit.is_surplus else unit.since_s + int(least_s[row]) for unit, row in rows], np.int64)
+
+    @cached_property
+    def _young(self) -> BoolArray:
+        """Per unit: its minimum run time is not over."""
+        young: BoolArray = self.until_s > self._desk.working.now_s
+        return young
+
+    def kept_by_time(self, queues: BoolArray) -> list[str]:
+        """What minimum run times keep in these queues, in words."""
+        if not self._young.any():
+            return []
+        is_young = self._young & self._alive & queues[self._queue]
+        milli = np.array([unit.charge[GPU] for unit in self._units], np.int64)
+        return words_of_young(self._desk.working.queues, self._queue, is_young, milli)
+
+    def _nodes(self, needs: Needs, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
+        """Where to look, for all shapes together; None when one of them cannot be served."""
+        working = self._desk.working
+        found = np.zeros(len(working.nodes.names), np.bool_)
+        for shape, _, needed in needs:
+            if not needed:
+                continue
+            want = self._desk.picture.backlog.shapes[shape]
+            milli = charge_of(want, 1, self._desk.largest_mib)[GPU]
+            most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
+            rows = self._nodes_for(shape, milli, needed, most, chosen)
+            if rows is None:
+                return None
+            found[rows] = True
+        return found
+
+    def _nodes_for(self, shape: int, need_milli: int, needed: int, most: int, chosen: BoolArray) -> Rows | None:
+        free = np.maximum(self._desk.working.free[:, GPU_LEFT], 0)
+        unit, row, milli = self._pods.T
+        counts = chosen[unit]
+        unit, row, milli = unit[counts], row[counts], milli[counts]
+        if not need_milli:
+            return np.arange(len(free))
+        total = free.copy()
+        np.add.at(total, row, milli)
+        serves = (total >= need_milli) & self._desk.book.state(shape).allowed
+        if int((total[serves] // need_milli).sum()) < needed:
+            return None
+        if int(serves.sum()) <= most:
+            return np.flatnonzero(serves)
+        cost = _last_victim(need_milli, free, unit, row, milli)
+        return np.argsort(np.where(serves, cost, 1 << 60), kind="stable")[:most]
+
+    def _most_over_first(self) -> list[str]:
+        """Queues by how far they are over their share: whose work goes first."""
+        shares = self._desk.shares()
+        rows = self._desk.working.queues.row
+        names = [name for name in self._desk.roster.queues() if name in rows]
+        over = self._desk.working.queue_used[:, GPU] - shares[:, GPU]
+        return sorted(names, key=lambda name: (-int(over[rows[name]]), name))
+
+    def _bury(self) -> None:
+        gone = self._desk.roster.gone
+        if len(gone) != self._gone_seen:
+            self._gone_seen = len(gone)
+            self._alive[[self._unit_of_pod[key] for key in gone if key in self._unit_of_pod]] = False
+
+
+def _last_victim(need_milli: int, free: IntArray, unit: IntArray, row: IntArray, milli: IntArray) -> IntArray:
+    """Per node: the number of the last unit that must go, in their order, before a pod fits; -1: none."""
+    cost = np.full(len(free), 1 << 60, np.int64)
+    cost[free >= need_milli] = -1
+    order = np.lexsort((unit, row))
+    unit, row, milli = unit[order], row[order], milli[order]
+    running = np.cumsum(milli)
+    first = np.searchsorted(row, row)
+    before = np.where(first > 0, running[first - 1], 0)
+    reached = free[row] + running - before >= need_milli
+    at = np.flatnonzero(reached)
+    at = at[np.append(True, row[at][1:] != row[at][:-1])[: len(at)]]  # the first of each node
+    at = at[cost[row[at]] != -1]
+    cost[row[at]] = unit[at]
+    return cost

@@ -1,0 +1,55 @@
+"""Prove that no set of victims can help where the sums would do: no nodes could have the room, whatever went from them.
+
+In:    all that may be taken for a claim, the pods that it needs.   Out: an obstacle with the numbers; None: no proof.
+Each kind of pod is looked at as if it were alone. A node gives what is free there and all that may go from there, to be
+stopped or to be moved.
+"""
+
+import numpy as np
+
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.make_room.reclaimable import Takeable
+from kaiwo.decide.obstacles.node_availability import offer_in
+from kaiwo.decide.obstacles.shortages import short_of
+from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.request import Request
+from kaiwo.snapshot.array_types import Rows
+from kaiwo.snapshot.node_table import Tenancy
+from kaiwo.snapshot.working_copy import Working
+
+ON_ONE_NODE = "on one node"
+ROOM = "room on nodes"
+_OF = {
+    Reason.NOT_ENOUGH_MEMORY: "memory",
+    Reason.NOT_ENOUGH_FREE_GPU_MEMORY: "GPU memory",
+    Reason.NOT_ENOUGH_FREE_GPU_SHARE: "one GPU",
+}
+_COUNTED = (
+    *_OF, Reason.NOT_ENOUGH_FREE_GPUS, Reason.NOT_ENOUGH_CPU, Reason.NOT_ENOUGH_PODS, Reason.NOT_ENOUGH_EXTENDED,
+)  # fmt: skip
+
+
+def no_room(desk: Desk, takes: Takeable, wants: list[tuple[int, Request, int]], queue: str) -> Obstacle | None:
+    """The first kind of pod for which there would be too little room."""
+    free, gpus = takes.emptied
+    for shape, want, needed in wants:
+        rows = np.flatnonzero(desk.book.state(shape).allowed)
+        after = desk.working.pretending(rows, free[rows], gpus[rows])
+        after.tenancy = Tenancy()  # whoever minds a neighbour may find the neighbour gone
+        room = int(pods_that_fit(after, want, rows).sum())
+        if len(rows) and room < needed:
+            return _in_numbers(after, want, rows, (needed, room), queue)
+    return None
+
+
+def _in_numbers(after: Working, want: Request, rows: Rows, pods: tuple[int, int], queue: str) -> Obstacle:
+    """What no node could have; or how many of the pods would find room."""
+    needed, room = pods
+    if not room:
+        for each in short_of(after, want, rows, offer_in(after, want, rows)):
+            if each.reason in _COUNTED and each.have < each.need:
+                of = _OF.get(each.reason) or (each.subject if each.reason is Reason.NOT_ENOUGH_EXTENDED else "")
+                where = f"{ON_ONE_NODE} of {of}" if of else ON_ONE_NODE
+                return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, each.need, each.have, each.unit, queue, where)
+    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, needed, room, "pods", queue, ROOM)

@@ -1,0 +1,236 @@
+"""Prove that no set of victims can help, before any search: sums over queues, with the numbers that prove it.
+
+In:    how the queues stand, a claim, all that may be taken for it.   Out: an obstacle with the numbers; None: no proof.
+What queues give is bounded by their excess. Work that is moved gives nothing to a sum over all nodes, unless it is a
+smaller part of a larger device; to a sum over some of the nodes or devices it may give all that it holds.
+
+Also: The most that queues give for a claim of one resource, whatever units are chosen.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.make_room.reclaimable import Amounts, Takeable
+from kaiwo.gpus.device_fit import eligible
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.request import Request
+from kaiwo.queues.reclaim_rules import Claim, Standing, entitled
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, MILLI, SIZE
+from kaiwo.snapshot.queue_table import GPU
+
+
+class Excess:
+    """What is above what protects the queues from one claim."""
+
+    def __init__(self, now: Standing, claim: Claim, has_gpus: bool) -> None:
+        self._now, self._claim = now, claim
+        self._matters: BoolArray = np.greater(claim.need, 0)
+        self._matters[GPU] |= has_gpus  # of memory and partitions the device decides; the least may be nothing
+
+    def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
+        """By queue: what it gives of a resource, of the amounts that are there."""
+        now, claim = self._now, self._claim
+        ours, theirs = now.queues.tree.parting(claim.queue)
+        leaves = np.array(sorted(amounts), np.intp)
+        excess = self._excess_where_paths_part(resource, ours[leaves], theirs[leaves]).tolist()
+        by_side: dict[int, list[int]] = defaultdict(list)
+        for at, side in enumerate(theirs[leaves].tolist()):
+            if excess[at] > 0:
+                by_side[side].append(at)
+        taken: dict[int, int] = {}
+        for side, places in by_side.items():
+            each = [amounts[int(leaves[at])] for at in places]
+            together = Amounts(0, min(one.smallest for one in each), max(one.largest for one in each))
+            left = _rounded_up(excess[places[0]], together)
+            for at, one in zip(places, each, strict=True):
+                row = int(leaves[at])
+                amount = taken[row] = min(self._from_queue(resource, side, row, one), left)
+                left -= amount
+        return {row: amount for row, amount in taken.items() if amount}
+
+    def _from_queue(self, resource: int, theirs: int, row: int, amounts: Amounts) -> int:
+        """The least that any queue on the way up lets go, and no more than there is."""
+        now, most = self._now, amounts.total
+        for above in now.queues.path[row]:
+            if above == theirs:
+                break
+            excess = self._excess(resource, now.used[[above]], now.quota[[above]])
+            most = min(most, _rounded_up(int(excess[0]), amounts))
+        return most
+
+    def _excess_where_paths_part(self, resource: int, ours: Rows, theirs: Rows) -> IntArray:
+        """A side keeps its quota; its share, too, from a claimant whose own side is over its quota."""
+        now = self._now
+        is_owed: BoolArray = np.all(now.used[ours] + self._claim.need <= now.quota[ours], axis=1)
+        share = np.maximum(now.quota[theirs], entitled(now, theirs))
+        return self._excess(resource, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
+
+    def _excess(self, resource: int, used: IntArray, protected: IntArray) -> IntArray:
+        """What is above what is protected. Too much of anything else that the claim needs opens all of it."""
+        matters = self._matters.copy()
+        matters[resource] = False
+        is_over: BoolArray = (used > protected) & matters
+        own = used[:, resource]
+        excess: IntArray = np.where(is_over.any(axis=1), own, own - protected[:, resource])
+        return excess
+
+
+def _rounded_up(excess: int, amounts: Amounts) -> int:
+    """What units give while the queue is above its bound."""
+    _, smallest, largest = amounts
+    if excess <= 0 or largest == 0:
+        return 0
+    if smallest == largest:
+        return -(-excess // largest) * largest
+    return excess + largest - 1
+
+
+MOST_NAMED = 6
+NONE_TRIED = "undecided: nothing was tried, since no work that goes first stands where it would help"
+SOME_NODES = " on the nodes that it may use"
+_UNITS = (("milli-gpu", "milli-GPU"), ("milli-cpu", "milli-CPU"), ("mib", "MiB"))  # of resources, and in words
+_COLUMNS = (GPU_LEFT, CPU, MEMORY)  # the same resources on nodes
+
+
+Pods = tuple[int, Request, int]  # a shape, what one pod of it asks for, and how many must start
+
+
+class Most(NamedTuple):
+    """An upper bound on what a claim could ever have of something, and what it needs of it."""
+
+    what: str  # in words, with its unit
+    unit: str
+    need: int
+    free: int  # free on nodes, or being released
+    taken: Mapping[int, int]  # by row of a queue, the most that may be taken from it
+    moved: int = 0  # the most that moving work brings
+
+    @property
+    def have(self) -> int:
+        """All together."""
+        return self.free + sum(self.taken.values()) + self.moved
+
+
+class Sums:
+    """What one claim could have at most, by resource, by device and by node."""
+
+    def __init__(self, desk: Desk, now: Standing, claim: Claim, needs: Needs, takes: Takeable) -> None:
+        self._desk, self._now, self._claim, self._takes = desk, now, claim, takes
+        shapes = desk.picture.backlog.shapes
+        self.wants: list[Pods] = [(shape, shapes[shape], needed) for shape, _, needed in needs if needed]
+        self._excess = Excess(now, claim, any(want.gpus for _, want, _ in self.wants))
+
+    def short(self) -> Obstacle | None:
+        """The first thing of which there is too little, whatever went."""
+        for most in self._all():
+            if most.have < most.need:
+                return self._told(most)
+        return None
+
+    @cached_property
+    def first(self) -> Most:
+        """Of the first resource that it needs; GPUs, if it needs any."""
+        needed: list[int] = np.flatnonzero(self._claim.need[: len(_UNITS)] > 0).tolist()
+        return self._everywhere((needed or [GPU])[0])
+
+    def undecided(self, looked_at: int) -> Obstacle:
+        """The sums would do, and a search found no way."""
+        searched = (
+            f"undecided: {looked_at} pieces of running work were tried in their order" if looked_at else NONE_TRIED
+        )
+        most, queue = self.first, self._now.queues.names[self._claim.queue]
+        return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, searched)
+
+    def _all(self) -> Iterator[Most]:
+        """Those that cost least first."""
+        for resource in range(len(_UNITS)):
+            if self._claim.need[resource] > 0:
+                yield self._everywhere(resource)
+        together = [self.wants] if len(self.wants) > 1 else []
+        for group in [*([each] for each in self.wants), *together]:
+            yield from self._on_devices([each for each in group if each[1].gpus])
+            yield from self._on_nodes(group)
+
+    def _told(self, most: Most) -> Obstacle:
+        names = self._now.queues.names
+        parts = [f"{most.free} free"] + ([f"{most.moved} by moving work"] if most.moved else [])
+        parts += [f"{amount} in {name}" for name, amount in sorted((names[row], most.taken[row]) for row in most.taken)]
+        detail = f"{most.what}: {', '.join(parts[:MOST_NAMED])}"
+        subject = names[self._claim.queue]
+        return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, most.need, most.have, most.unit, subject, detail)
+
+    def _everywhere(self, resource: int) -> Most:
+        """Nothing that the rules allow gives more of a resource than this."""
+        free = np.maximum(self._desk.working.free[:, _COLUMNS[resource]], 0)
+        unit, what = _UNITS[resource]
+        most = Most(what, unit, int(self._claim.need[resource]), int(free.sum()), self._given(resource))
+        is_short = resource == GPU and most.have < most.need
+        return most._replace(moved=self._takes.moves_milli) if is_short else most
+
+    def _given(self, resource: int) -> dict[int, int]:
+        return self._excess.given(resource, self._takes.amounts(resource))
+
+    def _on_devices(self, group: list[Pods]) -> Iterator[Most]:
+        """The same of the devices that would serve it, if they are not all that there are."""
+        if not group:
+            return
+        view, rows = self._desk.working, np.arange(len(self._desk.working.nodes.names))
+        devices = np.zeros(view.nodes.gpu_model.shape, np.bool_)
+        for shape, want, _ in group:
+            devices |= eligible(view, want, rows) & self._desk.book.state(shape).allowed[:, None]
+        if not devices.any() or (devices | (view.nodes.gpu_part == 0)).all():
+            return
+        sizes, parts = view.gpus[:, SIZE][devices], view.nodes.gpu_part[devices]
+        need = sum(needed * _least_milli(want, sizes, parts) for _, want, needed in group)
+        free = int(np.maximum(view.gpus[:, MILLI] * devices, 0).sum() + self._takes.own.milli_on(devices).sum())
+        if free >= need:
+            return
+        held, units = self._takes.on_devices(devices), self._takes.amounts(GPU)
+        there = {row: units.get(row, Amounts())._replace(total=milli) for row, milli in held.items()}
+        taken = self._excess.given(GPU, there)
+        moved = sum(held.values()) - sum(taken.values())
+        if free + sum(taken.values()) < need:
+            moved = min(moved, self._takes.could_leave(devices))
+        models = sorted({model for _, want, _ in group for model in want.gpu_models})
+        is_named = all(want.gpu_models for _, want, _ in group)
+        what = f"milli-GPU of {' or '.join(models)}" if is_named else "milli-GPU of the devices that it may use"
+        yield Most(what, "milli-gpu", need, free, taken, moved)
+
+    def _on_nodes(self, group: list[Pods]) -> Iterator[Most]:
+        """The same of what the nodes have that it may use; nobody pays for extended resources."""
+        nodes = np.logical_or.reduce([self._desk.book.state(shape).allowed for shape, _, _ in group])
+        names = self._desk.working.nodes.extended_names
+        needs: dict[tuple[str, str, int], int] = defaultdict(int)
+        for _, want, needed in group:
+            if nodes.any() and not nodes.all():
+                needs[f"milli-CPU{SOME_NODES}", "milli-cpu", CPU] += needed * want.cpu_milli
+                needs[f"MiB{SOME_NODES}", "mib", MEMORY] += needed * want.memory_mib
+            for name, amount in want.extended:
+                if name in names:
+                    needs[name, "", EXTENDED + names.index(name)] += needed * amount
+        for (what, unit, column), need in needs.items():
+            own = self._takes.own.amounts[:, column].sum()
+            free = int(np.maximum(self._desk.working.free[nodes, column], 0).sum() + own)
+            if need > free:
+                yield Most(what, unit, need, free, self._takes.on_nodes(nodes, column))
+
+
+def and_kept(verdict: Obstacle, kept: list[str]) -> Obstacle:
+    """The same with what disruption budgets, minimum run times and eviction budgets keep."""
+    return replace(verdict, detail="; ".join([verdict.detail, *kept]))
+
+
+def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:
+    """What one pod takes at least of devices of these sizes and parts."""
+    if want.is_memory:
+        return want.gpus * (want.gpu_mib * WHOLE_MILLI // max(1, int(sizes.max())))
+    return want.gpus * int(parts.min()) if want.is_partition else want.charge_milli

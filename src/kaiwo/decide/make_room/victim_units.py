@@ -1,0 +1,299 @@
+"""What could be stopped, piece by piece, in the order in which it should go.
+
+In:    the desk.   Out: units of running work, per queue: surplus pods one at a time, then the rest of a workload whole.
+Never: names work that may not be preempted, that is leaving already, or that is not ours; or more pods of it than a
+       disruption budget lets go.
+
+Also: What a running workload can spare: pods that may go while the rest goes on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+
+import msgspec
+import numpy as np
+
+from kaiwo.decide.make_room.protected_work import Guarded
+from kaiwo.model.workload import (
+    Branch,
+    Phase,
+    Pod,
+    Workload,
+    breaks_gang,
+    is_branch_whole,
+    leaders_of,
+    lost_gpu_s,
+    pod_name,
+    pods_up,
+    tree_of,
+)
+from kaiwo.snapshot.array_types import Rows
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.gpu_model_usage import milli_by_model
+from kaiwo.snapshot.queue_table import Charge
+
+Pieces = list[tuple[Pod, ...]]
+
+
+def spare_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, list[Pod]]:
+    """The pieces that it can spare, and what is left of it then."""
+    spare: Pieces = []
+    if workload.groups:
+        up = pods_up(workload, running)
+        _spare_branches(workload, running, tree_of(workload.groups, workload.roles), up, spare)
+    else:
+        for number in range(len(workload.roles)):
+            spare += _spare_pods(workload, running, number)
+    spare.sort(key=lambda piece: is_led_by(workload, piece))
+    gone = {pod.name for piece in spare for pod in piece}
+    return spare, [running[name] for name in sorted(running) if name not in gone]
+
+
+def is_led_by(workload: Workload, piece: Iterable[Pod]) -> bool:
+    """Somebody who leads is among them."""
+    leaders = leaders_of(workload)
+    return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
+
+
+def _spare_pods(workload: Workload, running: Mapping[str, Pod], number: int) -> Pieces:
+    pods = _pods_of(workload, running, number)
+    return [(pod,) for pod in reversed(pods[workload.roles[number].needed :])]
+
+
+def _spare_branches(
+    workload: Workload, running: Mapping[str, Pod], branch: Branch, up: list[int], spare: Pieces
+) -> None:
+    whole = [child for child in branch.children if is_branch_whole(child, workload.roles, up)]
+    broken = [child for child in branch.children if child not in whole]
+    whole.sort(key=lambda child: not _leads(workload, child))
+    needed, others = whole[: branch.minimum], whole[branch.minimum :]
+    if len(whole) < branch.minimum:
+        needed, broken = [*whole, *broken], []  # it is not whole itself: nobody can say who is missed least
+    for number in branch.extras:
+        spare += _spare_pods(workload, running, number)
+    for child in (*reversed(broken), *reversed(others)):
+        if pods := _all_pods(workload, running, child):
+            spare.append(tuple(pods))
+    for child in reversed(needed):
+        if isinstance(child, int):
+            spare += _spare_pods(workload, running, child)
+        else:
+            _spare_branches(workload, running, child, up, spare)
+
+
+def _leads(workload: Workload, branch: Branch | int) -> bool:
+    if isinstance(branch, int):
+        return workload.roles[branch].leads
+    return any(_leads(workload, child) for child in (*branch.children, *branch.extras))
+
+
+def _all_pods(workload: Workload, running: Mapping[str, Pod], branch: Branch | int) -> list[Pod]:
+    if isinstance(branch, int):
+        return _pods_of(workload, running, branch)
+    return [pod for child in (*branch.children, *branch.extras) for pod in _all_pods(workload, running, child)]
+
+
+def _pods_of(workload: Workload, running: Mapping[str, Pod], number: int) -> list[Pod]:
+    role = workload.roles[number]
+    return [running[name] for index in range(role.count) if (name := pod_name(role, index)) in running]
+
+
+Order = tuple[int | str, ...]
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """Pods that go together: a piece that a workload can spare, or all that are left of it."""
+
+    workload: Workload
+    pods: tuple[Pod, ...]
+    is_surplus: bool
+    since_s: int  # when the workload began to run
+    lost_gpu_s: int  # since its last checkpoint, and until it is there again
+    charge: Charge  # what its queue pays for it
+    order: Order
+
+
+class UnitLane:
+    """The units of one queue that may go, the first to go first."""
+
+    def __init__(self, units: list[Unit]) -> None:
+        self._units, self._at = units, 0
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._units)
+
+    @property
+    def first(self) -> Unit:
+        """Who goes next."""
+        return self._units[self._at]
+
+    def advance(self) -> None:
+        """The first one had its turn."""
+        self._at += 1
+
+    def close(self) -> None:
+        """Nobody else may be taken from here."""
+        self._at = len(self._units)
+
+
+class Roster:
+    """All running work of a cycle that may be stopped, by queue; worked out when first asked for."""
+
+    def __init__(self, picture: Picture, now_s: int, victim_order: str) -> None:
+        self._picture, self._now_s, self._by_lost_work = picture, now_s, victim_order == "lost-work"
+        self._units: dict[str, list[Unit]] | None = None
+        self._rows: Rows | None = None
+        self._spare: dict[str, list[Unit]] | None = None
+        self._lowest: dict[str, int] | None = None  # by queue: the lowest priority of what may be stopped there
+        self._lowest_guarded: dict[str, int] = {}  # and of what no disruption budget lets go
+        self._guarded = Guarded()
+        self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
+        self.begun: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
+        self._amounts: dict[str, tuple[int, int, int]] = {}
+        self._gone_seen = 0
+
+    def lanes(self, queues: Iterable[str], may_go: Callable[[Unit], bool]) -> dict[str, UnitLane]:
+        """The units of these queues that may go."""
+        units = self._all()
+        found = {}
+        for queue in queues:
+            chosen = [unit for unit in units.get(queue, ()) if may_go(unit) and not self._is_gone(unit)]
+            if chosen:
+                found[queue] = UnitLane(chosen)
+        return found
+
+    def has_below(self, queue: str, priority: int) -> bool:
+        """Something less important runs in a queue. Quick to say: most cycles need no more than a no."""
+        return self._lowest_by_queue().get(queue, priority) < priority
+
+    def has_guarded_below(self, queue: str, priority: int) -> bool:
+        """The same of what no disruption budget lets go."""
+        self._lowest_by_queue()
+        return self._lowest_guarded.get(queue, priority) < priority
+
+    @property
+    def guarded(self) -> Guarded:
+        """What disruption budgets keep."""
+        self._all()
+        return self._guarded
+
+    def _lowest_by_queue(self) -> dict[str, int]:
+        if self._lowest is None:
+            self._lowest = {}
+            for name in self._picture.pods:
+                workload = self._picture.workloads.get(name)
+                if workload is not None and workload.preemptible:
+                    known = self._lowest if workload.may_go else self._lowest_guarded
+                    known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
+        return self._lowest
+
+    def queues(self) -> Iterable[str]:
+        """The queues in which something that may be stopped runs."""
+        return self._all()
+
+    def rows(self, row_of: Mapping[str, int]) -> Rows:
+        """The same as rows of the table."""
+        if self._rows is None:
+            self._rows = np.array(sorted(row_of[name] for name in self._all() if name in row_of), np.intp)
+        return self._rows
+
+    def units(self, queue: str) -> list[Unit]:
+        """Those of one queue, the first to go first."""
+        return self._all().get(queue, [])
+
+    def spare_of(self, unit: Unit) -> list[Unit]:
+        """What the unit's workload can spare and has not given up yet."""
+        if self._spare is None:
+            self._spare = {}
+            for units in self._all().values():
+                for each in units:
+                    if each.is_surplus:
+                        self._spare.setdefault(each.workload.name, []).append(each)
+        return [each for each in self._spare.get(unit.workload.name, ()) if not self._is_gone(each)]
+
+    def amounts(self, queue: str) -> tuple[int, int, int]:
+        """The milli-GPU of all units of a queue, of the smallest and of the largest."""
+        if len(self.gone) != self._gone_seen:
+            self._amounts, self._gone_seen = {}, len(self.gone)
+        found = self._amounts.get(queue)
+        if found is None:
+            each = [unit.charge[0] for unit in self.units(queue) if not self._is_gone(unit)] or [0]
+            found = self._amounts[queue] = (sum(each), min(each), max(each))
+        return found
+
+    def _is_gone(self, unit: Unit) -> bool:
+        return bool(self.gone) and any((pod.workload, pod.name) in self.gone for pod in unit.pods)
+
+    def _all(self) -> dict[str, list[Unit]]:
+        if self._units is None:
+            self._units = {}
+            for name, pods in self._picture.pods.items():
+                workload = self._picture.workloads.get(name)
+                if workload is not None and workload.preemptible and (units := self._units_of(workload, pods)):
+                    self._units.setdefault(workload.queue, []).extend(units)
+            for units in self._units.values():
+                units.sort(key=attrgetter("order"))
+        return self._units
+
+    def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[Unit]:
+        if not workload.may_go:
+            self._guarded.keep(workload, pods.values())
+            return []
+        if len(workload.roles) == 1 and workload.roles[0].count == 1:
+            (pod,) = pods.values()
+            return [self._unit(workload, (pod,), False, pod.since_s, 0)] if pod.phase is Phase.RUNNING else []
+        running = {
+            name: pod
+            for name, pod in pods.items()
+            if pod.phase is Phase.RUNNING and (workload.name, name) not in self.gone
+        }
+        if not running:
+            return []
+        since_s = min(pod.since_s for pod in running.values())
+        spare, kept = spare_of(workload, running)
+        may_go = len(running) if workload.may_go < 0 else workload.may_go
+        units: list[Unit] = []
+        stays = False  # some that it could spare: then neither those who lead nor the rest go before them
+        for piece in spare:
+            if len(piece) > may_go or (stays and is_led_by(workload, piece)):
+                stays = True
+                continue
+            may_go -= len(piece)
+            units.append(self._unit(workload, piece, True, since_s, len(units)))
+        begun = self.begun.get(workload.name)
+        is_growing = begun is not None and breaks_gang(workload, begun)  # then what it needs does not go now
+        if kept and may_go >= len(kept) and not stays and not is_growing:
+            units.append(self._unit(workload, tuple(kept), False, since_s, len(units)))
+        if workload.may_go > 0 and not is_growing:
+            going = {pod.name for unit in units for pod in unit.pods}
+            self._guarded.keep(workload, [pod for name, pod in running.items() if name not in going])
+        return units
+
+    def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:
+        charge = (*_charge(pods), *milli_by_model(self._picture.node_objects, self._picture.queues.models, pods))
+        lost = 0 if is_surplus else lost_gpu_s(workload, pods, self._now_s)
+        worth = lost if self._by_lost_work else 0
+        order = (workload.priority, not is_surplus, worth, -workload.submitted_s, _Reversed(workload.name), at)
+        return Unit(workload, pods, is_surplus, since_s, lost, charge, order)
+
+
+def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:
+    milli = cpu = memory = 0
+    for pod in pods:
+        cpu += pod.cpu_milli
+        memory += pod.memory_mib
+        for share in pod.devices:
+            milli += share.milli
+    return milli, cpu, memory
+
+
+class _Reversed(str):
+    """A name that stands before those that are less: the last in the line of the waiting goes first."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+    def __gt__(self, other: str) -> bool:
+        return str.__lt__(self, other)

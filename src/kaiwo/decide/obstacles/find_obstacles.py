@@ -1,0 +1,336 @@
+"""Everything that keeps one kind of work waiting, in numbers.
+
+In:    the view, a queue and what a workload needs.   Out: all obstacles, the most telling first; never none.
+
+Also: Bounds of GPU models that leave too little, for work that could use several models.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kaiwo.decide.obstacles.node_availability import OfferBook
+from kaiwo.decide.obstacles.partition_obstacles import no_such_device
+from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
+from kaiwo.decide.obstacles.shortages import (
+    BARRED,
+    HELD_BACK,
+    NEVER,
+    fits_when_empty,
+    lasts,
+    most_when_empty,
+    pods_when_empty,
+    short_of,
+    too_large,
+)
+from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.decide.placement.pod_affinity import verdicts_by_reason
+from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
+from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.plan import Nomination
+from kaiwo.model.request import Request
+from kaiwo.plugins.guarded_calls import ask
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.array_types import BoolArray, Rows
+from kaiwo.snapshot.backlog import Needs, WaitingClass, each_way, one_more
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
+from kaiwo.snapshot.queue_table import RESOURCES
+from kaiwo.snapshot.subgroup_choices import Choices
+from kaiwo.snapshot.working_copy import Working
+
+Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it must start, and nodes with room for one
+
+
+def short_models(view: Working, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
+    """The limits first; then, for work that may not be preempted, the quotas."""
+    queues = view.queues
+    kept = [(Reason.QUEUE_LIMIT, "limit", queues.limits[row], view.all_used)]
+    if is_fixed:
+        kept.append((Reason.QUEUE_QUOTA, "quota", queues.quotas[row], view.all_fixed))
+    found = []
+    for reason, word, bounds, used in kept:
+        for above, column, most in bounds:
+            if column < len(RESOURCES):
+                continue
+            model, left = queues.models[column - len(RESOURCES)], most - int(used[above, column])
+            need = sum(max(1, needed) * _milli_of(view, want, model, rows) for want, needed, rows in wants)
+            if need > left:
+                detail = f"{most} is the {word} of {model}"
+                found.append(Obstacle(reason, need, max(0, left), "milli-gpu", queues.names[above], detail))
+    return found
+
+
+def _milli_of(view: Working, want: Request, model: str, rows: Rows) -> int:
+    """What one pod takes of a model; 0 when it cannot use that one."""
+    if not want.gpus or model not in view.nodes.models:
+        return 0
+    usable = eligible(view, want, rows) & (view.nodes.gpu_model[rows] == view.nodes.models.index(model))
+    if not usable.any():
+        return 0
+    if want.is_memory:
+        return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows)[1][:, SIZE][usable].max()))
+    if want.is_partition:
+        return int(want.gpus * view.nodes.gpu_part[rows][usable].max())
+    return want.charge_milli
+
+
+SUB_GROUP = "sub-group"
+MOST_NAMED = 3  # sub-groups that are short
+_QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
+
+
+def with_verdicts(
+    found: WaitingClass, now: tuple[Obstacle, ...], verdicts: tuple[Obstacle, ...]
+) -> tuple[Obstacle, ...]:
+    """What cannot be taken from others is told too, unless it would not help if it could."""
+    must_start = any(needed for _, _, needed in found.needs)
+    return now if must_start and any(lasts(each) for each in now) else now + verdicts
+
+
+class Inquiry:
+    """Asks why, in one state of the cluster; equal needs are answered once."""
+
+    def __init__(self, picture: Picture, active: Active, book: ShapeBook) -> None:
+        self._view, self._picture, self._active, self._book = book.view, picture, active, book
+        self._offers = OfferBook(picture, book.start, book.view)
+        view = book.view
+        self._rows: Rows = np.arange(len(view.nodes.names))
+        self._by_needs: dict[Needs, tuple[Obstacle, ...]] = {}
+
+    def obstacles(self, found: WaitingClass, dimmed: Obstacle | None = None) -> tuple[Obstacle, ...]:
+        """What the queue says, then what the nodes say. Whose space is kept waits for those who leave it.
+
+        Who would fit and stays too long (`dimmed`) is not kept by nodes.
+        """
+        if dimmed is not None and self._fits(found):
+            return (*self._of_queue(found, self._largest_mib), dimmed)
+        needs, kept = found.needs, self._picture.nominations.get(found.signature[2], {})
+        leaving = self._still_held(kept)
+        if leaving and len(kept) >= sum(needed for _, _, needed in needs):
+            return tuple(leaving)
+        by_nodes = self._by_needs.get(needs)
+        if by_nodes is None:
+            by_nodes = self._by_needs[needs] = tuple(self._of_nodes(needs))
+        if found.choices is not None:
+            by_nodes = self._of_sub_groups(found, found.choices, by_nodes)
+        every = (*leaving, *self._of_queue(found, self._largest_mib), *by_nodes)
+        return every or tuple(self._of_queue(found, self._largest_free_mib)) or self._of_models(found)
+
+    def _of_sub_groups(
+        self, found: WaitingClass, choices: Choices, by_nodes: tuple[Obstacle, ...]
+    ) -> tuple[Obstacle, ...]:
+        """Which sub-group is short, of those that the cheapest way has to start; before what else the nodes say."""
+        room = {shape: self._book.state(shape).room for shape, _, _ in found.needs}
+        need: dict[str, int] = {}
+        have: dict[str, int] = {}
+        for title, (shape, _, needed) in zip(choices.titles, one_more(found), strict=True):
+            need[title] = need.get(title, 0) + needed
+            have[title] = have.get(title, 0) + min(needed, room[shape])
+            room[shape] -= min(needed, room[shape])
+        rest = tuple(each for each in by_nodes if each.reason is not Reason.GANG)
+        short = [
+            Obstacle(Reason.GANG, need[title], have[title], "pods", title, SUB_GROUP)
+            for title in need
+            if have[title] < need[title]
+        ]
+        return (*short[:MOST_NAMED], *rest) if short else by_nodes
+
+    def _fits(self, found: WaitingClass) -> bool:
+        ways = each_way(found) if found.choices is not None else (found.needs,)
+        return any(self._has_room(needs) for needs in ways)
+
+    def _has_room(self, needs: Needs) -> bool:
+        if not any(needed for _, _, needed in needs):
+            return any(self._book.state(shape).room for shape, _, _ in needs)
+        return all(self._book.state(shape).room >= needed for shape, _, needed in needs)
+
+    def _still_held(self, kept: dict[str, Nomination]) -> list[Obstacle]:
+        """Pods whose kept space others have not left yet: there the nodes have given out more than they have."""
+        held = sum(1 for each in kept.values() if is_overdrawn(self._book.start, each))
+        return [Obstacle(Reason.RELEASING, held, 0, "pods")] if held else []
+
+    def _of_queue(self, found: WaitingClass, largest_mib: Callable[[int], int]) -> list[Obstacle]:
+        queues, name = self._view.queues, found.queue
+        row = queues.row.get(name)
+        if row is None:
+            return [Obstacle(Reason.NO_QUEUE, 1, 0, "queues", name)]
+        if not queues.is_leaf[row]:
+            return [Obstacle(Reason.QUEUE_NOT_LEAF, 1, 0, "queues", name)]
+        is_fixed = not found.signature[1]
+        if found.signature[2] or not (is_fixed or queues.is_bounded[row]):
+            return []  # the space that is kept for it is paid for
+        charge = least_charge(self._picture, found.needs, largest_mib) + least_by_model(self._picture, found.needs)
+        bounds = [(Reason.QUEUE_LIMIT, "limit", each, self._view.all_used) for each in queues.limits[row]]
+        if is_fixed:
+            bounds += [(Reason.QUEUE_QUOTA, "quota", each, self._view.all_fixed) for each in queues.quotas[row]]
+        found_short = [
+            (queues.path[row].index(above), column, reason, word, most, int(most - used[above, column]))
+            for reason, word, (above, column, most), used in bounds
+            if 0 < charge[column] > most - used[above, column]
+        ]
+        return [
+            Obstacle(
+                reason,
+                charge[column],
+                max(0, left),
+                _QUEUE_UNITS[RESOURCES[column]] if column < len(RESOURCES) else "milli-gpu",
+                queues.names[queues.path[row][at]],
+                f"{most} is the {word}" + ("" if column < len(RESOURCES) else f" of {queues.models[column - 3]}"),
+            )
+            for at, column, reason, word, most, left in sorted(found_short)
+        ]
+
+    def _of_models(self, found: WaitingClass) -> tuple[Obstacle, ...]:
+        """There is room, and the queue may take no more of the GPU models that have it; else the pods get in each
+        other's way."""
+        row = self._view.queues.row.get(found.queue)
+        if row is not None and self._view.queues.is_model_bounded[row]:
+            wants = [
+                (self._picture.backlog.shapes[shape], needed, self._book.state(shape).slots.nonzero()[0])
+                for shape, _, needed in found.needs
+            ]
+            if short := short_models(self._view, row, not found.signature[1], wants):
+                return tuple(short)
+        return (self._gang(found.needs),)
+
+    def _largest_mib(self, shape: int) -> int:
+        """Of the devices that would serve a shape if they were free."""
+        return int(self._offers.of(shape).largest_mib.max(initial=0))
+
+    def _largest_free_mib(self, shape: int) -> int:
+        """Of the devices with room for a shape: as large as all that one pod takes on some node can be."""
+        want = self._picture.backlog.shapes[shape]
+        fits = (times_per_device(self._view, want, self._rows) > 0) & (self._book.state(shape).slots > 0)[:, None]
+        sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
+        return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
+
+    def _of_nodes(self, needs: Needs) -> list[Obstacle]:
+        if not len(self._rows):
+            return [Obstacle(Reason.NO_NODES, 1, 0, "nodes")]
+        found: list[Obstacle] = []
+        must_start = any(needed for _, _, needed in needs)
+        for shape in dict.fromkeys(shape for shape, _, needed in needs if needed or not must_start):
+            for obstacle in self._with_reserved(shape, sum(needed for at, _, needed in needs if at == shape)):
+                if obstacle not in found:
+                    found.append(obstacle)
+        if sum(needed for _, _, needed in needs) > 1:
+            gang = self._gang(needs)
+            if gang.have < gang.need:
+                found.insert(0, gang)
+        return found
+
+    def _with_reserved(self, shape: int, needed: int) -> list[Obstacle]:
+        """Where reservations keep it off free devices, that is told first; else after what is short."""
+        kept_out = []
+        if self._book.state(shape).room < max(needed, 1):
+            kept_out = reserved_obstacles(self._view, self._picture.backlog.shapes[shape])
+        others = self._of_shape(shape, max(needed, 1))
+        if not kept_out:
+            return others
+        others = beside_reserved(self._view, self._picture.backlog.shapes[shape], others)
+        reserved = [each.obstacle for each in kept_out]
+        return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
+
+    def _of_shape(self, shape: int, needed: int) -> list[Obstacle]:
+        """Filters that stand in the way, then resources that are short on the nodes the filters leave.
+
+        Where one pod fits, what is missing is room for the gang, and only filters that take some of it are told.
+        """
+        want, state = self._picture.backlog.shapes[shape], self._book.state(shape)
+        fits_one = bool(state.slots.any())
+        if fits_one and (state.room >= needed or state.allowed.all()):
+            return []
+        offer = self._offers.of(shape)
+        if want.gpus and not offer.devices.any():
+            return [*too_large(self._view, want, offer), no_such_device(self._view, want)]
+        if (
+            state.allowed.all() and not self._active.free_filters and want.neighbours is None
+        ):  # asking each filter about each node costs a millisecond
+            return short_of(self._view, want, self._rows, offer)
+        verdicts = self._verdicts(want)
+        passing = self._rows[np.logical_and.reduce([mask for _, mask, _ in verdicts])]
+        could = fits_when_empty(self._view, want, offer)
+        could &= not could[passing].any() or int(pods_when_empty(self._view, want, offer)[passing].sum()) < needed
+        blocking = self._blocking_filters(want, verdicts, could)
+        if fits_one:
+            return blocking
+        if not len(passing) and not blocking:
+            # Each node is closed by some filter, none of which matters alone: all are told, and what is short anyway.
+            blocking, passing = [self._kept_out(want, *each) for each in verdicts if not each[1].all()], self._rows
+        short = short_of(self._view, want, passing, offer) if len(passing) else []
+        return [*blocking, *short] or [Obstacle(Reason.PLUGIN, 1, 0, "nodes")]
+
+    def _verdicts(self, want: Request) -> list[tuple[str, BoolArray, Reason]]:
+        rows = self._rows
+        by_filters = [
+            (p.name, ask(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
+            for p in self._active.filters
+        ]
+        return [*_without_echoes(by_filters), *verdicts_by_reason(self._view, want)]
+
+    def _blocking_filters(
+        self, want: Request, verdicts: list[tuple[str, BoolArray, Reason]], could: BoolArray
+    ) -> list[Obstacle]:
+        """A filter matters when it keeps out every node, or one that would do: now, or (`could`) once it is empty."""
+        would_do = could | (pods_that_fit(self._view, want, self._rows) > 0)
+        against = np.sum([~mask for _, mask, _ in verdicts], axis=0)
+        return [
+            self._kept_out(want, name, mask, reason)
+            for name, mask, reason in verdicts
+            if not mask.all() and (not mask.any() or (~mask & (against == 1) & would_do).any())
+        ]
+
+    def _kept_out(self, want: Request, name: str, mask: BoolArray, reason: Reason) -> Obstacle:
+        subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
+        need = int(not mask.any())  # where others may be used, how many would do nobody knows: no numbers
+        return Obstacle(reason, need, 0, "nodes", subject, f"{int((~mask).sum())} of {len(mask)} nodes")
+
+    def _lacking(self, want: Request) -> str:
+        """The label of a rule that holds on no node at all; empty when each of them holds somewhere."""
+        labels = [node.labels for node in self._view.nodes.nodes]
+        return next((rule.key for rule in want.node_rules if not any(map(rule.holds, labels))), "")
+
+    def _gang(self, needs: Needs) -> Obstacle:
+        """How many of the pods that must start together would fit, each shape for itself."""
+        if not any(needed for _, _, needed in needs):
+            return Obstacle(Reason.GANG, 1, int(any(self._book.state(shape).room for shape, _, _ in needs)), "pods")
+        need = sum(needed for _, _, needed in needs)
+        bounds = [(self._most(shape), needed) for shape, _, needed in needs if needed]
+        most = {by: sum(min(needed, found[by]) for found, needed in bounds) for by in (NEVER, BARRED, HELD_BACK)}
+        tightest = NEVER if most[NEVER] < need else HELD_BACK if most[HELD_BACK] < most[BARRED] else BARRED
+        if most[tightest] < need:
+            return Obstacle(Reason.GANG, need, most[tightest], "pods", "", tightest)
+        have = sum(min(needed, self._book.state(shape).room) for shape, _, needed in needs)
+        return Obstacle(Reason.GANG, need, have, "pods")
+
+    def _most(self, shape: int) -> dict[str, int]:
+        """Pods of one shape that would fit if nothing ran."""
+        want, allowed = self._picture.backlog.shapes[shape], self._book.state(shape).allowed
+        return most_when_empty(self._view, want, allowed, self._offers.of(shape))
+
+
+def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple[str, BoolArray, Reason]]:
+    """Kubernetes taints a node that is cordoned or not ready: that is the same obstacle once more, not a second one."""
+    told = [mask for _, mask, reason in verdicts if reason in (Reason.NODE_CORDONED, Reason.NODE_NOT_READY)]
+    return [
+        (
+            name,
+            np.logical_or.reduce([mask, *(~each for each in told)]) if reason is Reason.NODE_TAINTED else mask,
+            reason,
+        )
+        for name, mask, reason in verdicts
+    ]
+
+
+def is_overdrawn(view: Working, kept: Nomination) -> bool:
+    """What is kept is still held by somebody else, too."""
+    row = view.nodes.row.get(kept.node)
+    if row is None:
+        return False
+    columns = [column for share in kept.devices if (column := view.nodes.column[row].get(share.gpu)) is not None]
+    is_device_held = (view.gpus[row][[MILLI, MIB]][:, columns] < 0).any()
+    return bool(is_device_held or (view.free[row, [CPU, MEMORY, PODS]] < 0).any())

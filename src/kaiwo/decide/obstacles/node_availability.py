@@ -1,0 +1,86 @@
+"""What each node could give one pod of a shape, in the shape's own measure: kept, and repaired for touched nodes.
+
+In:    the view, a shape.   Out: per node the free whole devices, or the free share or memory on each device it needs.
+An obstacle names the best of them; looking at every device for every shape in every cycle was most of its cost.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.gpus.isolation_grades import closed_by_tenants
+from kaiwo.model.request import Request
+from kaiwo.snapshot.array_types import IntArray, Rows
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.node_table import MIB, MILLI, SIZE
+from kaiwo.snapshot.working_copy import Working
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """As of a version of the nodes."""
+
+    version: int
+    now: IntArray  # free devices, milli or MiB
+    devices: IntArray  # that would serve it if they were free
+    largest_mib: IntArray  # of those devices
+
+
+class OfferBook:
+    """The offers for the shapes that somebody asks about."""
+
+    def __init__(self, picture: Picture, start: Working, view: Working) -> None:
+        self._shapes, self._start, self._view = picture.backlog.shapes, start, view
+        self._kept: dict[int, Offer] = picture.memo.setdefault("offers", {})
+
+    def of(self, shape: int) -> Offer:
+        """What every node offers to one pod."""
+        want = self._shapes[shape]
+        kept = self._kept[shape] = _repaired(self._start, want, self._kept.get(shape) or _unknown(self._view))
+        return _repaired(self._view, want, kept)
+
+
+def offer_in(view: Working, want: Request, rows: Rows) -> Offer:
+    """What these nodes offer in a view that nobody keeps."""
+    now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
+    now[rows], devices[rows], largest[rows] = _look(view, want, rows)
+    return Offer(view.clock, now, devices, largest)
+
+
+def _unknown(view: Working) -> Offer:
+    nothing = np.zeros(len(view.nodes.names), np.int64)
+    return Offer(-1, nothing, nothing, nothing)
+
+
+def _repaired(view: Working, want: Request, offer: Offer) -> Offer:
+    touched = (view.changed > offer.version).nonzero()[0]
+    if not len(touched):
+        return offer
+    now, devices, largest = offer.now.copy(), offer.devices.copy(), offer.largest_mib.copy()
+    now[touched], devices[touched], largest[touched] = _look(view, want, touched)
+    return Offer(view.clock, now, devices, largest)
+
+
+def _look(view: Working, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
+    gpus = view.of(rows)[1]
+    able = eligible(view, want, rows)
+    milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
+    devices, largest = able.sum(axis=1), (size * able).max(axis=1, initial=0)
+    if want.is_exclusive:
+        return times_per_device(view, want, rows).sum(axis=1), devices, largest
+    if want.is_memory:  # the largest request whose milli, rounded down, are still free
+        usable = np.minimum(mib, ((milli + 1) * size - 1) // 1000)
+    else:  # the largest fraction whose part of the memory, rounded down, is still free
+        usable = np.minimum(milli, ((mib + 1) * 1000 - 1) // np.maximum(size, 1))
+    if (closed := closed_by_tenants(view, want, rows)) is not None:
+        able = able & ~closed
+    return _on_each(np.maximum(usable, 0) * able, want.gpus), devices, largest
+
+
+def _on_each(free: IntArray, devices: int) -> IntArray:
+    """What a node has free on each of that many devices: its so-many-best."""
+    if not 0 < devices <= free.shape[1]:
+        return np.zeros(len(free), np.int64)
+    best: IntArray = free.max(axis=1) if devices == 1 else np.sort(free, axis=1)[:, -devices]
+    return best

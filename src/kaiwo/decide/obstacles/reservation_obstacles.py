@@ -1,0 +1,110 @@
+"""What reservations keep a request from, as obstacles with the reservation's name, owner and times.
+
+In:    the view, a request.   Out: one obstacle a reservation that has devices which the request could use otherwise.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.obstacles.shortages import CLOSED, TOO_SMALL
+from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.request import Request
+from kaiwo.model.reservation import ENDLESS_S, ReservationPhase
+from kaiwo.snapshot.array_types import BoolArray
+from kaiwo.snapshot.node_table import SIZE
+from kaiwo.snapshot.reserved_devices import Claim, ReservedView
+from kaiwo.snapshot.working_copy import Working
+
+NOT_TO_COME, TO_COME = "that is over, or was never made", "it holds"
+TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
+
+
+class KeptOut(NamedTuple):
+    """What a reservation keeps a request from."""
+
+    obstacle: Obstacle
+    would_do: bool  # what it keeps would be enough for one pod, and is free
+
+
+def reserved_obstacles(view: Working, want: Request) -> list[KeptOut]:
+    """The strongest claim first. Work that names a reservation is told of that one alone."""
+    if want.reservation:
+        return [KeptOut(obstacle, True)] if (obstacle := _named(view.reserved, want)) is not None else []
+    if view.reserved is None:
+        return []
+    found = []
+    for claim in view.reserved.claims:
+        if view.reserved.closes(claim, want.passes, want.holds_s):
+            kept_out = _of_devices(view, want, claim) if want.gpus else _of_nodes(view.reserved, claim)
+            if kept_out is not None:
+                found.append(kept_out)
+    return found
+
+
+def beside_reserved(view: Working, want: Request, others: list[Obstacle]) -> list[Obstacle]:
+    """What else is in the way, told so that nobody thinks that the cluster has no more than what is left to them."""
+    hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
+    left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
+    beyond = CLOSED if _would_serve(view, want) else TOO_SMALL
+    return [replace(each, detail=beyond) if each.reason in TOO_FEW else each for each in left]
+
+
+def _would_serve(view: Working, want: Request) -> bool:
+    """With all that is reserved a node would be large enough, if it were empty."""
+    rows = np.arange(len(view.nodes.names))
+    able = eligible(view, _admitted(view, want), rows)
+    large: BoolArray = able & (view.of(rows)[1][:, SIZE] >= want.gpu_mib)
+    return bool((large.sum(axis=1) >= want.gpus).any())
+
+
+def _admitted(view: Working, want: Request) -> Request:
+    """The same request, if it might use whatever is reserved."""
+    names = [claim.name for claim in view.reserved.claims] if view.reserved is not None else []
+    return replace(want, passes=(*want.passes, *names), holds_s=0)
+
+
+def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
+    claim = None if reserved is None else reserved.claim(want.reservation)
+    if reserved is None or claim is None:
+        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, NOT_TO_COME)
+    owner, times = claim.reservation.owner, claim.reservation.times(reserved.now_s)
+    if want.reservation not in want.passes:
+        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"it is for {owner.words}")
+    if not reserved.is_active(claim):
+        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"{TO_COME} {times}")
+    return None
+
+
+def _of_devices(view: Working, want: Request, claim: Claim) -> KeptOut | None:
+    """How many of its devices would serve, and how many of them are free."""
+    assert view.reserved is not None
+    rows, admitted = np.unique(claim.rows), _admitted(view, want)
+    at = np.searchsorted(rows, claim.rows)
+    if not eligible(view, admitted, rows)[at, claim.columns].any():
+        return None
+    free = int((times_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
+    words = _words(view.reserved, want, claim) + (
+        f"; {free} of them {'is' if free == 1 else 'are'} free" if free else ""
+    )
+    return KeptOut(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, words), free >= want.gpus)
+
+
+def _of_nodes(view: ReservedView, claim: Claim) -> KeptOut | None:
+    if not len(claim.whole):
+        return None
+    words = f"for {claim.reservation.owner.words} {claim.reservation.times(view.now_s)}"
+    return KeptOut(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, words), True)
+
+
+def _words(reserved: ReservedView, want: Request, claim: Claim) -> str:
+    """For whom and until when; and before the start, what keeps this work off."""
+    words = f"for {claim.reservation.owner.words} {claim.reservation.times(reserved.now_s)}"
+    if claim.reservation.phase(reserved.now_s) is ReservationPhase.PENDING:
+        endless = want.holds_s >= ENDLESS_S
+        words += ", and this work may not be preempted and " + (
+            "has no time limit" if endless else "would run past that"
+        )
+    return words

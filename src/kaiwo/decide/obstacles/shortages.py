@@ -1,0 +1,218 @@
+"""Which resources are short on the nodes that a pod may use.
+
+In:    the view, a request, rows of nodes.   Out: obstacles with what is needed and the best that any node has.
+
+Also: How many pods of one shape the nodes would take if nothing ran on them: whether waiting can ever help a gang.
+"""
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.obstacles.node_availability import Offer, offer_in
+from kaiwo.decide.obstacles.partition_obstacles import by_change
+from kaiwo.decide.placement.node_fit import extended_free
+from kaiwo.gpus.device_fit import eligible, named_devices
+from kaiwo.gpus.isolation_grades import closed_by_tenants
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.request import Request
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.node_table import CPU, MEMORY, PODS, SIZE, USABLE
+from kaiwo.snapshot.working_copy import Working
+
+CLOSED = "a large enough one is closed to it"
+TOO_SMALL = "larger ones that are closed to it would not do either"
+NOWHERE = "no node offers it"
+NEVER = "no node is that large"
+APART = "there is more beside tenants from whom it could not be kept apart"
+_OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
+CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 60 ms
+
+_Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
+
+
+def short_of(view: Working, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
+    """Resources of which no node that may be used has enough; else those that are short where the others would do."""
+    looks = _looks(view, want, rows, offer)
+    everywhere = [
+        _as_sizes(view, rows, obstacle) for free, obstacle in looks if not (free >= _least(want, obstacle)).any()
+    ]
+    return everywhere or _short_beside_the_rest(view, want, rows, looks, offer)
+
+
+def too_large(view: Working, want: Request, offer: Offer) -> list[Obstacle]:
+    """What no node has enough of even when it is empty, GPUs apart: no change of GPUs would mend that."""
+    rows = np.arange(len(view.nodes.names))
+    looks = _looks(view, replace(want, gpus=0), rows, offer)
+    sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in looks]
+    return [each for each in sizes if each.detail in (NEVER, NOWHERE)]
+
+
+def lasts(obstacle: Obstacle) -> bool:
+    """No end of anybody's work removes it: nothing that it may use is that large, or of that kind."""
+    return obstacle.detail in (NEVER, NOWHERE) or obstacle.reason in _OF_SIZE
+
+
+def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:
+    """Nodes that would take one pod if nothing ran on them."""
+    nodes = view.nodes
+    fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
+    for name, amount in want.extended:
+        fits &= np.array([node.extended.get(name, 0) for node in nodes.nodes], np.int64) >= amount
+    return fits & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
+
+
+def largest_device_mib(view: Working, want: Request) -> int:
+    """The size of the largest device that would serve a request, free or not; 0 when there is none."""
+    rows = np.arange(len(view.nodes.names))
+    return int((view.of(rows)[1][:, SIZE] * eligible(view, want, rows)).max(initial=0))
+
+
+def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
+    free, _ = view.of(rows)
+    found = [_gpus(view, want, rows, offer)] if want.gpus else []
+    for reason, unit, need, column in (
+        (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU),
+        (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, MEMORY),
+        (Reason.NOT_ENOUGH_PODS, "pods", 1, PODS),
+    ):
+        if need:
+            found.append((free[:, column], Obstacle(reason, need, max(0, int(free[:, column].max())), unit)))
+    for name, need in want.extended:
+        has = extended_free(view, name, rows)
+        offered = "" if name in view.nodes.extended_names else NOWHERE
+        found.append((has, Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(has.max())), "", name, offered)))
+    return found
+
+
+def _as_sizes(view: Working, rows: Rows, obstacle: Obstacle) -> Obstacle:
+    """Where no node that may be used is large enough even when it is empty, sizes are told: waiting does not help."""
+    size = _sizes(view, obstacle)
+    if size is None or (largest := int(size[rows].max())) >= obstacle.need:
+        return obstacle
+    return replace(obstacle, have=largest, detail=_beyond(largest, int(size.max()), obstacle.need) or NEVER)
+
+
+def _sizes(view: Working, obstacle: Obstacle) -> IntArray | None:
+    """What each node has of a resource when it is empty; None: of GPUs that is told already."""
+    nodes = view.nodes
+    match obstacle.reason:
+        case Reason.NOT_ENOUGH_CPU:
+            return nodes.cpu_size
+        case Reason.NOT_ENOUGH_MEMORY:
+            return nodes.memory_size
+        case Reason.NOT_ENOUGH_PODS:
+            return np.array([node.pods for node in nodes.nodes], np.int64)
+        case Reason.NOT_ENOUGH_EXTENDED if obstacle.detail != NOWHERE:
+            return np.array([node.extended.get(obstacle.subject, 0) for node in nodes.nodes], np.int64)
+    return None
+
+
+def _short_beside_the_rest(
+    view: Working, want: Request, rows: Rows, looks: list[_Look], offer: Offer
+) -> list[Obstacle]:
+    """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
+    lacks = [free < _least(want, obstacle) for free, obstacle in looks]
+    how_many = np.sum(lacks, axis=0)
+    closest = how_many == how_many.min()
+    found = []
+    for (free, obstacle), lacking in zip(looks, lacks, strict=True):
+        here = (lacking & closest).nonzero()[0]
+        if len(here) and (recut := _in_another_mode(view, want, rows[here], obstacle, offer)) is not None:
+            found.append(recut)
+        elif len(here):
+            best = here[free[here].argmax()]
+            found.append(replace(obstacle, have=max(0, int(free[best])), detail=view.nodes.names[rows[best]]))
+    return found
+
+
+def _in_another_mode(view: Working, want: Request, rows: Rows, obstacle: Obstacle, offer: Offer) -> Obstacle | None:
+    """All else is there, and GPUs that are cut in another way: those nodes have none free because they have none so."""
+    if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
+        return None
+    gpus = view.of(rows)[1]
+    is_closed = ((gpus[:, USABLE] == 0) & (gpus[:, SIZE] > 0)).any(axis=1)  # these may be on their way to it
+    return by_change(view, want, rows[np.argsort(~is_closed, kind="stable")[:CLOSE_LOOK]])
+
+
+def _least(want: Request, obstacle: Obstacle) -> int:
+    """What a node must have free; sizes that no node ever has are told in another measure."""
+    if obstacle.reason in (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.PARTITION_MODE):
+        return want.gpus if want.is_exclusive else want.gpu_mib or want.gpu_milli
+    return obstacle.need
+
+
+def _gpus(view: Working, want: Request, rows: Rows, offer: Offer) -> _Look:
+    """What is free of the devices, and the best that any node can offer."""
+    now = offer.now[rows]
+    if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
+        beyond = _beyond(largest, int(offer.largest_mib.max()), want.gpu_mib)
+        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, beyond)
+    if (devices := int(offer.devices[rows].max())) < want.gpus:
+        if (recut := by_change(view, want, rows)) is not None:
+            return now, recut
+        beyond = _beyond(devices, int(offer.devices.max()), want.gpus)
+        unit = "gpus" if want.is_exclusive else "devices"
+        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, beyond)
+    have = int(now.max())
+    if want.is_exclusive:
+        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation)
+    several = f"{want.gpus} devices" if want.gpus > 1 else ""
+    closed = closed_by_tenants(view, want, rows)
+    apart = APART if closed is not None and closed.any() else ""
+    if want.is_memory:
+        return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several, apart)
+    return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several, apart)
+
+
+def _beyond(usable: int, anywhere: int, need: int) -> str:
+    """What is to be said of larger nodes that a filter keeps it off."""
+    if anywhere == usable:
+        return ""
+    return CLOSED if anywhere >= need else TOO_SMALL
+
+
+BARRED = "the nodes that it may use are too few"
+HELD_BACK = "reservations leave it too little"
+UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
+
+
+def most_when_empty(view: Working, want: Request, allowed: BoolArray, offer: Offer) -> dict[str, int]:
+    """What bounds the pods, and how many it leaves: the GPUs of the whole cluster, the nodes that the filters allow,
+    and what is reserved."""
+    freely = unreserved(view, want)
+    free_offer = offer_in(view, freely, np.arange(len(view.nodes.names))) if freely != want else offer
+    whole = int((free_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
+    barred = int(pods_when_empty(view, freely, free_offer)[allowed].sum())
+    held_back = int(pods_when_empty(view, want, offer)[allowed].sum()) if freely != want else barred
+    return {NEVER: whole, BARRED: barred, HELD_BACK: held_back}
+
+
+def unreserved(view: Working, want: Request) -> Request:
+    """The same request, if it might use whatever is reserved."""
+    if view.reserved is None and not want.reservation:
+        return want
+    names = [claim.name for claim in view.reserved.claims] if view.reserved is not None else []
+    return replace(want, passes=tuple(names), holds_s=0, reservation="")
+
+
+def pods_when_empty(view: Working, want: Request, offer: Offer) -> IntArray:
+    """Per node, by its pod slots, CPU, memory, extended resources and GPUs, in what is not reserved for others."""
+    nodes = view.nodes
+    pods = np.array([node.pods for node in nodes.nodes], np.int64)
+    for name, amount in want.extended:
+        if amount:
+            pods = np.minimum(pods, [node.extended.get(name, 0) // amount for node in nodes.nodes])
+    if want.cpu_milli:
+        pods = np.minimum(pods, nodes.cpu_size // want.cpu_milli)
+    if want.memory_mib:
+        pods = np.minimum(pods, nodes.memory_size // want.memory_mib)
+    if want.gpus:
+        each = 1 if want.is_exclusive else WHOLE_MILLI // want.gpu_milli
+        times = offer.largest_mib // want.gpu_mib if want.is_memory else np.full(len(pods), each)
+        pods = np.where(offer.devices >= want.gpus, np.minimum(pods, offer.devices * times // want.gpus), 0)
+    if view.reserved is not None:
+        pods = pods * ~view.reserved.closed_nodes(want.passes, want.holds_s)
+    if want.reservation and not want.gpus:
+        pods = pods * named_devices(view, want, np.arange(len(pods))).any(axis=1)
+    return pods

@@ -1,0 +1,256 @@
+"""Put pods of one shape on the best nodes, with exact devices.
+
+In:    the working copy, a shape, how many.   Out: what was placed; fewer than asked when no more fit.
+
+Also: Place pods that their queue can pay for.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from kaiwo.decide.placement.pod_affinity import places_of, sum_up
+from kaiwo.decide.placement.queue_limits import headroom, models_with_room, within_limits
+from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeBook, ShapeState
+from kaiwo.gpus.device_fit import device_need, need_on, times_per_device
+from kaiwo.model.gpu import WHOLE_MILLI, Share
+from kaiwo.model.plan import Nomination
+from kaiwo.model.request import Request
+from kaiwo.plugins.guarded_calls import ask
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.node_table import SIZE
+from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.working_copy import Working
+
+COST = 1 << 32  # above every score
+_NO_COLUMNS = np.zeros(0, np.int64)
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """One pod's place."""
+
+    node: str
+    devices: tuple[Share, ...]
+
+    @property
+    def milli(self) -> int:
+        """What it takes of GPUs in all."""
+        return sum(share.milli for share in self.devices)
+
+
+class Prices(Protocol):
+    """What it costs others when their places are taken."""
+
+    def of_nodes(self, want: Request) -> IntArray:
+        """Per node: what one pod there would cost."""
+
+    def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:
+        """Devices of one node, those first that cost least together."""
+
+
+class Placer:
+    """Places pods on one cycle's working copy."""
+
+    def __init__(self, working: Working, book: ShapeBook, active: Active, packs: bool) -> None:
+        self._working, self._book, self._active = working, book, active
+        self._packs = packs
+        self.prices: Prices | None = None  # what a place costs others: the cheapest comes before the best
+        self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
+
+    def room(self, shape: int) -> int:
+        """How many pods of a shape the cluster has room for, if nothing else came."""
+        return self._book.state(shape).room
+
+    def place(self, shape: int, want: Request, count: int) -> list[Placed]:
+        """The best node first. Packing fills it before it looks again; spreading looks again after each pod.
+
+        A request that nobody waits with has no shape: -1.
+        """
+        placed: list[Placed] = []
+        while len(placed) < count:
+            state = self._book.state(shape) if shape >= 0 else self._book.state_of(want)
+            if not len(state.score):
+                break
+            score = state.score if self.prices is None else state.score - self.prices.of_nodes(want) * COST
+            if count > 1 and not placed:
+                score = self._roomy(want, state, score, count)
+            row = int(score.argmax())  # the first of the best: rows are sorted by name
+            if state.slots[row] <= 0:
+                break
+            # Shares on several devices are looked at anew for each pod: what one takes decides what the next finds.
+            at_once = self._packs and (want.is_whole or want.gpus <= 1) and not _must_be_even(want)
+            slots = int(state.slots[row])
+            here = min(count - len(placed), slots) if at_once else 1
+            placed.extend(self.put(row, want, here))
+            if here == slots and shape >= 0 and self._book.shade is None and want.neighbours is None:
+                self._book.filled(shape, row)
+        return placed
+
+    def _roomy(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
+        """Pods that must be near each other begin where there is room for all of them, if there is such a place."""
+        near = want.neighbours.near if want.neighbours is not None else None
+        for level in near.levels if near is not None else ():
+            places = places_of(self._working.nodes, level)
+            has_room = np.append(sum_up(places, state.slots) >= count, False)[places]
+            narrowed = np.where(has_room, score, NOWHERE)
+            score = narrowed if narrowed.max(initial=NOWHERE) > NOWHERE else score
+        return score
+
+    def put(self, row: int, want: Request, count: int) -> list[Placed]:
+        """Put pods on one node that has room for them."""
+        if not want.gpus:
+            self._working.take(row, count, want, _NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS)
+            return [Placed(self._working.nodes.names[row], ())] * count
+        if want.is_exclusive:
+            return self._put_whole(row, want, count)
+        if want.gpus == 1 and getattr(self._active.allocation, "fills", False):
+            return self._fill(row, want, count)
+        return [self._put_share(row, want) for _ in range(count)]
+
+    def put_exactly(self, shape: int, want: Request, kept: Nomination) -> Placed | None:
+        """Put a pod on the very devices that were kept for it, if they can be had."""
+        row = self._working.nodes.row.get(kept.node)
+        if row is None or self._book.state(shape).slots[row] <= 0 or want.gpus != len(kept.devices):
+            return None
+        column = self._working.nodes.column[row]
+        columns = np.array([column.get(share.gpu, -1) for share in kept.devices], np.intp)
+        if (columns < 0).any() or (times_per_device(self._working, want, np.array([row]))[0][columns] <= 0).any():
+            return None
+        return self._put_on(row, want, columns)
+
+    def _put_whole(self, row: int, want: Request, count: int) -> list[Placed]:
+        columns = self._ranked(row, want)[: count * want.gpus]
+        parts, sizes = need_on(self._working, want, row, columns)
+        self._working.take(row, count, want, columns, parts, sizes)
+        ids = self._device_ids(row)
+        amounts = zip(columns.tolist(), parts.tolist(), sizes.tolist(), strict=True)
+        shares = [Share(ids[column], milli, mib) for column, milli, mib in amounts]
+        name, each = self._working.nodes.names[row], want.gpus
+        return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
+
+    def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
+        """A strategy that stays on a device while it fits is asked once for many pods."""
+        columns = self._ranked(row, want)
+        times = self._book.times_on(want, row)[columns]
+        before = np.cumsum(times) - times
+        here = np.clip(count - before, 0, times)
+        columns, here = columns[here > 0], here[here > 0]
+        milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
+        self._working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
+        name, ids = self._working.nodes.names[row], self._device_ids(row)
+        placed: list[Placed] = []
+        for column, part, size, pods in zip(columns.tolist(), milli.tolist(), mib.tolist(), here.tolist(), strict=True):
+            placed.extend([Placed(name, (Share(ids[column], part, size),))] * pods)
+        return placed
+
+    def _put_share(self, row: int, want: Request) -> Placed:
+        return self._put_on(row, want, self._ranked(row, want)[: want.gpus])
+
+    def _put_on(self, row: int, want: Request, columns: IntArray) -> Placed:
+        milli, mib = need_on(self._working, want, row, columns)
+        self._working.take(row, 1, want, columns, milli, mib)
+        ids = self._device_ids(row)
+        amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
+        return Placed(self._working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
+
+    def _device_ids(self, row: int) -> list[str]:
+        found = self._ids.get(row)
+        if found is None:
+            found = self._ids[row] = [gpu.id for gpu in self._working.nodes.nodes[row].gpus]
+        return found
+
+    def _ranked(self, row: int, want: Request) -> IntArray:
+        """The devices of a node that fit, in the order in which the strategy takes them."""
+        columns = self._book.times_on(want, row).nonzero()[0]
+        plugin = self._active.allocation
+        rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
+        ranked: IntArray = columns[np.argsort(rank, kind="stable")]
+        if self._working.reserved is not None:
+            turn = self._working.reserved.turns(want.passes)[row, ranked]
+            ranked = ranked[np.argsort(turn, kind="stable")]
+        return ranked if self.prices is None else self.prices.cheapest_first(row, ranked, want)
+
+
+def _must_be_even(want: Request) -> bool:
+    """Each pod decides where the next may go."""
+    return want.neighbours is not None and bool(want.neighbours.spread)
+
+
+class Payer(NamedTuple):
+    """The queue that pays for pods, and by which rules."""
+
+    queue: int
+    is_fixed: bool  # its work may not be preempted
+    has_limits: bool = True  # else only the nodes are asked about
+
+    def pays(self, working: Working, charge: Charge) -> bool:
+        """Charge the queue, if its limits allow."""
+        if self.has_limits and not within_limits(working, self.queue, charge, self.is_fixed):
+            return False
+        working.charge(self.queue, charge, self.is_fixed)
+        return True
+
+
+def place_pods(
+    working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
+) -> list[Placed] | None:
+    """So many pods of one shape, paid for by their queue; None with nothing changed when they do not all fit."""
+    if want.gpus and payer.has_limits and working.queues.is_model_bounded[payer.queue]:
+        return _place_by_model(working, placer, payer, shape, want, count)
+    with working.trial() as attempt:
+        placed = placer.place(shape, want, count)
+        if len(placed) < count:
+            return None
+        if payer.pays(working, paid_for(working, want, placed)):
+            attempt.keep()
+            return placed
+    if not want.is_memory or want.device_mib:
+        return None
+    # The larger a device, the fewer milli of it the same memory is: larger ones may stay within the limit.
+    milli = max(0, headroom(working, payer.queue)) // (count * want.gpus)
+    larger = msgspec.structs.replace(want, device_mib=want.gpu_mib * WHOLE_MILLI // (milli + 1) + 1)
+    return place_pods(working, placer, payer, -1, larger, count)
+
+
+def _place_by_model(
+    working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
+) -> list[Placed] | None:
+    """One pod after the other, each on a GPU model of which its queue may still take as much."""
+    placed: list[Placed] = []
+    with working.trial() as attempt:
+        while len(placed) < count:
+            found = _place_one(working, placer, payer, shape, want)
+            if found is None:
+                return None
+            placed.append(found)
+        attempt.keep()
+    return placed
+
+
+def _place_one(working: Working, placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
+    """Where a model turns out too dear (memory is a larger part of a smaller device), another one is looked for."""
+    asked = set(want.gpu_models or working.nodes.models)
+    left = asked & set(models_with_room(working, payer.queue, payer.is_fixed, max(1, want.charge_milli)))
+    while left:
+        narrowed = want if left == asked else msgspec.structs.replace(want, gpu_models=tuple(sorted(left)))
+        with working.trial() as attempt:
+            found = placer.place(shape if narrowed is want else -1, narrowed, 1)
+            if not found:
+                return None
+            if payer.pays(working, paid_for(working, want, found)):
+                attempt.keep()
+                return found[0]
+        left -= {gpu.model for gpu in working.nodes.nodes[working.nodes.row[found[0].node]].gpus}
+    return None
+
+
+def paid_for(working: Working, want: Request, placed: Sequence[Placed]) -> Charge:
+    """What a queue pays for pods that have their places, by GPU model, too, where some queue bounds one."""
+    charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
+    if not working.queues.models:
+        return charge
+    models = [working.milli_by_model(each.node, each.devices) for each in placed]
+    return (*charge, *(sum(column) for column in zip(*models, strict=True)))

@@ -1,0 +1,252 @@
+"""Place one workload: all the pods it needs, or none.
+
+In:    a waiting class and one of its workloads.   Out: its starts, or None with nothing changed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, paid_for, place_pods
+from kaiwo.decide.placement.queue_limits import charge_of, times_within_limits
+from kaiwo.model.plan import Start
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
+from kaiwo.snapshot.backlog import Needs, chosen
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.subgroup_choices import Adds, choices_of, steps_of
+from kaiwo.snapshot.working_copy import Working
+
+ALL_PODS = 1 << 40  # more than any workload has
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where a workload's pods start, and which space is kept for it no longer."""
+
+    starts: list[Start] = field(default_factory=list)
+    given_up: list[tuple[str, str]] = field(default_factory=list)
+    gang: "_Gang | None" = None  # that could use more
+
+    def grow(self, most: int) -> list[Start]:
+        """So many more pods at most of a workload that has what it needs; what starts beyond that."""
+        return [] if self.gang is None else self.gang.grow(most)
+
+
+def place_workload(
+    working: Working,
+    placer: Placer,
+    picture: Picture,
+    workload: Workload,
+    needs: Needs,
+    limits: bool = True,
+    grows: bool = True,
+) -> Placement | None:
+    """Everything needed in one trial; then, when it grows, what it could use beyond that.
+
+    Pods go where space is kept for them. Only when the workload cannot start so is all its kept space thrown together
+    with what is free. `limits=False` asks about the nodes alone, whatever the queues say.
+    """
+    ways = _ways(picture, workload, needs) if workload.groups and grows else [needs]
+    gangs = [_Gang(working, placer, picture, workload, way, limits) for way in ways]
+    for pools_kept_space in (False, True) if gangs[0].kept else (False,):
+        for gang in gangs:
+            gang.grows = grows
+            if (placement := gang.place(pools_kept_space)) is not None:
+                return placement
+    return None
+
+
+def _ways(picture: Picture, workload: Workload, needs: Needs) -> list[Needs]:
+    """What would do for a workload with sub-groups, the cheapest first. One that is whole grows by any step; only where
+    space is kept for a step, that one starts as a whole."""
+    choices = choices_of(workload, picture.pods.get(workload.name, ()))
+    every = [chosen(needs, needed) for needed in choices.needed]
+    if not choices.is_whole:
+        return every
+    return [*every, needs] if workload.name in picture.nominations else [needs]
+
+
+def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
+    """Whoever carries out a plan begins with those whom the others look for; else the order stays as it is."""
+    leaders = leaders_of(workload)
+    return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
+
+
+def first_missing_pod(picture: Picture, workload: Workload) -> str:
+    """The pod that a workload misses when it misses one: its only one, or what is left of a larger one."""
+    if len(workload.roles) == 1 and workload.name not in picture.pods:
+        return pod_name(workload.roles[0], 0)
+    return _missing_pods(picture, workload)[0][0]
+
+
+class _Gang:
+    """One workload that is being placed."""
+
+    def __init__(
+        self, working: Working, placer: Placer, picture: Picture, workload: Workload, needs: Needs, limits: bool
+    ) -> None:
+        self._working, self._placer, self._picture = working, placer, picture
+        self._workload, self._needs = workload, needs
+        self._payer = Payer(working.queues.row[workload.queue], not workload.preemptible, limits)
+        self.grows = True
+        self.kept = picture.nominations.get(workload.name, {})
+
+    def place(self, pools_kept_space: bool) -> Placement | None:
+        """Try the roles in one order after the other."""
+        if self._workload.groups and not self.kept and not self._could_fit():
+            return None
+        for order in self._orders():
+            self._missing = _missing_pods(self._picture, self._workload)
+            self._placement = Placement()
+            with self._working.trial() as attempt:
+                if pools_kept_space:
+                    self._pool_kept_space()
+                else:
+                    self._use_kept_space()
+                if all(self._place_needed(at) for at in order):
+                    if self.grows:
+                        self._grow_by_steps() if self._workload.groups else self._grow(ALL_PODS)
+                    if self._placement.starts:
+                        self._placement.starts = leaders_first(self._workload, self._placement.starts)
+                        self._placement.gang = self if any(self._missing) and not self._workload.groups else None
+                        attempt.keep()
+                        return self._placement
+        return None
+
+    def grow(self, most: int) -> list[Start]:
+        """After it was placed: so many pods more, at most."""
+        before = len(self._placement.starts)
+        self._grow(most)
+        return self._placement.starts[before:]
+
+    def _could_fit(self) -> bool:
+        """Of many ways most are ruled out by counting."""
+        return all(self._placer.room(shape) >= needed for shape, _, needed in self._needs if needed)
+
+    def _orders(self) -> Iterator[list[int]]:
+        """Large pods before small ones could take their room; else those first that have least room to spare.
+
+        Who must be near others comes after them.
+        """
+        largest = sorted(range(len(self._needs)), key=lambda at: (_follows(self._want(at)), self._size(at)))
+        yield largest
+        if len(largest) > 1:
+            tightest = sorted(largest, key=lambda at: self._placer.room(self._needs[at][0]) - self._needs[at][2])
+            for order in (tightest, largest[::-1]):
+                if order != largest:
+                    yield order
+
+    def _size(self, at: int) -> tuple[int, int, int]:
+        want = self._want(at)
+        return (-want.gpus * (want.gpu_milli if not want.is_memory else 1), -want.cpu_milli, at)
+
+    def _place_needed(self, at: int) -> bool:
+        """The pods of one role without which the workload does not start."""
+        _, count, needed = self._needs[at]
+        needed -= count - len(self._missing[at])  # those that went where space is kept
+        if needed <= 0:
+            return True
+        placed = place_pods(self._working, self._placer, self._payer, self._needs[at][0], self._want(at), needed)
+        self._start(at, placed or [])
+        return placed is not None
+
+    def _grow(self, most: int) -> None:
+        """Elastic roles take what else there is, within the limits, and no more than `most` pods."""
+        full = len(self._placement.starts) + most
+        for at, (shape, _, _) in enumerate(self._needs):
+            want = self._want(at)
+            left = min(len(self._missing[at]), full - len(self._placement.starts))
+            # What the next one pays hangs on the device it gets.
+            if want.hangs_on_device or self._working.queues.is_model_bounded[self._payer.queue]:
+                while left and (placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)):
+                    self._start(at, placed)
+                    left -= 1
+                continue
+            queue, is_fixed, _ = self._payer
+            count = times_within_limits(self._working, queue, charge_of(want), left, is_fixed)
+            placed = self._placer.place(shape, want, count) if count else []
+            self._working.charge(queue, paid_for(self._working, want, placed), is_fixed)
+            self._start(at, placed)
+
+    def _grow_by_steps(self) -> None:
+        """Sub-groups join whole or not at all, and roles that are whole grow by one pod after the other."""
+        roles = self._workload.roles
+        present = self._picture.pods.get(self._workload.name, ())
+        numbers = [number for number, up in enumerate(pods_up(self._workload, present)) if up < roles[number].count]
+        at_of = {number: at for at, number in enumerate(numbers)}
+        failed: set[Adds] = set()
+        while True:
+            up = [
+                role.count - len(self._missing[at_of[n]]) if n in at_of else role.count for n, role in enumerate(roles)
+            ]
+            steps = [tuple((at_of[number], pods) for number, pods in step) for step in steps_of(self._workload, up)]
+            step = next((each for each in steps if self._kind_of(each) not in failed), None)
+            if step is None:
+                return
+            if not self._take(step):
+                failed.add(self._kind_of(step))
+
+    def _kind_of(self, step: Adds) -> Adds:
+        """Steps that need the same: room only shrinks, so where one failed all do."""
+        return tuple(sorted((self._needs[at][0], pods) for at, pods in step))
+
+    def _take(self, step: Adds) -> bool:
+        """All pods of one step, or none."""
+        found: list[tuple[int, list[Placed]]] = []
+        with self._working.trial() as attempt:
+            for at, pods in step:
+                shape, want = self._needs[at][0], self._want(at)
+                placed = place_pods(self._working, self._placer, self._payer, shape, want, pods)
+                if placed is None:
+                    return False
+                found.append((at, placed))
+            attempt.keep()
+        for at, placed in found:
+            self._start(at, placed)
+        return True
+
+    def _use_kept_space(self) -> None:
+        """Each pod for which space is kept goes exactly there, once nobody holds it any more."""
+        for pod, nomination in sorted(self.kept.items()):
+            at = next((at for at, names in enumerate(self._missing) if pod in names), None)
+            if at is None or (self._workload.groups and not self._needs[at][2]):
+                continue  # a sub-group starts whole or not at all
+            want = self._want(at)
+            with self._working.trial() as attempt:
+                self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
+                placed = self._placer.put_exactly(self._needs[at][0], want, nomination)
+                if placed is None:
+                    continue
+                if not self._payer.pays(self._working, paid_for(self._working, want, [placed])):
+                    continue
+                attempt.keep()
+            self._missing[at].remove(pod)
+            self._placement.starts.append(_start(self._workload, pod, placed))
+
+    def _pool_kept_space(self) -> None:
+        for nomination in self.kept.values():
+            self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
+        self._placement.given_up.extend((self._workload.name, pod) for pod in sorted(self.kept))
+
+    def _start(self, at: int, placed: list[Placed]) -> None:
+        self._placement.starts.extend(_start(self._workload, self._missing[at].pop(0), each) for each in placed)
+
+    def _want(self, at: int) -> Request:
+        return self._picture.backlog.shapes[self._needs[at][0]]
+
+
+def _missing_pods(picture: Picture, workload: Workload) -> list[list[str]]:
+    """Per role that misses pods: their names, in order."""
+    present = picture.pods.get(workload.name, {})
+    names = [[n for i in range(role.count) if (n := pod_name(role, i)) not in present] for role in workload.roles]
+    return [each for each in names if each]
+
+
+def _start(workload: Workload, pod: str, placed: Placed) -> Start:
+    return Start(workload.name, pod, placed.node, placed.devices)
+
+
+def _follows(want: Request) -> bool:
+    """It cannot be the first: it must be near pods of another kind."""
+    neighbours = want.neighbours
+    return neighbours is not None and neighbours.near is not None and neighbours.near.mark not in neighbours.marks

@@ -1,0 +1,222 @@
+"""Rules between pods: where a pod may go by who is there already. They are law, as capacity is, and no plugin.
+
+In:    the view, with this cycle's placements, and a request.   Out: one boolean a node.
+A place is the nodes with one value of a label. Counts are kept by node; places are summed up when somebody asks, since
+what makes up a place may differ from pod to pod.
+"""
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from kaiwo.model.affinity import KEPT, NODE, PORT, Apart, Near, Neighbours, Spread, obeys
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.request import Request
+from kaiwo.plugins.builtin.node_filters import tolerates_all
+from kaiwo.snapshot.array_types import BoolArray, IntArray
+from kaiwo.snapshot.node_table import NodeTable
+from kaiwo.snapshot.working_copy import Working
+
+MOST_DERIVED = 4096
+MOST_NAMED = 3
+NO_PLACES = "no node has the label "  # how the subject begins of a spread over places that do not exist
+_Array = TypeVar("_Array", IntArray, BoolArray)
+
+
+class Verdict(NamedTuple):
+    """What one rule says of every node."""
+
+    mask: BoolArray
+    reason: Reason
+    subject: str  # the mark, and the level
+    is_final: bool  # no placement of this cycle makes more nodes possible
+
+
+def verdicts(view: Working, want: Request) -> list[Verdict]:
+    """What each rule of a request, and each rule of others about it, says of the nodes."""
+    own = want.neighbours
+    if own is None:
+        return []
+    found = [_stays_apart(view, rule) for rule in own.apart]
+    found += [_is_let_in(view, mark, level) for mark in own.marks for level in view.marks.repelled_on(mark)]
+    if own.near is not None:
+        found.append(_is_near(view, own.near, own.near.mark in own.marks))
+    found += [_is_even(view, want, own, rule) for rule in own.spread]
+    return found
+
+
+def verdicts_by_reason(view: Working, want: Request) -> list[tuple[str, BoolArray, Reason]]:
+    """The same, all rules of one kind together, with those named that keep a node out."""
+    found: dict[Reason, tuple[list[str], BoolArray]] = {}
+    for verdict in verdicts(view, want):
+        subjects, mask = found.get(verdict.reason, ([], np.ones(len(verdict.mask), np.bool_)))
+        if not verdict.mask.all() and verdict.subject not in subjects:
+            subjects.append(verdict.subject)
+        found[verdict.reason] = (subjects, mask & verdict.mask)
+    return [("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
+
+
+def may_stand(view: Working, own: Neighbours | None, row: int) -> bool:
+    """A pod that is not on the books just now may come back to its node: nobody there must be apart from it."""
+    if own is None:
+        return True
+    every = [_stays_apart(view, rule) for rule in own.apart]
+    every += [_is_let_in(view, mark, level) for mark in own.marks for level in view.marks.repelled_on(mark)]
+    return all(bool(verdict.mask[row]) for verdict in every)
+
+
+def keeps_its_place(view: Working, kept: Neighbours | None, row: int) -> bool:
+    """The pod for which space is kept here may come, as far as others are concerned who do not leave."""
+    if kept is None:
+        return True
+    pod = Neighbours(tuple(mark.removeprefix(KEPT) for mark in kept.marks), apart=kept.apart)
+    is_anybody_leaving = view.is_anybody_leaving
+    if is_anybody_leaving:
+        view.count_leaving(+1)
+    view.marks.change(row, kept, -1)
+    may_come = may_stand(view, pod, row)
+    view.marks.change(row, kept, +1)
+    if is_anybody_leaving:
+        view.count_leaving(-1)
+    return may_come
+
+
+def still_holds(view: Working, want: Request, row: int) -> bool:
+    """A pod that is on the books on this node obeys its rules there, whoever came or went after it."""
+    own = want.neighbours
+    if own is None:
+        return True
+    view.marks.change(row, own, -1)
+    holds = all(bool(verdict.mask[row]) for verdict in verdicts(view, want))
+    view.marks.change(row, own, +1)
+    return holds
+
+
+def places_of(nodes: NodeTable, level: str) -> IntArray:
+    """By node: the number of its place on a level; -1: it has none."""
+    found = nodes.derived.get(level)
+    if found is None:
+        found = _keep(nodes, level, _number(nodes, level))
+    return found
+
+
+def sum_up(places: IntArray, counts: IntArray) -> IntArray:
+    """By place: the counts of its nodes."""
+    inside = places >= 0
+    sums: IntArray = np.bincount(places[inside], counts[inside], int(places.max(initial=-1)) + 1).astype(np.int64)
+    return sums
+
+
+def _number(nodes: NodeTable, level: str) -> IntArray:
+    if level == NODE:
+        return np.arange(len(nodes.names), dtype=np.int64)
+    numbers: dict[str, int] = {}
+    values = (node.labels.get(level) for node in nodes.nodes)
+    every = (-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values)
+    return np.fromiter(every, np.int64, len(nodes.nodes))
+
+
+def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
+    if len(nodes.derived) >= MOST_DERIVED:
+        nodes.derived.clear()
+    nodes.derived[key] = value
+    return value
+
+
+def _present(view: Working, counts: IntArray | None, level: str) -> BoolArray | None:
+    """Nodes in whose place there is at least one; None: nowhere any."""
+    if counts is None:
+        return None
+    places = places_of(view.nodes, level)
+    there = np.zeros(int(places.max(initial=-1)) + 2, np.bool_)
+    there[places[counts > 0]] = True
+    there[-1] = False  # -1, no place, finds the last one
+    return there[places]
+
+
+def _free_of(view: Working, *counts: IntArray | None, level: str) -> BoolArray:
+    free = np.ones(len(view.nodes.names), np.bool_)
+    for each in counts:
+        present = _present(view, each, level)
+        if present is not None:
+            free &= ~present
+    return free
+
+
+def _stays_apart(view: Working, rule: Apart) -> Verdict:
+    mask = _free_of(view, view.marks.of(rule.mark), view.marks.of(KEPT + rule.mark), level=rule.level)
+    return _apart(mask, rule.mark, rule.level)
+
+
+def _is_let_in(view: Working, mark: str, level: str) -> Verdict:
+    return _apart(_free_of(view, view.marks.of((mark, level)), level=level), mark, level)
+
+
+def _apart(mask: BoolArray, mark: str, level: str) -> Verdict:
+    if mark.startswith(PORT):
+        return Verdict(mask, Reason.PORT_TAKEN, mark.removeprefix(PORT), True)
+    return Verdict(mask, Reason.PODS_TOO_NEAR, _subject(level, mark), True)
+
+
+def _is_near(view: Working, rule: Near, is_own: bool) -> Verdict:
+    """All levels together: who is near on one level and not on the other is not near."""
+    counts = view.marks.of(rule.mark)
+    has_places = np.ones(len(view.nodes.names), np.bool_)
+    near = np.ones(len(view.nodes.names), np.bool_)
+    is_anybody = False
+    for level in rule.levels:
+        has_places &= places_of(view.nodes, level) >= 0
+        present = _present(view, counts, level)
+        near &= present if present is not None else False
+        is_anybody = is_anybody or (present is not None and bool(present.any()))
+    mask = has_places & (near if is_anybody or not is_own else True)
+    return Verdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
+
+
+def _is_even(view: Working, want: Request, own: Neighbours, rule: Spread) -> Verdict:
+    """With the space that is kept for others, and without it: they may yet go elsewhere."""
+    counts, kept = view.marks.of(rule.mark), view.marks.of(KEPT + rule.mark)
+    nothing = np.zeros(len(view.nodes.names), np.int64)
+    now = nothing if counts is None else counts
+    mask = _within_skew(view, want, own, rule, now)
+    if kept is not None:
+        mask &= _within_skew(view, want, own, rule, now + kept)
+    if not (places_of(view.nodes, rule.level) >= 0).any():
+        return Verdict(mask, Reason.PODS_UNEVEN, f"{NO_PLACES}{rule.level}", False)
+    return Verdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
+
+
+def _within_skew(view: Working, want: Request, own: Neighbours, rule: Spread, counts: IntArray) -> BoolArray:
+    places = places_of(view.nodes, rule.level)
+    counted = np.where(_counts(view.nodes, want, own, rule), places, -1)
+    sums = sum_up(counted, counts)
+    exist = np.zeros(len(sums), np.bool_)
+    exist[counted[counted >= 0]] = True
+    fewest = int(sums[exist].min()) if exist.sum() >= rule.min_places and exist.any() else 0
+    more = np.zeros(int(places.max(initial=-1)) + 2, np.int64)  # the last is for nodes without a place
+    more[: len(sums)] = sums
+    within: BoolArray = more[places] + (rule.mark in own.marks) - fewest <= rule.max_skew
+    return within & (places >= 0)
+
+
+def _counts(nodes: NodeTable, want: Request, own: Neighbours, rule: Spread) -> BoolArray:
+    """Nodes that make up places for a rule: those with a place on every level, and as its policies say."""
+    counted: BoolArray = np.logical_and.reduce([places_of(nodes, other.level) >= 0 for other in own.spread])
+    if rule.by_rules and (own.own_rules or own.own_choices):
+        key = ("rules", own.own_rules, own.own_choices)
+        allowed = nodes.derived.get(key)
+        if allowed is None:
+            each = (obeys(node.labels, own.own_rules, own.own_choices) for node in nodes.nodes)
+            allowed = _keep(nodes, key, np.fromiter(each, np.bool_, len(nodes.nodes)))
+        counted &= allowed
+    if rule.by_taints:
+        tolerated = nodes.derived.get(want.tolerations)
+        if tolerated is None:
+            each = (tolerates_all(want.tolerations, node) for node in nodes.nodes)
+            tolerated = _keep(nodes, want.tolerations, np.fromiter(each, np.bool_, len(nodes.nodes)))
+        counted &= tolerated
+    return counted
+
+
+def _subject(level: str, mark: str) -> str:
+    return mark if level == NODE else f"{mark}, by {level}"

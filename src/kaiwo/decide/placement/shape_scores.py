@@ -1,0 +1,193 @@
+"""Feasibility and score of every node for one shape, worked out once and repaired for touched nodes.
+
+In:    the working copy.   Out: per shape how many pods fit on each node, and how good each node is (-1: not at all).
+What the cycle begins with is kept in the picture's memo, so that the next cycle repairs only what changed between.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.decide.placement.pod_affinity import places_of, sum_up, verdicts
+from kaiwo.decide.planned_starts.backfill import Shade
+from kaiwo.gpus.device_fit import times_per_device
+from kaiwo.model.request import Request
+from kaiwo.plugins.contract import Filter, Score
+from kaiwo.plugins.guarded_calls import ask, ask_one, ask_score
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.working_copy import Working
+
+NOWHERE = -(2**62)  # below any score that plugins and weights can give
+MOST_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
+
+Verdict: TypeAlias = tuple[int, BoolArray]  # of the static filters, as of a version
+
+
+class ShapeState(msgspec.Struct, frozen=True):
+    """What is known of one shape as of a version of the nodes. Replaced when repaired, so that it can be shared."""
+
+    version: int
+    slots: IntArray  # how many pods fit
+    score: IntArray  # how good; NOWHERE where none fits
+    allowed: BoolArray  # by the static filters
+    room: int  # how many pods fit in all, at most
+
+
+class ShapeBook:
+    """The states of the shapes that a cycle looks at."""
+
+    def __init__(self, picture: Picture, start: Working, working: Working, active: Active) -> None:
+        self._shapes = picture.backlog.shapes
+        self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
+        self._kept: dict[int, ShapeState] = picture.memo.setdefault(active.token, {})
+        self._verdicts: dict[Any, Verdict] = picture.memo.setdefault(("static", active.token), {})
+        self._now: dict[int, ShapeState] = {}
+        self._loose: dict[Request, ShapeState] = {}
+        self._by_neighbours: dict[Request, ShapeState] = {}
+        self.shade: Shade | None = None  # in which the nodes are looked at; None: as they are
+        self._shaded: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
+        self._redefined_at = int(working.nodes.redefined.max(initial=-1))
+
+    def state(self, shape: int) -> ShapeState:
+        """The shape's state with all placements so far."""
+        now = self._now.get(shape)
+        if now is None:
+            now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
+            now = self._repaired(self.start, self._shapes[shape], now)
+            if shape in self._kept or len(self._kept) < MOST_KEPT:
+                self._kept[shape] = now
+        want = self._shapes[shape]
+        now = self._now[shape] = self._repaired(self.view, want, now)
+        return self._as_seen(want, now)
+
+    def state_of(self, want: Request) -> ShapeState:
+        """The state of a request that nobody waits with: kept for this cycle only."""
+        now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
+        now = self._loose[want] = self._repaired(self.view, want, now)
+        return self._as_seen(want, now)
+
+    def filled(self, shape: int, row: int) -> None:
+        """A node took as many pods of the shape as fit there, and nothing else happened: it need not be looked at."""
+        now = self._now[shape]
+        slots, score = now.slots.copy(), now.score.copy()
+        slots[row], score[row] = 0, NOWHERE
+        room = now.room - int(now.slots[row])
+        self._now[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
+
+    def times_on(self, want: Request, row: int) -> IntArray:
+        """How often one device's part of a request fits on each device of a node, as it is seen."""
+        nodes = np.array([row])
+        view = self.view if self.shade is None else self.shade.over(self.view, nodes)
+        times: IntArray = times_per_device(view, want, nodes)[0]
+        return times
+
+    def _as_seen(self, want: Request, now: ShapeState) -> ShapeState:
+        if self.shade is not None:
+            now = self._in_shade(want, now, self.shade)
+            return now if want.neighbours is None else among_neighbours(self.view, want, now)
+        return now if want.neighbours is None else self._among_neighbours(want, now)
+
+    def _in_shade(self, want: Request, plain: ShapeState, shade: Shade) -> ShapeState:
+        """The same with what is promised to others taken off some nodes."""
+        known = self._shaded.get((want, shade.key))
+        if known is None or known.version != self.view.clock:
+            slots, score = plain.slots.copy(), plain.score.copy()
+            rows = shade.rows[plain.slots[shade.rows] > 0]
+            if len(rows):
+                view = shade.over(self.view, rows)
+                slots[rows], score[rows] = evaluate(view, want, rows, self._active, plain.allowed[rows])
+            known = ShapeState(self.view.clock, slots, score, plain.allowed, int(slots.sum()))
+            self._shaded[want, shade.key] = known
+        return known
+
+    def _among_neighbours(self, want: Request, plain: ShapeState) -> ShapeState:
+        """The same with the rules between pods: one placement may close or open nodes far from it, so all are asked."""
+        known = self._by_neighbours.get(want)
+        if known is None or known.version != self.view.clock:
+            known = self._by_neighbours[want] = among_neighbours(self.view, want, plain)
+        return known
+
+    def _repaired(self, view: Working, want: Request, state: ShapeState) -> ShapeState:
+        if state.version >= view.clock:
+            return state
+        touched = (view.changed > state.version).nonzero()[0]
+        if not len(touched):
+            return ShapeState(view.clock, state.slots, state.score, state.allowed, state.room)
+        may = state.allowed if self._redefined_at <= state.version else self._allowed(view, want)
+        if len(touched) == len(state.slots):
+            slots, score = evaluate(view, want, touched, self._active, may)
+        else:
+            slots, score = state.slots.copy(), state.score.copy()
+            slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
+        return ShapeState(view.clock, slots, score, may, int(slots.sum()))
+
+    def _allowed(self, view: Working, want: Request) -> BoolArray:
+        """What the static filters say of every node: asked once for all requests that look the same to them."""
+        key = self._active.static_key(want)
+        version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
+        redefined = (view.nodes.redefined > version).nonzero()[0]
+        if len(redefined):
+            verdict = verdict.copy()
+            verdict[redefined] = allowed(view, want, redefined, self._active.static_filters)
+            if key in self._verdicts or len(self._verdicts) < MOST_KEPT:
+                self._verdicts[key] = (self._redefined_at, verdict)
+        return verdict
+
+
+def _unknown(rows: int) -> ShapeState:
+    nothing = np.zeros(rows, np.int64)
+    return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_), 0)
+
+
+def allowed(view: Working, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
+    """What these filters say together."""
+    verdict = np.ones(len(nodes), np.bool_)
+    for plugin in filters:
+        verdict &= ask(plugin.name, plugin.filter, len(nodes), view, want, nodes).astype(np.bool_)
+    return verdict
+
+
+def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: BoolArray) -> tuple[IntArray, IntArray]:
+    """Slots and score of these nodes, of which the static filters allow some."""
+    slots = pods_that_fit(view, want, nodes) * may
+    if active.free_filters:
+        slots *= allowed(view, want, nodes, active.free_filters)
+    total = np.zeros(len(nodes), np.int64)
+    for plugin, weight in scores_for(want, active):
+        total += weight * ask_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
+    total[slots <= 0] = NOWHERE
+    return slots, total
+
+
+def among_neighbours(view: Working, want: Request, plain: ShapeState) -> ShapeState:
+    """Where the rules between pods let one more pod go now; `room` counts what other placements may open, too."""
+    final = now = np.ones(len(plain.slots), np.bool_)
+    for verdict in verdicts(view, want):
+        now = now & verdict.mask
+        final = final & verdict.mask if verdict.is_final else final
+    most, levels = plain.slots * final, want.neighbours.own_levels if want.neighbours is not None else ()
+    for level in levels:
+        most = np.where(places_of(view.nodes, level) >= 0, np.minimum(most, 1), most)
+    room = min([int(most.sum()), *(_one_a_place(view, most, level) for level in levels)])
+    slots = most * now
+    return ShapeState(view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
+
+
+def _one_a_place(view: Working, slots: IntArray, level: str) -> int:
+    """How many pods find a place of their own; nodes without a place are not bound by it."""
+    places = places_of(view.nodes, level)
+    return int((sum_up(places, slots) > 0).sum() + slots[places < 0].sum())
+
+
+def scores_for(want: Request, active: Active) -> list[tuple[Score, int]]:
+    """The scores that have something to say about a request."""
+    return [(plugin, weight) for plugin, weight in active.scores if _applies(plugin, want)]
+
+
+def _applies(plugin: Score, want: Request) -> bool:
+    applies = getattr(plugin, "applies", None)
+    return applies is None or bool(ask_one(plugin.name, applies, want))

@@ -1,0 +1,160 @@
+"""Find the earliest planned start of one workload, and its place.
+
+In:    the space to come, and what others will have of it.   Out: a Promise, or None when no known end makes room.
+First the sums of whole nodes tell from when on it could be; then its requests are looked at by device; then it is
+placed, by the same rules as work that starts now, where the least would stand empty until then.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import numpy as np
+
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.placement.place_workload import Placement, place_workload
+from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.planned_starts.future_capacity import GPUS, Moments, Space, Take
+from kaiwo.model.planned_start import Place, Promise, known_run_s
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod, Workload, role_of
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.capacity_timeline import NEVER
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.node_table import SIZE
+from kaiwo.snapshot.working_copy import Working
+
+TRIES = 3  # moments at which the sums would do, and a placement is tried
+NODES_A_STEP = 64
+MOST_NAMED = 3
+
+
+class Search:
+    """The search for one workload's planned start."""
+
+    def __init__(
+        self, desk: Desk, space: Space, workload: Workload, needs: Needs, may_start: Callable[[int], bool]
+    ) -> None:
+        self._desk, self._space, self._workload, self._needs = desk, space, workload, needs
+        self._may_start = may_start  # at a time, as far as its queue says
+        self._run_s = known_run_s(workload)
+
+    def earliest(self, takes: Sequence[Take], before_s: int = NEVER) -> Promise | None:
+        """The earliest start beside what others will have, if there is one before that time."""
+        if self._by_sums(takes, before_s) >= before_s:
+            return None
+        self._desk.steps += 5 + len(self._space.base) // NODES_A_STEP
+        moments = self._space.moments(takes, self._run_s)
+        for at_s in islice(filter(self._may_start, self._when_all_fit(moments, before_s)), TRIES):
+            placement = self._place(moments, at_s)
+            if placement is not None:
+                return self._promise(at_s, placement)
+        return None
+
+    def _by_sums(self, takes: Sequence[Take], before_s: int) -> int:
+        """A moment before which it surely cannot start: by the GPUs that each node has left, whichever they are."""
+        shape, _, needed = self._needs[0]
+        want = self._want(shape)
+        if len(self._needs) > 1 or not want.charge_milli:
+            return self._space.now_s
+        times, left = self._space.moments(takes, self._run_s, GPUS)
+        slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * self._desk.book.state(shape).allowed[:, None]
+        found = _first(times, [(slots, needed)], before_s)
+        return found[0] if found else NEVER
+
+    def _when_all_fit(self, moments: Moments, before_s: int) -> list[int]:
+        """The moments at which every role would find room, as if it were alone."""
+        wanted = [(shape, needed) for shape, _, needed in self._needs if needed]
+        return _first(moments.times, [(self._slots(moments, shape), needed) for shape, needed in wanted], before_s)
+
+    def _slots(self, moments: Moments, shape: int) -> IntArray:
+        """How many pods fit, by node and moment."""
+        rows, count = moments.times.shape
+        at = np.repeat(np.arange(rows), count)
+        free, gpus = self._space.split(moments.amounts.reshape(rows * count, -1))
+        fixed = self._desk.working.gpus[:, SIZE:]
+        view = self._desk.working.as_of(self._space.now_s, free, gpus)
+        view = view.pretending(at, free, np.concatenate([gpus, fixed[at]], axis=1))
+        slots = pods_that_fit(view, self._want(shape), at).reshape(rows, count)
+        fitting: IntArray = slots * self._desk.book.state(shape).allowed[:, None]
+        return fitting
+
+    def _place(self, moments: Moments, at_s: int) -> Placement | None:
+        """Place it as if it were that time."""
+        desk = self._desk
+        free, gpus, since_s = self._space.at(moments, at_s)
+        fixed = desk.working.gpus[:, SIZE:]
+        view = desk.working.as_of(at_s, free.copy(), np.concatenate([gpus, fixed], axis=1))
+        book = FutureBook(desk.picture, view, desk.active)
+        placer = Placer(view, book, desk.active, packs=desk.policy.placement == "pack")
+        placer.prices = IdleTime(at_s, since_s)
+        return place_workload(view, placer, desk.picture, self._workload, self._needs, limits=False, grows=False)
+
+    def _promise(self, at_s: int, placement: Placement) -> Promise:
+        workload = self._workload
+        places = tuple(
+            Place(start.pod, start.node, start.devices, want.cpu_milli, want.memory_mib, want.extended)
+            for start in sorted(placement.starts, key=lambda start: start.pod)
+            for want in (role_of(workload, start.pod).request,)
+        )
+        after = self._last_to_leave(places, at_s)
+        return Promise(workload.name, at_s, places, self._run_s, self._space.now_s, after)
+
+    def _last_to_leave(self, places: tuple[Place, ...], at_s: int) -> tuple[str, ...]:
+        """Whose end it waits for: of those who hold something there, the ones that are expected to leave last."""
+        picture, now_s = self._desk.picture, self._space.now_s
+        leaving: dict[str, int] = {}
+        for node in {place.node for place in places} if at_s > now_s else ():
+            for held in picture.held_on.get(node, {}).values():
+                workload = picture.workloads.get(held.workload)
+                if isinstance(held, Pod) and workload is not None and (run_s := known_run_s(workload)):
+                    end_s = held.since_s + run_s
+                    if end_s <= at_s:
+                        leaving[held.workload] = max(end_s, leaving.get(held.workload, 0))
+        last = sorted(leaving, key=lambda name: (-leaving[name], name))[:MOST_NAMED]
+        return tuple(last)
+
+    def _want(self, shape: int) -> Request:
+        return self._desk.picture.backlog.shapes[shape]
+
+
+class FutureBook(ShapeBook):
+    """Feasibility and score of nodes as they will be: nothing of it is kept for the next cycle."""
+
+    def __init__(self, picture: Picture, view: Working, active: Active) -> None:
+        super().__init__(picture, view, view, active)
+        self._kept = {}
+
+
+class IdleTime:
+    """What a place costs: the minutes for which it would stand empty, or be filled by short work only."""
+
+    def __init__(self, at_s: int, since_s: IntArray) -> None:
+        self._minutes: IntArray = (at_s - since_s) // 60
+
+    def of_nodes(self, want: Request) -> IntArray:
+        """Nodes that come free last are taken first: those that are free now stay open to everybody."""
+        return self._minutes
+
+    def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:
+        """Among the devices of one node the strategy chooses."""
+        return columns
+
+
+def _first(times: IntArray, wanted: Sequence[tuple[IntArray, int]], before_s: int = NEVER) -> list[int]:
+    """The moments before a time at which all have enough slots in all nodes together, in order."""
+    flat = times.ravel()
+    soon = (flat < before_s).nonzero()[0]
+    order = soon[np.argsort(flat[soon], kind="stable")]
+    when = flat[order]
+    enough = np.ones(len(when), np.bool_)
+    enough[:-1] = when[1:] != when[:-1]  # all changes of one moment together
+    for slots, needed in wanted:
+        change = slots.copy()
+        change[:, 1:] -= slots[:, :-1]
+        enough &= change.ravel()[order].cumsum() >= needed
+    found: list[int] = when[enough].tolist()
+    return found

@@ -1,0 +1,62 @@
+"""What the promises of a cycle take of nodes, and what their queues pay for them.
+
+In:    the desk.   Out: promises in their order, their space, their dues.
+"""
+
+from collections.abc import Iterator
+
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.planned_starts.future_capacity import Take, take_of, takes_of_spans
+from kaiwo.decide.planned_starts.future_quota import Due
+from kaiwo.model.planned_start import Promise
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.capacity_timeline import NEVER, Span
+from kaiwo.snapshot.cluster_state import Picture
+
+
+def in_order(picture: Picture) -> list[Promise]:
+    """Who was promised first goes first; in one queue the more important before that."""
+    oldest = sorted(picture.promises.values(), key=lambda each: (each.made_s, each.workload))
+    lines: dict[str, list[Promise]] = {}
+    for each in oldest:
+        lines.setdefault(_queue_of(picture, each), []).append(each)
+    turns: dict[str, Iterator[Promise]] = {
+        queue: iter(sorted(line, key=lambda each: -_priority_of(picture, each))) for queue, line in lines.items()
+    }
+    return [next(turns[_queue_of(picture, each)]) for each in oldest]
+
+
+def takes_of(desk: Desk, promises: list[Promise]) -> list[Take]:
+    """Their space, from their start or from now on; those whose place is gone take nothing."""
+    found = [take_of(each, desk.picture, max(each.start_s, desk.working.now_s)) for each in promises]
+    return [take for take in found if take is not None]
+
+
+def reserved_for_others(desk: Desk, spans: tuple[Span, ...], workload: Workload) -> list[Take]:
+    """The devices of reservations that a workload may not use, as space that others have."""
+    if not spans:
+        return []
+    passes = desk.picture.reserved.passes_of(workload, desk.picture.queue_objects)
+    return takes_of_spans(spans, passes, desk.working.nodes)
+
+
+def due_of(desk: Desk, promise: Promise) -> Due:
+    """What its queue pays for it, from its start to its end."""
+    found, _ = desk.picture.backlog.stand_of(promise.workload)
+    end_s = promise.start_s + promise.run_s if promise.run_s else NEVER
+    return desk.due_of(found)._replace(start_s=promise.start_s, end_s=end_s)
+
+
+def workload_of(desk: Desk, promise: Promise) -> Workload:
+    """Whose promise it is."""
+    return desk.picture.workloads[promise.workload]
+
+
+def _queue_of(picture: Picture, promise: Promise) -> str:
+    workload = picture.workloads.get(promise.workload)
+    return workload.queue if workload is not None else ""
+
+
+def _priority_of(picture: Picture, promise: Promise) -> int:
+    workload = picture.workloads.get(promise.workload)
+    return workload.priority if workload is not None else 0

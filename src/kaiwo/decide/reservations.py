@@ -1,0 +1,316 @@
+"""Pick the GPUs of a reservation that gives only a number, and keep the place.
+
+In:    the desk, a reservation, what the other live ones have.   Out: its devices, sorted; fewer when there are no more.
+A place that is good stays. A device that is gone, broken, on a closed node, named by a reservation of exact devices, or
+held by somebody who cannot be told to go, is exchanged as soon as a better one is there. Whole nodes are filled first.
+A GPU that is closed for another partition mode, or changes to it, is not broken: it stays, and is hardly picked anew.
+
+Also: Let reservations begin, hold and end, and let allocations expire.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.cycle_state import Desk
+from kaiwo.gpus.partitioning.pending_mode_change import change_of
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Cause, Eviction
+from kaiwo.model.reservation import ENDLESS_S, Device, Picked, Reservation, ReservationPhase
+from kaiwo.model.workload import Phase, Pod, Workload, is_enough, lost_gpu_s
+from kaiwo.snapshot.node_table import Held
+from kaiwo.snapshot.reserved_devices import Claim, ReservedView, claim_of
+from kaiwo.snapshot.timed_changes import expired_work, next_moment_s
+
+FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
+DEVICES_A_STEP = 32  # looking at so many costs about as much as placing a pod
+
+
+class Candidate(NamedTuple):
+    """A physical GPU that works, with its partitions as one."""
+
+    device: Device
+    at: int  # its position on the node
+    models: frozenset[str]
+    tenants: tuple[Held, ...]
+    is_closed: bool  # its node takes no work
+    is_changing: bool  # it is set aside for another partition mode
+
+
+class Fleet:
+    """The GPUs of all nodes, and which live reservations have them: kept along while places are picked."""
+
+    def __init__(self, desk: Desk, reservations: Iterable[Reservation]) -> None:
+        self.desk = desk
+        self.nodes = desk.picture.node_objects
+        self.on = cache(self._on)  # by node; for this cycle only
+        self._holders: dict[Device, list[Reservation]] = {}
+        for each in reservations:
+            for device in self._devices(each):
+                self._holders.setdefault(device, []).append(each)
+
+    def moved(self, before: Reservation, after: Reservation) -> None:
+        """A reservation has other devices now."""
+        for device in self._devices(before):
+            self._holders[device].remove(before)
+        for device in self._devices(after):
+            self._holders.setdefault(device, []).append(after)
+
+    def is_taken(self, device: Device, wanted: Reservation) -> bool:
+        """Another one has it at the same time."""
+        return any(other is not wanted and wanted.overlaps(other) for other in self._holders.get(device, ()))
+
+    def _on(self, name: str) -> list[Candidate]:
+        node = self.nodes[name]
+        tenants: dict[str, list[Held]] = {}
+        for held in self.desk.picture.held_on.get(name, {}).values():
+            for share in held.devices:
+                tenants.setdefault(share.gpu, []).append(held)
+        is_closed = node.cordoned or not node.ready
+        return [_candidate(node, gpu, columns, tenants, is_closed) for gpu, columns in _working(node)]
+
+    def _devices(self, reservation: Reservation) -> Iterator[Device]:
+        yield from reservation.kept
+        for name in reservation.nodes:
+            node = self.nodes.get(name)
+            yield from dict.fromkeys(Device(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
+
+
+def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
+    """All that it asks for was picked, and is as good as it was."""
+    return len(reservation.picked) == reservation.gpus == len(_good(fleet, reservation)[0])
+
+
+def pick(fleet: Fleet, reservation: Reservation) -> tuple[Device, ...]:
+    """What is good of the place that it has, and the best that there is for the rest."""
+    good, before = _good(fleet, reservation)
+    if len(good) >= reservation.gpus:
+        return _sorted(good[: reservation.gpus])
+    found = [each for each in _usable(fleet, reservation, sorted(fleet.nodes)) if each[0].device not in good]
+    fleet.desk.steps += 1 + len(found) // DEVICES_A_STEP
+    return _sorted([*good, *_fill(found, before, reservation.gpus - len(good))])
+
+
+def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[Device], set[Device]]:
+    """Of the devices that were picked: those that nobody is in the way of, and all that could still be had."""
+    places = sorted({device.node for device in reservation.picked} & fleet.nodes.keys())
+    before = {
+        each.device: quality
+        for each, quality in _usable(fleet, reservation, places)
+        if each.device in reservation.picked
+    }
+    return [device for device, quality in before.items() if quality <= OCCUPIED], set(before)
+
+
+def _fill(found: list[tuple[Candidate, int]], before: set[Device], missing: int) -> Iterator[Device]:
+    """By quality; of equal ones what was picked before, then as few nodes as will do."""
+    for quality in (FREE, OCCUPIED, HELD, CLOSED):
+        left = [each for each, its in found if its == quality] if missing else []
+        by_node: dict[str, list[Device]] = {}
+        for each in sorted(left, key=lambda each: (each.device not in before, each.at)):
+            by_node.setdefault(each.device.node, []).append(each.device)
+        while missing and by_node:
+            node = min(by_node, key=lambda name: _suits(by_node[name], missing, before, name))
+            chosen = by_node.pop(node)[:missing]
+            missing -= len(chosen)
+            yield from chosen
+
+
+def _suits(devices: list[Device], missing: int, before: set[Device], name: str) -> tuple[bool, bool, int, str]:
+    """Where it was before; else the smallest node that has them all, else the largest."""
+    has_all = len(devices) >= missing
+    return (devices[0] not in before, not has_all, len(devices) if has_all else -len(devices), name)
+
+
+def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tuple[Candidate, int]]:
+    """The devices that the reservation could have, and how good each is for it."""
+    is_active = wanted.phase(fleet.desk.working.now_s) is ReservationPhase.ACTIVE
+    for name in nodes:
+        labels = fleet.nodes[name].labels
+        if any(labels.get(key) != value for key, value in wanted.node_selector):
+            continue
+        for each in fleet.on(name):
+            if wanted.gpu_models and not each.models <= set(wanted.gpu_models):
+                continue
+            if fleet.is_taken(each.device, wanted):
+                continue
+            quality = CLOSED if each.is_closed else _quality(fleet.desk, wanted, each.tenants, is_active)
+            # One that it has already may well change for its owner; one that it has not changes for somebody else.
+            yield each, max(quality, HELD) if each.is_changing and each.device not in wanted.picked else quality
+
+
+def _quality(desk: Desk, wanted: Reservation, tenants: tuple[Held, ...], is_active: bool) -> int:
+    """Whether its tenants are gone by the start, can be told to go, or stay."""
+    worst = FREE
+    for held in tenants:
+        workload = desk.picture.workloads.get(held.workload)
+        if workload is not None and desk.picture.reserved.is_owners(wanted, workload, desk.picture.queue_objects):
+            continue
+        stays = workload is None or (not workload.preemptible and _ends_s(held, workload) > wanted.start_s)
+        # Who runs where long before the start says nothing; at the start fewer have to go from an empty device.
+        worst = max(worst, HELD if stays and isinstance(held, Pod) else OCCUPIED if is_active else FREE)
+    return worst
+
+
+def _ends_s(pod: Held, workload: Workload) -> int:
+    if not isinstance(pod, Pod) or not workload.time_limit_s:
+        return ENDLESS_S
+    return pod.since_s + workload.time_limit_s
+
+
+def _working(node: Node) -> Iterator[tuple[str, list[int]]]:
+    """The physical GPUs of a node of which every part works, with the positions of their parts."""
+    parts: dict[str, list[int]] = {}
+    for at, gpu in enumerate(node.gpus):
+        parts.setdefault(gpu.parent or gpu.id, []).append(at)
+    return ((name, columns) for name, columns in parts.items() if all(_works(node.gpus[at]) for at in columns))
+
+
+def _works(gpu: Gpu) -> bool:
+    return gpu.healthy or bool(change_of(gpu))
+
+
+def _candidate(node: Node, name: str, columns: list[int], tenants: dict[str, list[Held]], is_closed: bool) -> Candidate:
+    gpus = [node.gpus[at] for at in columns]
+    held = tuple(each for gpu in gpus for each in tenants.get(gpu.id, ()))
+    models, is_changing = frozenset(gpu.model for gpu in gpus), not all(gpu.healthy for gpu in gpus)
+    return Candidate(Device(node.name, name), columns[0], models, held, is_closed, is_changing)
+
+
+def _sorted(devices: list[Device]) -> tuple[Device, ...]:
+    return tuple(sorted(devices, key=lambda device: (device.node, device.gpu)))
+
+
+UP = (Phase.ASSUMED, Phase.RUNNING)
+MOST_SEARCHES = 16  # a cycle: each looks at every GPU of the cluster
+
+
+def mind_reservations(desk: Desk) -> None:
+    """Everything that the time and the reservations ask for, before anybody who waits is looked at."""
+    view, book = desk.working.reserved, desk.picture.reserved
+    if view is not None:
+        view = _pick_places(desk, view)
+        for claim in view.claims:
+            if view.is_active(claim):
+                _clear(desk, view, claim)
+    for reservation in book.leaving:
+        _end(desk, reservation)
+    _expire(desk)
+    if at_s := next_moment_s(desk.picture, desk.working.now_s):
+        desk.look_again(at_s)
+
+
+def _pick_places(desk: Desk, view: ReservedView) -> ReservedView:
+    """Choose devices where only a number was given; the cycle goes on with the new ones."""
+    claims = list(view.claims)
+    fleet = Fleet(desk, (claim.reservation for claim in claims))
+    for at in _searches(desk, fleet, claims):
+        claim = claims[at]
+        picked = pick(fleet, claim.reservation)
+        if picked != claim.reservation.picked:
+            desk.reserved.append(Picked(claim.name, picked))
+            claims[at] = claim_of(replace(claim.reservation, picked=picked), desk.working.nodes)
+            fleet.moved(claim.reservation, claims[at].reservation)
+            desk.working.touch(np.union1d(claim.rows, claims[at].rows))
+    if not desk.reserved:
+        return view
+    fresh = desk.working.reserved = view.with_claims(tuple(claims))
+    return fresh
+
+
+def _searches(desk: Desk, fleet: Fleet, claims: list[Claim]) -> list[int]:
+    """Whose place has to be looked for, the strongest first. Where those are many, they take turns."""
+    short = [
+        at for at, claim in enumerate(claims) if claim.reservation.gpus and not is_well_placed(fleet, claim.reservation)
+    ]
+    if len(short) <= MOST_SEARCHES:
+        return short
+    desk.look_again(desk.working.now_s + 1)
+    first = desk.working.now_s * MOST_SEARCHES % len(short)
+    return (short[first:] + short[:first])[:MOST_SEARCHES]
+
+
+def _clear(desk: Desk, view: ReservedView, claim: Claim) -> None:
+    """Whoever is on the devices of an active reservation and is not its owner's goes, if it may be preempted."""
+    picture, nodes = desk.picture, desk.working.nodes
+    places = set(zip(claim.rows.tolist(), claim.columns.tolist(), strict=True))
+    whole = set(claim.whole.tolist())
+    hit: dict[str, set[str]] = {}
+    for row in sorted({row for row, _ in places} | whole):
+        for kind, name, pod in sorted(picture.held_on.get(nodes.names[row], {})):
+            held = picture.held_on[nodes.names[row]][kind, name, pod]
+            workload = picture.workloads.get(name)
+            columns = [nodes.column[row].get(share.gpu) for share in held.devices]
+            is_here = row in whole or any((row, column) in places for column in columns)
+            if workload is None or not is_here or not _is_stranger(desk, view, workload, row, columns):
+                continue
+            if not isinstance(held, Pod):
+                desk.given_up.append((name, pod))
+            elif held.phase in UP and workload.preemptible:
+                hit.setdefault(name, set()).add(pod)
+    for name in sorted(hit):
+        _evict(desk, picture.workloads[name], hit[name], claim.name)
+
+
+def _is_stranger(desk: Desk, view: ReservedView, workload: Workload, row: int, columns: list[int | None]) -> bool:
+    """It could not have been started here now."""
+    passes = desk.picture.reserved.passes_of(workload, desk.picture.queue_objects)
+    closed = view.closed(passes, 0)
+    is_kept_out = any(column is not None and closed[row, column] for column in columns)
+    return is_kept_out or bool(view.closed_nodes(passes, 0)[row])
+
+
+def _end(desk: Desk, reservation: Reservation) -> None:
+    """The owner's work that began before the end goes with the reservation, also what may not be preempted."""
+    picture, book = desk.picture, desk.picture.reserved
+    claim = claim_of(reservation, desk.working.nodes)
+    for row in sorted(set(claim.rows.tolist())):
+        columns = set(claim.columns[claim.rows == row].tolist())
+        known = desk.working.nodes.column[row]
+        hit: dict[str, set[str]] = {}
+        for held in picture.held_on.get(desk.working.nodes.names[row], {}).values():
+            workload = picture.workloads.get(held.workload)
+            if (
+                workload is None
+                or not isinstance(held, Pod)
+                or held.phase not in UP
+                or held.since_s >= reservation.end_s
+            ):
+                continue
+            is_here = any(known.get(share.gpu) in columns for share in held.devices)
+            if is_here and book.is_owners(reservation, workload, picture.queue_objects):
+                hit.setdefault(held.workload, set()).add(held.name)
+        for name in sorted(hit):
+            _evict(desk, picture.workloads[name], hit[name], reservation.name)
+
+
+def _expire(desk: Desk) -> None:
+    """Workloads whose allocation was given until now end, with all their pods."""
+    for name in expired_work(desk.picture, desk.working.now_s):
+        desk.expired.append(name)
+        for pod in _up(desk, name):
+            if (name, pod.name) not in desk.roster.gone:
+                desk.evict(Eviction(name, pod.name, Cause.EXPIRED))
+
+
+def _evict(desk: Desk, workload: Workload, pods: Iterable[str], reservation: str) -> None:
+    """These pods, or all of them when the workload cannot go on without these."""
+    up = _up(desk, workload.name)
+    gone = desk.roster.gone
+    staying = {pod.name for pod in up if pod.name not in pods and (workload.name, pod.name) not in gone}
+    if not is_enough(workload, staying):
+        staying = set()
+    leaving = [pod for pod in up if pod.name not in staying and (workload.name, pod.name) not in gone]
+    lost = lost_gpu_s(workload, leaving, desk.working.now_s)
+    for pod in leaving:
+        desk.evict(Eviction(workload.name, pod.name, Cause.RESERVATION, reservation, lost))
+        lost = 0  # told once
+
+
+def _up(desk: Desk, name: str) -> list[Pod]:
+    pods = desk.picture.pods.get(name, {})
+    return [pods[pod] for pod in sorted(pods) if pods[pod].phase in UP]

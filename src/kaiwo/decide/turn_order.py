@@ -1,0 +1,227 @@
+"""Choose what is tried next: the queue that the orders put first, and in it the workload that stands first.
+
+In:    the classes that deserve a try.   Out: one turn after the other.
+Never: looks at every waiting workload; a class that cannot start is set aside with all who stand in it.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from kaiwo.plugins.guarded_calls import ask_row, ask_rows
+from kaiwo.plugins.registry import Active
+from kaiwo.snapshot.backlog import Place, WaitingClass
+from kaiwo.snapshot.queue_table import NOBODY, Charge
+from kaiwo.snapshot.working_copy import Working
+
+Head = tuple[Place, int, WaitingClass]  # the place, its position in the class's line, the class
+
+
+class SupportsBool(Protocol):
+    """A lane, as far as turns care: is anybody left in it?"""
+
+    def __bool__(self) -> bool: ...
+
+
+MANY = 8  # from so many queues on one array is quicker than one by one
+
+
+class Lane:
+    """The classes of one queue, by who stands first in each."""
+
+    def __init__(self, classes: list[WaitingClass]) -> None:
+        self._heads: list[Head] = [(found.line.at(0), 0, found) for found in classes]
+        heapify(self._heads)
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    def mark(self) -> list[Head]:
+        """Where the lane stands, for `back_to`."""
+        return list(self._heads)
+
+    def back_to(self, mark: list[Head]) -> None:
+        """Stand where one stood."""
+        self._heads = mark
+
+    @property
+    def head(self) -> Head:
+        """The place of who is next, the position in the line, and the class."""
+        return self._heads[0]
+
+    @property
+    def first(self) -> tuple[str, int, WaitingClass]:
+        """The name of who is next, the position in the line, and the class."""
+        place, position, found = self._heads[0]
+        return place[1], position, found
+
+    def run(self) -> int:
+        """How many of the first class stand before the first of any other class."""
+        _, position, found = self._heads[0]
+        others = min((head[0] for head in self._heads[1:3]), default=None)
+        end = len(found.line) if others is None else found.line.position(others)
+        return max(1, end - position)
+
+    def advance(self, count: int) -> None:
+        """The first `count` of the first class had their turn."""
+        _, position, found = self._heads[0]
+        position += count
+        if position < len(found.line):
+            heapreplace(self._heads, (found.line.at(position), position, found))
+        else:
+            heappop(self._heads)
+
+    def set_aside(self) -> None:
+        """The first class is stuck: nobody in it is tried again in this cycle."""
+        heappop(self._heads)
+
+    def rest(self) -> list[WaitingClass]:
+        """The classes that still hope for a turn."""
+        return [found for _, _, found in self._heads]
+
+
+L = TypeVar("L", bound=SupportsBool)
+
+
+class Turns(Generic[L]):
+    """Whose turn it is: down the tree, at each level to the child that the orders put first (or last, in reverse)."""
+
+    def __init__(
+        self,
+        lanes: dict[str, L],
+        working: Working,
+        active: Active,
+        next_of: "Callable[[L], Next]",
+        reverse: bool = False,
+    ) -> None:
+        self.lanes, self._working, self._active, self._sign = lanes, working, active, -1 if reverse else 1
+        self._next_of = next_of
+        self._quick = [(plugin, getattr(plugin, "queue_order_of", None)) for plugin in active.queue_orders]
+        self._left = sum(1 for lane in lanes.values() if lane)
+        self._next: dict[int, Next] = {}  # by row, of queues in which somebody is left: what its next workload needs
+        self._heaps: dict[int, list[Entry]] = {}  # by parent: its children in which somebody is left
+        self.row = NOBODY  # of the queue whose turn it is
+        self._build()
+
+    def __bool__(self) -> bool:
+        return self._left > 0
+
+    def mark(self) -> "Mark":
+        """The order of the queues as it stands, for `back_to`."""
+        return {parent: list(heap) for parent, heap in self._heaps.items()}, dict(self._next), self._left
+
+    def back_to(self, mark: "Mark") -> None:
+        """Put the queues into the order in which they stood, when the lanes are what they were then."""
+        self._heaps, self._next, self._left = mark
+        self._go_down()
+
+    @property
+    def lane(self) -> L:
+        """The lane of the queue whose turn it is."""
+        return self.lanes[self._working.queues.names[self.row]]
+
+    @property
+    def is_last_queue(self) -> bool:
+        """No other queue competes for turns."""
+        return self._left == 1
+
+    @property
+    def queue(self) -> str:
+        """The queue whose turn it is."""
+        return self._working.queues.names[self.row]
+
+    def again(self) -> None:
+        """The queue took its turn: it and all above it stand in the order anew, or leave when nobody is left in it."""
+        row, lane = self.row, self.lane
+        is_left = bool(lane)
+        if is_left and self._left == 1:
+            return
+        if is_left:
+            self._next[row] = self._next_of(lane)
+        else:
+            self._left -= 1
+        self._stand_anew(row, is_left)
+        self._go_down()
+
+    def _go_down(self) -> None:
+        """From the root, at each level to who stands first."""
+        row, heap = NOBODY, self._heaps.get(NOBODY)
+        while heap is not None:
+            row = heap[0][1]
+            heap = self._heaps.get(row)
+        self.row = row
+
+    def _stand_anew(self, row: int, is_left: bool) -> None:
+        """From a leaf at the top of all its heaps upwards."""
+        path = self._working.queues.path[row]
+        for at, each in enumerate(path):
+            parent = path[at + 1] if at + 1 < len(path) else NOBODY
+            heap = self._heaps[parent]
+            if is_left:
+                if at:
+                    self._next[each] = self._next[self._heaps[each][0][1]]
+                heapreplace(heap, (self._key(each), each))
+                continue
+            heappop(heap)
+            del self._next[each]
+            if heap:
+                is_left = True
+            else:
+                del self._heaps[parent]
+
+    def _build(self) -> None:
+        """All queues in which somebody waits, from the leaves up."""
+        queues = self._working.queues
+        by_depth: dict[int, set[int]] = {}
+        for name, lane in self.lanes.items():
+            if lane:
+                row = queues.row[name]
+                self._next[row] = self._next_of(lane)
+                by_depth.setdefault(len(queues.path[row]), set()).add(row)
+        for depth in range(max(by_depth, default=0), 0, -1):
+            rows = sorted(by_depth.get(depth, ()))
+            for key, row in zip(self._keys(rows), rows, strict=True):
+                path = queues.path[row]
+                parent = path[1] if len(path) > 1 else NOBODY
+                self._heaps.setdefault(parent, []).append((key, row))
+                if parent != NOBODY:
+                    by_depth.setdefault(depth - 1, set()).add(parent)
+            for parent in {queues.path[row][1] for row in rows if len(queues.path[row]) > 1}:
+                heapify(self._heaps[parent])
+                self._next[parent] = self._next[self._heaps[parent][0][1]]
+        if NOBODY in self._heaps:
+            heapify(self._heaps[NOBODY])
+        self._go_down()
+
+    def _key(self, row: int) -> tuple[int, ...]:
+        """One queue's key. An order that can answer for one queue is asked so: an array of one costs ten times that."""
+        need, since_s = self._next[row]
+        key: tuple[int, ...] = ()
+        for plugin, quick in self._quick:
+            if quick:
+                key += ask_row(plugin.name, quick, self._working, row, need, since_s)
+            else:
+                arguments = (np.array([row]), np.array([need]), np.array([since_s]))
+                key += ask_rows(plugin.name, plugin.queue_order, 1, self._working, *arguments)[0]
+        return key if self._sign > 0 else tuple([-part for part in key])
+
+    def _keys(self, rows: list[int]) -> list[tuple[int, ...]]:
+        if len(rows) == 1 and self._left == 1:
+            return [()]  # nobody to compare it with: shares would be worked out for nothing
+        if len(rows) < MANY and all(quick for _, quick in self._quick):
+            return [self._key(row) for row in rows]
+        need = np.array([self._next[row][0] for row in rows], np.int64)
+        since_s = np.array([self._next[row][1] for row in rows], np.int64)
+        at = np.array(rows, np.intp)
+        keys = [()] * len(rows)  # type: list[tuple[int, ...]]
+        for plugin in self._active.queue_orders:
+            column = ask_rows(plugin.name, plugin.queue_order, len(rows), self._working, at, need, since_s)
+            keys = [key + more for key, more in zip(keys, column, strict=True)]
+        return keys if self._sign > 0 else [tuple([-part for part in key]) for key in keys]
+
+
+Next = tuple[Charge, int]  # what the first workload of a queue needs to start, and since when it waits
+Entry = tuple[tuple[int, ...], int]
+Mark = tuple[dict[int, list[Entry]], dict[int, Next], int]

@@ -1,0 +1,64 @@
+"""Tell the scheduler which devices this node has: an annotation on the Node, written when it changes.
+
+In:    the node's devices, every second.   Out: a patch when one comes, goes, falls ill or gets well.
+Never: keeps the agent waiting: a thread of its own speaks to the API server, and only the newest list counts.
+"""
+
+import threading
+from collections.abc import Callable
+from urllib.parse import quote
+
+import msgspec
+
+from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import Gpu
+
+DEVICES_NOTE = "kaiwo.ai/devices"
+MERGE = "application/merge-patch+json"
+AGAIN_S = 5.0
+
+
+class Announcer:
+    """One node's annotation."""
+
+    def __init__(self, api: KubeApi, node: str, say: Callable[[str, str], None]) -> None:
+        self._api, self._say = api, say
+        self._path = f"/api/v1/nodes/{quote(node, safe='')}"
+        self._news = threading.Condition()
+        self._wanted: tuple[Gpu, ...] | None = None
+        self._written: tuple[Gpu, ...] | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+        self._thread.start()
+
+    def tell(self, gpus: tuple[Gpu, ...]) -> None:
+        """What there is now."""
+        with self._news:
+            if gpus != self._wanted:
+                self._wanted = gpus
+                self._news.notify()
+
+    def close(self) -> None:
+        with self._news:
+            self._is_closed = True
+            self._news.notify()
+        self._thread.join(AGAIN_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._is_closed or self._wanted != self._written)
+                if self._is_closed:
+                    return
+                wanted = self._wanted
+            note = {DEVICES_NOTE: msgspec.json.encode(wanted).decode()}
+            body = msgspec.json.encode({"metadata": {"annotations": note}})
+            try:
+                self._api.call("PATCH", self._path, body, MERGE)
+                self._written = wanted
+                self._say("announcer", "")
+            except ClusterError as error:
+                self._say("announcer", f"the scheduler does not hear of this node's devices: {error}")
+                with self._news:
+                    self._news.wait_for(lambda: self._is_closed, AGAIN_S)

@@ -1,0 +1,151 @@
+"""The pods that are bound to this node, from the API server.
+
+In:    the API server.   Out: pods with what we must know of them.
+Never: reads more of a pod than that; watches nothing: it asks when the kubelet does.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from kaiwo.devices.agent.kubelet.granted_devices import ANNOTATION, ISOLATION, LEAST_GRADE, SHARING, SIZES
+from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
+from kaiwo.model.errors import ClusterError
+
+OURS, UPSTREAMS = "kaiwo.ai/", "kaiwo.silogen.ai/"
+
+
+class Container(msgspec.Struct, frozen=True):
+    """One container and how many devices of which resource it asks for."""
+
+    name: str
+    devices: dict[str, int] = {}
+    is_init: bool = False  # it ends before those after it begin; a sidecar does not
+
+
+class BoundPod(msgspec.Struct, frozen=True):
+    """A pod on this node."""
+
+    uid: str
+    namespace: str
+    name: str
+    assigned: str = ""  # the scheduler's annotation
+    isolation: str = ""
+    least_grade: str = ""
+    bound: str = ""  # when, to the second; sorts as text
+    created: str = ""
+    is_over: bool = False
+    is_leaving: bool = False  # somebody has deleted it
+    containers: tuple[Container, ...] = ()  # as the kubelet goes through them
+
+
+def alive(pods: Iterable[BoundPod]) -> set[str]:
+    """The uids of those that have not ended."""
+    return {pod.uid for pod in pods if not pod.is_over}
+
+
+class Pods(Protocol):
+    """Whoever knows the pods of this node."""
+
+    def bound(self, is_fresh: bool = False) -> list[BoundPod]:
+        """All of them; ClusterError when nobody answers. Fresh: not from a cache that may lag behind the kubelet."""
+        ...
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str | int] = {}
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    restart: str | None = msgspec.field(default=None, name="restartPolicy")
+
+
+class _Spec(msgspec.Struct):
+    containers: list[_Container] = []
+    init: list[_Container] = msgspec.field(default_factory=list, name="initContainers")
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] = {}
+    created: str = msgspec.field(default="", name="creationTimestamp")
+    deleted: str | None = msgspec.field(default=None, name="deletionTimestamp")
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    since: str | None = msgspec.field(default="", name="lastTransitionTime")
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _List(msgspec.Struct):
+    items: list[_Pod] = []
+
+
+class ApiPods:
+    """Asks the API server for the pods of one node."""
+
+    def __init__(self, api: KubeApi, node: str) -> None:
+        self._api = api
+        self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"
+
+    def bound(self, is_fresh: bool = False) -> list[BoundPod]:
+        data = self._api.call("GET", self._path + ("" if is_fresh else "&resourceVersion=0"))
+        try:
+            return [_bound(pod) for pod in msgspec.json.decode(data, type=_List).items]
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"the Kubernetes API's list of pods is not understood: {error}") from error
+
+
+def _bound(pod: _Pod) -> BoundPod:
+    notes = pod.metadata.annotations
+    since = [one.since or "" for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True"]
+    return BoundPod(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        assigned=notes.get(ANNOTATION, ""),
+        isolation=_said(notes, ISOLATION) or _of_sharing(notes),
+        least_grade=_said(notes, LEAST_GRADE),
+        created=pod.metadata.created,
+        bound=(since or [pod.metadata.created])[0],
+        is_over=pod.status.phase in ("Succeeded", "Failed"),
+        is_leaving=bool(pod.metadata.deleted),
+        containers=(
+            *(_container(one, one.restart != "Always") for one in pod.spec.init),
+            *(_container(one, False) for one in pod.spec.containers),
+        ),
+    )
+
+
+def _said(notes: dict[str, str], name: str) -> str:
+    """By our name for it, else by upstream's."""
+    return notes.get(name) or notes.get(name.replace(OURS, UPSTREAMS, 1), "")
+
+
+def _of_sharing(notes: dict[str, str]) -> str:
+    """Who lets others on whole GPUs takes turns there, as the scheduler has it; a share has the best there is."""
+    is_whole = not any(_said(notes, size) for size in SIZES)
+    return "time-slicing" if is_whole and _said(notes, SHARING) == "true" else ""
+
+
+def _container(container: _Container, is_init: bool) -> Container:
+    limits = {name: int(text) for name, text in container.resources.limits.items() if str(text).isdecimal()}
+    return Container(container.name, limits, is_init)

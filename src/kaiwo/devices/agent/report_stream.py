@@ -1,0 +1,235 @@
+"""The agent's stream to Kaiwo: lines of JSON in one long request, over TLS, with a token.
+
+In:    lines, whenever they come.   Out: a connection that is made again when it breaks.
+Never: sends the token in the clear to another machine; keeps old samples: the newest tells all that matters.
+
+Also: What a server says when it refuses, before the agent is done with its request.
+"""
+
+import collections
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, Sample, encode_line
+from kaiwo.model.errors import ClusterError, ConfigError
+
+MOST_ANSWER = 65_536
+ANSWER_S = 2.0  # for the rest of an answer that has begun
+_LENGTH = re.compile(rb"\r\nContent-Length: *(\d{1,6})", re.IGNORECASE)
+
+
+class _Problem(msgspec.Struct):
+    message: str
+
+
+def whole_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
+    """Head and body. They come in several pieces: over TLS each of them is a record of its own."""
+    deadline = time.monotonic() + ANSWER_S
+    while data and len(data) < MOST_ANSWER and not _is_whole(data) and (left_s := deadline - time.monotonic()) > 0:
+        sock.settimeout(left_s)
+        try:
+            more = sock.recv(16_384)
+        except OSError:  # what has come must do
+            break
+        if not more:
+            break
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    return head, body
+
+
+def in_words(status: str, body: bytes) -> str:
+    """The server's own sentence, when there is one: it names the way out."""
+    try:
+        return f"{status}: {msgspec.json.decode(body, type=_Problem).message}"
+    except msgspec.MsgspecError:
+        return status
+
+
+def _is_whole(data: bytes) -> bool:
+    head, end, body = data.partition(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    return bool(end and length) and len(body) >= int(length[1] if length else 0)
+
+
+PATH = "/api/agents/{node}/reports"
+PATIENCE_S = 10.0
+STREAM_S = 60.0  # then the request ends and the server says that it took it; the next one begins
+LISTEN_S = 1.0
+LEAST_WAIT_S, MOST_WAIT_S = 0.5, 5.0
+MOST_OTHERS = 1000
+MOST_TOKEN = 65_536
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where to, and with what."""
+
+    url: str
+    node: str
+    token_file: str = ""
+    ca_file: str = ""
+    token: str = ""
+
+
+class Stream:
+    """Send from any thread; a thread of its own does the talking."""
+
+    def __init__(self, target: Target, hello: Callable[[], Hello], say: Callable[[str], None]) -> None:
+        self._target, self._hello, self._say = target, hello, say
+        parts = urlsplit(target.url)
+        if parts.scheme not in ("https", "http") or not parts.hostname:
+            raise ConfigError(f"'{target.url}' is no address of a Kaiwo; write https://kaiwo.example:8443", "server")
+        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+            raise ConfigError(f"{target.url}: the token is not sent without TLS; write https://", "server")
+        self._parts = parts
+        self._sample: Sample | None = None
+        self._others: collections.deque[Line] = collections.deque(maxlen=MOST_OTHERS)
+        self._unconfirmed: list[Line] = []  # sent, and the server has not said yet that it took them
+        self._news = threading.Condition()
+        self._is_closed = False
+        self.is_connected = False
+        self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, line: Line) -> None:
+        """Never waits. A sample replaces one that has not been sent."""
+        with self._news:
+            if isinstance(line, Sample):
+                self._sample = line
+            else:
+                self._others.append(line)
+            self._news.notify()
+
+    def close(self) -> None:
+        with self._news:
+            self._is_closed = True
+            self._news.notify()
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        wait_s = LEAST_WAIT_S
+        while not self._is_closed:
+            began = time.monotonic()
+            try:
+                self._request()
+                wait_s = LEAST_WAIT_S
+                continue
+            except Exception as error:  # a loop's edge: a thread that ends silences the node for good; it is told
+                self.is_connected = False
+                self._send_again()
+                self._say(f"the stream to {self._target.url} broke: {error}; trying again")
+            if time.monotonic() - began > MOST_WAIT_S:
+                wait_s = LEAST_WAIT_S  # it worked for a while
+            with self._news:
+                self._news.wait_for(lambda: self._is_closed, wait_s)
+            wait_s = min(2 * wait_s, MOST_WAIT_S)
+
+    def _request(self) -> None:
+        """One request, as long as STREAM_S."""
+        connection = self._connect()
+        try:
+            self._begin(connection)
+            self._write(connection, self._hello())
+            self.is_connected = True
+            deadline = time.monotonic() + STREAM_S
+            while time.monotonic() < deadline and not self._is_closed:
+                for line in self._next(deadline):
+                    self._write(connection, line)
+                self._listen(connection)
+            connection.send(b"0\r\n\r\n")
+            answer = connection.getresponse()
+            body = answer.read(MOST_ANSWER)
+        finally:
+            connection.close()
+        if answer.status >= http.HTTPStatus.BAD_REQUEST:
+            raise ClusterError(in_words(f"{answer.status} {answer.reason}", body))
+        self._unconfirmed.clear()
+
+    def _send_again(self) -> None:
+        """A sample is past; everything else must arrive, if need be twice."""
+        with self._news:
+            self._others.extendleft(reversed(self._unconfirmed))
+            self._unconfirmed.clear()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
+        trust = ssl.create_default_context(cafile=self._target.ca_file or None)
+        if self._target.ca_file:
+            trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the server's own certificate will do
+        return http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=trust)
+
+    def _begin(self, connection: http.client.HTTPConnection) -> None:
+        connection.putrequest(
+            "POST", self._parts.path.rstrip("/") + PATH.format(node=quote(self._target.node, safe=""))
+        )
+        connection.putheader("Content-Type", MEDIA_TYPE)
+        connection.putheader("Transfer-Encoding", "chunked")
+        if token := self._token():
+            connection.putheader("Authorization", f"Bearer {token}")
+        connection.endheaders()
+
+    def _token(self) -> str:
+        """Read anew for every request: tokens are renewed."""
+        if not self._target.token_file:
+            return self._target.token
+        with open(self._target.token_file, encoding="utf-8", errors="replace") as file:
+            token = file.read(MOST_TOKEN).strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ClusterError(f"{self._target.token_file} does not hold one token on one line")
+        return token
+
+    def _next(self, deadline: float) -> list[Line]:
+        """Wait for something to say, and now and then listen."""
+        with self._news:
+            wait_s = min(LISTEN_S, max(0.0, deadline - time.monotonic()))
+            self._news.wait_for(lambda: self._is_closed or self._sample or self._others, wait_s)
+            lines: list[Line] = [*self._others]
+            self._others.clear()
+            self._unconfirmed += lines
+            if self._sample is not None:
+                lines.append(self._sample)
+                self._sample = None
+            return lines
+
+    def _write(self, connection: http.client.HTTPConnection, line: Line) -> None:
+        data = encode_line(line)
+        try:
+            connection.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        except OSError:
+            self._listen(connection)  # it may have said why
+            raise
+
+    @staticmethod
+    def _listen(connection: http.client.HTTPConnection) -> None:
+        """The server speaks before we are done: it refuses, or it goes away."""
+        connection.sock.settimeout(0)
+        try:
+            # A read and not a look: what TLS says between the lines is for the library, and no answer.
+            data = connection.sock.recv(16_384)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        finally:
+            connection.sock.settimeout(PATIENCE_S)
+        head, body = whole_answer(connection.sock, data)
+        first = head.partition(b"\r\n")[0].decode("latin-1")
+        raise ClusterError(in_words(first.partition(" ")[2] or "the server closed the connection", body))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

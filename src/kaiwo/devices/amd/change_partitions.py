@@ -1,0 +1,253 @@
+"""Carry out a change of partition modes on this machine, whole or not at all.
+
+In:    what each GPU should become, a way to tell it, who is on it.   Out: done, refused, busy, rolled back or stuck.
+Never: touches a GPU on which work runs, writes a mode that is not legal, or believes a write: what the machine shows
+       afterwards is compared with what was wanted, and put back when it differs.
+Every step is recorded before it is taken; after a crash `resume` goes on where it stopped.
+
+Also: What the executor has begun, on disk, so that a machine that dies in the middle is put right afterwards.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, cast
+
+import msgspec
+
+from kaiwo.devices.amd.discover_gpus import read_gpus
+from kaiwo.devices.amd.machine_paths import Layout
+from kaiwo.devices.amd.partition_mode_writers import Way, said_compute
+from kaiwo.devices.inventory import PhysicalGpu
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.partition_modes import Mode, ModeChange, Platform, next_modes, partition_count
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A change under way."""
+
+    changes: tuple[ModeChange, ...]
+    way: Literal["forward", "back"] = "forward"
+    reason: str = ""  # why it goes back
+    is_memory_asked: bool = False  # the driver was told another memory mode, and takes it when it is loaded next
+
+
+def read_record(path: str) -> Record | None:
+    """None when nothing is under way."""
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=Record)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{path} says what partition change is under way and cannot be read ({error}); "
+            "look at the GPUs' modes with `kaiwo discover`, then remove the file"
+        ) from error
+
+
+def write_record(path: str, record: Record) -> None:
+    """Whole or not at all, and on the disk before the next step."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    beside = f"{path}.new"
+    with open(beside, "wb") as file:
+        file.write(msgspec.json.encode(record))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def remove_record(path: str) -> None:
+    """The change is over."""
+    os.unlink(path)
+
+
+Status = Literal["done", "dry-run", "refused", "busy", "rolled-back", "stuck"]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    status: Status
+    reason: str = ""
+    devices: int = 0  # that the machine shows now
+    missing: int = 0  # of those that the modes promise; real nodes of 64 partitions show 63
+    actions: tuple[str, ...] = ()  # what a dry run would do
+
+
+def nobody(gpu: str) -> str:
+    """Nobody is on any GPU; the kernel still refuses when that is wrong."""
+    return ""
+
+
+def untold() -> int | None:
+    """No device plugin is asked."""
+    return None
+
+
+class Site(msgspec.Struct, frozen=True):
+    """The machine: where its files are, how it is told, and who knows what runs there."""
+
+    way: Way
+    record: str  # the path of the executor's own note
+    root: str = "/"
+    tenant: Callable[[str], str] = nobody  # who is on a GPU; empty when nobody is
+    plugin_devices: Callable[[], int | None] = untold  # how many devices the device plugin offers
+    most_missing: int = 1  # devices that may be missing on the machine without it being a failure
+
+
+def carry_out(site: Site, changes: Sequence[ModeChange], is_dry: bool = False) -> Outcome:
+    """Change these GPUs. An earlier change that was cut short is finished first."""
+    if not is_dry and (cut_short := resume(site)) is not None and cut_short.status == "stuck":
+        return cut_short
+    found = look(site.root)
+    refusal = refusal_of(changes, found, site.tenant)
+    if refusal is not None:
+        return refusal
+    if is_dry:
+        return Outcome("dry-run", actions=tuple(_actions(site, changes, found)))
+    record = Record(tuple(changes))
+    write_record(site.record, record)
+    return _forward(site, record)
+
+
+def resume(site: Site) -> Outcome | None:
+    """Finish what a crash left, forward or back; None when nothing was under way."""
+    record = read_record(site.record)
+    if record is None:
+        return None
+    return _forward(site, record) if record.way == "forward" else _back(site, record)
+
+
+def look(root: str) -> dict[str, PhysicalGpu]:
+    """The GPUs as the machine shows them now, by id."""
+    return {gpu.id: gpu for gpu in read_gpus(Layout(root), has_telemetry=False)[0]}
+
+
+def refusal_of(
+    changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu], tenant: Callable[[str], str]
+) -> Outcome | None:
+    """Why this must not be tried; None when it may."""
+    memories = {change.after.memory for change in changes if change.after.memory != change.before.memory}
+    for change in changes:
+        gpu = found.get(change.gpu)
+        if gpu is None:
+            return Outcome("refused", f"there is no GPU {change.gpu}")
+        now = Mode(gpu.compute_mode, gpu.memory_mode)
+        if now != change.before:
+            return Outcome("refused", f"{change.gpu} is in {'+'.join(now)}, not in {'+'.join(change.before)}")
+        platform = cast(Platform, gpu.platform) if gpu.platform else None
+        if change.after not in next_modes(gpu.model, now, platform):
+            return Outcome("refused", f"{change.gpu} ({gpu.model}, {gpu.platform}) cannot be {'+'.join(change.after)}")
+    named = {change.gpu for change in changes}
+    if memories and (len(memories) > 1 or named != {gpu.id for gpu in found.values() if gpu.compute_mode}):
+        return Outcome("refused", "the memory mode is one for the whole node: name every GPU, with the same one")
+    for gpu_id in sorted(named):
+        if who := tenant(gpu_id):
+            return Outcome("busy", f"{gpu_id} is in use by {who}")
+    return None
+
+
+def _forward(site: Site, record: Record) -> Outcome:
+    targets = {change.gpu: change.after for change in record.changes}
+    try:
+        _apply(site, record, targets)
+        problem, seen = _check(site, targets)
+    except OSError as error:
+        problem = _words(error)
+        is_busy = error.errno == errno.EBUSY
+        return _back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem), is_busy)
+    if problem:
+        return _back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem))
+    remove_record(site.record)
+    return seen
+
+
+def _back(site: Site, record: Record, is_busy: bool = False) -> Outcome:
+    """Put every GPU back as it was."""
+    write_record(site.record, record)
+    before = {change.gpu: change.before for change in record.changes}
+    try:
+        _apply(site, record, before)
+        problem, seen = _check(site, before)
+    except OSError as error:
+        return Outcome("stuck", f"{record.reason}; and going back failed: {_words(error)}")
+    if problem:
+        return Outcome("stuck", f"{record.reason}; and after going back: {problem}", seen.devices, seen.missing)
+    remove_record(site.record)
+    return Outcome("busy" if is_busy else "rolled-back", record.reason, seen.devices, seen.missing)
+
+
+def _apply(site: Site, record: Record, targets: Mapping[str, Mode]) -> None:
+    """Only what differs is written, so that doing it twice is doing it once."""
+    if record.is_memory_asked:
+        # The driver may be unloaded now; and what it was asked cannot be taken back, it must act first.
+        site.way.reload()
+        record = msgspec.structs.replace(record, is_memory_asked=False)
+        write_record(site.record, record)
+    found = look(site.root)
+    asking = [gpu for gpu, mode in targets.items() if gpu in found and found[gpu].memory_mode != mode.memory]
+    if asking:
+        write_record(site.record, msgspec.structs.replace(record, is_memory_asked=True))
+        for gpu in sorted(asking):
+            site.way.set_memory(gpu, targets[gpu].memory)
+        site.way.reload()
+        write_record(site.record, msgspec.structs.replace(record, is_memory_asked=False))
+        found = look(site.root)
+    for gpu in sorted(targets):
+        if gpu not in found:
+            raise OSError(errno.ENODEV, f"{gpu} is gone")
+        # The file may say one mode and the topology show another: a write that was taken and did not act.
+        if {found[gpu].compute_mode, _said(site, found[gpu])} != {targets[gpu].compute}:
+            site.way.set_compute(gpu, targets[gpu].compute)
+
+
+def _check(site: Site, targets: Mapping[str, Mode]) -> tuple[str, Outcome]:
+    """What differs from what was wanted, and what there is."""
+    found = look(site.root)
+    devices = sum(max(1, len(gpu.partitions)) for gpu in found.values())
+    missing = 0
+    for gpu, mode in sorted(targets.items()):
+        here = found.get(gpu)
+        if here is None:
+            return f"{gpu} is gone", Outcome("stuck", devices=devices)
+        if (here.compute_mode, here.memory_mode) != tuple(mode):
+            shown = f"{here.compute_mode}+{here.memory_mode}"
+            return f"{gpu} shows {shown} after {'+'.join(mode)} was set", Outcome("stuck", devices=devices)
+        if (said := _said(site, here)) != mode.compute:
+            return f"{gpu} says {said} after {mode.compute} was set", Outcome("stuck", devices=devices)
+        missing += partition_count(here.model, mode.compute) - max(1, len(here.partitions))
+    seen = Outcome("done", "" if not missing else f"{missing} of the devices do not show", devices, missing)
+    if missing > site.most_missing:
+        return f"{missing} devices are missing, at most {site.most_missing} may be", seen
+    offered = site.plugin_devices()
+    if offered is not None and offered != devices:
+        return f"the device plugin offers {offered} devices, the machine shows {devices}", seen
+    return "", seen
+
+
+def _said(site: Site, gpu: PhysicalGpu) -> str:
+    """The driver's own word; where it has none, what the machine shows."""
+    return said_compute(site.root, gpu.pci) or gpu.compute_mode
+
+
+def _latest(site: Site, record: Record) -> Record:
+    return read_record(site.record) or record
+
+
+def _actions(site: Site, changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu]) -> list[str]:
+    asking = [change for change in changes if change.after.memory != found[change.gpu].memory_mode]
+    words = [site.way.memory_words(change.gpu, change.after.memory) for change in asking]
+    if asking:
+        words.append("unload and load the amdgpu driver")
+    words += [
+        site.way.compute_words(change.gpu, change.after.compute)
+        for change in changes
+        if asking or change.after.compute != found[change.gpu].compute_mode
+    ]
+    count = sum(partition_count(found[change.gpu].model, change.after.compute) for change in changes)
+    return [*words, f"expect {count} devices on {len(changes)} GPUs"]
+
+
+def _words(error: OSError) -> str:
+    return f"{error.strerror or type(error).__name__}{f' ({error.filename})' if error.filename else ''}"

@@ -1,0 +1,234 @@
+"""The AMD GPUs of a machine, from the compute topology and sysfs together.
+
+In:    a layout.   Out: physical GPUs with their partitions, and notes.
+Never: fails because of what a file holds: the device comes back degraded, with the reason.
+
+Also: The marketing names of AMD's devices, from the list that libdrm installs.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kaiwo.devices.amd.current_partitions import Cut, cut_of
+from kaiwo.devices.amd.join_kfd_nodes import (
+    group_nodes,
+    have_own_numbers,
+    indices_of,
+    is_partitioned_kind,
+    links_of,
+    numa_of,
+    place_lost,
+)
+from kaiwo.devices.amd.kfd_topology import (
+    CPU,
+    GPU,
+    MOST_NODES,
+    KfdNode,
+    count_as_rocr,
+    memory_mib,
+    pci_address,
+    read_nodes,
+)
+from kaiwo.devices.amd.machine_paths import Layout
+from kaiwo.devices.amd.sysfs_device import SysfsFacts, hexadecimal, read_facts, read_telemetry
+from kaiwo.devices.amd.sysfs_files import numbered, parse_number, read_bytes
+from kaiwo.devices.amd.unlisted_gpus import unlisted_gpus
+from kaiwo.devices.gpu_names import AMD_DEVICES, APU_TARGETS, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
+from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, reasons
+from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.partition_modes import CHIPS
+
+PLACES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
+MOST_BYTES = 1 << 20
+
+
+def product_name(root: str, device_id: int, revision: int | None) -> str:
+    """The name for that revision; for another one of the same device when that is not listed."""
+    for place in PLACES:
+        try:
+            text = read_bytes(os.path.join(root, place), MOST_BYTES).decode("utf-8", "replace")
+        except OSError:
+            continue
+        if names := _names(text, device_id):
+            return names.get(revision) or next(iter(names.values()))
+    return ""
+
+
+def _names(text: str, device_id: int) -> dict[int | None, str]:
+    found: dict[int | None, str] = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(",", 2)]
+        if len(parts) == 3 and parts[2] and parse_number(f"0x{parts[0]}") == device_id:
+            found.setdefault(parse_number(f"0x{parts[1]}"), parts[2])
+    return found
+
+
+class Machine(msgspec.Struct):
+    """What the GPUs of one machine are told apart by."""
+
+    layout: Layout
+    nodes: Sequence[KfdNode]
+    cpus: Sequence[int]
+    orders: Mapping[int, int]  # node to the number that ROCr gives it, where that is sure
+    ids: dict[int, str]  # node to its GPU
+    devices: Mapping[int, tuple[str, str]]  # render number to the driver's partition device and card
+    are_own: bool  # every partition tells a number of its own, not its chip's
+    has_telemetry: bool
+    notes: list[str]
+
+
+def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
+    """Every AMD GPU, in the order of ROCr."""
+    nodes = read_nodes(layout.kfd) if layout.kfd else []
+    speaking = [node for node in nodes if node.kind == GPU]
+    orders, uncounted = count_as_rocr(speaking)
+    speaking, notes = place_lost(layout, speaking)
+    notes += [uncounted] if uncounted else []
+    if layout.kfd and len(numbered(layout.kfd)) > MOST_NODES:
+        notes.append(f"the topology has more than {MOST_NODES:,} nodes; only the first {MOST_NODES:,} are read")
+    machine = Machine(
+        layout=layout,
+        nodes=nodes,
+        cpus=[node.number for node in nodes if node.kind == CPU],
+        orders=orders,
+        ids={},
+        devices=layout.partitions(),
+        are_own=have_own_numbers(speaking),
+        has_telemetry=has_telemetry,
+        notes=notes,
+    )
+    groups = group_nodes(speaking, _functions(layout, speaking))
+    for group in groups:
+        _name(machine, group)
+    gpus = [_gpu(machine, group) for group in groups]
+    return gpus + unlisted_gpus(layout, gpus, machine.devices, has_telemetry), machine.notes
+
+
+def _functions(layout: Layout, nodes: Sequence[KfdNode]) -> set[str]:
+    """Virtual functions that lie in one slot: each is a PCI device, which a partition is not."""
+    if not any(node.fact("device_id") in VIRTUAL_FUNCTIONS for node in nodes):
+        return set()
+    addresses = layout.amd_addresses()
+    slots = Counter(address[:-1] for address in addresses)
+    return {address for address in addresses if slots[address[:-1]] > 1}
+
+
+def _name(machine: Machine, group: Sequence[KfdNode]) -> None:
+    """The PCI address is the name; when two nodes claim the same, the second adds its number."""
+    first = group[0]
+    name = _address(group) or f"kfd-{first.number}"
+    if name in machine.ids.values():
+        machine.notes.append(f"two GPUs say they are at {name}; the second is called {name}-n{first.number}")
+        name = f"{name}-n{first.number}"
+    machine.ids.update((node.number, name) for node in group)
+
+
+def _address(group: Sequence[KfdNode]) -> str:
+    address = pci_address(group[0])
+    is_physical = is_partitioned_kind(group[0]) and group[0].fact("device_id") not in VIRTUAL_FUNCTIONS
+    return f"{address[:-1]}0" if address and (is_physical or len(group) > 1) else address
+
+
+def _gpu(machine: Machine, group: Sequence[KfdNode]) -> PhysicalGpu:
+    first = group[0]
+    address = _address(group)
+    folder = machine.layout.pci_folder(address, first.fact("drm_render_minor")) if address else ""
+    sysfs = read_facts(folder) if folder else SysfsFacts()
+    banks = [memory_mib(node) for node in group]
+    device_id = next((node.fact("device_id") for node in group if node.fact("device_id")), sysfs.device_id)
+    target = max(node.fact("gfx_target_version") for node in group)
+    units = sum(node.compute_units for node in group)
+    product = sysfs.product
+    if not product and device_id and device_id not in AMD_DEVICES:
+        product = product_name(machine.layout.root, device_id, sysfs.revision)
+    model = amd_model(device_id, product, target, sysfs.memory_mib or sum(banks), units)
+    is_virtual = device_id in VIRTUAL_FUNCTIONS
+    cut = cut_of(model, group, sysfs, banks, is_virtual)
+    parts = _partitions(machine, group, cut) if cut.is_cut else ()
+    problems = _problems(group, cut, address, parts)
+    failed = bool(sysfs.errors.uncorrected)
+    if failed:
+        problems.insert(0, f"the hardware counted {sysfs.errors.uncorrected} uncorrectable errors")
+    machine.notes.extend(f"{machine.ids[first.number]}: {note}" for note in cut.notes)
+    render = first.fact("drm_render_minor")
+    return PhysicalGpu(
+        id=machine.ids[first.number],
+        vendor="amd",
+        model=model,
+        product=product,
+        order=None if parts else machine.orders.get(first.number),
+        pci=address,
+        device_id=f"0x{device_id:04x}" if device_id else "",
+        target=target_name(target),
+        platform=_platform(model, target, is_virtual),
+        serial=sysfs.serial if parts and machine.are_own else hexadecimal(first.fact("unique_id")) or sysfs.serial,
+        numa=sysfs.numa if sysfs.numa is not None else numa_of(group, machine.cpus),
+        memory_mib=cut.memory_mib,
+        memory_from=cut.memory_from,
+        compute_units=cut.compute_units,
+        simds=cut.simds,
+        xcds=cut.xcds,
+        compute_mode=cut.compute_mode,
+        memory_mode=sysfs.memory_mode,
+        compute_modes=cut.compute_modes,
+        memory_modes=cut.memory_modes,
+        hive=hexadecimal(first.fact("hive_id")) or sysfs.hive,
+        render=f"renderD{render}" if render else sysfs.render,
+        card=sysfs.card,
+        node=None if parts else first.number,
+        links=links_of(group, machine.ids),
+        telemetry=read_telemetry(folder) if folder and machine.has_telemetry else Telemetry(),
+        errors=sysfs.errors,
+        health="failed" if failed else "degraded" if problems else "healthy",
+        reason=reasons(problems),
+        partitions=parts,
+    )
+
+
+def _partitions(machine: Machine, group: Sequence[KfdNode], cut: Cut) -> tuple[Partition, ...]:
+    name = machine.ids[group[0].number]
+    found = []
+    for node, index, size in zip(group, indices_of(group), cut.sizes_mib, strict=True):
+        render = node.fact("drm_render_minor")
+        device, card = machine.devices.get(render, ("", ""))
+        problems = [*node.problems, "" if node.compute_units else "no compute units are told"]
+        found.append(
+            Partition(
+                id=f"{name}-p{index}",
+                index=index,
+                order=machine.orders.get(node.number),
+                memory_mib=size,
+                compute_units=node.compute_units,
+                simds=node.fact("simd_count"),
+                xcds=node.fact("num_xcc"),
+                render=f"renderD{render}" if render else "",
+                card=card,
+                device=device,
+                node=node.number,
+                uuid=rocr_uuid(node.fact("unique_id")) if machine.are_own else "",
+                health="degraded" if any(problems) else "healthy",
+                reason=reasons(problems),
+            )
+        )
+    return tuple(sorted(found, key=lambda part: part.index))
+
+
+def _problems(group: Sequence[KfdNode], cut: Cut, address: str, parts: Sequence[Partition]) -> list[str]:
+    problems = list(cut.problems)
+    if parts:
+        problems += [f"partition {part.index}: {part.reason}" for part in parts if part.reason]
+    else:
+        problems += group[0].problems
+        problems += [] if group[0].compute_units else ["no compute units are told"]
+    problems += [] if address else ["no PCI address is told"]
+    problems += [] if cut.memory_mib else ["the size of its memory is not told"]
+    return problems
+
+
+def _platform(model: str, target: int, is_virtual: bool) -> str:
+    if target in APU_TARGETS or (model in CHIPS and CHIPS[model].is_apu):
+        return "apu"
+    return "vf" if is_virtual else "bare-metal" if model in GPU_MODELS else ""

@@ -1,0 +1,208 @@
+"""Nodes of the topology that do not say where they are, joined to the GPU whose part they must be.
+
+In:    GPU nodes and the PCI devices of the machine.   Out: the same nodes, the lost ones with a place if there is one.
+Never: touches a node whose place is known; lets one GPU be listed twice because one of its files cannot be read.
+
+Also: Which nodes of the topology are parts of one GPU, and how GPUs reach each other.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from kaiwo.devices.amd.kfd_topology import LINK_KINDS, PCIE, XGMI, KfdNode, pci_address, read_links
+from kaiwo.devices.amd.machine_paths import Layout, drm_names
+from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS
+from kaiwo.devices.inventory import Link
+from kaiwo.model.partition_modes import CHIPS
+
+# These instruction sets have partitions: the kernel puts their number where a PCI address has its function.
+PARTITIONED_TARGETS = (range(90_400, 100_000), range(120_500, 130_000))
+MOST_XCDS = 8
+_NEAREST = {XGMI: 0, PCIE: 1}
+
+
+def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> list[list[KfdNode]]:
+    """Nodes of one physical GPU together, in the kernel's order; `functions` are addresses of GPUs of their own."""
+    groups: list[list[KfdNode]] = []
+    places: dict[tuple[int, int], list[list[KfdNode]]] = {}
+    are_own = have_own_numbers(nodes)
+    for node in nodes:
+        if not is_partitioned_kind(node) or not pci_address(node) or pci_address(node) in functions:
+            groups.append([node])
+            continue
+        here = places.setdefault((node.fact("domain"), node.fact("location_id") >> 3), [])
+        group = next((group for group in here if _belongs(node, group, are_own)), None)
+        if group is None:
+            group = []
+            here.append(group)
+            groups.append(group)
+        group.append(node)
+    return groups
+
+
+def have_own_numbers(nodes: Sequence[KfdNode]) -> bool:
+    """Newer kernels give every partition of a GPU a `unique_id` of its own, where older ones told the chip's.
+
+    A virtual function's host knows of no such numbers: its partitions tell the function's.
+    """
+    told = [node for node in nodes if node.fact("unique_id") and is_partitioned_kind(node)]
+    counts = Counter(node.fact("unique_id") for node in told)
+    return all(count == 1 for count in counts.values()) and not any(map(is_virtual, told))
+
+
+def is_virtual(node: KfdNode) -> bool:
+    return node.fact("device_id") in VIRTUAL_FUNCTIONS
+
+
+def is_partitioned_kind(node: KfdNode) -> bool:
+    return any(node.fact("gfx_target_version") in targets for targets in PARTITIONED_TARGETS)
+
+
+def indices_of(group: Sequence[KfdNode]) -> list[int]:
+    """The partitions' numbers; the first kernels with partitions gave all of them one address."""
+    told = [_index(node) for node in group]
+    return told if len(set(told)) == len(told) else list(range(len(told)))
+
+
+def links_of(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, ...]:
+    """To every other GPU, the nearest way. The partitions of a GPU all say the same: the first that speaks is heard.
+
+    Reading them all would be 4,000 files on a node of 64 partitions, and take longer than everything else together.
+    """
+    found: dict[str, tuple[int, int, int, str]] = {}
+    mine = ids[group[0].number]
+    for link in next((links for node in group if (links := read_links(node))), []):
+        to = ids.get(link.to, mine)
+        if to == mine:
+            continue
+        rank = _NEAREST.get(link.kind, 2)
+        kind = LINK_KINDS.get(link.kind, f"type-{link.kind}")
+        found[to] = min(found.get(to, (9, 0, 0, "")), (rank, link.weight, -link.bandwidth_mb_s, kind))
+    return tuple(
+        Link(to, kind, weight or None, bandwidth_mb_s=-bandwidth or None)
+        for to, (_, weight, bandwidth, kind) in sorted(found.items())
+    )
+
+
+def numa_of(group: Sequence[KfdNode], cpus: Sequence[int]) -> int | None:
+    """The nearest CPU node; the kernel numbers them as it does NUMA nodes."""
+    near = [(link.weight, link.to) for node in group[:1] for link in read_links(node) if link.to in cpus]
+    return cpus.index(min(near)[1]) if near else None
+
+
+def _belongs(node: KfdNode, group: Sequence[KfdNode], are_own: bool) -> bool:
+    """The chip's own number decides; where it cannot be read, or is a partition's, a free place does."""
+    mine = 0 if are_own else node.fact("unique_id")
+    theirs = {other.fact("unique_id") for other in group} - {0}
+    if node.fact("num_xcc") + sum(other.fact("num_xcc") for other in group) > MOST_XCDS:
+        return False
+    return mine in theirs if mine and theirs else _index(node) not in map(_index, group)
+
+
+def _index(node: KfdNode) -> int:
+    return node.fact("location_id") & 7
+
+
+_OF_THE_CHIP = ("gfx_target_version", "device_id", "num_xcc")  # the same for all parts of one GPU
+
+
+def place_lost(layout: Layout, nodes: Sequence[KfdNode]) -> tuple[list[KfdNode], list[str]]:
+    """All nodes that are a GPU or a part of one, in order; notes on those that can be none."""
+    homeless = [node for node in nodes if not _home(layout, node)]
+    if not homeless:
+        return list(nodes), []
+    known = layout.amd_addresses()
+    homeless = [node for node in homeless if not _is_part_of(node, known)]
+    numbers = {node.number for node in homeless}
+    placed = [node for node in nodes if node.number not in numbers]
+    free = [address for address in known if address not in {_address(node) for node in placed}]
+    notes: list[str] = []
+    for node in sorted(homeless, key=lambda node: not pci_address(node)):  # those without a place beside the others
+        said = pci_address(node)
+        if said and known and _is_misplaced(node, placed, free):
+            told = node.facts.pop("location_id")
+            node.problems.append(f"properties says location_id {told} ({said}), and no GPU is there")
+            said = ""
+        if said or _place(layout, node, placed, free) or not known:
+            placed.append(node)
+        else:
+            why = "; ".join(node.problems)
+            notes.append(f"node {node.number} of the topology is left out, as every GPU has its nodes: {why}")
+    return sorted(placed, key=lambda node: node.number), notes
+
+
+def _is_misplaced(node: KfdNode, placed: Sequence[KfdNode], free: Sequence[str]) -> bool:
+    """A copy may hold some PCI devices only: that nothing is at its address is no proof without a place that waits."""
+    mine = node.fact("unique_id")
+    return bool(free) or any(
+        mine and mine == group[0].fact("unique_id") and _lacks_a_part(group) for group in group_nodes(placed)
+    )
+
+
+def _home(layout: Layout, node: KfdNode) -> str:
+    address = _address(node)
+    return layout.pci_folder(address) if address else ""
+
+
+def _is_part_of(node: KfdNode, known: Sequence[str]) -> bool:
+    """Of a virtual function the last digit is its own or its partition's: the device decides."""
+    address = pci_address(node)
+    return bool(address) and is_partitioned_kind(node) and any(one[:-1] == address[:-1] for one in known)
+
+
+def _address(node: KfdNode) -> str:
+    """Of the PCI function; a partition's number stands where a function has its own."""
+    address = pci_address(node)
+    is_part = is_partitioned_kind(node) and node.fact("device_id") not in VIRTUAL_FUNCTIONS
+    return f"{address[:-1]}0" if address and is_part else address
+
+
+def _place(layout: Layout, node: KfdNode, placed: Sequence[KfdNode], free: list[str]) -> bool:
+    """By its render node; beside its neighbours; on a GPU that no other node names; with any GPU that lacks a part."""
+    if address := _by_render(layout, node, free):
+        free.remove(address)
+        _settle(node, address)
+        return True
+    short = [group for group in group_nodes(placed) if _lacks_a_part(group)]
+    beside = [group for group in short if _distance(node, group) == 1]
+    if not beside and free:
+        _settle(node, free.pop(0))
+    elif beside or short:
+        _join(node, min(beside or short, key=lambda group: _distance(node, group)))
+    else:
+        return False
+    return True
+
+
+def _by_render(layout: Layout, node: KfdNode, free: Sequence[str]) -> str:
+    render = f"renderD{node.fact('drm_render_minor')}"
+    return next((address for address in free if drm_names(layout.pci_folder(address))[1] == render), "")
+
+
+def _lacks_a_part(group: Sequence[KfdNode]) -> bool:
+    chip = CHIPS.get(AMD_DEVICES.get(group[0].fact("device_id"), ""))
+    each = min(node.fact("num_xcc") for node in group)
+    return bool(chip and each) and sum(node.fact("num_xcc") for node in group) + each <= (chip.xcds if chip else 0)
+
+
+def _distance(node: KfdNode, group: Sequence[KfdNode]) -> int:
+    return min(abs(node.number - other.number) for other in group)
+
+
+def _settle(node: KfdNode, address: str) -> None:
+    domain, bus, rest = address.split(":")
+    device, _, function = rest.partition(".")
+    node.facts["domain"] = int(domain, 16)
+    node.facts["location_id"] = int(bus, 16) << 8 | int(device, 16) << 3 | int(function, 16)
+
+
+def _join(node: KfdNode, group: Sequence[KfdNode]) -> None:
+    """The kernel numbers the parts of a GPU one after another: the number tells which one it is."""
+    near = min(group, key=lambda other: abs(node.number - other.number))
+    # A number of its own is not known: its free place among the others says whose part it is.
+    node.facts |= {name: near.fact(name) for name in _OF_THE_CHIP} | {"domain": near.fact("domain"), "unique_id": 0}
+    taken = [other.fact("location_id") & 7 for other in group]
+    index = (near.fact("location_id") & 7) + node.number - near.number
+    if index in taken or not 0 <= index < 8:
+        index = min(set(range(8)) - set(taken), default=0)
+    node.facts["location_id"] = near.fact("location_id") & ~7 | index

@@ -1,0 +1,201 @@
+"""The kernel's compute topology: CPUs and GPUs as numbered nodes, and the links between them.
+
+In:    the folder `nodes` of a topology.   Out: nodes with their facts, and what is wrong with each.
+Never: drops a node because a part of it cannot be read: it comes back with the reason.
+"""
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from kaiwo.devices.amd.plausible_memory import believed_bytes
+from kaiwo.devices.amd.sysfs_files import numbered, read_properties, text_of
+
+CPU, GPU = "cpu", "gpu"
+GPU_SIGNS = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
+MOST_NODES = 1024
+MOST_PARTS = 8
+MOST_SIMDS = 1 << 14  # 4,096 compute units
+PCIE, XGMI = 2, 11
+LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
+# What the kernel answers for a GPU that the cgroup of a process may not use: ROCr passes over such nodes.
+KEPT_OUT = f"properties: {os.strerror(errno.EPERM).lower()}"
+_LOCAL_HEAPS = (1, 2)  # memory on the GPU that the CPU can see, and cannot
+
+
+class RawLink(msgspec.Struct, gc=False, frozen=True):
+    """A link as the kernel numbers it."""
+
+    kind: int
+    to: int
+    weight: int
+    bandwidth_mb_s: int
+    is_direct: bool
+
+
+class KfdNode(msgspec.Struct):
+    """One node: its number, its facts, its trouble."""
+
+    number: int
+    folder: str
+    facts: dict[str, int]
+    problems: list[str]
+    kind: str = ""
+    is_cut: bool = False
+    links: list[RawLink] | None = None  # read when somebody asks
+
+    def fact(self, name: str) -> int:
+        return self.facts.get(name, 0)
+
+    @property
+    def compute_units(self) -> int:
+        return self.fact("simd_count") // (self.fact("simd_per_cu") or 4)
+
+
+def read_nodes(folder: str) -> list[KfdNode]:
+    """Every node, in the kernel's order: the one in which ROCr counts."""
+    nodes = [_read_node(folder, number) for number in numbered(folder)[:MOST_NODES]]
+    _tell_kinds(nodes)
+    gpus = [node for node in nodes if node.kind == GPU]
+    _compare(gpus, gpus if len(gpus) > 1 else nodes)
+    _compare_simds(gpus)
+    return nodes
+
+
+def count_as_rocr(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
+    """By node the number that ROCr gives it, as far as that is sure, and a note on the rest.
+
+    Of a node that cannot be read nobody knows whether a process beside us sees it: those after it are not counted.
+    """
+    orders: dict[int, int] = {}
+    for node in gpus:
+        if node.facts:
+            orders[node.number] = len(orders)
+        elif KEPT_OUT not in node.problems:
+            is_last = node is gpus[-1]
+            note = f"node {node.number} of the topology cannot be read: how ROCr counts the GPUs after it is not known"
+            return orders, "" if is_last else note
+    return orders, ""
+
+
+def read_links(node: KfdNode) -> list[RawLink]:
+    """Direct links first; those over PCIe between GPUs lie in a folder of their own."""
+    if node.links is None:
+        node.links = []
+        for place in ("io_links", "p2p_links"):
+            top = os.path.join(node.folder, place)
+            for number in numbered(top)[:MOST_NODES]:
+                facts = read_properties(f"{top}/{number}/properties").facts
+                if "node_to" in facts and "type" in facts:
+                    weight, reach = facts.get("weight", 0), facts.get("max_bandwidth", 0)
+                    node.links.append(RawLink(facts["type"], facts["node_to"], weight, reach, place == "io_links"))
+    return node.links
+
+
+def memory_mib(node: KfdNode) -> int:
+    """The memory banks on the GPU; older kernels say it in one number. What is not believed is its problem."""
+    local = sum(_bank_bytes(node, number) for number in numbered(os.path.join(node.folder, "mem_banks"))[:64])
+    if not local:
+        local, problem = believed_bytes(node.fact("local_mem_size"), "local_mem_size in properties")
+        node.problems += [problem] if problem else []
+    return local >> 20
+
+
+def distrust_simds(node: KfdNode, usual: int) -> None:
+    """Forget a number of SIMDs that is far from the usual one: a digit of it may be lost."""
+    told = node.fact("simd_count")
+    if told and usual and not usual <= 2 * told <= 4 * usual:
+        del node.facts["simd_count"]
+        node.problems.append(f"properties says simd_count {told}, where {usual} is usual")
+
+
+def pci_address(node: KfdNode) -> str:
+    """With its domain. The lowest three bits are the function, or the number of a partition."""
+    if "location_id" not in node.facts or node.kind != GPU:
+        return ""
+    place, domain = node.fact("location_id"), node.fact("domain")
+    if place > 0xFFFF or domain > 0xFFFFFFFF or not (place or domain):
+        return ""
+    return f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+
+
+def _read_node(top: str, number: int) -> KfdNode:
+    folder = f"{top}/{number}"
+    read = read_properties(f"{folder}/properties")
+    facts = dict(read.facts)
+    part, place = divmod(facts.get("location_id", 0), 1 << 28)
+    # Some releases of the driver tell a partition's number in the highest four bits, where others use the lowest three.
+    if 0 < part < MOST_PARTS and place <= 0xFFFF:
+        facts["location_id"] = place | part
+    return KfdNode(number, folder, facts, list(read.problems), is_cut=read.is_cut)
+
+
+def _bank_bytes(node: KfdNode, number: int) -> int:
+    file = f"mem_banks/{number}/properties"
+    path = f"{node.folder}/{file}"
+    read = read_properties(path)
+    if read.problems:
+        # Some copies of a tree leave the banks out: that is no trouble of the device.
+        node.problems += [f"mem_banks/{number}/{problem}" for problem in read.problems if os.path.exists(path)]
+    elif "heap_type" not in read.facts or "size_in_bytes" not in read.facts:
+        node.problems.append(f"{file} lacks size_in_bytes")
+    if read.facts.get("heap_type") not in _LOCAL_HEAPS:
+        return 0
+    size, problem = believed_bytes(read.facts.get("size_in_bytes", 0), file)
+    node.problems += [problem] if problem else []
+    return size
+
+
+def _tell_kinds(nodes: Sequence[KfdNode]) -> None:
+    for node in nodes:
+        if any(node.fact(name) for name in GPU_SIGNS):
+            node.kind = GPU
+        elif node.fact("cpu_cores_count"):
+            node.kind = CPU
+    unclear = [node for node in nodes if not node.kind]
+    if not unclear:
+        return
+    # A direct PCIe link of a GPU leads to a CPU.
+    gpus = [node for node in nodes if node.kind == GPU]
+    hosts = {link.to for node in gpus[:8] for link in read_links(node) if link.kind == PCIE and link.is_direct}
+    for node in unclear:
+        told = text_of(f"{node.folder}/gpu_id")
+        is_cpu = node.number == 0 or node.number in hosts
+        if told.isdecimal():
+            is_cpu = int(told) == 0
+        node.kind = CPU if is_cpu else GPU
+
+
+def _compare(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
+    """A kernel writes the same lines for every node of a kind: one that has fewer was cut off."""
+    readable = [node for node in alike if node.facts]
+    counts = Counter(name for node in readable for name in node.facts)
+    cut = sum(node.is_cut for node in readable)
+    for node in gpus:
+        others = len(readable) - 1
+        if not node.facts or others < 1:
+            continue
+        missing = [name for name, count in counts.items() if name not in node.facts and count * 2 > others]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            node.problems.append(f"properties lacks {missing[0]}{more}")
+        elif node.is_cut and (cut - 1) * 2 < others:
+            node.problems.append(f"properties ends in the middle of a line ({list(node.facts)[-1]})")
+
+
+def _compare_simds(gpus: Sequence[KfdNode]) -> None:
+    """Devices of one kind have as many; of two that differ the smaller one lost a digit."""
+    alike: dict[tuple[int, int], list[KfdNode]] = {}
+    for node in gpus:
+        if node.fact("simd_count") > MOST_SIMDS:
+            del node.facts["simd_count"]
+            node.problems.append("properties says a simd_count beyond all measure")
+        alike.setdefault((node.fact("device_id"), node.fact("num_xcc")), []).append(node)
+    for nodes in alike.values():
+        counts = Counter(node.fact("simd_count") for node in nodes if node.fact("simd_count"))
+        usual, times = counts.most_common(1)[0] if counts else (0, 0)
+        for node in nodes:
+            distrust_simds(node, usual if times > 1 else max(counts, default=0))

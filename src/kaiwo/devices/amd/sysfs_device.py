@@ -1,0 +1,163 @@
+"""What sysfs tells of one PCI device: product, memory, modes, errors, and what it does now.
+
+In:    the device's folder.   Out: facts, None or empty where the driver does not tell.
+Never: waits for a sensor that is not there; a wrong value in one file leaves the others as they are.
+"""
+
+import os
+import re
+
+import msgspec
+
+from kaiwo.devices.amd.machine_paths import drm_names
+from kaiwo.devices.amd.plausible_memory import believed_bytes
+from kaiwo.devices.amd.sysfs_files import entries, number_of, read_bytes, text_of
+from kaiwo.devices.inventory import Errors, Telemetry
+from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
+
+_COUNTS = re.compile(rb"(ue|ce)\s*[:=]\s*(\d{1,18})", re.IGNORECASE)
+_PAGE = re.compile(rb"^0x[0-9a-f]+\s*:\s*0x[0-9a-f]+\s*:\s*[RPF]", re.IGNORECASE | re.MULTILINE)
+VRAM_TOTAL = "mem_info_vram_total"
+_MOST_C, _MOST_W = 200, 20_000
+
+
+class SysfsFacts(msgspec.Struct, frozen=True):
+    """Of one PCI device."""
+
+    product: str = ""
+    device_id: int = 0
+    revision: int | None = None
+    memory_mib: int = 0
+    memory_problem: str = ""  # why the file that says it is not believed
+    numa: int | None = None
+    compute_mode: str = ""
+    memory_mode: str = ""
+    compute_modes: tuple[str, ...] = ()
+    memory_modes: tuple[str, ...] = ()
+    hive: str = ""
+    serial: str = ""
+    card: str = ""
+    render: str = ""
+    errors: Errors = Errors()
+
+
+def read_facts(folder: str) -> SysfsFacts:
+    """What does not change while work runs."""
+
+    def at(name: str) -> str:
+        return os.path.join(folder, name)
+
+    card, render = drm_names(folder)
+    numa = number_of(at("numa_node"))
+    memory_mib, memory_problem = _memory(at(VRAM_TOTAL))
+    return SysfsFacts(
+        product=text_of(at("product_name")),
+        device_id=number_of(at("device")) or 0,
+        revision=number_of(at("revision")),
+        memory_mib=memory_mib,
+        memory_problem=memory_problem,
+        numa=numa if numa is not None and 0 <= numa < 4096 else None,
+        compute_mode=_one_of(COMPUTE_MODES, text_of(at("current_compute_partition"))),
+        memory_mode=_one_of(MEMORY_MODES, text_of(at("current_memory_partition"))),
+        compute_modes=_all_of(COMPUTE_MODES, text_of(at("available_compute_partition"))),
+        memory_modes=_all_of(MEMORY_MODES, text_of(at("available_memory_partition"))),
+        hive=hexadecimal(number_of(at("xgmi_hive_info/xgmi_hive_id"))),
+        serial=_serial(text_of(at("unique_id"))),
+        card=card,
+        render=render,
+        errors=read_errors(at("ras")),
+    )
+
+
+def read_telemetry(folder: str) -> Telemetry:
+    """What it does now. Each is a file of its own, and each may be missing."""
+    used = number_of(os.path.join(folder, "mem_info_vram_used"))
+    sensors = _hwmon(folder)
+    temperatures = _temperatures(sensors)
+    chip = [value for label, value in temperatures.items() if label != "mem"]
+    return Telemetry(
+        utilisation_percent=_percent(number_of(os.path.join(folder, "gpu_busy_percent"))),
+        memory_used_mib=used >> 20 if used is not None and used >= 0 else None,
+        memory_busy_percent=_percent(number_of(os.path.join(folder, "mem_busy_percent"))),
+        temperature_c=max(chip, default=None),
+        memory_temperature_c=temperatures.get("mem"),
+        power_w=_watt(sensors, "power1_average", "power1_input"),
+        power_limit_w=_watt(sensors, "power1_cap"),
+    )
+
+
+def read_errors(folder: str) -> Errors:
+    """RAS counters of all blocks together."""
+    names = [name for name in entries(folder) if name.endswith("_err_count") or name.startswith("aca_")]
+    if not names:
+        return Errors()
+    sums = {b"ue": 0, b"ce": 0}
+    is_told = False
+    for name in names:
+        for kind, count in _COUNTS.findall(_bytes(os.path.join(folder, name))):
+            sums[kind.lower()] += int(count)
+            is_told = True
+    pages = _bytes(os.path.join(folder, "gpu_vram_bad_pages"))
+    bad_pages = len(_PAGE.findall(pages)) if pages else None
+    return Errors(sums[b"ce"], sums[b"ue"], bad_pages) if is_told else Errors(bad_pages=bad_pages)
+
+
+def _memory(path: str) -> tuple[int, str]:
+    """MiB. A file that is not there says nothing; one with something else in it than a size is a problem."""
+    told = number_of(path)
+    if told is None:
+        return 0, f"{VRAM_TOTAL} holds no number" if os.path.isfile(path) and os.access(path, os.R_OK) else ""
+    size, problem = believed_bytes(told, VRAM_TOTAL)
+    return size >> 20, problem
+
+
+def hexadecimal(number: int | None) -> str:
+    """Ids of 64 bits are written as the driver's tools do; nothing for 0."""
+    return f"0x{number:016x}" if number and number > 0 else ""
+
+
+def _serial(text: str) -> str:
+    return f"0x{text.lower():>016}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", text) and text.strip("0") else ""
+
+
+def _one_of(modes: tuple[str, ...], text: str) -> str:
+    return text.upper() if text.upper() in modes else ""
+
+
+def _all_of(modes: tuple[str, ...], text: str) -> tuple[str, ...]:
+    told = re.split(r"[\s,]+", text.upper())
+    return tuple(mode for mode in modes if mode in told)
+
+
+def _hwmon(folder: str) -> str:
+    top = os.path.join(folder, "hwmon")
+    return next((os.path.join(top, name) for name in entries(top) if name.startswith("hwmon")), "")
+
+
+def _temperatures(sensors: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number in range(1, 6) if sensors else ():
+        value = number_of(os.path.join(sensors, f"temp{number}_input"))
+        if value is not None and 0 < value < _MOST_C * 1000:
+            label = text_of(os.path.join(sensors, f"temp{number}_label")) or f"temp{number}"
+            found[label] = round(value / 1000)
+    return found
+
+
+def _watt(sensors: str, *names: str) -> int | None:
+    for name in names if sensors else ():
+        value = number_of(os.path.join(sensors, name))
+        if value is not None and 0 <= value < _MOST_W * 1_000_000:
+            return round(value / 1_000_000)
+    return None
+
+
+def _percent(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= 100 else None
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError:
+        return b""

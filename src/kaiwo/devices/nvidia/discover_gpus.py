@@ -1,0 +1,205 @@
+"""The NVIDIA GPUs of this machine, through NVML.
+
+In:    the library that the driver brings, by way of nvidia-ml-py.   Out: GPUs with their MIG devices, and notes.
+Never: lets one question that a GPU does not answer spoil the others; no GPU is lost because it is ill.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from kaiwo.devices.gpu_names import nvidia_model
+from kaiwo.devices.inventory import Errors, Partition, PhysicalGpu, Telemetry, reasons
+from kaiwo.devices.nvidia.nvlink import address_of, clique_of, links_between, text_of
+
+DRIVER_LIST = "/proc/driver/nvidia/gpus"
+PCI_DEVICES = "/sys/bus/pci/devices"
+MIG_ON = 1
+SCOPE_NODE = 0
+NO_INSTANCES = "MIG is on and no instance is made, so that CUDA cannot use it: make some, or switch MIG off"
+# Cores in a multiprocessor, by compute capability; all others have 128.
+_CORES = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+
+
+def read_gpus(has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
+    """Every GPU in the order of the bus, which is the order of NVML."""
+    try:
+        import pynvml
+    except ImportError:
+        return [], _missing("the package nvidia-ml-py is not installed: pip install 'kaiwo[nvidia]'")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return [], _missing(f"NVML does not start: {_words(error)}")
+    try:
+        return Reader(pynvml, has_telemetry).gpus()
+    except pynvml.NVMLError as error:
+        return [], [f"NVIDIA's driver does not list its GPUs: {_words(error)}"]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _missing(why: str) -> list[str]:
+    """Worth a word only where the driver has GPUs."""
+    try:
+        count = len(os.listdir(DRIVER_LIST))
+    except OSError:
+        return []
+    return [f"there {'is 1 NVIDIA GPU' if count == 1 else f'are {count} NVIDIA GPUs'} here, and {why}"] if count else []
+
+
+class Reader:
+    """One visit to a library that is started."""
+
+    def __init__(self, nvml: Any, has_telemetry: bool) -> None:
+        self.nvml = nvml
+        self.has_telemetry = has_telemetry
+
+    def gpus(self) -> tuple[list[PhysicalGpu], list[str]]:
+        found: list[PhysicalGpu] = []
+        handles: dict[str, Any] = {}
+        for index in range(self.nvml.nvmlDeviceGetCount()):
+            try:
+                handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
+            except self.nvml.NVMLError as error:
+                found.append(_lost(index, _words(error)))
+                continue
+            gpu = self._gpu(index, handle)
+            handles[gpu.id] = handle
+            found.append(gpu)
+        return [replace(gpu, links=links_between(self, gpu.id, handles)) for gpu in found], []
+
+    def ask(self, name: str, *args: Any) -> Any:
+        """None when this GPU, driver or library does not answer that."""
+        question: Callable[..., Any] | None = getattr(self.nvml, name, None)
+        if question is None:
+            return None
+        try:
+            return question(*args)
+        except self.nvml.NVMLError:
+            return None
+
+    def _gpu(self, index: int, handle: Any) -> PhysicalGpu:
+        pci = address_of(self.ask("nvmlDeviceGetPciInfo", handle))
+        product = text_of(self.ask("nvmlDeviceGetName", handle))
+        memory = self.ask("nvmlDeviceGetMemoryInfo", handle)
+        memory_mib = memory.total >> 20 if memory else 0
+        capability = self.ask("nvmlDeviceGetCudaComputeCapability", handle) or (0, 0)
+        cores = self.ask("nvmlDeviceGetNumGpuCores", handle) or 0
+        mig = self.ask("nvmlDeviceGetMigMode", handle)
+        is_mig = self._is_mig(handle)
+        name = pci or f"nvidia-{index}"
+        errors, problems, is_failed = self.errors(handle)
+        problems += [] if memory_mib else ["the size of its memory is not told"]
+        return PhysicalGpu(
+            id=name,
+            vendor="nvidia",
+            model=nvidia_model(product),
+            product=product,
+            order=None if is_mig else index,
+            pci=pci,
+            device_id=_device_id(self.ask("nvmlDeviceGetPciInfo", handle)),
+            target=f"sm_{capability[0]}{capability[1]}" if capability[0] else "",
+            serial=text_of(self.ask("nvmlDeviceGetUUID", handle)),
+            numa=self._numa(pci, handle),
+            memory_mib=memory_mib,
+            memory_from="driver" if memory_mib else "",
+            compute_units=cores // _CORES.get(tuple(capability), 128),
+            compute_mode="MIG" if is_mig else "",
+            compute_modes=("MIG",) if mig else (),
+            hive=clique_of(self, handle),
+            telemetry=self.telemetry(handle, memory, self.power_limit_w(handle)) if self.has_telemetry else Telemetry(),
+            errors=errors,
+            health="failed" if is_failed else "degraded" if problems else "healthy",
+            reason=reasons(problems),
+            partitions=self._mig_devices(name, handle) if is_mig else (),
+        )
+
+    def _is_mig(self, handle: Any) -> bool:
+        mig = self.ask("nvmlDeviceGetMigMode", handle)
+        return bool(mig) and mig[0] == MIG_ON
+
+    def _mig_handles(self, handle: Any) -> Iterator[tuple[int, Any]]:
+        for index in range(self.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            mig = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+            if mig is not None:  # else a place that no device was made in
+                yield index, mig
+
+    def _mig_devices(self, name: str, handle: Any) -> tuple[Partition, ...]:
+        found = []
+        for index, mig in self._mig_handles(handle):
+            memory = self.ask("nvmlDeviceGetMemoryInfo", mig)
+            attributes = self.ask("nvmlDeviceGetAttributes", mig)
+            uuid = text_of(self.ask("nvmlDeviceGetUUID", mig))
+            profile = text_of(self.ask("nvmlDeviceGetName", mig)).rpartition("MIG ")[2]
+            found.append(
+                Partition(
+                    id=f"{name}-{uuid or f'p{index}'}",
+                    index=index,
+                    memory_mib=memory.total >> 20 if memory else getattr(attributes, "memorySizeMB", 0),
+                    compute_units=getattr(attributes, "multiprocessorCount", 0),
+                    profile=profile if "g." in profile else "",
+                    uuid=uuid,
+                )
+            )
+        return tuple(found)
+
+    def _numa(self, pci: str, handle: Any) -> int | None:
+        try:
+            with open(os.path.join(PCI_DEVICES, pci, "numa_node"), encoding="ascii") as file:
+                told = int(file.read(16))
+            if told >= 0:
+                return told
+        except (OSError, ValueError):
+            pass
+        mask = self.ask("nvmlDeviceGetMemoryAffinity", handle, 1, SCOPE_NODE)
+        return int(mask[0]).bit_length() - 1 if mask and mask[0] else None
+
+    def power_limit_w(self, handle: Any) -> int | None:
+        limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+        return None if limit_mw is None else round(limit_mw / 1000)
+
+    def telemetry(self, handle: Any, memory: Any, power_limit_w: int | None) -> Telemetry:
+        """What the GPU does right now."""
+        rates = self.ask("nvmlDeviceGetUtilizationRates", handle)
+        power_mw = self.ask("nvmlDeviceGetPowerUsage", handle)
+        return Telemetry(
+            utilisation_percent=rates.gpu if rates else None,
+            memory_used_mib=memory.used >> 20 if memory else None,
+            memory_busy_percent=rates.memory if rates else None,
+            temperature_c=self.ask("nvmlDeviceGetTemperature", handle, 0),
+            power_w=None if power_mw is None else round(power_mw / 1000),
+            power_limit_w=power_limit_w,
+        )
+
+    def errors(self, handle: Any) -> tuple[Errors, list[str], bool]:
+        """Volatile ECC counters: since the driver was loaded. A failed remap means that the memory wears out.
+
+        With MIG on and nothing made of it there is no device for a program.
+        """
+        corrected, uncorrected = (self.ask("nvmlDeviceGetTotalEccErrors", handle, kind, 0) for kind in (0, 1))
+        rows = self.ask("nvmlDeviceGetRemappedRows", handle)
+        bad = rows[0] + rows[1] if rows else None
+        problems = [f"the hardware counted {uncorrected} uncorrectable errors"] if uncorrected else []
+        if rows and rows[2]:
+            problems.append("memory rows wait to be remapped: reset the GPU")
+        if rows and rows[3]:
+            problems.insert(0, "a memory row could not be remapped: the GPU must be replaced")
+        if self._is_mig(handle) and not any(True for _ in self._mig_handles(handle)):
+            problems.append(NO_INSTANCES)
+        return Errors(corrected, uncorrected, bad), problems, bool(rows and rows[3])
+
+
+def _device_id(info: Any) -> str:
+    number = getattr(info, "pciDeviceId", 0)
+    return f"0x{number >> 16:04x}" if number else ""
+
+
+def _lost(index: int, why: str) -> PhysicalGpu:
+    return PhysicalGpu(f"nvidia-{index}", "nvidia", "NVIDIA", order=index, health="failed", reason=why.lower())
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

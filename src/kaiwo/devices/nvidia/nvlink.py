@@ -1,0 +1,102 @@
+"""How NVIDIA GPUs reach each other: NVLink, directly or through switches, and PCIe.
+
+In:    a Reader of NVML and the handles of all GPUs.   Out: links; the name of the fabric clique.
+"""
+
+from collections.abc import Mapping
+from ctypes import byref
+from typing import TYPE_CHECKING, Any
+
+from kaiwo.devices.inventory import Link
+
+if TYPE_CHECKING:
+    from kaiwo.devices.nvidia.discover_gpus import Reader
+
+MOST_LINKS = 36
+ACTIVE = 1
+TO_GPU, TO_SWITCH = 0, 2
+P2P_NVLINK, P2P_OK = 2, 0
+SPEED_FIELD = 90  # of one link in MB/s
+FABRIC_COMPLETED = 3
+# How far apart two GPUs are on the bus: NVML's levels as nvidia-smi names them.
+BUS_LEVELS = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
+
+
+def links_between(reader: "Reader", name: str, handles: Mapping[str, Any]) -> tuple[Link, ...]:
+    """From one GPU to all others: NVLink where there is one, else the bus."""
+    mine = handles.get(name)
+    if mine is None or len(handles) < 2:
+        return ()
+    direct, switched = _count_links(reader, mine)
+    speed = _speed(reader, mine)
+    found = []
+    for other, handle in sorted(handles.items()):
+        if other == name:
+            continue
+        level = reader.ask("nvmlDeviceGetTopologyCommonAncestor", mine, handle)
+        count = direct.get(other, 0) or (switched if _is_nvlinked(reader, mine, handle) else 0)
+        if count:
+            found.append(Link(other, "nvlink", level, count=count, bandwidth_mb_s=count * speed if speed else None))
+        elif level is not None:
+            found.append(Link(other, "pcie", level))
+    return tuple(found)
+
+
+def clique_of(reader: "Reader", handle: Any) -> str:
+    """GPUs of one clique share memory over NVLink, across machines too: cluster UUID and clique number."""
+    make = getattr(reader.nvml, "c_nvmlGpuFabricInfo_t", None)
+    if make is None:
+        return ""
+    info = make()
+    if reader.ask("nvmlDeviceGetGpuFabricInfo", handle, byref(info)) is None:
+        return ""
+    cluster = bytes(info.clusterUuid)
+    if info.state != FABRIC_COMPLETED or not any(cluster):
+        return ""
+    text = cluster.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.{info.cliqueId}"
+
+
+def address_of(info: Any) -> str:
+    """`00000000:1B:00.0` as 0000:1b:00.0."""
+    domain, _, rest = text_of(getattr(info, "busId", "")).lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if rest else ""
+    except ValueError:
+        return ""
+
+
+def text_of(value: Any) -> str:
+    """Older versions of the package give bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+
+
+def _count_links(reader: "Reader", handle: Any) -> tuple[dict[str, int], int]:
+    """Active links to each GPU, and to switches."""
+    direct: dict[str, int] = {}
+    switched = 0
+    for link in range(MOST_LINKS):
+        state = reader.ask("nvmlDeviceGetNvLinkState", handle, link)
+        if state is None:
+            break
+        if state != ACTIVE:
+            continue
+        kind = reader.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+        other = address_of(reader.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+        if kind == TO_GPU and other:
+            direct[other] = direct.get(other, 0) + 1
+        elif kind == TO_SWITCH:
+            switched += 1
+    return direct, switched
+
+
+def _is_nvlinked(reader: "Reader", one: Any, other: Any) -> bool:
+    status = reader.ask("nvmlDeviceGetP2PStatus", one, other, P2P_NVLINK)
+    return status is not None and status == P2P_OK
+
+
+def _speed(reader: "Reader", handle: Any) -> int:
+    values = reader.ask("nvmlDeviceGetFieldValues", handle, [SPEED_FIELD])
+    if not values or values[0].nvmlReturn != 0:
+        return 0
+    return int(values[0].value.uiVal)

@@ -1,0 +1,5 @@
+"""What the GPUs of a machine do, every second, at little cost."""
+
+from kaiwo.devices.sampling.sampler import Sampler
+
+__all__ = ["Sampler"]

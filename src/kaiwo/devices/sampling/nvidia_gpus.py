@@ -1,0 +1,153 @@
+"""What NVIDIA's GPUs do now, from an NVML that stays open.
+
+In:    NVML, the GPUs of the inventory.   Out: a GpuSample for each.
+Never: starts the library again while it works; after an error that says it is lost, everything is opened anew.
+
+Also: NVIDIA's error events: what NVML tells only while somebody listens.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse
+from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, reasons
+from kaiwo.devices.nvidia.discover_gpus import Reader
+from kaiwo.devices.nvidia.nvlink import address_of
+
+XID_EVENT = 8
+MOST_EVENTS = 64
+# A program's own faults: bad memory access, exception, stopped, killed. The GPU is well.
+PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+
+
+class XidWatch:
+    """Listens to the GPUs that can tell; `deaf` names the others."""
+
+    def __init__(self, nvml: Any, handles: Iterable[Any]) -> None:
+        self.nvml = nvml
+        self.deaf: list[Any] = []
+        self._events = nvml.nvmlEventSetCreate()
+        for handle in handles:
+            try:
+                nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._events)
+            except nvml.NVMLError:
+                self.deaf.append(handle)
+
+    def poll(self, timeout_ms: int = 0) -> list[tuple[str, int]]:
+        """What happened since the last call."""
+        found: list[tuple[str, int]] = []
+        for _ in range(MOST_EVENTS):
+            try:
+                event = self.nvml.nvmlEventSetWait_v2(self._events, timeout_ms)
+                address = address_of(self.nvml.nvmlDeviceGetPciInfo(event.device))
+            except self.nvml.NVMLError:  # nothing more to tell
+                break
+            if event.eventData not in PROGRAM_XIDS:
+                found.append((address, int(event.eventData)))
+            timeout_ms = 0
+        return found
+
+    def close(self) -> None:
+        self.nvml.nvmlEventSetFree(self._events)
+
+
+SLOW_EVERY = 3  # samples: counters of errors change rarely, and a health that changed is due within 5 s
+
+
+class NvidiaGpus:
+    """All of them, looked at again and again."""
+
+    def __init__(self, nvml: Any, gpus: Sequence[PhysicalGpu]) -> None:
+        self.nvml = nvml
+        self._reader = Reader(nvml, True)
+        self._ask = self._reader.ask
+        self._gpus = gpus
+        nvml.nvmlInit()
+        self._handles = {gpu.id: self._handle(gpu) for gpu in gpus}
+        self._watch = self._listen()
+        self._slow: dict[str, tuple[int | None, Errors, list[str], bool]] = {}
+        self._seen_us: dict[str, int] = {}
+        self._ill: dict[str, str] = {}  # by an event that says so; until the agent starts again
+        self._age = 0
+
+    def sample(self) -> list[GpuSample]:
+        events = self._watch.poll() if self._watch else []
+        found = [self._sample(gpu, [xid for address, xid in events if address == gpu.pci]) for gpu in self._gpus]
+        self._age += 1
+        return found
+
+    def close(self) -> None:
+        try:
+            if self._watch:
+                self._watch.close()
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError:
+            return
+
+    def _sample(self, gpu: PhysicalGpu, xids: list[int]) -> GpuSample:
+        handle = self._handles[gpu.id]
+        if xids:
+            self._ill[gpu.id] = f"the driver reported XID {', '.join(map(str, sorted(set(xids))))}"
+        if handle is None:
+            return GpuSample(
+                gpu.id, health="failed", reason=gpu.reason or "the driver does not find it", xids=tuple(xids)
+            )
+        limit, errors, problems, is_failed = self._counters(gpu.id, handle)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        if memory is None:
+            problems = [*problems, "the driver does not tell how much memory is used"]
+        problems = [self._ill.get(gpu.id, ""), *problems]
+        health: Health = "failed" if is_failed else "degraded" if any(problems) else "healthy"
+        processes = tuple(self._processes(gpu, handle))
+        return GpuSample(
+            gpu.id, self._reader.telemetry(handle, memory, limit), errors, health, reasons(problems), tuple(xids), "",
+            self._partitions(gpu, processes), processes,
+        )  # fmt: skip
+
+    def _counters(self, name: str, handle: Any) -> tuple[int | None, Errors, list[str], bool]:
+        if name not in self._slow or self._age % SLOW_EVERY == 0:
+            self._slow[name] = (self._reader.power_limit_w(handle), *self._reader.errors(handle))
+        return self._slow[name]
+
+    def _processes(self, gpu: PhysicalGpu, handle: Any) -> list[ProcessUse]:
+        if gpu.partitions:
+            pairs = [(part.id, self._ask("nvmlDeviceGetHandleByUUID", part.uuid)) for part in gpu.partitions]
+        else:
+            pairs = [(gpu.id, handle)]
+        found = []
+        for device, place in pairs:
+            running = self._ask("nvmlDeviceGetComputeRunningProcesses", place) if place is not None else None
+            busy = self._busy(device, handle) if running and place is handle else {}
+            for process in running or ():
+                memory = process.usedGpuMemory
+                found.append(ProcessUse(process.pid, device, memory >> 20 if memory else None, busy.get(process.pid)))
+        return found
+
+    def _busy(self, device: str, handle: Any) -> dict[int, int]:
+        """The share of time in which a process computed; NVML gives what came after the last look."""
+        told = self._ask("nvmlDeviceGetProcessUtilization", handle, self._seen_us.get(device, 0)) or ()
+        newest: dict[int, Any] = {}
+        for one in told:
+            if one.pid not in newest or one.timeStamp > newest[one.pid].timeStamp:
+                newest[one.pid] = one
+        if newest:
+            self._seen_us[device] = max(one.timeStamp for one in newest.values())
+        return {pid: min(100, one.smUtil) for pid, one in newest.items()}
+
+    def _partitions(self, gpu: PhysicalGpu, processes: Sequence[ProcessUse]) -> tuple[PartitionUse, ...]:
+        found = []
+        for part in gpu.partitions:
+            handle = self._ask("nvmlDeviceGetHandleByUUID", part.uuid)
+            memory = self._ask("nvmlDeviceGetMemoryInfo", handle) if handle is not None else None
+            count = sum(process.device == part.id for process in processes)
+            found.append(PartitionUse(part.id, memory.used >> 20 if memory else None, None, count))
+        return tuple(found)
+
+    def _handle(self, gpu: PhysicalGpu) -> Any:
+        return self._ask("nvmlDeviceGetHandleByUUID", gpu.serial) if gpu.serial else None
+
+    def _listen(self) -> XidWatch | None:
+        try:
+            return XidWatch(self.nvml, [handle for handle in self._handles.values() if handle is not None])
+        except (self.nvml.NVMLError, AttributeError):
+            return None

@@ -1,0 +1,142 @@
+"""One sample of all GPUs of a machine, whoever built them.
+
+In:    a root and what discovery found under it.   Out: a Sample each time it is asked.
+Never: raises because a GPU misbehaves: that GPU is degraded, with the reason.
+"""
+
+import importlib
+import os
+from typing import Any
+
+from msgspec.structs import replace
+
+from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
+from kaiwo.devices.amd.machine_paths import Layout
+from kaiwo.devices.amd.sysfs_files import number_of
+from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, reasons, worse
+from kaiwo.devices.sampling.amd_gpu import AmdGpu
+from kaiwo.devices.sampling.amd_processes import KfdProcesses
+from kaiwo.devices.sampling.nvidia_gpus import NvidiaGpus
+from kaiwo.devices.sampling.process_owners import Owners
+from kaiwo.devices.sharing.isolation_method import oversubscribed
+
+
+class Sampler:
+    """Keeps files and libraries open between samples; make another one when the devices change."""
+
+    def __init__(self, inventory: Inventory, root: str = "/", nvml: Any = None) -> None:
+        self.inventory = inventory
+        layout = Layout(root)
+        mine = [gpu for gpu in inventory.gpus if gpu.vendor == "amd"]
+        folders = {gpu.id: layout.pci_folder(gpu.pci) for gpu in mine if gpu.pci}
+        self._amd = {name: AmdGpu(folder) for name, folder in folders.items() if folder}
+        self._kfd = _processes(layout, inventory)
+        self.notes: list[str] = []
+        self._nvidia = self._open_nvidia(nvml)
+        self._owners = Owners(root)
+        self._number = 0
+
+    def sample(self, time_s: float) -> Sample:
+        """Everything that is known at this moment."""
+        uses = self._kfd.sample() if self._kfd else []
+        nvidia = {sample.id: sample for sample in self._nvidia.sample()} if self._nvidia else {}
+        found = []
+        for gpu in self.inventory.gpus:
+            sample = nvidia.get(gpu.id) or self._of_amd(gpu, uses)
+            found.append(self._with_owners(_with_inventory(gpu, sample)))
+        self._owners.keep_only(use.pid for sample in found for use in sample.processes)
+        self._number += 1
+        return Sample(self.inventory.node, self._number, time_s, tuple(found), tuple(self.notes))
+
+    def close(self) -> None:
+        for gpu in self._amd.values():
+            gpu.close()
+        if self._nvidia:
+            self._nvidia.close()
+
+    def _with_owners(self, sample: GpuSample) -> GpuSample:
+        if not sample.processes:
+            return sample
+        uses = tuple(replace(use, owner=self._owners.of(use.pid)) for use in sample.processes)
+        return replace(sample, processes=uses)
+
+    def _of_amd(self, gpu: PhysicalGpu, uses: list[ProcessUse]) -> GpuSample:
+        """A GPU without files of its own says what discovery knew; so does a made-up one."""
+        ids = {gpu.id, *(part.id for part in gpu.partitions)}
+        mine = tuple(use for use in uses if use.device in ids)
+        is_told = self._kfd is not None and self._kfd.is_there
+        parts = tuple(
+            _partition(part.id, part.compute_units, mine) if is_told else PartitionUse(part.id)
+            for part in gpu.partitions
+        )
+        crowd = _crowd(gpu, mine)
+        reader = self._amd.get(gpu.id)
+        if reader is None:
+            return GpuSample(gpu.id, gpu.telemetry, gpu.errors, "healthy", "", (), crowd, parts, mine)
+        telemetry, errors, problems = reader.sample()
+        health: Health = "degraded" if problems else "healthy"
+        if errors.uncorrected or not os.path.isdir(reader.folder):
+            health = "failed"
+        if errors.uncorrected:
+            problems.insert(0, f"the hardware counted {errors.uncorrected} uncorrectable errors")
+        return GpuSample(gpu.id, telemetry, errors, health, reasons(problems), (), crowd, parts, mine)
+
+    def _open_nvidia(self, nvml: Any) -> NvidiaGpus | None:
+        gpus = [gpu for gpu in self.inventory.gpus if gpu.vendor == "nvidia"]
+        if not gpus:
+            return None
+        try:
+            library = nvml or importlib.import_module("pynvml")
+        except ImportError:
+            self.notes.append("NVIDIA's GPUs are not measured: pip install 'kaiwo[nvidia]'")
+            return None
+        try:
+            return NvidiaGpus(library, gpus)
+        except library.NVMLError as error:
+            self.notes.append(f"NVIDIA's GPUs are not measured: {error}")
+            return None
+
+
+def _with_inventory(gpu: PhysicalGpu, sample: GpuSample) -> GpuSample:
+    """What discovery found wrong stays wrong until it looks again."""
+    if gpu.health == "healthy":
+        return sample
+    health = worse(gpu.health, sample.health)
+    return replace(sample, health=health, reason=reasons([gpu.reason, sample.reason]))
+
+
+def _processes(layout: Layout, inventory: Inventory) -> KfdProcesses | None:
+    if not layout.kfd:
+        return None
+    devices: dict[int, str] = {}
+    units: dict[str, int] = {}
+    for gpu in inventory.gpus:
+        for part in gpu.partitions or (gpu,):
+            number = None if part.node is None else number_of(os.path.join(layout.kfd, str(part.node), "gpu_id"))
+            if gpu.vendor == "amd" and number:
+                devices[number] = part.id
+                units[part.id] = part.compute_units
+    folder = os.path.normpath(os.path.join(layout.kfd, "..", "..", "proc"))
+    return KfdProcesses(folder, devices, units) if devices else None
+
+
+def _partition(name: str, units: int, uses: tuple[ProcessUse, ...]) -> PartitionUse:
+    mine = [use for use in uses if use.device == name]
+    memory = _sum([use.memory_mib for use in mine])
+    busy = _sum([use.busy_percent for use in mine]) if units else None
+    return PartitionUse(name, memory, None if busy is None else min(100, busy), len({use.pid for use in mine}))
+
+
+def _sum(values: list[int | None]) -> int | None:
+    """Nobody there is 0; somebody there of whom nothing is told is not."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known or not values else None
+
+
+def _crowd(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
+    """Of the most crowded of its devices."""
+    for device in dict.fromkeys(use.device for use in uses):
+        here = [use for use in uses if use.device == device]
+        if word := oversubscribed(gpu.vendor, len({use.pid for use in here}), sum(use.queues or 0 for use in here)):
+            return word
+    return ""

@@ -1,0 +1,112 @@
+"""How a share is kept apart from its neighbours, and what that is worth.
+
+In:    what was asked, the device, the platform.   Out: a method with its grade, or a refusal that names the way out.
+Never: gives a weaker method than was asked for by name without saying so.
+
+Also: Taking turns on a GPU, and when there are too many for it.
+"""
+
+import msgspec
+
+from kaiwo.devices.sharing.cu_mask import least_milli, unit_count, why_unmaskable
+from kaiwo.devices.sharing.share_types import Ask, Device, Grade, Method, Platform, Refusal
+from kaiwo.model.gpu import WHOLE_MILLI, Share, meets
+
+NO_MPS_ON_AMD = (
+    "there is no MPS on AMD GPUs; ask for gpu-isolation cu-mask (a fixed set of compute units), partition (a part of "
+    "the chip) or time-slicing"
+)
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """For one device."""
+
+    method: Method
+    grade: Grade
+    note: str = ""
+
+
+def choose(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
+    """One share of one device."""
+    found = _method(ask, share, device, platform)
+    if isinstance(found, Refusal) or meets(found.grade, ask.least_grade):
+        return found
+    return Refusal(
+        f"{device.id} can be shared with grade {found.grade}, and at least {ask.least_grade} is asked for; "
+        f"{_better(device, platform)}"
+    )
+
+
+def share_grade(device: Device, platform: Platform) -> str:
+    """What half of a device would get: the scheduler is told that. A partition is not shared."""
+    share = Share(device.id, WHOLE_MILLI // 2, 0)
+    choice = None if device.is_partition else choose(Ask("", (share,)), share, device, platform)
+    return choice.grade if isinstance(choice, Choice) else ""
+
+
+def region_of(device: Device) -> str:
+    """The name under which the kernel's device-memory controller knows a GPU's memory."""
+    return f"drm/{device.pci}/vram"
+
+
+def _method(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
+    # A partition's milli are those of its physical GPU: whoever has all its memory has all of it.
+    is_all = share.milli >= WHOLE_MILLI or (device.is_partition and 0 < device.memory_mib <= share.mib)
+    if is_all:
+        return Choice("partition" if device.is_partition else "whole", "partition")
+    if ask.isolation == "partition":
+        return Refusal(f"a fraction of {device.id} is no partition; ask for a partition profile instead of a fraction")
+    if ask.isolation == "mps" and device.vendor == "amd" and platform.mps_on_amd == "refuse":
+        return Refusal(NO_MPS_ON_AMD)
+    if ask.isolation == "cu-mask" and device.vendor == "nvidia":
+        return Refusal("compute-unit masks exist on AMD GPUs only; on NVIDIA ask for mps or time-slicing")
+    if ask.isolation == "time-slicing":
+        return Choice("time-slicing", "time-slicing")
+    return _nvidia(ask, platform) if device.vendor == "nvidia" else _amd(ask, share, device, platform)
+
+
+def _nvidia(ask: Ask, platform: Platform) -> Choice | Refusal:
+    if platform.mps_control:
+        return Choice("mps", "mps")
+    if ask.isolation == "mps":
+        return Refusal("nvidia-cuda-mps-control is not installed here; install it, or ask for time-slicing")
+    return Choice("time-slicing", "time-slicing", "nvidia-cuda-mps-control is not installed here")
+
+
+def _amd(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
+    why = why_unmaskable(device)
+    if not why and not unit_count(device, share.milli):
+        least = least_milli(device)
+        why = (
+            f"a mask needs one compute unit on each of {device.xcds} XCDs: at least {least / WHOLE_MILLI:g} of the GPU"
+        )
+    if why and ask.isolation in ("cu-mask", "mps"):
+        return Refusal(f"{device.id}: {why}; ask for time-slicing")
+    if why:
+        return Choice("time-slicing", "time-slicing", why)
+    note = "mps was asked for and there is none on AMD: a compute-unit mask instead" if ask.isolation == "mps" else ""
+    # A partition's memory is a part of its GPU's, which the kernel counts as one.
+    is_capped = region_of(device) in platform.dmem_regions and not device.is_partition and not platform.in_containers
+    return Choice("cu-mask", "memory-capped" if is_capped else "cu-mask", note)
+
+
+def _better(device: Device, platform: Platform) -> str:
+    if device.vendor == "amd" and platform.in_containers:
+        return "ask for a partition or a whole GPU: on Kubernetes no share's memory is capped"
+    if device.vendor == "amd":
+        return "ask for a partition or a whole GPU, or use a kernel with the dmem controller for memory-capped"
+    return "ask for a MIG partition or a whole GPU"
+
+
+MOST_PROCESSES, MOST_QUEUES = 11, 24
+
+
+def oversubscribed(vendor: str, processes: int, queues: int = 0) -> str:
+    """Why there are too many; empty when there are not."""
+    if vendor != "amd":
+        return ""
+    if processes > MOST_PROCESSES:
+        return f"{processes} processes share the GPU, and it runs at most {MOST_PROCESSES} without swapping queues"
+    if queues > MOST_QUEUES:
+        return f"{queues} queues share the GPU, and it holds at most {MOST_QUEUES}"
+    return ""

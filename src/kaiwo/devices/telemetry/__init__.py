@@ -1,5 +1,0 @@
-"""What the GPUs of a machine do, every second, at little cost."""
-
-from kaiwo.devices.telemetry.sampler import Sampler
-
-__all__ = ["Sampler"]

@@ -1,0 +1,80 @@
+"""A planned start in words: when, where, and what that rests on.
+
+In:    the picture, a workload's name.   Out: one sentence; empty when it has no planned start.
+"""
+
+from kaiwo.model.planned_start import Delay, Promise, known_run_s
+from kaiwo.model.reservation import clock_words
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.cluster_state import Picture
+
+MOST_NODES = 4
+LEARNED = "earlier runs like it"
+
+
+def planned_start(picture: Picture, name: str, now_s: int) -> str:
+    """`planned start 2026-01-01 14:05 UTC (in 12 min) on nodes a, b, because train-3 ends then; ...`."""
+    promise = picture.promises.get(name)
+    if promise is None:
+        return ""
+    when = f"{clock_words(promise.start_s)} ({_ahead(promise.start_s - now_s)})"
+    said = f"planned start {when} on {_nodes(promise)}, because {_because(promise)}"
+    return said + _delay(promise) + _assumed(promise, picture.workloads[name])
+
+
+def gap_words(seconds: int) -> str:
+    """`2 h 5 min`, `40 s`."""
+    if seconds < 120:
+        return f"{max(0, seconds)} s"
+    hours, minutes = divmod(seconds // 60, 60)
+    return " ".join(part for part in (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "") if part)
+
+
+def _ahead(seconds: int) -> str:
+    return f"in {gap_words(seconds)}" if seconds > 0 else "now"
+
+
+def _nodes(promise: Promise) -> str:
+    names = promise.nodes
+    more = f" and {len(names) - MOST_NODES} more" if len(names) > MOST_NODES else ""
+    return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:MOST_NODES])}{more}"
+
+
+def _because(promise: Promise) -> str:
+    if not promise.after:
+        return "its place is free from then on"
+    names = [name.removeprefix("default/") for name in promise.after]
+    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{who} {'is' if len(names) == 1 else 'are'} expected to end by then, the last to leave its place"
+
+
+def _delay(promise: Promise) -> str:
+    if promise.delay is None:
+        return ""
+    words = _DELAYS[promise.delay].format(who=promise.delayed_by.removeprefix("default/") or "somebody")
+    return f"; later than planned before: {words}"
+
+
+def run_time_from(workload: Workload) -> str:
+    """Who says how long a run takes: `its owner's estimate`; empty: nobody does."""
+    run_s = known_run_s(workload)
+    if not run_s:
+        return ""
+    if run_s == workload.estimate_s:
+        return "its owner's estimate"
+    return LEARNED if run_s == workload.learned_s and not workload.estimate_s else "its time limit"
+
+
+def _assumed(promise: Promise, workload: Workload) -> str:
+    if promise.run_s:
+        by = f", by {run_time_from(workload)}" if promise.run_s == known_run_s(workload) else ""
+        return f"; its run is expected to take {gap_words(promise.run_s)}{by}"
+    return "; nobody said how long it runs, so its place is kept without an end"
+
+
+_DELAYS = {
+    Delay.OVERRAN: "{who} runs longer than it was said to",
+    Delay.NODE: "node {who} of its place is gone or closed",
+    Delay.OUTRANKED: "{who} goes before it",
+    Delay.TAKEN: "{who} has its place by right",
+}

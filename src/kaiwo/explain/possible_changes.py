@@ -1,0 +1,191 @@
+"""One change that would start a waiting workload: the closed list, and what each does to the cluster.
+
+Costs are compared in this order: what the researcher can do before what an admin must do, then the kind in the order
+of the list, then how much of it, then names. A change is always one thing: one number, one name.
+"""
+
+import enum
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.model.events import (
+    Event,
+    NominationChanged,
+    PodChanged,
+    PodGone,
+    QueueChanged,
+    WorkloadChanged,
+    WorkloadGone,
+)
+from kaiwo.model.gpu import BY_TURNS, SHARED_MILLI
+from kaiwo.model.queue import UNLIMITED, Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase, Pod, Role, Workload
+from kaiwo.snapshot.cluster_state import Picture
+
+
+class Kind(enum.StrEnum):
+    """The closed list."""
+
+    SMALLER_SIZE = "smaller-size"
+    OTHER_MODEL = "other-model"
+    OTHER_QUEUE = "other-queue"
+    LOOSER_LEVEL = "looser-level"
+    QUOTA = "quota"
+    STOP = "stop-workload"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What to change, by whom, and what it costs."""
+
+    kind: Kind
+    by: str  # researcher | admin
+    subject: str  # the role and dimension, the model, the queue (with resource and bound), or the workload to stop
+    value: int = 0  # the new size, or how much the bound is raised
+    cost: int = 0  # within the kind: parts per million given up, milli raised, GPU-seconds lost
+
+    @property
+    def rank(self) -> tuple[int, int, int, str]:
+        """Cheapest first."""
+        return (self.by == "admin", list(Kind).index(self.kind), self.cost, self.subject)
+
+
+PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memory", "cpu", "memory"
+UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
+MIN_FRACTION_MILLI = 10  # a smaller share of a GPU is refused at the door
+LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
+SHARED_WHOLE = (SHARED_MILLI, BY_TURNS)  # what the door makes of a whole GPU that others may use: its half, by turns
+HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is leaving already comes free by itself, and not any sooner
+RESOURCES = ("gpu", "cpu", "memory")
+
+
+def size_of(role: Role, dimension: str) -> int:
+    """How large a role is in one dimension; 0 when it has none."""
+    ask = role.request
+    match dimension:
+        case "pods":
+            return role.needed
+        case "gpus":
+            return ask.gpus
+        case "share":
+            return ask.gpu_milli if ask.is_fraction else 0
+        case "gpu-memory":
+            return ask.gpu_mib
+        case "cpu":
+            return ask.cpu_milli
+    return ask.memory_mib
+
+
+def is_shared_whole(request: Request) -> bool:
+    """It looks like whole GPUs that others may use; nothing behind the door knows more of that."""
+    return request.is_fraction and (request.gpu_milli, request.isolation) == SHARED_WHOLE
+
+
+def resized(workload: Workload, role_name: str, dimension: str, value: int) -> Workload:
+    """The workload with one role smaller in one dimension."""
+    roles = tuple(_resized(role, dimension, value) if role.name == role_name else role for role in workload.roles)
+    return replace(workload, roles=roles)
+
+
+def _resized(role: Role, dimension: str, value: int) -> Role:
+    if dimension == PODS:
+        return replace(role, count=value) if role.minimum < 0 else replace(role, minimum=value)
+    field = {GPUS: "gpus", SHARE: "gpu_milli", GPU_MEMORY: "gpu_mib", CPU: "cpu_milli", MEMORY: "memory_mib"}[dimension]
+    return replace(role, request=replace(role.request, **{field: value}))
+
+
+def with_model(workload: Workload, model: str) -> Workload:
+    """The workload asking for one other model wherever it asks for a model."""
+    roles = tuple(
+        replace(role, request=replace(role.request, gpu_models=(model,))) if role.request.gpu_models else role
+        for role in workload.roles
+    )
+    return replace(workload, roles=roles)
+
+
+def bound_name(picture: Picture, queue: str, column: int, word: str) -> str:
+    """`queue:resource:bound`, or `queue:gpu/model:bound`."""
+    if column < len(RESOURCES):
+        return f"{queue}:{RESOURCES[column]}:{word}"
+    return f"{queue}:gpu/{picture.queues.models[column - len(RESOURCES)]}:{word}"
+
+
+def split_bound(subject: str) -> tuple[str, str, str, str]:
+    """The queue, the resource, the GPU model if it is a model's bound, and `limit` or `quota`."""
+    queue, _, rest = subject.partition(":")
+    what, _, word = rest.rpartition(":")
+    resource, _, model = what.partition("/")
+    return queue, resource, model, word
+
+
+def bound_of(picture: Picture, subject: str) -> int:
+    """The limit or quota that a subject names, as it is."""
+    queue, resource, model, word = split_bound(subject)
+    found = picture.queue_objects[queue]
+    value: int = getattr(found.gpu_models[model] if model else getattr(found, resource), word)
+    return value
+
+
+def highest_raise(picture: Picture, subject: str, left: int) -> int:
+    """More than the cluster has is as good as none; and a quota stays within the limits, or the door refuses it."""
+    queue, resource, model, word = split_bound(subject)
+    nodes, found = picture.node_objects.values(), picture.queue_objects[queue]
+    if resource == "gpu":
+        there = sum(gpu.milli for node in nodes for gpu in node.gpus if not model or gpu.model == model)
+    else:
+        there = sum(node.cpu_milli if resource == "cpu" else node.memory_mib for node in nodes)
+    highest = max(0, there - left)
+    if word == "quota":
+        limits = [getattr(found, resource).limit, *([found.gpu_models[model].limit] if model else [])]
+        highest = min([highest, *(limit - bound_of(picture, subject) for limit in limits if limit != UNLIMITED)])
+    return highest
+
+
+def raised(picture: Picture, subject: str, raise_by: int) -> Queue:
+    """The queue with a higher limit or quota."""
+    queue, resource, model, word = split_bound(subject)
+    found, higher = picture.queue_objects[queue], {word: bound_of(picture, subject) + raise_by}
+    if model:
+        return replace(found, gpu_models=found.gpu_models | {model: replace(found.gpu_models[model], **higher)})
+    return replace(found, **{resource: replace(getattr(found, resource), **higher)})
+
+
+def events_of(picture: Picture, workload: Workload, change: Change) -> list[Event]:
+    """What applying the change does to the cluster."""
+    match change.kind:
+        case Kind.SMALLER_SIZE:
+            role, dimension = change.subject.split(":")
+            return [WorkloadChanged(resized(workload, role, dimension, change.value))]
+        case Kind.OTHER_MODEL:
+            return [WorkloadChanged(with_model(workload, change.subject))]
+        case Kind.OTHER_QUEUE:
+            return [WorkloadChanged(replace(workload, queue=change.subject))]
+        case Kind.QUOTA:
+            return [QueueChanged(raised(picture, change.subject, change.value))]
+        case Kind.STOP:
+            pods = held_by(picture, change.subject)
+            return [WorkloadGone(change.subject), *(PodGone(change.subject, pod.name) for pod in pods)]
+    raise ValueError(f"no such change: {change.kind}")
+
+
+def events_to_undo(picture: Picture, workload: Workload, change: Change) -> list[Event]:
+    """What puts a picture back in which the change is about to be applied."""
+    match change.kind:
+        case Kind.QUOTA:
+            return [QueueChanged(picture.queue_objects[change.subject.split(":")[0]])]
+        case Kind.STOP:
+            kept = picture.nominations.get(change.subject, {})
+            return [
+                WorkloadChanged(picture.workloads[change.subject]),
+                *(PodChanged(pod) for pod in held_by(picture, change.subject)),
+                *(NominationChanged(kept[pod]) for pod in sorted(kept)),
+                *([picture.stopped[change.subject]] if change.subject in picture.stopped else []),
+            ]
+    return [WorkloadChanged(workload)]
+
+
+def held_by(picture: Picture, name: str) -> list[Pod]:
+    """The pods whose places a stop frees, by name."""
+    pods = picture.pods.get(name, {})
+    return [pods[pod] for pod in sorted(pods) if pods[pod].phase in HELD]

@@ -1,0 +1,132 @@
+"""Find the smallest reduction that would start a workload.
+
+In:    a Question.   Out: per role and dimension the largest size that starts, one after the other.
+Nothing is freed by asking for less, so everybody else stays where they are: whether a smaller request starts is read
+off one working copy (see `room`), and only the winner is put to `decide`.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from kaiwo.decide.obstacles.shortages import largest_device_mib
+from kaiwo.explain.placement_check import Room
+from kaiwo.explain.possible_changes import (
+    CPU,
+    GPU_MEMORY,
+    GPUS,
+    LEAST,
+    MEMORY,
+    PODS,
+    SHARE,
+    UNITS,
+    Change,
+    Kind,
+    resized,
+    size_of,
+)
+from kaiwo.explain.verify_change import Question
+from kaiwo.model.gpu import SMALL_MILLI, WHOLE_MILLI
+from kaiwo.model.workload import Role, Workload
+
+DIMENSIONS = (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY)
+PPM = 1_000_000
+MANY_PODS = 64
+FEW = 6
+
+
+def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Change | None]:
+    """For every role and dimension that helps the change that gives up least; the least of them first.
+
+    Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. So what it lets through
+    is placed when it is its turn, and of large gangs by `decide` alone: whoever asks for the next one was told no.
+    Where the room is lenient that no says nothing of smaller sizes: in small clusters `decide` is asked about them.
+    """
+    workload = question.workload
+    # Where it has room as it is, the room is not what it waits for.
+    is_lenient = room.is_lenient or room.takes(workload)
+    sizes = [
+        _Size(workload, role, dimension, small_below(question, role, dimension))
+        for role in workload.roles
+        for dimension in DIMENSIONS
+    ]
+    counted = [(at, size.largest(size.asked_of(room.could_take))) for at, size in enumerate(sizes)]
+    turns = [(change.rank, at, change, False) for at, change in counted if change is not None]
+    heapify(turns)
+    while turns:
+        _, at, change, is_placed = heappop(turns)
+        is_placed = is_placed or (workload.pods < MANY_PODS and room.takes(sizes[at].with_value(change.value)))
+        if is_placed or workload.pods >= MANY_PODS:
+            yield change
+        if is_placed and is_lenient and not is_small:
+            yield None
+        elif not is_placed or is_lenient:
+            starts = sizes[at].tried_on(question) if is_placed else sizes[at].asked_of(room.takes)
+            less = sizes[at].largest(starts, change.value)
+            if less is not None:
+                heappush(turns, (less.rank, at, less, True))
+
+
+def small_below(question: Question, role: Role, dimension: str) -> int:
+    """Shares below this may be too small to be kept apart, as they demand or as their neighbours do; 0: none is."""
+    want, view = role.request, question.view
+    if dimension not in (SHARE, GPU_MEMORY) or not (want.least_grade or want.isolation or view.tenancy.demanding):
+        return 0
+    return SMALL_MILLI if dimension == SHARE else 1 + SMALL_MILLI * largest_device_mib(view, want) // WHOLE_MILLI
+
+
+class _Size(NamedTuple):
+    """One role of a workload, in one dimension."""
+
+    workload: Workload
+    role: Role
+    dimension: str
+    small: int = 0  # a size below this may be refused where a larger one is taken
+
+    def with_value(self, value: int) -> Workload:
+        """The workload, smaller."""
+        return resized(self.workload, self.role.name, self.dimension, value)
+
+    def asked_of(self, takes: Callable[[Workload], bool]) -> Callable[[int], bool]:
+        """Whether a workload of that size is taken."""
+        return lambda value: takes(self.with_value(value))
+
+    def tried_on(self, question: Question) -> Callable[[int], bool]:
+        """Whether `decide` starts it with that size."""
+        return lambda value: question.starts_with(self.change(value))
+
+    def change(self, value: int) -> Change:
+        """What one would do, and the part of it that one gives up."""
+        size = size_of(self.role, self.dimension)
+        given_up = PPM * (size - value) // size
+        return Change(Kind.SMALLER_SIZE, "researcher", f"{self.role.name}:{self.dimension}", value, given_up)
+
+    def largest(self, starts: Callable[[int], bool], below: int = 0) -> Change | None:
+        """The change that gives up least of those after which it starts."""
+        most, unit = below or size_of(self.role, self.dimension), UNITS[self.dimension]
+        found = (largest_below(most, unit, floor, starts) for floor in self._floors())
+        value = next(filter(None, found), 0)
+        return self.change(value) if value else None
+
+    def _floors(self) -> Iterator[int]:
+        """From where on larger is harder to place. Of shares the least may be refused for being so small."""
+        least = LEAST[self.dimension]
+        yield least
+        if self.small > least:
+            yield self.small
+            yield from reversed(range(least, self.small, max(UNITS[self.dimension], (self.small - least) // FEW)))
+
+
+def largest_below(size: int, unit: int, least: int, starts: Callable[[int], bool]) -> int:
+    """The largest value under `size`, in steps of `unit` down from it, that starts; 0 when none does."""
+    steps = (size - least) // unit  # how often it can shrink and still be something
+    if steps < 1 or not starts(size - steps * unit):
+        return 0
+    works, fails = steps, 0
+    while works - fails > 1:
+        middle = (works + fails) // 2
+        if starts(size - middle * unit):
+            works = middle
+        else:
+            fails = middle
+    return size - works * unit

@@ -1,0 +1,287 @@
+"""Which running workloads, stopped, could make room.
+
+In:    a Question.   Out: the workloads worth a try, the one with the least lost work first.
+A necessary condition is worked out for all of them in one sweep of arrays: with what it holds given back, do its nodes
+gain the room that is missing, and its queues what they may take? Of 8,000 that run a handful is left for `decide`.
+
+Also: Who has started by the time a workload starts: those of its queue that stand before it and ask for no more.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from heapq import merge
+from operator import attrgetter, itemgetter
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.decide.obstacles.shortages import largest_device_mib
+from kaiwo.decide.placement.node_fit import pods_that_fit
+from kaiwo.decide.placement.queue_limits import charge_of, least_charge
+from kaiwo.decide.placement.shape_scores import allowed
+from kaiwo.explain.possible_changes import HELD, Change, Kind
+from kaiwo.explain.verify_change import Question
+from kaiwo.gpus.device_fit import times_per_device
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod, Workload, lost_s
+from kaiwo.snapshot.array_types import BoolArray, IntArray
+from kaiwo.snapshot.backlog import Needs, WaitingClass, each_way
+from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held, Tenancy
+from kaiwo.snapshot.queue_table import ENDLESS, Charge
+from kaiwo.snapshot.working_copy import Working
+
+MOST_KINDS = 16  # each is looked for on all nodes, which takes a tenth of a millisecond
+
+Sooner = tuple[Request, int]  # a kind of pod, and how many of it start before
+
+
+def sooner(question: Question) -> list[Sooner]:
+    """Those who need most GPUs first; empty where others may go before whoever stands before them."""
+    picture, backlog, view = question.picture, question.picture.backlog, question.view
+    mine, place = backlog.stand_of(question.name)
+    row = view.queues.row.get(mine.queue)
+    is_in_order = not (picture.leaving or picture.promises or backlog.resumed or question.active.free_filters)
+    if row is None or view.queues.is_model_bounded[row] or not is_in_order or not _is_plain(mine):
+        return []
+    (shape, _, pods), found = mine.needs[0], []
+    for other in backlog.by_queue[mine.queue].values():
+        if other is mine or not _is_plain(other) or other.signature[1] != mine.signature[1]:
+            continue
+        want, needed = backlog.shapes[other.needs[0][0]], other.needs[0][2]
+        if needed <= pods and _asks_no_more(want, backlog.shapes[shape]):
+            ahead = other.line.position(place)
+            found += [(want, needed * ahead)] if ahead else []
+    return sorted(found, key=lambda each: -each[0].charge_milli * each[1])[:MOST_KINDS]
+
+
+def _is_plain(found: WaitingClass) -> bool:
+    """Equal pods that must start together, for which no space is kept."""
+    return len(found.needs) == 1 and found.needs[0][2] > 0 and not found.signature[2] and found.choices is None
+
+
+def _asks_no_more(one: Request, other: Request) -> bool:
+    """A node that takes a pod of the other takes one of this, too; and counting tells how many."""
+    is_counted = not one.hangs_on_device and (one.is_exclusive or one.gpus <= 1) and one.neighbours is None
+    return (
+        is_counted
+        and one.cpu_milli <= other.cpu_milli
+        and one.memory_mib <= other.memory_mib
+        and one.gpus <= other.gpus
+        and one.gpu_milli <= other.gpu_milli
+        and _kind(one) == _kind(other)
+    )
+
+
+def _kind(want: Request) -> Request:
+    """All but the amounts."""
+    return replace(want, cpu_milli=0, memory_mib=0, gpus=min(want.gpus, 1), gpu_milli=1000 if want.is_whole else 500)
+
+
+Due = tuple[Request, int]  # a kind of pod, and how many of it must fit
+Runs = tuple[int, str, list[Held]]  # what its end would cost, its name, what it holds and what is kept for it
+Pair = tuple[str, int]  # a running workload, and a row of a node on which it holds something
+
+FIRST_LOOK = 64
+MANY = 1 << 40
+
+
+class Stops:
+    """All that run, looked at once for both who may stop them."""
+
+    def __init__(self, question: Question) -> None:
+        found = question.picture.backlog.stand_of(question.name)[0]
+        self._ways = [_Way(question, needs) for needs in each_way(found) or [found.needs]]
+
+    def worth_a_try(self, by: str) -> Iterator[Change]:
+        """Cheapest first: a researcher's own, or (`admin`) everybody else's; each once, whichever way it helps."""
+        seen: set[str] = set()
+        for change in merge(*(way.worth_a_try(by) for way in self._ways), key=attrgetter("cost", "subject")):
+            if change.subject not in seen:
+                seen.add(change.subject)
+                yield change
+
+
+class _Way:
+    """One way in which the workload could start; one with sub-groups may have several."""
+
+    def __init__(self, question: Question, needs: Needs) -> None:
+        self._question, self._view = question, question.view
+        self._fits: dict[Request, tuple[BoolArray, IntArray]] = {}
+        backlog = question.picture.backlog
+        # Those who ask for exactly the same and stand before it start first, or none of them does.
+        turns = 1 if question.picture.leaving else 1 + backlog.ahead_in_class(question.name)
+        self._must_start = any(needed for _, _, needed in needs)
+        self._dues = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
+            (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
+        ]
+        each = least_charge(
+            question.picture, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape])
+        )
+        self._sooner = sooner(question)
+        first = [charge_of(want, pods) for want, pods in self._sooner]
+        gpu, cpu, memory = (turns * mine + sum(column) for mine, *column in zip(each, *first, strict=True))
+        self._charge: Charge = (gpu, cpu, memory)
+
+    def worth_a_try(self, by: str) -> Iterator[Change]:
+        """The same. Few are looked at while few are asked."""
+        left = self._running[by == "researcher"]
+        size = FIRST_LOOK
+        while left:
+            now, left = left[:size], left[size:]
+            size *= 8
+            running = {name: held for _, name, held in now if self._frees_the_queue(name, held)}
+            helps = self._make_room(running)
+            yield from (Change(Kind.STOP, by, name, cost=cost) for cost, name, _ in now if name in helps)
+
+    @cached_property
+    def _running(self) -> tuple[list[Runs], list[Runs]]:
+        """Other people's and one's own running work that holds enough devices, by what its end would cost."""
+        picture, user, now_s = self._question.picture, self._question.workload.user, self._question.now_s
+        dues = self._dues if self._must_start or len(self._dues) == 1 else []
+        least, gaps = _fewest_devices(self._view, dues), _gaps(self._view, dues)
+        theirs: list[Runs] = []
+        own: list[Runs] = []
+        for name, pods in picture.pods.items():
+            if (least or gaps) and name not in picture.nominations:
+                devices = sum([len(pod.devices) for pod in pods.values()])
+                if devices < least or (gaps and devices < min([gaps.get(pod.node, MANY) for pod in pods.values()])):
+                    continue
+            other = picture.workloads.get(name)
+            held = [pod for pod in pods.values() if pod.phase in HELD]
+            if held and other is not None and name != self._question.name:
+                mine = own if user and other.user == user else theirs
+                mine.append(
+                    (_lost_gpu_s(other, held, now_s), name, [*held, *picture.nominations.get(name, {}).values()])
+                )
+        theirs.sort(key=itemgetter(0, 1))
+        own.sort(key=itemgetter(0, 1))
+        return theirs, own
+
+    def _frees_the_queue(self, name: str, held: list[Held]) -> bool:
+        """Its going leaves every queue on the path within its limit, and within its quota what is bound by that."""
+        question, view = self._question, self._view
+        workloads, queues = question.picture.workloads, view.queues
+        row, own = queues.row.get(question.workload.queue), queues.row.get(workloads[name].queue)
+        if row is None:
+            return False
+        bounds = [(view.queue_used, queues.limit, True)]
+        if not question.workload.preemptible:
+            bounds.append((view.queue_fixed, queues.quota, not workloads[name].preemptible))
+        for above in queues.path[row]:
+            pays_here = own is not None and above in queues.path[own]
+            for resource, need in enumerate(self._charge):
+                for used, bound, counts in bounds:
+                    short = int(used[above, resource] + need - bound[above, resource])
+                    is_short = bound[above, resource] < ENDLESS and need and short > 0
+                    if is_short and not (pays_here and counts and _uses(held, resource) >= short):
+                        return False
+        return True
+
+    def _make_room(self, running: dict[str, list[Held]]) -> set[str]:
+        """Workloads whose nodes would take what is due."""
+        view = self._view
+        row_of = view.nodes.row
+        places = {(name, each.node) for name, held in running.items() for each in held}
+        pairs = sorted((name, row_of[node]) for name, node in places if node in row_of)
+        rows = np.array([row for _, row in pairs], np.intp)
+        free, gpus = _given_back(view, running, pairs, rows)
+        after = view.pretending(rows, free, gpus)
+        after.tenancy = Tenancy()  # whom somebody keeps off its devices is let on them when it goes
+        names = sorted(running)
+        at = {name: index for index, name in enumerate(names)}
+        owner = np.array([at[name] for name, _ in pairs], np.intp)
+        enough = []
+        for want, pods in self._dues:
+            may, now = self._fits_now(want)
+            gain = pods_that_fit(after, want, rows) * may[rows] - now[rows]
+            enough.append(np.bincount(owner, gain, len(names)) >= pods - int(now.sum()))
+        helps = np.all(enough, axis=0) if self._must_start else np.any(enough, axis=0)
+        if self._sooner:
+            helps &= np.bincount(owner, gpus[:, MILLI].clip(0).sum(axis=1), len(names)) >= self._milli_due_there
+        return {name for name, does in zip(names, helps.tolist(), strict=True) if does}
+
+    @cached_property
+    def _milli_due_there(self) -> int:
+        """Of it and of those who start sooner: what finds no room elsewhere must find it where somebody goes."""
+        every = (*self._dues, *self._sooner)
+        return sum(max(0, pods - int(self._fits_now(want)[1].sum())) * want.charge_milli for want, pods in every)
+
+    def _fits_now(self, want: Request) -> tuple[BoolArray, IntArray]:
+        """The nodes that it may use, and how many pods each of them takes as it is."""
+        known = self._fits.get(want)
+        if known is None:
+            everywhere = np.arange(len(self._view.nodes.names))
+            may = allowed(self._view, want, everywhere, self._question.active.static_filters)
+            known = self._fits[want] = may, pods_that_fit(self._view, want, everywhere) * may
+        return known
+
+
+def _fewest_devices(view: Working, dues: list[Due]) -> int:
+    """A workload that holds fewer devices than this cannot make room, whatever else it holds."""
+    everywhere = np.arange(len(view.nodes.names))
+    fewest = 0
+    for want, pods in dues:
+        if not want.gpus or not len(everywhere):
+            continue
+        times = times_per_device(view, want, everywhere)
+        if want.is_whole:
+            free = times.sum(axis=1)
+            missing = pods - int((free // want.gpus).sum())
+            fewest = max(fewest, missing * (want.gpus - int((free % want.gpus).max())))
+        else:
+            most = (largest_device_mib(view, want) // want.gpu_mib) if want.is_memory else WHOLE_MILLI // want.gpu_milli
+            parts = pods * want.gpus - int(times.sum())
+            fewest = max(fewest, -(-parts // max(1, most)))
+    return fewest
+
+
+def _gaps(view: Working, dues: list[Due]) -> dict[str, int]:
+    """By node: how many devices must come free on it before one more pod fits; empty when there is room elsewhere."""
+    everywhere = np.arange(len(view.nodes.names))
+    for want, pods in dues:
+        if want.is_whole and len(everywhere):
+            free = times_per_device(view, want, everywhere).sum(axis=1)
+            if int((free // want.gpus).sum()) < pods:
+                return dict(zip(view.nodes.names, (want.gpus - free % want.gpus).tolist(), strict=True))
+    return {}
+
+
+def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int) -> int:
+    """GPU-seconds of work that would be thrown away, a pod without GPUs counting its CPU a hundredth."""
+    lost = 0
+    for pod in pods:
+        lost += lost_s(workload, pod.since_s, now_s) * (
+            sum([share.milli for share in pod.devices]) + pod.cpu_milli // 100
+        )
+    return lost // 1000
+
+
+def _uses(held: list[Held], resource: int) -> int:
+    return sum((sum(s.milli for s in each.devices), each.cpu_milli, each.memory_mib)[resource] for each in held)
+
+
+def _given_back(
+    view: Working, running: dict[str, list[Held]], pairs: list[Pair], rows: IntArray
+) -> tuple[IntArray, IntArray]:
+    """`free` and `gpus` of each pair's node, as they would be without that workload."""
+    free, gpus = view.free[rows], view.gpus[rows]
+    at = {pair: index for index, pair in enumerate(pairs)}
+    extended = {name: EXTENDED + index for index, name in enumerate(view.nodes.extended_names)}
+    for name, held in running.items():
+        for each in held:
+            row = view.nodes.row.get(each.node)
+            if row is None:
+                continue
+            index, columns = at[(name, row)], view.nodes.column[row]
+            free[index, CPU] += each.cpu_milli
+            free[index, MEMORY] += each.memory_mib
+            free[index, PODS] += 1
+            for resource, amount in each.extended:
+                if resource in extended:
+                    free[index, extended[resource]] += amount
+            for share in each.devices:
+                if (column := columns.get(share.gpu)) is not None:
+                    gpus[index, MILLI, column] += share.milli
+                    gpus[index, MIB, column] += share.mib
+    return free, gpus

@@ -1,0 +1,155 @@
+"""How many pods of one shape the devices of a node can take.
+
+In:    the view and a request.   Out: per node (and device) how often the request fits.
+Fractions and memory are coupled: both columns of a device are checked, and both are taken.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaiwo.gpus.isolation_grades import closed_by_tenants
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.request import ANY_PARTITION, Request
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
+from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
+from kaiwo.snapshot.working_copy import Working
+
+MANY = np.int64(1) << 40
+
+
+def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
+    """Devices that work and are of a wanted model and size and cut as wanted, free or not."""
+    gpus = view.of(nodes)[1]
+    usable: BoolArray = gpus[:, USABLE] > 0
+    if want.device_mib:
+        usable &= gpus[:, SIZE] >= want.device_mib
+    if view.reserved is not None:
+        usable &= ~view.reserved.closed(want.passes, want.holds_s)[nodes]
+    if want.reservation:
+        usable &= named_devices(view, want, nodes)
+    if _is_choosy(view, want):
+        usable &= _is_among(view.nodes.gpu_profile[nodes], wanted_profiles(view.nodes.profiles, want))
+    if not want.gpu_models and not _is_one_vendors(view, want):
+        return usable
+    return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
+
+
+def _is_one_vendors(view: Working, want: Request) -> bool:
+    """Where every node has GPUs of one vendor, the rule on the node's label says it all."""
+    return bool(view.nodes.mixed) and bool(want.vendor)
+
+
+def _wanted_models(view: Working, want: Request) -> list[int]:
+    vendor, table = want.vendor if view.nodes.mixed else "", view.nodes
+    names = [name for name in table.models if not want.gpu_models or name in want.gpu_models]
+    return [table.models.index(name) for name in names if not vendor or table.vendors.get(name) in ("", vendor)]
+
+
+def _is_among(numbers: IntArray, wanted: Sequence[int]) -> BoolArray:
+    """Each of them is one of the wanted; for a single one `isin` costs ten times as much."""
+    return numbers == wanted[0] if len(wanted) == 1 else np.isin(numbers, wanted)
+
+
+def wanted_profiles(profiles: Sequence[str], want: Request) -> list[int]:
+    """Of the profiles that there are, those that serve: shares and whole GPUs are had of GPUs that are not cut."""
+    if not want.is_partition:
+        return [0]
+    return [at for at, name in enumerate(profiles) if serves(name, want.partition)]
+
+
+def serves(profile: str, wanted: str) -> bool:
+    """`CPX` is served by every memory mode, `CPX+NPS4` by that one alone, `any` by whatever is cut."""
+    return profile == wanted or profile.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and profile != "")
+
+
+def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
+    """How often one device's part of the request fits on each device."""
+    last = view.last_times
+    if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
+        return last[3]  # the fit and the scores of one repair ask the same; this halves its cost
+    times = _times(view, want, nodes)
+    freeze(times)  # others are told the same
+    view.last_times = (want, nodes, view.clock, times)
+    return times
+
+
+def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
+    gpus = view.of(nodes)[1]
+    milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
+    is_limited = view.reserved is not None or want.reservation
+    is_chosen = want.gpu_models or want.device_mib or is_limited or _is_choosy(view, want)
+    is_chosen = is_chosen or _is_one_vendors(view, want)
+    usable = eligible(view, want, nodes) if is_chosen else gpus[:, USABLE]
+    times: IntArray
+    if want.is_partition:
+        times = ((milli == view.nodes.gpu_part[nodes]) & (mib == size)) * usable
+        return times
+    if want.is_whole:
+        times = ((milli == WHOLE_MILLI) & (mib == size)) * usable
+        return times
+    if want.is_memory:
+        need_milli = want.gpu_mib * WHOLE_MILLI // np.maximum(size, 1)
+        by_milli = np.where(need_milli > 0, milli // np.maximum(need_milli, 1), MANY)
+        times = np.minimum(mib // want.gpu_mib, by_milli)
+    else:
+        need_mib = np.maximum(want.gpu_milli * size // WHOLE_MILLI, 1)
+        times = np.minimum(milli // want.gpu_milli, mib // need_mib)
+    times *= usable
+    if (closed := closed_by_tenants(view, want, nodes)) is not None:
+        times *= ~closed
+    return np.maximum(times, 0, out=times)
+
+
+def named_devices(view: Working, want: Request, nodes: Rows) -> BoolArray:
+    """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
+    if view.reserved is None or want.reservation not in want.passes:
+        return np.zeros((len(nodes), view.nodes.width), np.bool_)
+    return view.reserved.of(want.reservation)[nodes]
+
+
+def _is_choosy(view: Working, want: Request) -> bool:
+    """Where no GPU is cut, only those who want a partition have to be told."""
+    return want.is_partition or (want.gpus > 0 and len(view.nodes.profiles) > 1)
+
+
+def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
+    """Milli and MiB that the request takes of a device of this size.
+
+    A fraction gets its part of the memory; a memory request's milli round down, and the MiB column binds.
+    """
+    if want.is_memory:
+        return want.gpu_mib * WHOLE_MILLI // np.maximum(size_mib, 1), np.full_like(size_mib, want.gpu_mib)
+    return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
+
+
+def need_on(view: Working, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
+    """Milli and MiB that the request takes of these devices of a node; exclusive ones are taken whole."""
+    sizes = view.gpus[row, SIZE, columns]
+    if want.is_exclusive:
+        return view.nodes.gpu_part[row, columns], sizes
+    return device_need(want, sizes)
+
+
+def pods_by_devices(times: IntArray, devices: int) -> IntArray:
+    """How many pods that want `devices` distinct devices fit, when each device has room for `times`."""
+    if devices == 1:
+        ones: IntArray = times.sum(axis=1)
+        return ones
+    low = np.zeros(len(times), np.int64)
+    if devices > times.shape[1]:
+        return low
+    high = times.sum(axis=1) // devices
+    while (low < high).any():  # p pods fit exactly when the devices offer p * devices places, none more than p
+        middle = (low + high + 1) // 2
+        fits = np.minimum(times, middle[:, None]).sum(axis=1) >= middle * devices
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+    return low
+
+
+def fits_beside_others(view: Working, want: Request, nodes: Rows) -> BoolArray:
+    """Nodes where the request fits on devices that are shared already."""
+    gpus = view.of(nodes)[1]
+    begun = (gpus[:, MILLI] < view.nodes.gpu_part[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
+    beside: BoolArray = (begun & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
+    return beside

@@ -1,0 +1,133 @@
+"""Which devices of a node work well together: partitions on one IO die, whole GPUs with good links between them.
+
+In:    the view, a request, a node, its devices that fit.   Out: one rank a device, the lowest first: the shape of an
+       `allocation` plugin. The first `want.gpus` of them are the set that one pod should take.
+
+Also: Choose the set of GPUs of one node whose slowest link is the fastest.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from kaiwo.model.gpu import Gpu
+from kaiwo.model.node import Wiring
+from kaiwo.model.partition_modes import io_dies, part_index
+from kaiwo.model.request import Request
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.node_table import MILLI
+from kaiwo.snapshot.working_copy import Working
+
+MOST_SETS = 13_000  # sixteen choose eight; beyond that sets grow one GPU at a time
+
+
+def best_set(wiring: Wiring, columns: Sequence[int], count: int) -> list[int]:
+    """Positions in `columns` of the chosen GPUs."""
+    if comb(len(columns), count) <= MOST_SETS:
+        chosen = max(combinations(range(len(columns)), count), key=lambda at: _quality(wiring, columns, at))
+        return list(chosen)
+    return _grown(wiring, columns, count)
+
+
+def slowest_link(wiring: Wiring, columns: Sequence[int]) -> int:
+    """MB/s of the slowest link of a set; 0 where two are not linked."""
+    return min((wiring.speed(a, b) for a, b in combinations(columns, 2)), default=0)
+
+
+def _quality(
+    wiring: Wiring, columns: Sequence[int], at: Sequence[int]
+) -> tuple[int, int, int, int, int, tuple[int, ...]]:
+    chosen = [columns[position] for position in at]
+    left = [column for position, column in enumerate(columns) if position not in at]
+    return (
+        slowest_link(wiring, chosen),
+        sum(wiring.speed(a, b) for a, b in combinations(chosen, 2)),
+        -len({wiring.numa_of(column) for column in chosen}),
+        len({wiring.nic_of(column) for column in chosen} - {-1}),
+        slowest_link(wiring, left),
+        tuple(-position for position in at),
+    )
+
+
+def _grown(wiring: Wiring, columns: Sequence[int], count: int) -> list[int]:
+    """From every GPU the set that grows by its best neighbour; the best of those."""
+    sets = []
+    for start in range(len(columns)):
+        chosen = [start]
+        while len(chosen) < count:
+            others = (at for at in range(len(columns)) if at not in chosen)
+            chosen.append(max(others, key=lambda at: (*_reach(wiring, columns, chosen, at), -at)))
+        sets.append(sorted(chosen))
+    return max(sets, key=lambda at: _quality(wiring, columns, at))
+
+
+def _reach(wiring: Wiring, columns: Sequence[int], chosen: Sequence[int], at: int) -> tuple[int, int]:
+    speeds = [wiring.speed(columns[at], columns[other]) for other in chosen]
+    return min(speeds), sum(speeds)
+
+
+def nearest_devices(view: Working, want: Request, node: int, columns: IntArray) -> IntArray:
+    """Whole GPUs by their links, partitions by their dies; others as they stand."""
+    if want.is_partition:
+        return nearest_partitions(view, want, node, columns)
+    if want.is_whole and want.gpus > 1:
+        return best_linked(view, want, node, columns)
+    return np.zeros(len(columns), np.int64)
+
+
+def best_linked(view: Working, want: Request, node: int, columns: IntArray) -> IntArray:
+    """The set with the best links first; without a word about links, as they stand."""
+    wiring = view.nodes.nodes[node].wiring
+    ranks = np.ones(len(columns), np.int64)
+    if not wiring.is_known or want.gpus >= len(columns):
+        return ranks
+    ranks[best_set(wiring, columns.tolist(), want.gpus)] = 0
+    return ranks
+
+
+def nearest_partitions(view: Working, want: Request, node: int, columns: IntArray) -> IntArray:
+    """One GPU rather than two, whole dies rather than halves; one partition alone goes where a die is begun."""
+    gpus, free = view.nodes.nodes[node].gpus, view.gpus[node, MILLI]
+    dies: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))  # by GPU and die: positions
+    for at, column in enumerate(columns.tolist()):
+        dies[gpus[column].parent][_die(gpus[column])].append(at)
+    used = {gpu.parent for column, gpu in enumerate(gpus) if gpu.parent in dies and free[column] < gpu.milli}
+    enough = [name for name in dies if _count(dies[name]) >= want.gpus]
+    # The begun GPU that has just enough; when none has enough, the one with the most.
+    order = sorted(enough, key=lambda name: (name not in used, _count(dies[name]), name))
+    order += sorted((name for name in dies if name not in enough), key=lambda name: (-_count(dies[name]), name))
+    ranks = np.zeros(len(columns), np.int64)
+    rank, left = 0, want.gpus
+    for name in order:
+        for at in _by_die(dies[name], left):
+            ranks[at] = rank
+            rank += 1
+        left -= min(left, _count(dies[name]))
+    return ranks
+
+
+def _by_die(dies: dict[int, list[int]], wanted: int) -> list[int]:
+    """Full dies while they are needed whole, then the begun ones, so that whole dies stay whole."""
+    rest, order = dict(dies), list[int]()
+    while rest:
+        order += rest.pop(_next_die(rest, wanted - len(order)))
+    return order
+
+
+def _next_die(rest: dict[int, list[int]], left: int) -> int:
+    sizes = {die: len(positions) for die, positions in rest.items()}
+    if left >= max(sizes.values()):
+        return min(sizes, key=lambda die: (-sizes[die], die))
+    return min(sizes, key=lambda die: (sizes[die] < left, sizes[die], die))
+
+
+def _count(dies: dict[int, list[int]]) -> int:
+    return sum(len(positions) for positions in dies.values())
+
+
+def _die(gpu: Gpu) -> int:
+    found = io_dies(gpu.model, gpu.profile.partition("+")[0], part_index(gpu.id))
+    return found[0] if found else 0

@@ -1,0 +1,118 @@
+"""The grade that a request would get of a device: what a filter asks before, and a view says after it was placed.
+
+In:    a request, a device, its node's labels.   Out: a grade; empty when the device cannot be had in the way asked for.
+The node's agent has the last word when the work starts; this is the same rule on what the scheduler knows.
+
+Also: Keep a demanded grade when neighbours come: who demands one shares a device only with those who have limits, too.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from kaiwo.model.gpu import DEMANDS, GPU_MODELS, LIMITED, RANKS, SHARE_GRADE_LABEL, TURNS, WHOLE_MILLI, Gpu, meets
+from kaiwo.model.node import Node
+from kaiwo.model.partition_modes import CHIPS
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod
+from kaiwo.snapshot.array_types import BoolArray, Rows
+from kaiwo.snapshot.working_copy import Working
+
+UNTOLD = {"amd": "cu-mask", "nvidia": "mps"}  # what a vendor has, where no agent told what the machine has
+_NVIDIA = {model.name for model in GPU_MODELS.values() if model.vendor == "nvidia"}
+OF_METHOD = {"cu-mask": ("memory-capped", "cu-mask"), "mps": ("mps",)}
+
+
+def grade_of(want: Request, gpu: Gpu, labels: Mapping[str, str]) -> str:
+    """How well the request would be kept apart from its neighbours on this device."""
+    if want.is_exclusive:
+        return "partition"
+    if want.isolation == "partition":
+        return ""
+    best = share_grade(gpu, labels)
+    if want.isolation == "time-slicing":
+        return min("time-slicing", best, key=RANKS.__getitem__)
+    if best in OF_METHOD["cu-mask"] and _milli(want, gpu) < least_milli(gpu.model):
+        best = "time-slicing"
+    methods = OF_METHOD.get(want.isolation)
+    return best if methods is None or best in methods else ""
+
+
+def is_mps_on_amd(want: Request, nodes: Iterable[Node]) -> bool:
+    """It asks for MPS, on GPUs of any model, and the GPUs that are there are all AMD's."""
+    if want.isolation != "mps" or not want.gpus or want.is_exclusive:
+        return False
+    if want.gpu_models and not set(want.gpu_models) >= _NVIDIA:  # a model was named: that is told
+        return False
+    makers = {known.vendor if (known := GPU_MODELS.get(gpu.model)) else "" for node in nodes for gpu in node.gpus}
+    return makers == {"amd"}
+
+
+def whole_gpus(node: Node) -> list[Gpu]:
+    """The GPUs of a node as they are when they are not cut; each cut one is told by its first partition."""
+    found: dict[str, Gpu] = {}
+    for gpu in node.gpus:
+        if gpu.parent and gpu.parent not in found:
+            size_mib = gpu.memory_mib * WHOLE_MILLI // max(1, gpu.milli)
+            found[gpu.parent] = replace(gpu, id=gpu.parent, memory_mib=size_mib, parent="", profile="")
+        elif not gpu.parent:
+            found[gpu.id] = gpu
+    return list(found.values())
+
+
+def share_grade(gpu: Gpu, labels: Mapping[str, str]) -> str:
+    """The best that a share of this device can have."""
+    told = gpu.share_grade or labels.get(SHARE_GRADE_LABEL, "")
+    if told in RANKS:
+        return told
+    known = GPU_MODELS.get(gpu.model)
+    return UNTOLD[known.vendor] if known else "time-slicing"
+
+
+def least_milli(model: str) -> int:
+    """The smallest share that a mask can hold: one compute unit on each XCD. 0 where that is not known."""
+    chip = CHIPS.get(model)
+    return -(-chip.xcds * WHOLE_MILLI // chip.compute_units) if chip else 0
+
+
+def _milli(want: Request, gpu: Gpu) -> int:
+    return want.gpu_mib * WHOLE_MILLI // max(1, gpu.memory_mib) if want.is_memory else want.gpu_milli
+
+
+def closed_by_tenants(view: Working, want: Request, nodes: Rows) -> BoolArray | None:
+    """Devices whose tenants and this share would not be kept apart as somebody demands."""
+    tenancy = view.tenancy
+    if want.beside == DEMANDS:
+        places = [(row, column) for row, column, milli in tenancy.small if _is_unlimited(view, row, column, milli)]
+    else:
+        places = [place for place in tenancy.demanding if not _gets_limits(view, want, *place)]
+    if not places:
+        return None
+    closed = np.zeros((len(view.nodes.names), view.nodes.width), np.bool_)
+    closed[tuple(np.array(places).T)] = True
+    return closed[nodes]
+
+
+def may_come_back(view: Working, pod: Pod, row: int) -> bool:
+    """A pod that is not on the books just now finds nobody on its devices who must be apart from it."""
+    tenancy, columns = view.tenancy, view.nodes.column[row]
+    places = [(columns[share.gpu], share.milli) for share in pod.devices if share.gpu in columns]
+    if pod.beside == DEMANDS:
+        mine = {column for column, _ in places}
+        there = (each for each in tenancy.small if each[0] == row and each[1] in mine)
+        return not any(_is_unlimited(view, *each) for each in there)
+    return not any(
+        (row, column) in tenancy.demanding and _is_unlimited(view, row, column, 0 if pod.beside == TURNS else milli)
+        for column, milli in places
+    )
+
+
+def _is_unlimited(view: Working, row: int, column: int, milli: int) -> bool:
+    return milli == 0 or milli < least_milli(view.nodes.nodes[row].gpus[column].model)
+
+
+def _gets_limits(view: Working, want: Request, row: int, column: int) -> bool:
+    node = view.nodes.nodes[row]
+    grade = grade_of(want, node.gpus[column], node.labels)
+    return bool(grade) and meets(grade, LIMITED)

@@ -1,0 +1,200 @@
+"""Nodes and GPUs while the planner plans: the modes they will be in, and what of them is still to be had.
+
+Also: The pods of one need that nothing serves yet, and how they come to nodes.
+"""
+
+from collections.abc import Collection, Sequence
+from operator import add, sub
+
+from msgspec.structs import replace
+
+from kaiwo.gpus.partitioning.planner_types import Amounts, GpuNow, Need, NodeNow, PodSize
+from kaiwo.model.partition_modes import Mode, partition_count
+
+
+class GpuSite:
+    """One physical GPU in the planner's hands."""
+
+    __slots__ = ("free", "is_spoken", "node", "now", "to")
+
+    def __init__(self, node: NodeNow, now: GpuNow) -> None:
+        self.node, self.now = node, now
+        self.is_spoken = False  # somebody of this plan counts on it
+        self.move(now.goal or now.mode)
+
+    def move(self, to: Mode) -> None:
+        """Let it be in that mode, with nothing of it given away yet."""
+        self.to = to
+        self.free = partition_count(self.node.model, to.compute) - (0 if self.is_moving else self.now.used)
+
+    @property
+    def is_moving(self) -> bool:
+        """It will change."""
+        return self.to != self.now.mode
+
+    def is_open_to(self, need: Need) -> bool:
+        """No reservation keeps it for others."""
+        return not need.barred or (self.node.name, self.now.id) not in need.barred
+
+    def serves(self, need: Need) -> bool:
+        """It will be in a mode that the need is about, and the need may use it."""
+        return suits(self.to, need) and self.is_open_to(need)
+
+    @property
+    def waits_s(self) -> int:
+        """Until its work has ended."""
+        return self.now.free_in_s if self.now.used else 0
+
+
+class NodeSite:
+    """One node in the planner's hands.
+
+    Its CPUs, memory and pod slots are counted twice: what pods that start now find, and what those find who wait for a
+    GPU to change: the work of that GPU has ended by then, and what it held is free.
+    """
+
+    __slots__ = ("_later", "_now", "_taken", "gpus", "now")
+
+    def __init__(self, now: NodeNow) -> None:
+        self.now, self.gpus = now, [GpuSite(now, gpu) for gpu in now.gpus]
+        self._now: Amounts = now.free or ()
+        self._taken: Amounts = (0,) * len(self._now)
+        self._later: Amounts | None = None  # worked out when it is asked for
+
+    def move(self, sites: Collection[GpuSite], to: Mode) -> None:
+        """Let some of its GPUs be in that mode."""
+        for site in sites:
+            site.move(to)
+        self._later = None
+
+    def times(self, amounts: Amounts, most: int = 1) -> int:
+        """How many such pods find room beside each other after the changes, at most `most`."""
+        return most if self.now.free is None else times_in(self.room_later(), amounts, most)
+
+    def times_now(self, amounts: Amounts, most: int = 1) -> int:
+        """Of those, how many need not wait for the changes."""
+        return most if self.now.free is None else times_in(self._now, amounts, most)
+
+    def take(self, amounts: Amounts, times: int, is_later: bool) -> None:
+        """So many such pods come here."""
+        if self.now.free is None or not amounts:
+            return
+        amounts = tuple(times * each for each in amounts)
+        self._taken = tuple(map(add, self._taken, amounts))
+        self._later = None if self._later is None else tuple(map(sub, self._later, amounts))
+        if not is_later:
+            self._now = tuple(map(sub, self._now, amounts))
+
+    def room_later(self, changing: Collection[GpuSite] = ()) -> Amounts:
+        """What is left once the GPUs that change have drained, and these too."""
+        if not changing and self._later is not None:
+            return self._later
+        leaving = {site.now.id for site in self.gpus if site.is_moving}.union(site.now.id for site in changing)
+        room: Amounts = tuple(map(sub, self.now.free or (), self._taken))
+        for tenant in self.now.tenants if leaving else ():
+            if not leaving.isdisjoint(tenant.gpus):
+                room = tuple(map(add, room, tenant.amounts))
+        if not changing:
+            self._later = room
+        return room
+
+
+def times_in(room: Amounts, amounts: Amounts, most: int) -> int:
+    """How many such pods find room there, at most `most`.
+
+    Who asks for none of a resource does not mind that others hold more of it than there is.
+    """
+    for have, each in zip(room, amounts, strict=False):
+        if each and each * most > have:
+            most = max(0, have // each)
+    return most
+
+
+def could_hold(now: NodeNow, need: Need) -> bool:
+    """Some pod of the need would find CPUs, memory and a slot there if no GPU had work."""
+    if now.free is None or not need.sizes:
+        return True
+    room = now.free
+    for tenant in now.tenants:
+        room = tuple(map(add, room, tenant.amounts))
+    return any(times_in(room, size.amounts, 1) for size in need.sizes)
+
+
+def suits(mode: Mode, need: Need) -> bool:
+    """A GPU in this mode has the devices that the need is about."""
+    return mode.compute == need.compute and need.memory in ("", mode.memory)
+
+
+def is_for(node: NodeNow, need: Need) -> bool:
+    """The need allows this node, and its GPUs are of a model that it allows."""
+    return (not need.models or node.model in need.models) and (need.nodes is None or node.name in need.nodes)
+
+
+class Unserved:
+    """Largest pods first: those find the fewest places."""
+
+    __slots__ = ("_least", "_left", "_sizes", "count", "need")
+
+    def __init__(self, need: Need) -> None:
+        self.need, self.count = need, need.count
+        sizes = need.sizes or (PodSize((), need.count),)
+        self._sizes = sorted(sizes, key=lambda size: (size.amounts, size.sharers), reverse=True)
+        self._left = [size.count for size in self._sizes]
+        self._least: Amounts = tuple(map(min, zip(*(size.amounts for size in sizes), strict=True)))
+
+    def left(self) -> Need:
+        """The need, as far as it is not served."""
+        sizes = (replace(size, count=left) for size, left in zip(self._sizes, self._left, strict=True) if left)
+        return replace(self.need, count=self.count, sizes=tuple(sizes) if self.need.sizes else ())
+
+    def find_room(self, node: NodeSite, changing: Collection[GpuSite]) -> bool:
+        """One of them at least finds CPUs, memory and a slot there, when the work on these GPUs has ended."""
+        if node.now.free is None or not self._least:
+            return True
+        room = node.room_later(changing)
+        if not times_in(room, self._least, 1):
+            return False
+        sizes = zip(self._sizes, self._left, strict=True)
+        return any(left and times_in(room, size.amounts, 1) for size, left in sizes)
+
+    def fill(self, node: NodeSite) -> None:
+        """Give as many of them devices of this node as find room there."""
+        need = self.need
+        suitable = [site for site in node.gpus if site.free and site.serves(need)]
+        devices = sum(site.free for site in suitable)
+        if devices < need.devices or not node.times(self._least):
+            return
+        for at, size in enumerate(self._sizes):
+            while self._left[at] and devices >= need.devices and _take(node, suitable, need.devices, size):
+                self._left[at] -= 1
+                self.count -= 1
+                devices -= need.devices
+            if devices < need.devices:
+                return
+
+
+def _take(node: NodeSite, suitable: Sequence[GpuSite], devices: int, size: PodSize) -> bool:
+    """One pod's devices of one node, of GPUs that are begun or spoken for before others."""
+    times = node.times(size.amounts, size.sharers)
+    if not times:
+        return False
+    now = node.times_now(size.amounts, times)
+    must_wait = not now  # for what runs on a GPU that changes: it must then be on that GPU
+    if must_wait and not any(site.free and site.is_moving for site in suitable):
+        return False
+    times = now or times
+    is_later = False
+    for site in sorted((site for site in suitable if site.free), key=lambda site: _order(site, must_wait)):
+        taken = min(devices, site.free)
+        site.free -= taken
+        site.is_spoken = True
+        is_later |= site.is_moving
+        devices -= taken
+        if not devices:
+            break
+    node.take(size.amounts, times, is_later)
+    return True
+
+
+def _order(site: GpuSite, must_wait: bool) -> tuple[bool, bool, bool, int]:
+    return (must_wait and not site.is_moving, not site.is_spoken, site.is_moving, site.free)

@@ -1,0 +1,56 @@
+"""Which GPUs reservations keep from waiting work: those are not changed for it.
+
+In:    the reservations of a moment, nodes.   Out: the physical GPUs that a request may not use.
+By name and not by device: a GPU that changes, or is cut, belongs to the same reservation.
+"""
+
+from collections.abc import Sequence
+
+from kaiwo.gpus.partitioning.planner_types import Key, NodeNow
+from kaiwo.model.request import Request
+from kaiwo.snapshot.reserved_devices import Claim, ReservedView
+
+
+class ReservedGpus:
+    """What is worked out for equal passes is kept."""
+
+    def __init__(self, reserved: ReservedView | None, nodes: Sequence[NodeNow]) -> None:
+        self._reserved = reserved
+        self._of_node = {node.name: [(node.name, gpu.id) for gpu in node.gpus] for node in nodes}
+        self._known: dict[tuple[str, tuple[str, ...], int], frozenset[Key]] = {}
+
+    def barred_to(self, want: Request) -> frozenset[Key]:
+        """Reserved for others; of work that names a reservation, all that this one does not have."""
+        if self._reserved is None and not want.reservation:
+            return frozenset()
+        badge = (want.reservation, want.passes, want.holds_s)
+        found = self._known.get(badge)
+        if found is None:
+            found = self._known[badge] = frozenset(self._closed(want) | self._outside(want))
+        return found
+
+    def _closed(self, want: Request) -> set[Key]:
+        closed: set[Key] = set()
+        if self._reserved is None:
+            return closed
+        claims = self._reserved.claims
+        for claim in reversed(claims):  # of two active ones the stronger has the last word
+            if self._reserved.is_active(claim):
+                closed = closed - self._gpus(claim) if claim.name in want.passes else closed | self._gpus(claim)
+        for claim in claims:
+            if not self._reserved.is_active(claim) and self._reserved.closes(claim, want.passes, want.holds_s):
+                closed |= self._gpus(claim)
+        return closed
+
+    def _outside(self, want: Request) -> set[Key]:
+        """Everything but the reservation that the work names."""
+        if not want.reservation:
+            return set()
+        claim = self._reserved.claim(want.reservation) if self._reserved is not None else None
+        is_usable = claim is not None and want.reservation in want.passes
+        own = self._gpus(claim) if claim is not None and is_usable else set()
+        return {key for keys in self._of_node.values() for key in keys} - own
+
+    def _gpus(self, claim: Claim) -> set[Key]:
+        whole = {key for name in claim.reservation.nodes for key in self._of_node.get(name, ())}
+        return whole | {(device.node, device.gpu) for device in claim.reservation.kept}

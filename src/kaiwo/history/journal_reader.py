@@ -1,0 +1,165 @@
+"""Read a journal, while another process writes it or after.
+
+In:    a folder.   Out: cycles, the newest first; and all that is needed to rebuild one.
+Never: writes, or fails over a broken file: what is lost is said in `notes`, and the rest is there.
+"""
+
+import itertools
+import struct
+import threading
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from kaiwo.history.journal_entries import Cycle, CycleHead, Entry
+from kaiwo.history.journal_segment import Segment, segment_sequences
+from kaiwo.model.errors import ClusterError, NotFoundError
+
+
+class JournalReader:
+    """Any thread may read. Every answer is up to date with what is on disk.
+
+    Segments are read when they are needed, so opening a full journal costs little.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._segments: list[Segment] = []  # the oldest first
+        self._reading = threading.RLock()
+
+    @property
+    def oldest(self) -> int:
+        """The first cycle's number; 0 when there is none."""
+        with self._reading:
+            return next((segment.numbers[0] for segment in self._caught_up() if segment.numbers), 0)
+
+    @property
+    def newest(self) -> int:
+        """The last cycle's number; 0 when there is none."""
+        with self._reading:
+            return next((segment.last for segment in self._caught_up(newest_first=True) if segment.numbers), 0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is lost, as far as was seen: `check` looks everywhere.
+
+        While a writer runs, the newest segment may end in half an entry for a moment.
+        """
+        with self._reading:
+            self._refresh()
+            return (*self._gaps(), *(segment.damage for segment in self._segments if segment.damage))
+
+    def check(self) -> tuple[str, ...]:
+        """Read every segment; what is lost."""
+        with self._reading:
+            for _ in self._caught_up():
+                pass
+            return self.notes
+
+    def cycles(self, limit: int = 50, before: int | None = None) -> list[CycleHead]:
+        """The newest first, those below `before`."""
+        heads: list[CycleHead] = []
+        bound = 2**63 if before is None else before
+        with self._reading:
+            for segment in self._caught_up(newest_first=True, before=bound):
+                with suppress(NotFoundError), self._explained(segment):  # dropped just now: nobody will miss it
+                    heads += segment.heads(bound, limit - len(heads))
+                if len(heads) >= limit:
+                    break
+                bound = heads[-1].number if heads else bound
+        return heads
+
+    def cycle_at(self, number: int) -> Cycle:
+        """One cycle with its plan."""
+        with self._reading:
+            segment, index = self._find(number)
+            with self._explained(segment):
+                return segment.cycle(index)
+
+    def entries_until(self, number: int) -> Iterator[Entry]:
+        """From the last base before the cycle to the cycle itself, in the order in which they were applied."""
+        with self._reading:
+            segment, index = self._find(number)
+            with self._explained(segment):
+                entries = segment.entries(index)
+        return self._explain_each(segment, entries)
+
+    def _refresh(self) -> None:
+        """See which segments there are now, and read the headers of the new ones."""
+        known = {segment.sequence: segment for segment in self._segments}
+        self._segments = [known.get(number) or Segment(self.path, number) for number in segment_sequences(self.path)]
+        for segment in self._segments:
+            _attempt(segment, segment.read_header)
+
+    def _caught_up(self, *, newest_first: bool = False, before: int = 2**63) -> Iterator[Segment]:
+        """The segments that may hold cycles below `before`, each read when it is reached."""
+        self._refresh()
+        for segment in reversed(self._segments) if newest_first else self._segments:
+            if segment.after + 1 < before:
+                _attempt(segment, segment.catch_up)
+                yield segment
+
+    def _find(self, number: int) -> tuple[Segment, int]:
+        self._refresh()
+        # The newest that began before it: after a broken file, numbers that were lost are given again.
+        candidates = (one for one in reversed(self._segments) if one.has_header and one.after < number)
+        segment = next(candidates, None)
+        if segment is not None:
+            _attempt(segment, segment.catch_up)
+            index = bisect_left(segment.numbers, number)
+            if index < len(segment.numbers) and segment.numbers[index] == number:
+                return segment, index
+        raise NotFoundError(self._why_missing(number, segment.damage if segment else ""))
+
+    def _why_missing(self, number: int, damage: str) -> str:
+        return f"cycle {number} is not in the journal at {self.path}: {damage or self._kept_around(number)}"
+
+    def _kept_around(self, number: int) -> str:
+        """The first and the last; and where files lost their ends, what is missing between them."""
+        oldest, newest = self.oldest, self.newest
+        if not newest:
+            return "it is empty"
+        kept = f"cycles {oldest} to {newest} are kept"
+        if not oldest < number < newest:
+            return kept
+        numbers = sorted({each for segment in self._caught_up() for each in segment.numbers})
+        at = bisect_left(numbers, number)
+        first, last = numbers[at - 1] + 1, numbers[at] - 1
+        return f"{kept}, and {first if first == last else f'{first} to {last}'} of them are lost"
+
+    def _gaps(self) -> Iterator[str]:
+        for one, following in itertools.pairwise(self._segments):
+            first, last = one.sequence + 1, following.sequence - 1
+            if first <= last:
+                which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
+                yield f"{which} missing, with cycles up to {following.after}"
+
+    @contextmanager
+    def _explained(self, segment: Segment) -> Iterator[None]:
+        """Whole frames that cannot be read all the same: gone since, or in words that this code does not know."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{segment.path} was dropped to make room; ask for a newer cycle") from error
+        except (msgspec.MsgspecError, struct.error, zlib.error) as error:
+            way_out = "it was written by another version of Kaiwo; read it with that version"
+            raise ClusterError(f"{segment.path} cannot be understood ({error}): {way_out}") from error
+
+    def _explain_each(self, segment: Segment, entries: Iterator[Entry]) -> Iterator[Entry]:
+        with self._explained(segment):
+            yield from entries
+
+
+def _attempt(segment: Segment, read: Callable[[], None]) -> None:
+    """A file that the writer dropped just now is no trouble; one that the disk does not give is."""
+    try:
+        read()
+        segment.trouble = ""
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        segment.trouble = str(error)

@@ -1,0 +1,264 @@
+"""Write the journal: one write a cycle, into segments, of which the oldest make room for new ones.
+
+In:    bases, batches and cycles, in the order in which they were applied to the picture.   Out: files in one folder.
+Never: stops the scheduler over a full or broken disk, goes over `max_bytes`, or changes a byte that is written.
+
+Nothing is synced to the disk before `close`. When the process dies, what was flushed is safe with the kernel. When the
+power fails, the last half minute or so may be lost, half-written, or zeros; the reader stops at the last whole entry,
+and writing goes on in a new segment. That is enough: the journal explains what happened, and what must not be lost
+lives with the cluster.
+
+Also: One segment while it is written.
+"""
+
+import fcntl
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self, TypeVar
+
+from kaiwo.history.journal_encoding import (
+    PART_EVENTS,
+    append_base_end,
+    append_base_part,
+    append_batch,
+    append_cycle,
+    append_setting,
+)
+from kaiwo.history.journal_entries import Base, Cycle, Setting
+from kaiwo.history.journal_reader import JournalReader
+from kaiwo.history.journal_segment import encode_header, segment_path, segment_sequences
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.events import Event
+
+TEMPORARY_SUFFIX = ".new"
+
+
+class SegmentWriter:
+    """Raises OSError when the disk does not take it, ValueError or OverflowError when the format cannot hold it."""
+
+    def __init__(self, folder: Path, sequence: int, after: int) -> None:
+        self.sequence = sequence
+        self.flushed = 0  # bytes in the file
+        self.base_bytes = 0
+        self._path = segment_path(folder, sequence)
+        self._temporary = self._path.with_suffix(TEMPORARY_SUFFIX)
+        self._file = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        self._buffer = bytearray(encode_header(sequence, after))
+        self._setting: Setting | None = None
+        self._setting_at = 0
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are not in the file yet."""
+        return len(self._buffer)
+
+    @property
+    def is_published(self) -> bool:
+        """Its base is whole."""
+        return self.base_bytes > 0
+
+    def base_part(self, events: Sequence[Event]) -> None:
+        append_base_part(self._buffer, events)
+
+    def base_end(self, state: bytes) -> None:
+        append_base_end(self._buffer, state)
+
+    def batch(self, events: Sequence[Event]) -> None:
+        append_batch(self._buffer, events)
+
+    def cycle(self, cycle: Cycle) -> None:
+        """With its setting when that is not the last one's."""
+        if cycle.setting != self._setting:
+            self._setting, self._setting_at = cycle.setting, self.flushed + len(self._buffer)
+            append_setting(self._buffer, cycle.setting)
+        append_cycle(self._buffer, cycle, self.flushed, self._setting_at)
+
+    def flush(self) -> None:
+        """One write; more only when the kernel takes less than all."""
+        rest = memoryview(self._buffer)
+        while rest:
+            written = os.write(self._file, rest)
+            self.flushed += written
+            rest = rest[written:]
+        self._buffer = bytearray()
+
+    def publish(self) -> None:
+        """The base is flushed: let readers see the segment."""
+        os.rename(self._temporary, self._path)
+        self.base_bytes = self.flushed
+
+    def close(self, sync: bool = False) -> None:
+        """Leave what was flushed; a segment without a whole base leaves nothing."""
+        with suppress(OSError):  # what could not be synced may be lost with the power, as anything may
+            if sync:
+                os.fsync(self._file)
+        os.close(self._file)
+        if not self.is_published:
+            with suppress(OSError):
+                self._temporary.unlink()
+
+
+MIB = 1024 * 1024
+BUFFER_BYTES = MIB // 4  # a larger buffer is flushed between cycles too
+RETRY_S = 30.0  # after a failure: the base of a large cluster is too dear to be tried again each cycle
+T = TypeVar("T")
+
+
+class Journal(JournalReader):
+    """One thread of one process writes; any may read, and sees what was flushed.
+
+    The caller's part: whenever `wants_base`, give the whole state with `base` before the next entry.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        max_bytes: int = 64 * MIB,
+        segment_bytes: int = 8 * MIB,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(path)
+        self.max_bytes = max_bytes
+        self.segment_bytes = segment_bytes
+        self._clock = clock
+        self._troubles: deque[str] = deque(maxlen=50)
+        self._retry_at = float("-inf")
+        self._lock = _take_folder(self.path)
+        self._closed = _sizes(self.path)  # bytes of the closed segments by sequence, the oldest first
+        self._closed_bytes = sum(self._closed.values())
+        self._sequence = max(self._closed, default=0)
+        self._last = next((one.last for one in self._caught_up(newest_first=True) if one.has_header), 0)
+        self._open: SegmentWriter | None = None  # while there is none, entries are dropped: they would rebuild nothing
+
+    @property
+    def wants_base(self) -> bool:
+        """No segment is open, or the open one is full: a base should come next."""
+        if self._open is None:
+            return self._clock() >= self._retry_at
+        # A base larger than half a segment must be worth its cost: as many bytes of entries come after it.
+        return self._open.flushed + self._open.buffered >= max(self.segment_bytes, 2 * self._open.base_bytes)
+
+    @property
+    def next_number(self) -> int:
+        """The number for the next cycle."""
+        return self._last + 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is lost, and what could not be written."""
+        return (*super().notes, *self._troubles)
+
+    def base(self, base: Base) -> None:
+        """Begin a new segment with the whole state. It shows only when it is whole."""
+        self._close_segment()
+        self._write(self._begin_segment, base)
+
+    def batch(self, events: Sequence[Event]) -> None:
+        """Events that were applied to the picture, in this order."""
+        if self._open is not None and events:
+            self._write(self._open.batch, events)
+
+    def cycle(self, cycle: Cycle) -> None:
+        """A cycle that was decided on the picture as all entries so far made it. Flushes."""
+        if cycle.head.number <= self._last:
+            raise ValueError(f"cycle {cycle.head.number} comes after cycle {self._last}: take next_number")
+        self._last = cycle.head.number
+        if self._open is not None:
+            self._write(self._open.cycle, cycle)
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything so far to the kernel."""
+        self._write(self._flush, 0)
+
+    def close(self) -> None:
+        """Flush, sync to the disk, and let another process write."""
+        self._close_segment(sync=True)
+        self._retry_at = float("inf")
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin_segment(self, base: Base) -> None:
+        self._open = segment = SegmentWriter(self.path, self._sequence + 1, self._last)
+        for start in range(0, len(base.events), PART_EVENTS):
+            segment.base_part(base.events[start : start + PART_EVENTS])
+            self._flush(BUFFER_BYTES)
+        segment.base_end(base.state)
+        self._flush()
+        segment.publish()
+        self._sequence = segment.sequence
+
+    def _write(self, write: Callable[[T], None], value: T) -> None:
+        """The edge: whatever the disk or an odd value does, the scheduler goes on and the notes say so."""
+        try:
+            write(value)
+            self._flush(BUFFER_BYTES)
+        except OSError as error:
+            self._suspend(f"cannot write to {self.path}: {error}; make room or mend the disk")
+        except (ValueError, OverflowError) as error:  # text that is not Unicode, a number over 64 bits
+            self._suspend(f"an entry cannot be encoded: {error}; mend the object that it comes from")
+
+    def _flush(self, from_bytes: int = 1) -> None:
+        if self._open is not None and self._open.buffered >= from_bytes:
+            self._make_room(self._open.flushed + self._open.buffered)
+            self._open.flush()
+
+    def _make_room(self, open_bytes: int) -> None:
+        """Drop the oldest segments until the open one fits."""
+        while self._closed and self._closed_bytes + open_bytes > self.max_bytes:
+            oldest = next(iter(self._closed))
+            segment_path(self.path, oldest).unlink(missing_ok=True)
+            self._closed_bytes -= self._closed.pop(oldest)
+        if open_bytes > self.max_bytes:
+            raise OSError(f"one segment has {open_bytes} bytes, the journal may have {self.max_bytes}")
+
+    def _suspend(self, trouble: str) -> None:
+        """Write nothing until the next base. What was flushed stays."""
+        self._troubles.append(f"the journal has a hole from cycle {self._last} on: {trouble}")
+        # A segment that was well so far is followed by a new one at once. When that fails too, wait.
+        was_well = self._open is not None and self._open.is_published
+        self._retry_at = self._clock() + (0.0 if was_well else RETRY_S)
+        self._release_segment()
+
+    def _close_segment(self, sync: bool = False) -> None:
+        self.flush()
+        self._release_segment(sync)
+
+    def _release_segment(self, sync: bool = False) -> None:
+        if self._open is not None:
+            self._open.close(sync)
+            if self._open.is_published:
+                self._closed[self._open.sequence] = self._open.flushed
+                self._closed_bytes += self._open.flushed
+        self._open = None
+
+
+def _take_folder(folder: Path) -> IO[bytes]:
+    """Be its only writer. The lock goes with the process, however that ends, and its children do not hold it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("ab")
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            way_out = "stop it, or read with JournalReader"
+            raise ClusterError(f"another process writes the journal at {folder}: {way_out}") from error
+        for leftover in folder.glob(f"*{TEMPORARY_SUFFIX}"):
+            leftover.unlink()
+    except OSError as error:
+        raise ClusterError(f"the journal cannot use the folder {folder}: {error}; name another one") from error
+    return lock
+
+
+def _sizes(folder: Path) -> dict[int, int]:
+    return {sequence: segment_path(folder, sequence).stat().st_size for sequence in segment_sequences(folder)}

@@ -1,0 +1,149 @@
+"""Kaiwo's annotations, under its own prefix and under upstream's.
+
+In:    the annotations and labels of an object and of its pod template.   Out: wishes, by short name.
+The template's word counts before the object's, `kaiwo.ai/` before `kaiwo.silogen.ai/`.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kaiwo.manifests.text.field_errors import Place, join, show, suggest
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.values.gpu_request import GpuWish, GpuWords, read_grade, read_isolation, read_partition
+from kaiwo.manifests.values.names import check_label_key, check_labels
+from kaiwo.manifests.values.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
+
+T = TypeVar("T")
+
+OURS = "kaiwo.ai/"
+UPSTREAMS = "kaiwo.silogen.ai/"
+KNOWN = (
+    "gpu-fraction",
+    "gpu-memory",
+    "gpu-devices",
+    "gpu-sharing",
+    "gpu-isolation",
+    "gpu-isolation-grade",
+    "gpu-models",
+    "gpu-partition",
+    "queue",
+    "user",
+    "type",
+    "priority",
+    "preemptible",
+    "gang",
+    "gang-size",
+    "leader",
+    "min-pods",
+    "time",
+    "estimate",
+    "preemption-delay",
+    "restart-cost",
+    "last-checkpoint",
+    "reservation",
+    "expires",
+    "simulate",
+    "run-locally",
+)
+# Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
+WRITTEN = (
+    "granted-devices", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
+    "gpu-grade", "gpu-note", "last-checkpoint",
+)  # fmt: skip
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+KUEUE_GROUP_SIZE = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_MINIMUM = "kueue.x-k8s.io/job-min-parallelism"
+
+
+class Annotations:
+    """The annotations of one object, the nearest to the pod first."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self._found: dict[str, tuple[str, Place]] = {}
+        self.labels: dict[str, str] = {}
+
+    def add(self, metadata: Fields) -> None:
+        """Take those of one `metadata`; what was added before wins."""
+        place = metadata.place("annotations")
+        notes = metadata.text_map("annotations")
+        for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OURS)):
+            self._found.setdefault(_short(key), (value, Place(place.owner, key)))
+        self.labels = check_labels(metadata.text_map("labels"), metadata.place("labels")) | self.labels
+        for key in notes:
+            check_label_key(key, place)
+        unknown = [key for key in notes if key.startswith((OURS, UPSTREAMS)) and _short(key) not in KNOWN]
+        slips = [key for key in unknown if key.startswith(OURS) and _short(key) not in WRITTEN]
+        if slips:
+            hint = suggest(slips[0], [OURS + name for name in KNOWN]) or "; remove it"
+            raise Place(place.owner, slips[0]).error(f"is not a known annotation{hint}")
+        if unknown:
+            metadata.warnings.append(f"{self.owner}: annotations not used here: {join(unknown)}")
+
+    def read(self, name: str, reader: Callable[[object, Place], T], default: T) -> T:
+        """One annotation through a reader."""
+        if name not in self._found:
+            return default
+        value, place = self._found[name]
+        return reader(value, place)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.read(name, lambda value, _: str(value), default)
+
+    def place(self, name: str) -> Place:
+        """Where it was written, or where it would be."""
+        return self._found[name][1] if name in self._found else Place(self.owner, OURS + name)
+
+    def gpu_wish(self, whole: int, vendor: str, models: tuple[str, ...]) -> GpuWish:
+        """What the annotations add to a number of whole GPUs."""
+        return GpuWish(
+            whole,
+            self.read("gpu-fraction", read_fraction_milli, None),
+            self.read("gpu-memory", read_gpu_mib, None),
+            self.read("gpu-devices", read_devices, None),
+            models or self.read("gpu-models", _read_list, ()),
+            vendor,
+            self.read("gpu-sharing", read_flag, None),
+            self.read("gpu-isolation", read_isolation, ""),
+            self.read("gpu-partition", read_partition, ""),
+            self.read("gpu-isolation-grade", read_grade, ""),
+        )
+
+    def gpu_words(self, whole: str, models: str) -> GpuWords:
+        """What to call them in messages."""
+        fraction, memory, devices = (self.place(f"gpu-{name}").field for name in ("fraction", "memory", "devices"))
+        names = ("gpu-sharing", "gpu-isolation", "gpu-partition", "gpu-isolation-grade")
+        sharing, isolation, partition, grade = (self.place(name).field for name in names)
+        words = (whole, fraction, memory, devices, models, sharing, isolation, True, partition, grade)
+        return GpuWords(self.owner, *words)
+
+
+def read_flag(value: object, place: Place) -> bool:
+    """ "true" or "false"."""
+    if value not in ("true", "false"):
+        raise place.error(f'is {show(value)}; write "true" or "false", with the quotes')
+    return value == "true"
+
+
+def read_number(value: object, place: Place, least: int, most: int) -> int:
+    """A whole number in quotes."""
+    text = str(value)
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 12 and least <= int(text) <= most):
+        raise place.error(
+            f'is {show(value)}, but must be a whole number from {least:,} to {most:,}; write "{max(least, 1)}"'
+        )
+    return int(text)
+
+
+def read_devices(value: object, place: Place) -> int:
+    """On how many devices a share is wanted."""
+    return read_number(value, place, 1, MAX_GPUS)
+
+
+def _read_list(value: object, _: Place) -> tuple[str, ...]:
+    return tuple(name for part in str(value).split(",") if (name := part.strip()))
+
+
+def _short(key: str) -> str:
+    return key.removeprefix(UPSTREAMS).removeprefix(OURS) if key.startswith((OURS, UPSTREAMS)) else key

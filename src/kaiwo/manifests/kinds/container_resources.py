@@ -1,0 +1,122 @@
+"""What a pod's containers ask for together, by the rules of Kubernetes.
+
+In:    the containers of a pod's spec.   Out: amounts by resource: milli-CPU, bytes, whole numbers.
+A limit stands in for a request that is not given. Containers are summed; a start-up container counts only as far as
+it asks for more than the rest; one that stays (`restartPolicy: Always`) is summed too.
+"""
+
+from collections.abc import Iterable
+
+from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS, meant_resource
+from kaiwo.manifests.values.names import check_label_key
+from kaiwo.manifests.values.quantities import read_cpu_milli, read_memory_bytes, read_quantity, read_whole_gpus
+from kaiwo.model.errors import ConfigError
+
+MAX_EXTENDED = 1 << 31
+NOT_COUNTED = ("ephemeral-storage", "storage")
+
+Amounts = dict[str, int]
+Requirements = tuple[Amounts, Amounts]  # requests, limits
+
+
+def pod_amounts(spec: Fields, defaults: Requirements) -> Amounts:
+    """What the whole pod asks for. `defaults` fill what a container does not say."""
+    every = spec.items("containers")
+    main = [container_amounts(item, defaults) for item in every]
+    staying: list[Amounts] = []
+    peak: Amounts = {}
+    for item in spec.items("initContainers"):
+        amounts = container_amounts(item, defaults)
+        if item.choice("restartPolicy", ("Always",)):
+            staying.append(amounts)
+        else:
+            peak = largest(peak, total([*staying, amounts]))
+    asked = largest(total([*main, *staying]), peak)
+    pod_level = effective(read_requirements(spec), ({}, {}))
+    return total([asked | pod_level, read_amounts(spec, "overhead")])
+
+
+def container_amounts(container: Fields, defaults: Requirements) -> Amounts:
+    """What one container asks for."""
+    return effective(read_requirements(container), defaults)
+
+
+def effective(own: Requirements, defaults: Requirements) -> Amounts:
+    """Its request, the default request, its limit, the default limit: the first that is there."""
+    requests, limits = own
+    default_requests, default_limits = defaults
+    return default_limits | limits | default_requests | requests
+
+
+def read_requirements(owner: Fields) -> Requirements:
+    """`resources` of a container, or of anything that has the same form."""
+    resources = owner.inner("resources")
+    requests, limits = read_amounts(resources, "requests"), read_amounts(resources, "limits")
+    for name, asked in requests.items():
+        if name in limits and asked > limits[name]:
+            place = Place(resources.owner, f"{resources.path}.requests.{name}")
+            raise place.error("is more than the limit beside it; lower it, or raise the limit")
+        if name in RESOURCE_VENDORS and limits.get(name, asked) != asked:
+            place = Place(resources.owner, f"{resources.path}.limits.{name}")
+            raise place.error(
+                f"is {limits[name]} and the request is {asked}, but for GPUs they must be equal; change one"
+            )
+    if resources.has("claims"):
+        raise resources.place("claims").error("asks for a device claim, which is not supported; ask with amd.com/gpu")
+    resources.skip("claims")
+    resources.finish()
+    return requests, limits
+
+
+def read_amounts(owner: Fields, name: str) -> Amounts:
+    """A mapping from resource to quantity."""
+    fields = owner.inner(name)
+    fields.ignore("not counted: disk space is not scheduled", *NOT_COUNTED)
+    found = {key: _read_amount(key, fields) for key in fields.names() if key not in NOT_COUNTED}
+    fields.finish()
+    return found
+
+
+def total(parts: Iterable[Amounts]) -> Amounts:
+    """The sum, resource by resource."""
+    found: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            found[name] = found.get(name, 0) + amount
+    return found
+
+
+def largest(one: Amounts, other: Amounts) -> Amounts:
+    """The larger of the two, resource by resource."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
+
+
+def _read_amount(name: str, fields: Fields) -> int:
+    value, place = fields.value(name), fields.place(name)
+    if isinstance(value, str) and value.strip().startswith("($"):
+        raise place.error(f"is {show(value)}, which is a template; fill it in first")
+    if name == "cpu":
+        return read_cpu_milli(value, place)
+    if name == "memory":
+        return read_memory_bytes(value, place)
+    if name in RESOURCE_VENDORS:
+        return read_whole_gpus(value, place, "kaiwo.ai/gpu-fraction")
+    return _read_extended(name, value, place)
+
+
+def _read_extended(name: str, value: object, place: Place) -> int:
+    if "/" not in name and not name.startswith("hugepages-"):
+        raise ConfigError(
+            f"{place.sentence('is not a known resource')}; write cpu, memory, amd.com/gpu or nvidia.com/gpu",
+            place.field,
+        )
+    if meant := meant_resource(name):
+        raise place.error(f"is not a resource that a node can have; write {meant}")
+    check_label_key(name, place)
+    amount = read_quantity(value, place, '"1"')
+    most = MAX_EXTENDED << 20 if name.startswith("hugepages-") else MAX_EXTENDED
+    if amount != amount.to_integral_value() or not 0 <= amount <= most:
+        raise place.error(f'is {show(value)}, but must be a whole number from 0 to {most:,}; write "1"')
+    return int(amount)

@@ -1,0 +1,189 @@
+"""Read upstream's KaiwoJob.
+
+In:    a document of that kind.   Out: one Workload and its Program.
+As upstream documents it: without Ray it is one pod; with Ray, `gpus` in all are spread over as few pods as hold them;
+`gpus`, `gpusPerReplica` and `gpuVendor` decide about GPUs, whatever the containers say; a job that brings neither a
+template nor resources gets 4 CPU and 32 GiB for each GPU.
+"""
+
+import msgspec
+
+from kaiwo.manifests.kinds.annotations import Annotations
+from kaiwo.manifests.kinds.container_resources import Requirements, read_requirements
+from kaiwo.manifests.kinds.job import MAX_PODS, JobPlan, need_template, read_job_spec, read_priority_wishes
+from kaiwo.manifests.kinds.join_gangs import Entry
+from kaiwo.manifests.kinds.object_metadata import Object, Wishes, build_workload, finish_metadata
+from kaiwo.manifests.kinds.pod_spec import RESTARTS, Around, Gpus, read_env
+from kaiwo.manifests.text.field_errors import show
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS, VENDOR_MODELS, read_vendor
+from kaiwo.manifests.values.names import check_labels
+from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
+from kaiwo.model.gpu import GPU_MODELS
+from kaiwo.model.request import ANY_PARTITION
+from kaiwo.model.workload import Role
+
+GPUS_PER_NODE = 8  # what upstream learns from the cluster
+CPU_MILLI_PER_GPU = 4000
+MEMORY_PER_GPU = 32 << 30
+MAX_TOTAL_GPUS = 100_000
+_NOT_MOUNTED = ("storage", "secretVolumes", "imagePullSecrets")
+_RAY_TEMPLATES = ("rayJob", "rayCluster", "rayService")
+
+
+class _Size(msgspec.Struct, frozen=True):
+    pods: int
+    gpus: Gpus
+
+
+def read_kaiwojob(item: Object) -> Entry:
+    """One KaiwoJob."""
+    item.need_spec()
+    spec = item.spec
+    job = spec.inner("job")
+    is_ray = _is_ray(spec)
+    has_template = spec.has("job") and not is_ray
+    annotations = _read_annotations(item, job)
+    size = _read_size(spec, is_ray)
+    resources = _read_resources(spec, size.gpus.whole, has_template)
+    around = Around(resources, size.gpus, spec.text("entrypoint"), spec.text("image"), read_env(spec), "Never")
+    plan = _read_template(spec, job, annotations, around) if has_template else _one_container(item, annotations, around)
+    role = plan.role if has_template else Role(plan.role.request, count=size.pods)
+    workload = build_workload(item, annotations, (role,), _read_wishes(item, job, plan))
+    _say_what_is_ignored(spec, is_ray, size.pods)
+    spec.finish()
+    item.finish()
+    return Entry(workload, plan.program, item.owner)
+
+
+def _is_ray(spec: Fields) -> bool:
+    for name in _RAY_TEMPLATES:
+        spec.inner(name)  # which must be a mapping, though nothing in it is used
+    return spec.flag("ray") or any(spec.has(name) for name in _RAY_TEMPLATES)
+
+
+def _read_annotations(item: Object, job: Fields) -> Annotations:
+    annotations = Annotations(item.owner)
+    annotations.add(job.inner("spec").inner("template").inner("metadata"))
+    annotations.add(job.inner("metadata"))
+    annotations.add(item.metadata)
+    return annotations
+
+
+def _read_template(spec: Fields, job: Fields, annotations: Annotations, around: Around) -> JobPlan:
+    need_template(job.inner("spec"))
+    plan = read_job_spec(job.inner("spec"), annotations, RESTARTS, around)
+    job.choice("apiVersion", ("batch/v1",))
+    job.choice("kind", ("Job",))
+    finish_metadata(job.inner("metadata"))
+    job.skip("spec", "status")
+    job.finish()
+    if plan.role.count > 1 and spec.has("replicas"):
+        spec.warn("replicas", "is not used: the job's parallelism counts")
+    return plan
+
+
+def _one_container(item: Object, annotations: Annotations, around: Around) -> JobPlan:
+    document = {"template": {"spec": {"containers": [{"name": "main"}]}}}
+    return read_job_spec(Fields(document, item.owner, item.warnings, "spec.job.spec"), annotations, 0, around)
+
+
+def _read_wishes(item: Object, job: Fields, plan: JobPlan) -> Wishes:
+    spec = item.spec
+    pod_spec = job.inner("spec").inner("template").inner("spec")
+    class_field = next((name for name in ("workloadPriorityClass", "priorityClass") if spec.has(name)), "priorityClass")
+    written = read_priority_wishes(pod_spec)
+    labels = spec.text_map("podTemplateSpecLabels")
+    return Wishes(
+        queue=spec.text("clusterQueue") or spec.text("queue"),
+        user=spec.text("user"),
+        priority_class=spec.text(class_field) or written.priority_class,
+        class_place=spec.place(class_field) if spec.has(class_field) else written.class_place,
+        priority=written.priority,
+        time_limit_s=spec.read("duration", read_duration_s, plan.time_limit_s),
+        held=plan.held,
+        labels=check_labels(labels, spec.place("podTemplateSpecLabels")),
+    )
+
+
+def _read_size(spec: Fields, is_ray: bool) -> _Size:
+    """How many pods, and the GPUs of each."""
+    branch = spec.inner("gpuResources")
+    models = spec.texts("gpuModels") or branch.texts("models")
+    vendor = spec.read("gpuVendor", read_vendor, "") or branch.read("vendor", read_vendor, "")
+    if not vendor and not models:
+        vendor = "amd"
+    if spec.value("replicas") == 0:
+        raise spec.place("replicas").error("is 0, which asks for no pods; write at least 1")
+    replicas = spec.integer("replicas", 1, 1, MAX_PODS)
+    in_all = spec.integer("gpus", 0, 0, MAX_TOTAL_GPUS)
+    each = spec.integer("gpusPerReplica", 0, 0, MAX_TOTAL_GPUS) or branch.integer("count", 0, 0, MAX_TOTAL_GPUS)
+    field = "spec.gpus" if in_all and not each else "spec.gpusPerReplica"
+    memory_mib, devices = _read_total_memory(branch, vendor)
+    is_partitioned = branch.flag("partitioned") and memory_mib is None
+    if branch.flag("partitioned") and not is_partitioned:
+        branch.warn("partitioned", "is not used beside totalVram: memory is had of GPUs that are not cut")
+    branch.finish()
+    pods = replicas if is_ray else 1
+    if is_ray and in_all and not (spec.has("replicas") and each):
+        pods, each = spread(in_all)
+        if pods * each != in_all:
+            spec.warn("gpus", f"is {in_all}, which {pods} equal pods do not share evenly: each gets {each}")
+    if replicas > 1 and not is_ray and not spec.has("job"):
+        spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
+    return _Size(
+        pods, Gpus(each or in_all, field, vendor, models, memory_mib, devices, ANY_PARTITION if is_partitioned else "")
+    )
+
+
+def spread(gpus: int) -> tuple[int, int]:
+    """The fewest pods of at most a node's GPUs each, all equal."""
+    pods = -(-gpus // GPUS_PER_NODE)
+    return pods, -(-gpus // pods)
+
+
+def _read_total_memory(branch: Fields, vendor: str) -> tuple[int | None, int | None]:
+    """Memory over all devices, as memory on each of as few as hold it."""
+    value = branch.value("totalVram")
+    if value is None:
+        return None, None
+    if isinstance(value, str) and value.startswith("($"):
+        raise branch.place("totalVram").error(f"is {show(value)}, which is a template; fill it in first")
+    size = read_memory_bytes(value, branch.place("totalVram"))
+    if size < MIB:
+        raise branch.place("totalVram").error(f'is {show(value)}, which is less than 1 MiB; write "96Gi"')
+    total_mib = to_mib(size)
+    names = VENDOR_MODELS.get(vendor, tuple(GPU_MODELS))
+    devices = -(-total_mib // max(GPU_MODELS[name].memory_mib for name in names))
+    if devices > MAX_GPUS:
+        raise branch.place("totalVram").error(
+            f"is {show(value)}, which is more than {MAX_GPUS} GPUs have; ask for less"
+        )
+    each_mib = -(-total_mib // devices)
+    branch.warn("totalVram", f"is read as {each_mib} MiB on each of {devices} device{'s' if devices > 1 else ''}")
+    return each_mib, devices
+
+
+def _read_resources(spec: Fields, gpus: int, has_template: bool) -> Requirements:
+    requests, limits = read_requirements(spec)
+    if any(name in RESOURCE_VENDORS for name in requests | limits):
+        spec.warn("resources", "names GPUs, which are not used: gpus, gpusPerReplica and gpuVendor count")
+    requests, limits = (
+        {name: amount for name, amount in part.items() if name not in RESOURCE_VENDORS} for part in (requests, limits)
+    )
+    if not requests and not limits and gpus and not has_template:
+        requests = {"cpu": gpus * CPU_MILLI_PER_GPU, "memory": gpus * MEMORY_PER_GPU}
+    return requests, limits
+
+
+def _say_what_is_ignored(spec: Fields, is_ray: bool, pods: int) -> None:
+    spec.ignore("not mounted here", *_NOT_MOUNTED)
+    spec.ignore("not used yet: topology does not count", "preferredTopologyLabel", "requiredTopologyLabel")
+    spec.ignore("not used: the fields around it count", *_RAY_TEMPLATES)
+    spec.flag("dangerous")
+    spec.text("version")
+    spec.skip("priorityClass", "workloadPriorityClass", "queue", "clusterQueue", "job")
+    if is_ray:
+        together = f": its {pods} worker pods are placed together" if pods > 1 else ""
+        spec.warn("ray", f"starts no Ray head here{together}")
+        spec.ignore("not used with Ray", "job")

@@ -1,0 +1,169 @@
+"""What Kubernetes objects have in common: metadata, and what their annotations say of the whole workload.
+
+In:    a document and the caller's defaults.   Out: names, and the finished Workload.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
+from kaiwo.manifests.text.field_errors import Place, quote_name
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.values.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
+from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
+from kaiwo.manifests.values.quantities import read_duration_s
+from kaiwo.manifests.values.timestamps import read_moment_s, read_past_moment_s
+from kaiwo.model.partitioning_plan import PartitioningPlan
+from kaiwo.model.queue import DEFAULT_QUEUE, Queue
+from kaiwo.model.reservation import Reservation
+from kaiwo.model.workload import Role, Workload
+from kaiwo.model.workload_record import Program
+
+MAX_USER = 253
+_SERVER_FILLED = (
+    "creationTimestamp", "uid", "resourceVersion", "generation", "managedFields", "selfLink", "ownerReferences",
+    "finalizers", "deletionTimestamp", "deletionGracePeriodSeconds",
+)  # fmt: skip
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What the caller knows and the document need not say."""
+
+    submitted_s: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    queue: str = DEFAULT_QUEUE
+    user: str = ""
+
+
+NO_DEFAULTS = Defaults()
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """What a text asks for: work, queues, and what was understood but not used."""
+
+    submissions: tuple[tuple[Workload, Program], ...] = ()
+    queues: tuple[Queue, ...] = ()
+    warnings: tuple[str, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    partitioning: tuple[PartitioningPlan, ...] = ()
+
+
+class Object:
+    """A document with `metadata` and `spec`."""
+
+    def __init__(self, document: Mapping[str, Any], where: str, defaults: Defaults, warnings: list[str]) -> None:
+        kind = document.get("kind")
+        metadata = document.get("metadata")
+        written = metadata.get("name") if isinstance(metadata, dict) else None
+        self.owner = f"{kind} {quote_name(written)}" if isinstance(written, str) and written else f"{where} ({kind})"
+        self.defaults = defaults
+        self.fields = Fields(document, self.owner, warnings)
+        self.fields.skip("apiVersion", "kind", "status")
+        self.metadata = self.fields.inner("metadata")
+        self.name = self._read_name()
+        self.namespace = self.metadata.read("namespace", read_namespace, defaults.namespace)
+        self.spec = self.fields.inner("spec")
+        self.warnings = warnings
+
+    def finish(self, strict: bool = True) -> None:
+        """Say what was not understood."""
+        finish_metadata(self.metadata, strict)
+        self.fields.finish(strict)
+
+    def read_labels(self) -> dict[str, str]:
+        """Its own labels."""
+        return check_labels(self.metadata.text_map("labels"), self.metadata.place("labels"))
+
+    def need_spec(self) -> None:
+        """Who writes `spec:` and nothing below it lost something on the way."""
+        if not self.fields.has("spec"):
+            fact = "is empty" if "spec" in self.fields.written else "is missing"
+            raise self.fields.place("spec").error(f"{fact}; write its fields below it, two spaces in")
+
+    def _read_name(self) -> str:
+        if not self.metadata.has("name"):
+            way_out = "; generateName cannot be used here" if self.metadata.has("generateName") else ""
+            raise self.metadata.place("name").error(f"is missing; give the object a name{way_out}")
+        return self.metadata.read("name", read_name, "")
+
+
+def finish_metadata(metadata: Fields, strict: bool = True) -> None:
+    """Say what was not understood of an object's `metadata`, or of its template's."""
+    metadata.skip("name", "generateName", "namespace", "labels", "annotations", *_SERVER_FILLED)
+    metadata.finish(strict)
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What an object says of its workload as a whole, outside its annotations."""
+
+    queue: str = ""
+    user: str = ""
+    priority_class: str = ""
+    class_place: Place = Place("", "priorityClassName")
+    priority: int | None = None
+    time_limit_s: int = 0
+    held: bool = False
+    labels: dict[str, str] = {}
+
+
+def build_workload(item: Object, annotations: Annotations, roles: tuple[Role, ...], wishes: Wishes) -> Workload:
+    """The annotations count before the object's own fields, and these before the caller's defaults."""
+    kind = annotations.read("type", read_type, DEFAULT_TYPE)
+    return Workload(
+        name=f"{item.namespace}/{item.name}",
+        roles=roles,
+        queue=_read_queue(item, annotations, wishes),
+        user=check_user(
+            annotations.text("user")
+            or wishes.user
+            or annotations.labels.get(UPSTREAMS + "user", "")
+            or item.defaults.user,
+            Place(item.owner, "user"),
+        ),
+        kind=kind,
+        priority=_read_priority(item, annotations, wishes, TYPE_PRIORITIES[kind]),
+        preemptible=annotations.read("preemptible", read_flag, True),
+        submitted_s=item.defaults.submitted_s,
+        held=wishes.held,
+        time_limit_s=annotations.read("time", read_duration_s, wishes.time_limit_s),
+        estimate_s=annotations.read("estimate", read_duration_s, 0),
+        preemption_delay_s=annotations.read("preemption-delay", read_duration_s, 0),
+        checkpoint_s=annotations.read("last-checkpoint", read_past_moment_s, 0),
+        restart_s=annotations.read("restart-cost", read_duration_s, 0),
+        labels=wishes.labels | item.read_labels(),
+        reservation=annotations.read("reservation", read_name, ""),
+        expires_s=annotations.read("expires", read_moment_s, 0),
+    )
+
+
+def check_user(user: str, place: Place) -> str:
+    """A person's name or address: anything short that can be printed."""
+    if len(user) > MAX_USER or not user.isprintable():
+        raise place.error(f"must be printable and have at most {MAX_USER} signs; shorten it")
+    return user
+
+
+def _read_queue(item: Object, annotations: Annotations, wishes: Wishes) -> str:
+    labels = annotations.labels
+    for field, value in (
+        (annotations.place("queue").field, annotations.text("queue")),
+        ("spec.clusterQueue", wishes.queue),
+        (OURS + "queue", labels.get(OURS + "queue", "")),
+        (KUEUE_QUEUE, labels.get(KUEUE_QUEUE, "")),
+    ):
+        if value:
+            return read_name(value, Place(item.owner, field))
+    return item.defaults.queue
+
+
+def _read_priority(item: Object, annotations: Annotations, wishes: Wishes, default: int) -> int:
+    asked = annotations.read(
+        "priority", lambda value, place: read_number(value, place, -MAX_PRIORITY, MAX_PRIORITY), None
+    )
+    if asked is not None:
+        return asked
+    if wishes.priority_class:
+        return class_priority(wishes.priority_class, wishes.class_place, default, item.warnings)
+    return default if wishes.priority is None else wishes.priority

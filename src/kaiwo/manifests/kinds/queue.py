@@ -1,0 +1,139 @@
+"""Read a KaiwoQueue.
+
+In:    a document of that kind.   Out: one Queue, in milli-GPU, milli-CPU and MiB.
+An unknown field is an error: a mistyped limit must not become no limit.
+"""
+
+from collections.abc import Callable
+
+from kaiwo.manifests.kinds.object_metadata import Object, check_user
+from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.values.gpu_model_names import read_models
+from kaiwo.manifests.values.names import read_name, read_namespace
+from kaiwo.manifests.values.priorities import MAX_PRIORITY
+from kaiwo.manifests.values.quantities import read_cpu_milli, read_duration_s, read_memory_bytes, read_quantity, to_mib
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
+
+MAX_WEIGHT = 1_000_000
+MAX_EVICTIONS = 1_000_000
+MAX_QUEUE_GPUS = 1_000_000
+MAX_QUEUE_CPU_MILLI = 2_000_000_000
+MAX_QUEUE_MEMORY_MIB = 1 << 40  # 1 EiB
+MAX_LISTED = 1_000  # namespaces or users of one queue
+
+
+def read_queue(item: Object) -> Queue:
+    """One KaiwoQueue."""
+    if "spec" in item.fields.written:  # a queue without any is one with every default
+        item.need_spec()
+    spec = item.spec
+    resources = spec.inner("resources")
+    gpu = resources.inner("gpu")
+    queue = Queue(
+        name=item.name,
+        parent=spec.read("parentQueue", read_name, ""),
+        display_name=spec.text("displayName"),
+        priority=spec.integer("priority", 100, -MAX_PRIORITY, MAX_PRIORITY),
+        gpu_models=_read_gpu_models(gpu),
+        gpu=_read_amounts(gpu, _gpu_milli, 0),
+        cpu=_read_amounts(resources.inner("cpu"), _cpu_milli, UNLIMITED),
+        memory=_read_amounts(resources.inner("memory"), _memory_mib, UNLIMITED),
+        fairness=_read_fairness(spec.inner("fairness")),
+        namespaces=_read_names(spec, "namespaces", read_namespace),
+        users=_read_names(spec, "users", _read_user),
+    )
+    if queue.parent == queue.name:
+        raise spec.place("parentQueue").error(
+            f"is {show(queue.name)}, the queue itself; name another queue, or leave it out"
+        )
+    if len(queue.display_name) > 253:
+        raise spec.place("displayName").error("has more than 253 signs; shorten it")
+    resources.finish(strict=True)
+    spec.finish(strict=True)
+    item.read_labels()
+    item.metadata.text_map("annotations")
+    item.finish(strict=True)
+    return queue
+
+
+def _read_gpu_models(gpu: Fields) -> dict[str, ModelAmounts]:
+    """By the model table's names, whatever way they were written."""
+    models = gpu.inner("models")
+    found: dict[str, ModelAmounts] = {}
+    for written in models.names():
+        fields, place = models.inner(written), models.place(written)
+        (name,) = read_models((written,), place, "", gpu.warnings)
+        if name in found:
+            raise place.error(f"is {name}, which stands there twice; keep one of them")
+        quota, limit = (_read_or_unlimited(fields, bound, _gpu_milli) for bound in ("quota", "limit"))
+        _check_limit(fields, quota, limit)
+        fields.finish(strict=True)
+        found[name] = ModelAmounts(quota, limit)
+    return found
+
+
+def _read_amounts(fields: Fields, reader: Callable[[object, Place], int], unsaid: int) -> Amounts:
+    """`unsaid` is the quota of a queue that says nothing of this resource."""
+    quota = fields.read("quota", reader, unsaid)
+    limit = _read_or_unlimited(fields, "limit", reader)
+    weight = fields.integer("overQuotaWeight", 1, 0, MAX_WEIGHT)
+    _check_limit(fields, quota, limit)
+    fields.finish(strict=True)
+    return Amounts(quota, limit, weight)
+
+
+def _read_or_unlimited(fields: Fields, name: str, reader: Callable[[object, Place], int]) -> int:
+    return UNLIMITED if fields.value(name) in (None, -1, "-1") else fields.read(name, reader, 0)
+
+
+def _check_limit(fields: Fields, quota: int, limit: int) -> None:
+    if limit != UNLIMITED and limit < quota:
+        raise fields.place("limit").error(
+            f"is {show(fields.value('limit'))}, which is below the quota {show(fields.value('quota'))}; "
+            "raise it, lower the quota, or leave it out for no limit"
+        )
+
+
+def _gpu_milli(value: object, place: Place) -> int:
+    milli = read_quantity(value, place, '"8" or "0.5" (GPUs)') * WHOLE_MILLI
+    if milli < 0:
+        raise place.error(f"is {show(value)}, which is negative; write 0 or more GPUs")
+    if milli > MAX_QUEUE_GPUS * WHOLE_MILLI:
+        raise place.error(f"is {show(value)}, which is too much; the most is {MAX_QUEUE_GPUS:,} GPUs")
+    if milli != milli.to_integral_value():
+        raise place.error(f'is {show(value)}, but GPUs are counted in steps of 0.001; round it, such as "0.5"')
+    return int(milli)
+
+
+def _cpu_milli(value: object, place: Place) -> int:
+    return read_cpu_milli(value, place, MAX_QUEUE_CPU_MILLI)
+
+
+def _memory_mib(value: object, place: Place) -> int:
+    return to_mib(read_memory_bytes(value, place, MAX_QUEUE_MEMORY_MIB))
+
+
+def _read_fairness(fairness: Fields) -> Fairness:
+    policy = fairness.choice("policy", list(SharePolicy))
+    strategy = fairness.choice("reclaimStrategy", list(ReclaimStrategy))
+    found = Fairness(
+        SharePolicy(policy) if policy else None,
+        ReclaimStrategy(strategy) if strategy else None,
+        fairness.read("minRuntime", read_duration_s, None),
+        fairness.integer("evictionsPerHour", 0, 0, MAX_EVICTIONS) if fairness.has("evictionsPerHour") else None,
+    )
+    fairness.finish(strict=True)
+    return found
+
+
+def _read_names(spec: Fields, field: str, reader: Callable[[object, Place], str]) -> tuple[str, ...]:
+    names = spec.texts(field)
+    if len(names) > MAX_LISTED:
+        raise spec.place(field).error(f"lists {len(names):,} names and the most is {MAX_LISTED:,}; use more queues")
+    return tuple(sorted({reader(name, spec.place(field)) for name in names}))
+
+
+def _read_user(value: object, place: Place) -> str:
+    return check_user(str(value), place)

@@ -1,0 +1,95 @@
+"""Read a policy file: how the scheduler weighs things, for `kaiwo up --policy FILE`.
+
+    actions: [allocate, reclaim, preempt, consolidate, stale-gangs]
+    placement: spread
+    victimOrder: youngest
+    ageBoost: 0.5                        # priority points an hour of waiting is worth
+    pastUse: {halfLife: 7d, strength: 1}
+
+In:    YAML text.   Out: one Policy; what is left out is as in the default.
+An unknown field is an error: a mistyped action must not become none.
+"""
+
+from decimal import Decimal
+
+from kaiwo.manifests.text.field_errors import Place, show, suggest
+from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.read_documents import read_single
+from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
+from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy
+
+THE_FILE = "the policy file"
+PLACEMENTS = ("pack", "spread")
+VICTIM_ORDERS = {"lostWork": "lost-work", "youngest": "youngest"}
+MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 1_000, 100, 1_000, 1_000
+
+
+def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
+    """The policy of a YAML file."""
+    fields = Fields(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
+    past = fields.inner("pastUse")
+    policy = Policy(
+        steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MOST_STEPS),
+        gpu_strategy=fields.text("gpuStrategy", DEFAULT_POLICY.gpu_strategy),
+        placement=fields.choice("placement", PLACEMENTS, DEFAULT_POLICY.placement),
+        score_weights=_read_weights(fields.inner("scoreWeights")),
+        disabled_plugins=fields.texts("disabledPlugins"),
+        actions=_read_actions(fields),
+        victim_order=VICTIM_ORDERS[fields.choice("victimOrder", VICTIM_ORDERS, "lostWork")],
+        age_boost_milli=fields.read("ageBoost", _read_points_milli, 0),
+        size_boost_milli=fields.read("sizeBoost", _read_points_milli, 0),
+        stale_gang_grace_s=fields.read("staleGangGrace", read_duration_s, DEFAULT_POLICY.stale_gang_grace_s),
+        promises=fields.integer("promises", DEFAULT_POLICY.promises, 0, MOST_PROMISES),
+        large_permille=fields.read("largePart", _read_permille, DEFAULT_POLICY.large_permille),
+        hold_off_s=fields.read("holdOff", read_duration_s, DEFAULT_POLICY.hold_off_s),
+        past_use_half_life_s=past.read("halfLife", read_duration_s, 0),
+        past_use_strength_milli=past.read("strength", _read_strength_milli, DEFAULT_POLICY.past_use_strength_milli),
+    )
+    if past.names() and not policy.past_use_half_life_s:
+        raise past.place("halfLife").error('is missing; write after what time use counts half, such as "7d"')
+    past.finish()
+    fields.finish()
+    return policy
+
+
+def _read_actions(fields: Fields) -> tuple[str, ...]:
+    if not fields.has("actions"):
+        return DEFAULT_POLICY.actions
+    actions = fields.texts("actions")
+    for index, action in enumerate(actions):
+        place = Place(fields.owner, f"{fields.place('actions').field}[{index}]")
+        if action not in ACTIONS:
+            raise place.error(f"is {show(action)}; write {', '.join(ACTIONS)}{suggest(action, ACTIONS)}")
+        if action in actions[:index]:
+            raise place.error(f"is {show(action)}, which stands there already; keep one of them")
+    if "allocate" not in actions:
+        raise fields.place("actions").error(
+            "has no allocate, and without that nothing ever starts; write [allocate] and what else a cycle shall do"
+        )
+    return actions
+
+
+def _read_weights(fields: Fields) -> dict[str, int]:
+    return {name: fields.integer(name, 0, 0, MOST_WEIGHT) for name in sorted(fields.names())}
+
+
+def _read_points_milli(value: object, place: Place) -> int:
+    return _read_milli(value, place, "0.5 (priority points)", -MOST_POINTS, MOST_POINTS)
+
+
+def _read_strength_milli(value: object, place: Place) -> int:
+    return _read_milli(value, place, "1 (0: past use does not count)", 0, MOST_STRENGTH)
+
+
+def _read_permille(value: object, place: Place) -> int:
+    return _read_milli(value, place, "0.1 (a part of the cluster's GPUs)", 0, 1)
+
+
+def _read_milli(value: object, place: Place, example: str, least: int, most: int) -> int:
+    amount = read_quantity(value, place, example)
+    if not least <= amount <= most:
+        raise place.error(f"is {show(value)}, but must be {least:,} to {most:,}; write it as {example}")
+    milli = amount * 1000
+    if milli != milli.to_integral_value():
+        raise place.error(f"is {show(value)}, but is counted in steps of 0.001; write it as {example}")
+    return int(Decimal(milli))

@@ -1,0 +1,67 @@
+"""GPU models and vendors by the names people give them.
+
+In:    "mi300x", "AMD Instinct MI300X", "amd".   Out: names of the model table.
+A request for any GPU of a vendor lists that vendor's models: the words of a request know no vendor.
+"""
+
+import re
+
+from kaiwo.manifests.text.field_errors import Place, show, suggest
+from kaiwo.model.gpu import GPU_MODELS, GPU_RESOURCES
+
+VENDORS = ("amd", "nvidia")
+RESOURCE_VENDORS = dict(zip(GPU_RESOURCES, VENDORS, strict=True))
+VENDOR_MODELS = {
+    vendor: tuple(sorted(model.name for model in GPU_MODELS.values() if model.vendor == vendor)) for vendor in VENDORS
+}
+SLIP = 0.75  # gpus and gp are slips of gpu; gpumem is a name of its own
+_BY_PLAIN_NAME = {name.lower(): name for name in GPU_MODELS}
+_BRAND = re.compile(r"amd|nvidia|instinct|tesla|radeon|geforce|[-_ ]")
+
+
+def read_models(names: tuple[str, ...], place: Place, vendor: str, warnings: list[str]) -> tuple[str, ...]:
+    """Known models by their table name, unknown ones as written with a warning; only a vendor: all its models."""
+    if not names:
+        return VENDOR_MODELS[vendor] if vendor else ()
+    return tuple(sorted({_read_model(name, place, vendor, warnings) for name in names}))
+
+
+def read_vendor(value: object, place: Place) -> str:
+    """amd or nvidia."""
+    vendor = value.lower() if isinstance(value, str) else value
+    if vendor not in VENDORS:
+        raise place.error(f"is {show(value)}; write {' or '.join(VENDORS)}")
+    return str(vendor)
+
+
+def meant_resource(name: str) -> str:
+    """`amd.com/gpu` for `amd.com/gpus` or `AMD/gpu`; empty for a name that is no slip of one of the known."""
+    import difflib  # only a name that is not known pays for it: 4 ms
+
+    domain, _, kind = name.lower().partition("/")
+    for resource in GPU_RESOURCES:
+        right_domain, _, right_kind = resource.partition("/")
+        if domain in (right_domain, right_domain.removesuffix(".com")):
+            return resource if difflib.SequenceMatcher(None, kind, right_kind).ratio() >= SLIP else ""
+    return ""
+
+
+def vendor_of(models: tuple[str, ...]) -> str:
+    """The one vendor of the models that are known; empty when there are two or none."""
+    vendors = {GPU_MODELS[name].vendor for name in models if name in GPU_MODELS}
+    return vendors.pop() if len(vendors) == 1 else ""
+
+
+def _read_model(name: str, place: Place, vendor: str, warnings: list[str]) -> str:
+    if not name.strip() or len(name) > 63 or not name.isprintable():
+        raise place.error(f"names the model {show(name)}; write a model such as MI300X")
+    known = _BY_PLAIN_NAME.get(_BRAND.sub("", name.lower()))
+    if known is None:
+        hint = suggest(name, GPU_MODELS)
+        warnings.append(
+            place.sentence(f"names {show(name)}, which is in no model table: it waits for such a GPU{hint}")
+        )
+        return name.strip()
+    if vendor and GPU_MODELS[known].vendor != vendor:
+        raise place.error(f"names {known}, which is not made by {vendor}; change the model or the vendor")
+    return known

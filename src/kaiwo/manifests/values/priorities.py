@@ -1,0 +1,51 @@
+"""The types of work and the priority classes, each in one table.
+
+In:    a type's or a class's name.   Out: a priority; higher goes first.
+Everything is preemptible unless its owner says otherwise: what is not must stay inside its queue's quota.
+"""
+
+import re
+
+from kaiwo.manifests.text.field_errors import Place, show, suggest
+
+TYPE_PRIORITIES = {"training": 50, "batch": 50, "notebook": 75, "inference": 100}
+DEFAULT_TYPE = "batch"
+MAX_PRIORITY = 1_000_000_000  # above it are only the two system classes
+
+CLASS_PRIORITIES = {
+    "system-node-critical": 2_000_001_000,
+    "system-cluster-critical": 2_000_000_000,
+    "high": 1000,
+    "high-priority": 1000,
+    "medium": 50,
+    "medium-priority": 50,
+    "normal": 50,
+    "default": 50,
+    "low": 10,
+    "low-priority": 10,
+    "inference": 100,
+    "train": 50,
+}
+
+
+def read_type(value: object, place: Place) -> str:
+    """training, batch, inference or notebook."""
+    if value not in TYPE_PRIORITIES:
+        hint = suggest(value, TYPE_PRIORITIES) if isinstance(value, str) else ""
+        raise place.error(f"is {show(value)}; write {', '.join(TYPE_PRIORITIES)}{hint}")
+    return str(value)
+
+
+def class_priority(name: str, place: Place, default: int, warnings: list[str]) -> int:
+    """By the table, or the number itself; an unknown class keeps the default and says so."""
+    if name in CLASS_PRIORITIES:
+        return CLASS_PRIORITIES[name]
+    if re.fullmatch(r"-?[0-9]{1,10}", name) and abs(int(name)) <= MAX_PRIORITY:
+        return int(name)
+    warnings.append(
+        place.sentence(
+            f"is {show(name)}, a priority class that is not known here: priority {default} is used; write a number, "
+            f"or one of {', '.join(sorted(CLASS_PRIORITIES))}"
+        )
+    )
+    return default

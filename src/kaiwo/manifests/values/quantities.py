@@ -1,0 +1,184 @@
+"""Read the quantities people write: CPU, memory, GPUs, fractions of one, durations.
+
+In:    a number or a text such as "500m", "16Gi", "0.5", "2h30m".   Out: integers: milli, MiB, GPUs, seconds.
+Never: a float on the way: everything is exact, and what would be rounded down is refused or rounded up.
+"""
+
+import re
+from decimal import ROUND_CEILING, Context, Decimal
+
+from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.model.gpu import WHOLE_MILLI
+
+MIB = 1 << 20
+MAX_CPU_MILLI = 100_000_000  # 100,000 cores for one pod
+MAX_MEMORY_MIB = 1 << 30  # 1 PiB for one pod
+MAX_GPU_MIB = 1 << 20  # 1 TiB on one device
+MAX_GPUS = 64  # for one pod: the partitions of the largest node we know
+MAX_DURATION_S = 10 * 365 * 86_400
+MIN_FRACTION_MILLI = 10
+
+_EXACT = Context(prec=120)
+_BINARY = {name: Decimal(1024**power) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_UNITS = _BINARY | {name: Decimal(10) ** power for name, power in _DECIMAL.items()}
+# Bounded, so that "1e999999999" is never worked out.
+_NUMBER = r"[+-]?(?:[0-9]{1,25}(?:\.[0-9]{0,25})?|\.[0-9]{1,25})"
+_QUANTITY = re.compile(rf"({_NUMBER})(?:([eE][+-]?[0-9]{{1,2}})|([a-zA-Z]*))")
+_DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[wdhms])")
+_SECONDS = {
+    "w": Decimal(604_800),
+    "d": Decimal(86_400),
+    "h": Decimal(3600),
+    "m": Decimal(60),
+    "s": Decimal(1),
+    "ms": Decimal("0.001"),
+}
+
+
+def read_quantity(value: object, place: Place, example: str) -> Decimal:
+    """A Kubernetes quantity, exactly. `example` shows the form in the message."""
+    text = _as_text(value, place, f"write it as {example}")
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise place.error(f"is {show(value)}, which is not a quantity; write it as {example}")
+    number, exponent, unit = match.groups()
+    if exponent:
+        return _EXACT.create_decimal(number + exponent)
+    if unit not in _UNITS:
+        raise place.error(f"is {show(value)}, but {show(unit)} is no unit{_likely_unit(unit, number)}; write {example}")
+    return _EXACT.multiply(Decimal(number), _UNITS[unit])
+
+
+def read_cpu_milli(value: object, place: Place, most: int = MAX_CPU_MILLI) -> int:
+    """Cores as milli-CPU: "4", "500m", 0.5."""
+    cores = _not_negative(read_quantity(value, place, '"4" or "500m"'), value, place)
+    return _bounded(_EXACT.multiply(cores, Decimal(1000)), most, value, place, f"{most // 1000:,} cores")
+
+
+def read_memory_bytes(value: object, place: Place, most_mib: int = MAX_MEMORY_MIB) -> int:
+    """Memory in bytes: "16Gi", "500M", or a number of bytes."""
+    amount = _not_negative(read_quantity(value, place, '"16Gi" or "512Mi"'), value, place)
+    return _bounded(amount, most_mib * MIB, value, place, f"{most_mib >> 30:,}Pi")
+
+
+def read_memory_mib(value: object, place: Place) -> int:
+    """A pod's memory in the short form, where a number without a unit is a slip."""
+    size = read_memory_bytes(value, place)
+    if 0 < size < MIB:
+        raise place.error(f'is {show(value)}, which is less than 1 MiB; write a unit, such as "16Gi" or "512Mi"')
+    return to_mib(size)
+
+
+def to_mib(size_bytes: int) -> int:
+    """Bytes as MiB, never less than was asked for."""
+    return -(-size_bytes // MIB)
+
+
+def read_fraction_milli(value: object, place: Place) -> int:
+    """A part of one GPU as milli: "0.5" is 500."""
+    range_text = "but a fraction is 0.01 to 1 of one GPU, in steps of 0.001"
+    text = _as_text(value, place, 'write it as "0.5"').strip()
+    if text.endswith("%"):
+        raise place.error(f'is {show(value)}, {range_text}; write it without the percent sign, such as "0.5" for half')
+    if not re.fullmatch(_NUMBER, text):
+        raise place.error(f'is {show(value)}, {range_text}; write it as "0.5"')
+    milli = _EXACT.multiply(Decimal(text), Decimal(WHOLE_MILLI))
+    if milli > WHOLE_MILLI:
+        raise place.error(f"is {show(value)}, {range_text}; for more than one GPU ask for whole GPUs instead")
+    if milli < MIN_FRACTION_MILLI:
+        raise place.error(f'is {show(value)}, {range_text}; ask for at least "0.01", or leave it out')
+    if milli != int(milli):
+        raise place.error(f'is {show(value)}, {range_text}; round it, such as "{Decimal(int(milli)) / 1000}"')
+    return int(milli)
+
+
+def read_gpu_mib(value: object, place: Place) -> int:
+    """Memory on one GPU: a number is MiB; "16Gi" is understood too."""
+    amount = _not_negative(read_quantity(value, place, '"4000" (MiB) or "16Gi"'), value, place)
+    has_unit = isinstance(value, str) and value.strip()[-1:].isalpha()
+    mib = _EXACT.divide(amount, Decimal(MIB)) if has_unit else amount
+    if not has_unit and mib != mib.to_integral_value():
+        raise place.error(f'is {show(value)}, but GPU memory is counted in whole MiB; write "4000" or "16Gi"')
+    if mib < 1:
+        raise place.error(f'is {show(value)}, which is less than 1 MiB; write "4000" (MiB) or "16Gi", or leave it out')
+    return _bounded(mib, MAX_GPU_MIB, value, place, f"{MAX_GPU_MIB:,} MiB of one GPU")
+
+
+def read_whole_gpus(value: object, place: Place, fraction_field: str) -> int:
+    """How many whole GPUs one pod asks for."""
+    amount = _not_negative(read_quantity(value, place, '"1"'), value, place)
+    if amount != amount.to_integral_value():
+        raise place.error(
+            f"is {show(value)}, but it counts whole GPUs; for a part of one leave it out and write "
+            f'{fraction_field}: "{_as_fraction(amount)}"'
+        )
+    if amount > MAX_GPUS:
+        raise place.error(
+            f"asks for {show(int(amount) if amount < 10**18 else value)} whole GPUs"
+            f"{_meant_as_milli(amount, fraction_field)}; one pod gets at most {MAX_GPUS}: for more GPUs in all, "
+            "ask for more pods"
+        )
+    return int(amount)
+
+
+def read_duration_s(value: object, place: Place) -> int:
+    """Whole seconds: 90, "90", "45m", "2h30m", "1d"."""
+    example = 'write it as "45m", "2h30m" or "1d", or as a number of seconds'
+    text = _as_text(value, place, example).strip()
+    if re.fullmatch(r"[0-9]{1,12}", text):
+        seconds = Decimal(text)
+    else:
+        parts = _DURATION_PART.findall(text)
+        if not parts or "".join(map("".join, parts)) != text:
+            raise place.error(f"is {show(value)}, which is not a duration; {example}")
+        units = [unit for _, unit in parts]
+        if units != [unit for unit in _SECONDS if unit in units]:
+            raise place.error(f"is {show(value)}, but each unit stands once, the largest first; {example}")
+        seconds = sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0))
+    if seconds != seconds.to_integral_value():
+        raise place.error(f"is {show(value)}, but durations are whole seconds; {example}")
+    if not 1 <= seconds <= MAX_DURATION_S:
+        raise place.error(f"is {show(value)}, but a duration is 1 second to 10 years; {example}, or leave it out")
+    return int(seconds)
+
+
+def _as_text(value: object, place: Place, way_out: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise place.error(f"is {show(value)}, which is not a quantity; {way_out}")
+    if isinstance(value, str) and len(value) > 60:
+        raise place.error(f"is {show(value)}, which is not a quantity; {way_out}")
+    return value if isinstance(value, str) else repr(value)
+
+
+def _not_negative(amount: Decimal, value: object, place: Place) -> Decimal:
+    if amount < 0:
+        raise place.error(f"is {show(value)}, which is negative; write 0 or more")
+    return amount
+
+
+def _bounded(amount: Decimal, most: int, value: object, place: Place, most_text: str) -> int:
+    if amount > most:
+        raise place.error(f"is {show(value)}, which is too much; the most is {most_text}")
+    return int(amount.to_integral_value(rounding=ROUND_CEILING))
+
+
+def _likely_unit(unit: str, number: str) -> str:
+    bare = unit.lower().removesuffix("b").removesuffix("i")
+    for known in (bare.upper() + "i", bare.upper()):
+        if bare and known in _UNITS:
+            return f' (did you mean "{number}{known}"?)'
+    return ""
+
+
+def _meant_as_milli(amount: Decimal, fraction_field: str) -> str:
+    """Somebody who writes 500 means half a GPU. Whoever writes 100 means a hundred."""
+    if amount not in (250, 500, 750):
+        return ""
+    part = f"{(amount / WHOLE_MILLI).normalize():f}"
+    words = "half" if amount == 500 else part
+    return f', not {words} of one; for {words} write {fraction_field}: "{part}"'
+
+
+def _as_fraction(amount: Decimal) -> str:
+    return f"{amount.normalize():f}" if Decimal("0.01") <= amount < 1 else "0.5"

@@ -1,0 +1,87 @@
+"""Say what a workload wants, in a few words.
+
+In:    a request, role or workload.   Out: "8 pods x 4 GPUs", "0.5 GPU", "16000 MiB of a GPU", "4 CPU".
+"""
+
+from collections import Counter
+
+from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.request import ANY_PARTITION, Request
+from kaiwo.model.workload import Role, Workload, tree_of
+
+_VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
+
+
+def describe_wants(workload: Workload) -> str:
+    """The `wants` column: pods and what each is mostly about."""
+    if not workload.groups:
+        return " + ".join(_describe_pods(role) for role in workload.roles)
+    parts = Counter(_describe_pods(role) for role in workload.roles)
+    every = " + ".join(f"{count} x ({text})" if count > 1 else text for text, count in parts.items())
+    root = tree_of(workload.groups, workload.roles)
+    below = len(root.children)
+    return every if root.minimum == below else f"{every}, at least {root.minimum} of {below} sub-groups"
+
+
+def describe_request(request: Request) -> str:
+    """What one pod is mostly about: its GPUs, or its CPU when it has none."""
+    if request.is_memory:
+        return _times(request.gpus, f"{request.gpu_mib} MiB of a GPU")
+    if request.is_fraction:
+        return _times(request.gpus, f"{_decimal(request.gpu_milli)} GPU")
+    if request.is_partition:
+        kind = "partition" if request.partition == ANY_PARTITION else f"{request.partition} partition"
+        return f"{request.gpus} {kind}{'s' if request.gpus > 1 else ''}"
+    if request.gpus:
+        return f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"
+    if request.cpu_milli:
+        return f"{_decimal(request.cpu_milli)} CPU"
+    if request.memory_mib:
+        return f"{request.memory_mib} MiB"
+    return ", ".join(f"{amount} {name}" for name, amount in request.extended) or "nothing"
+
+
+def describe_role(role: Role) -> str:
+    """All that a role's pods ask for, as one sentence."""
+    request = role.request
+    parts = [describe_request(request)] if request.gpus else []
+    if request.isolation and (request.is_fraction or request.is_memory):
+        parts[0] += f" by {request.isolation}"
+    if request.gpu_models and request.gpus:
+        parts[0] += f" ({_models(request.gpu_models)})"
+    parts += [f"{_decimal(request.cpu_milli)} CPU"] if request.cpu_milli else []
+    parts += [f"{_memory(request.memory_mib)} memory"] if request.memory_mib else []
+    parts += [f"{amount} {name}" for name, amount in request.extended]
+    pods = "1 pod" if role.count == 1 else f"{role.count} pods"
+    at_least = "" if role.needed == role.count else f" (at least {role.needed})"
+    each = " each" if role.count > 1 else ""
+    rules = f" on nodes that match {len(request.node_rules)} rule{'s' if len(request.node_rules) > 1 else ''}"
+    return f"{role.name}: {pods}{at_least},{each} {', '.join(parts) or 'nothing'}{rules if request.node_rules else ''}"
+
+
+def _describe_pods(role: Role) -> str:
+    wants = describe_request(role.request)
+    if role.count == 1:
+        return wants
+    pods = f"{role.count} pods" if role.needed == role.count else f"{role.needed}-{role.count} pods"
+    return f"{pods} x {wants}"
+
+
+def _times(count: int, what: str) -> str:
+    return what if count == 1 else f"{count} x {what}"
+
+
+def _decimal(milli: int) -> str:
+    return f"{milli / WHOLE_MILLI:.3f}".rstrip("0").rstrip(".")
+
+
+def _memory(mib: int) -> str:
+    return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
+
+
+def _models(models: tuple[str, ...]) -> str:
+    for vendor, names in VENDOR_MODELS.items():
+        if models == names:
+            return f"any {_VENDOR_NAMES[vendor]}"
+    return " or ".join(models)

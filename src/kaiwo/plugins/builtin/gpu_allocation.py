@@ -1,0 +1,87 @@
+"""Which devices of a node a pod takes: the strategies of feature A7 by name."""
+
+import numpy as np
+
+from kaiwo.gpus.device_locality import nearest_devices
+from kaiwo.model.request import Request
+from kaiwo.plugins.contract import View
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.node_table import MIB, MILLI, PODS, SIZE
+
+
+class FirstFit:
+    """The first device that fits."""
+
+    name, version, fills = "first-fit", "1", True
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """Position alone."""
+        return np.zeros(len(columns), np.int64)
+
+
+class BestFit:
+    """The device with the least left."""
+
+    name, version, fills = "best-fit", "1", True
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """Least free milli, then least free memory."""
+        return _left(view, node, columns)
+
+
+class WorstFit:
+    """The device with the most left."""
+
+    name, version = "worst-fit", "1"
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """Most free milli, then most free memory."""
+        return -_left(view, node, columns)
+
+
+class RoundRobin:
+    """The devices in turn: the next after as many as the node has pods."""
+
+    name, version = "round-robin", "1"
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """The turn is read off the picture, so it survives a restart."""
+        turn = view.nodes.nodes[node].pods - int(view.free[node, PODS])
+        return (columns - turn) % max(1, len(view.nodes.nodes[node].gpus))
+
+
+class LoadBalanced:
+    """The device of which the least part is granted, by compute or by memory, whichever is more."""
+
+    name, version = "load-balanced", "1"
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """Parts per thousand granted."""
+        size = np.maximum(view.gpus[node, SIZE, columns], 1)
+        by_memory = 1000 - 1000 * view.gpus[node, MIB, columns] // size
+        granted: IntArray = np.maximum(1000 - view.gpus[node, MILLI, columns], by_memory)
+        return granted
+
+
+class FragmentationAware:
+    """A begun device before a whole one; of the begun, where the least is left that somebody could use.
+
+    Partitions of one pod stand on one IO die, whole GPUs of one pod are those with the best links.
+    """
+
+    name, version, fills = "fragmentation-aware", "1", True
+
+    def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
+        """What is stranded counts: milli without memory or memory without milli serves nobody."""
+        if want.is_exclusive:
+            return nearest_devices(view, want, node, columns)
+        milli, mib, size, _ = view.gpus[node][:, columns]
+        usable = np.minimum(milli, 1000 * mib // np.maximum(size, 1))
+        rank: IntArray = usable * 1001 + (milli - usable)
+        return rank
+
+
+def _left(view: View, node: int, columns: IntArray) -> IntArray:
+    size = np.maximum(view.gpus[node, SIZE, columns], 1)
+    left: IntArray = view.gpus[node, MILLI, columns] * 1_000_000 + 1_000_000 * view.gpus[node, MIB, columns] // size
+    return left

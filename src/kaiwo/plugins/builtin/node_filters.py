@@ -1,0 +1,138 @@
+"""Filters that come with Kaiwo: which nodes a pod may go to by their definition.
+
+Also: Keep work off GPUs that cannot keep it apart from its neighbours as well as it asks.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kaiwo.gpus.isolation_grades import grade_of, whole_gpus
+from kaiwo.model.affinity import obeys
+from kaiwo.model.gpu import meets
+from kaiwo.model.node import Node, Taint
+from kaiwo.model.obstacle import Reason
+from kaiwo.model.request import Request, Toleration
+from kaiwo.plugins.contract import View
+from kaiwo.snapshot.array_types import BoolArray, Rows
+
+# What Kubernetes taints a node with that is cordoned, or of whose kubelet nothing good is heard. The taint comes a
+# moment after the news itself; until then a pod must tolerate all that may come.
+CORDONED = (Taint("node.kubernetes.io/unschedulable"),)
+NOT_READY = (Taint("node.kubernetes.io/not-ready"), Taint("node.kubernetes.io/unreachable"))
+
+
+class NodeReady:
+    """Keep off nodes that are not ready."""
+
+    name, version, reason, is_static = "node-ready", "2", Reason.NODE_NOT_READY, True
+    depends_on = ("tolerations",)
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """A cordoned node that is ready is the next filter's business; who tolerates such nodes may go there."""
+        if view.nodes.open.all():
+            return np.ones(len(nodes), np.bool_)
+        return _each(view, nodes, lambda node: node.ready or _is_let_in(want, node, NOT_READY))
+
+
+class NodeNotCordoned:
+    """Keep off nodes that somebody cordoned."""
+
+    name, version, reason, is_static = "node-not-cordoned", "2", Reason.NODE_CORDONED, True
+    depends_on = ("tolerations",)
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """Everything else about the node does not matter here; who tolerates it may go there."""
+        if view.nodes.open.all():
+            return np.ones(len(nodes), np.bool_)
+        return _each(view, nodes, lambda node: not node.cordoned or _is_let_in(want, node, CORDONED))
+
+
+class NodeRules:
+    """Obey node selectors and required node affinity."""
+
+    name, version, reason, is_static = "node-rules", "2", Reason.NODE_RULES, True
+    depends_on = ("node_rules", "node_choices")
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """Every rule must hold, and of each choice one alternative."""
+        if not want.node_rules and not want.node_choices:
+            return np.ones(len(nodes), np.bool_)
+        return _each(view, nodes, lambda node: obeys(node.labels, want.node_rules, want.node_choices))
+
+
+class NodeTaints:
+    """Obey taints that are not tolerated."""
+
+    name, version, reason, is_static = "node-taints", "1", Reason.NODE_TAINTED, True
+    depends_on = ("tolerations",)
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """PreferNoSchedule only ever lowers a score."""
+        return _each(view, nodes, lambda node: not node.taints or tolerates_all(want.tolerations, node))
+
+
+class NodesToAvoid:
+    """Keep off nodes on which this work failed to start."""
+
+    name, version, reason, is_static = "nodes-to-avoid", "1", Reason.NODE_AVOIDED, True
+    depends_on = ("avoid_nodes",)
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """Memory of bad nodes travels in the request."""
+        if not want.avoid_nodes:
+            return np.ones(len(nodes), np.bool_)
+        return _each(view, nodes, lambda node: node.name not in want.avoid_nodes)
+
+
+def _each(view: View, nodes: Rows, test) -> BoolArray:  # type: ignore[no-untyped-def]
+    """Definitions are objects, so this is a Python loop; it runs once per shape and then per redefined node."""
+    all_nodes = view.nodes.nodes
+    return np.fromiter((test(all_nodes[row]) for row in nodes), np.bool_, len(nodes))
+
+
+def _is_let_in(want: Request, node: Node, taints: tuple[Taint, ...]) -> bool:
+    there = tuple(taint for taint in taints if any(taint.key == each.key for each in node.taints))
+    return _tolerates_all_of(want.tolerations, there or taints)
+
+
+def tolerates_all(tolerations: tuple[Toleration, ...], node: Node) -> bool:
+    """None of the node's taints keeps such a pod away."""
+    return _tolerates_all_of(tolerations, (taint for taint in node.taints if taint.effect != "PreferNoSchedule"))
+
+
+def _tolerates_all_of(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> bool:
+    return all(any(_tolerates(each, taint) for each in tolerations) for taint in taints)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    if toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+class GpuIsolation:
+    """Obey the method of isolation that was asked for by name, and the least grade."""
+
+    name, version, reason, is_static = "gpu-isolation", "1", Reason.GPU_ISOLATION, True
+    depends_on = ("gpus", "gpu_milli", "gpu_mib", "partition", "isolation", "least_grade")
+
+    def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
+        """A node will do when one of its devices would; whole GPUs and partitions have the best grade there is."""
+        if not (want.isolation or want.least_grade) or not want.gpus or want.is_exclusive:
+            return np.ones(len(nodes), np.bool_)
+        all_nodes = view.nodes.nodes
+        return np.fromiter((_serves(all_nodes[row], want) for row in nodes), np.bool_, len(nodes))
+
+
+def _serves(node: Node, want: Request) -> bool:
+    """GPUs that are cut have no shares now: another matter, for they could be whole again."""
+    grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
+    found = (grade_of(want, gpu, node.labels) for gpu in grades)
+    return any(grade and meets(grade, want.least_grade) for grade in found)

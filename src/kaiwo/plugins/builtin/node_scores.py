@@ -1,0 +1,105 @@
+"""Scores that come with Kaiwo: fill what is begun, keep whole GPUs and GPU nodes free for those who need them.
+
+Also: Prefer what is reserved for the work: whoever has a reservation leaves the other GPUs to others.
+"""
+
+import numpy as np
+
+from kaiwo.gpus.device_fit import eligible, fits_beside_others, times_per_device
+from kaiwo.model.affinity import obeys
+from kaiwo.model.request import Request
+from kaiwo.plugins.contract import TOP_SCORE, View
+from kaiwo.snapshot.array_types import IntArray, Rows
+from kaiwo.snapshot.node_table import CPU, GPU_LEFT
+
+
+class OwnReservations:
+    """Fill the nodes on which enough devices are reserved for the work and free."""
+
+    name, version, weight = "own-reservations", "1", 100
+
+    def applies(self, want: Request) -> bool:
+        """Work that may use no reservation is not its business."""
+        return bool(want.passes) and want.gpus > 0
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """All or nothing per node."""
+        if view.reserved is None:
+            return np.zeros(len(nodes), np.int64)
+        own = view.reserved.own(want.passes)[nodes]
+        fits = (own & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
+        scores: IntArray = TOP_SCORE * fits.astype(np.int64)
+        return scores
+
+
+def _used_part(view: View, want: Request, nodes: Rows) -> IntArray:
+    """How full each node is, 0..1000, in what the request is about: GPUs, else CPU."""
+    free, _ = view.of(nodes)
+    left, size = (free[:, GPU_LEFT], view.nodes.gpu_total) if want.gpus else (free[:, CPU], view.nodes.cpu_size)
+    return TOP_SCORE - TOP_SCORE * np.maximum(left, 0) // np.maximum(size[nodes], 1)
+
+
+class Pack:
+    """Fill the fullest node that still fits, so that large work finds empty nodes."""
+
+    name, version, weight, placement = "pack", "1", 10, "pack"
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """Most used first."""
+        return _used_part(view, want, nodes)
+
+
+class Spread:
+    """Use the emptiest node, when the policy's placement is `spread`."""
+
+    name, version, weight, placement = "spread", "1", 10, "spread"
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """Least used first."""
+        return TOP_SCORE - _used_part(view, want, nodes)
+
+
+class FillSharedGpus:
+    """Put a share on a device that is shared already, so that whole GPUs stay whole."""
+
+    name, version, weight, placement = "fill-shared-gpus", "1", 20, "pack"
+
+    def applies(self, want: Request) -> bool:
+        """Whole GPUs and work without GPUs are not its business."""
+        return want.gpus > 0 and not want.is_exclusive
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """All or nothing per node: is there a begun device that fits."""
+        return TOP_SCORE * fits_beside_others(view, want, nodes).astype(np.int64)
+
+
+class SpareGpuNodes:
+    """Put work without GPUs on nodes without GPUs."""
+
+    name, version, weight, placement = "spare-gpu-nodes", "1", 20, "pack"
+
+    def applies(self, want: Request) -> bool:
+        """Work with GPUs is not its business."""
+        return want.gpus == 0
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """A node without GPUs before one with some."""
+        has_none: IntArray = (eligible(view, want, nodes).sum(axis=1) == 0).astype(np.int64)
+        return TOP_SCORE * has_none
+
+
+class PreferredNodes:
+    """Put work where it would rather be: preferred node affinity."""
+
+    name, version, weight = "preferred-nodes", "1", 40
+
+    def applies(self, want: Request) -> bool:
+        """Most work prefers nothing."""
+        return bool(want.prefers)
+
+    def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
+        """The weights of all that holds on a node, as a part of all weights."""
+        every = sum(each.weight for each in want.prefers)
+        labels = (view.nodes.nodes[row].labels for row in nodes)
+        held = (sum(each.weight for each in want.prefers if obeys(node, each.rules, ())) for node in labels)
+        return TOP_SCORE * np.fromiter(held, np.int64, len(nodes)) // every

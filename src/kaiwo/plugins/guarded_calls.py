@@ -1,0 +1,80 @@
+"""Ask a plugin, and set aside one that raises or returns nonsense.
+
+The arrays that it is handed can only be read: one that writes to them raises, and is the one that is set aside.
+A fault ends the attempt at this cycle: `decide` starts it anew without the plugin, so that no half of a plan was
+made with it and half without, and the plan says so.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kaiwo.plugins.contract import TOP_SCORE
+from kaiwo.snapshot.array_types import IntArray, freeze
+
+_PLAIN = frozenset((int, bool))
+
+
+class PluginFaultError(Exception):
+    """A plugin broke its contract."""
+
+    def __init__(self, plugin: str, detail: str) -> None:
+        super().__init__(f"{plugin}: {detail}")
+        self.plugin, self.detail = plugin, detail
+
+
+def ask(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
+    """The plugin's answer: an array of integers or booleans, one for each thing it was asked about."""
+    answer = _answer(name, point, arguments)
+    if not isinstance(answer, np.ndarray) or answer.shape != (size,) or answer.dtype.kind not in "ib":
+        found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
+        raise PluginFaultError(name, f"returned {found} where {size} integers were due")
+    return answer
+
+
+def ask_score(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
+    """Scores, within their range: outside it a weight could carry them out of what 64 bits hold."""
+    answer = ask(name, point, size, *arguments)
+    if size and (answer.min() < 0 or answer.max() > TOP_SCORE):
+        raise PluginFaultError(name, f"scored {answer.min()} to {answer.max()} where 0 to {TOP_SCORE} was due")
+    return answer
+
+
+def ask_one(name: str, point: Callable[..., Any], *arguments: Any) -> int:
+    """One integer or boolean."""
+    answer = _answer(name, point, arguments)
+    if not isinstance(answer, (int, np.integer, np.bool_)):
+        raise PluginFaultError(name, f"returned {answer!r} where one integer was due")
+    return int(answer)
+
+
+def ask_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> list[tuple[int, ...]]:
+    """One integer or one row of integers for each thing it was asked about."""
+    answer = _answer(name, point, arguments)
+    if not isinstance(answer, np.ndarray) or len(answer) != size or answer.ndim > 2 or answer.dtype.kind not in "ib":
+        found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
+        raise PluginFaultError(name, f"returned {found} where {size} integers or rows of integers were due")
+    return [tuple(row) for row in answer.reshape(size, -1).tolist()]
+
+
+def ask_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
+    """One integer or one tuple of integers."""
+    answer = _answer(name, point, arguments)
+    if isinstance(answer, tuple) and _PLAIN.issuperset(map(type, answer)):
+        return answer
+    if isinstance(answer, int):
+        return (answer,)
+    raise PluginFaultError(name, f"returned {answer!r} where one integer or a tuple of integers was due")
+
+
+def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    for each in arguments:
+        if type(each) is np.ndarray:
+            freeze(each)
+    try:
+        return point(*arguments)
+    except KeyboardInterrupt:
+        raise  # a person's wish, whoever is at work
+    except BaseException as error:  # a stranger's code may raise anything, SystemExit too; the plan's notes tell it
+        raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error

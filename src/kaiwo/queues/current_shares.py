@@ -1,0 +1,97 @@
+"""How the queues stand in a cycle: their fair shares, and what they hold against them.
+
+In:    the view with this cycle's placements.   Out: shares, worked out once a cycle; standings that follow the view.
+What a queue wants is what it uses and what waits in it: placing work changes neither, so shares hold for the cycle.
+"""
+
+import numpy as np
+
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.queue import SharePolicy
+from kaiwo.queues.fair_share import FairShares, ShareRules, Wants, fair_shares
+from kaiwo.queues.reclaim_rules import Standing, stand
+from kaiwo.queues.resource_division import MOST_AMOUNT
+from kaiwo.snapshot.array_types import IntArray
+from kaiwo.snapshot.gpu_model_usage import only_model
+from kaiwo.snapshot.node_table import SIZE, USABLE
+from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.working_copy import Working
+
+
+def wants_of(view: Working) -> Wants:
+    """What there is, and what every queue uses and asks for, as of the cycle's start."""
+    found = view.derived.get("wants")
+    if found is None:
+        gpu_mib = _usual_gpu_mib(view)
+        asked = {queue: _charge(amount, gpu_mib) for queue, amount in view.waiting.items()}
+        if view.queues.models:
+            asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
+        request = view.queues.all_used + np.minimum(view.queues.summed(asked), MOST_AMOUNT)
+        is_fifo = SharePolicy.FIFO in view.queues.tree.policy
+        oldest_s = view.oldest_s() if is_fifo else None
+        found = view.derived["wants"] = Wants(_totals(view), request, oldest_s, _past(view))
+    return found
+
+
+def shares_of(view: Working) -> FairShares:
+    """The fair shares of all queues, with every term."""
+    found = view.derived.get("shares")
+    if found is None:
+        strength_milli = view.past_use.strength_milli if view.past_use is not None else 0
+        rules = ShareRules(usage_strength_milli=strength_milli)
+        found = view.derived["shares"] = fair_shares(view.queues, wants_of(view), rules)
+    return found
+
+
+def standing(view: Working) -> Standing:
+    """How the queues stand now: `used` and `fixed` follow the view's placements."""
+    found = view.derived.get("standing")
+    if found is None:
+        found = stand(view.queues, shares_of(view).share, view.all_used, view.all_fixed)
+        view.derived["standing"] = found
+    return found
+
+
+def _past(view: Working) -> IntArray | None:
+    """By queue and resource: its part of the cluster lately; a queue that nobody spoke of used nothing."""
+    if view.past_use is None:
+        return None
+    past = np.zeros_like(view.queues.all_used)  # of single models nobody keeps a memory
+    for row, name in enumerate(view.queues.names):
+        parts = view.past_use.parts.get(name, ())
+        past[row, : len(parts)] = parts
+    return past
+
+
+def _totals(view: Working) -> IntArray:
+    """What there is of each resource, and of each GPU model that some queue bounds."""
+    nodes = view.nodes
+    models = [
+        int((nodes.gpu_part * nodes.gpus[:, USABLE])[nodes.gpu_model == nodes.models.index(model)].sum())
+        if model in nodes.models
+        else 0
+        for model in view.queues.models
+    ]
+    return np.append(nodes.totals(), np.array(models, np.int64))
+
+
+def _asked_by_model(view: Working, queue: str) -> list[int]:
+    """What waits in a queue and wants one model and no other."""
+    asked = dict.fromkeys(view.queues.models, 0)
+    for want, pods in view.waiting_in(queue):
+        model = only_model(want, view.nodes.models)
+        if model in asked:
+            asked[model] += want.charge_milli * pods
+    return list(asked.values())
+
+
+def _usual_gpu_mib(view: Working) -> int:
+    """The memory of an average working device: a waiting memory request has no device yet."""
+    usable = view.nodes.gpus[:, USABLE]
+    devices = int(usable.sum())
+    return max(1, int((view.nodes.gpus[:, SIZE] * usable).sum()) // devices) if devices else 1
+
+
+def _charge(amount: tuple[int, int, int, int], gpu_mib: int) -> Charge:
+    milli, cpu_milli, memory_mib, waiting_gpu_mib = amount
+    return milli + waiting_gpu_mib * WHOLE_MILLI // gpu_mib, cpu_milli, memory_mib

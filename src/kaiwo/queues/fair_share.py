@@ -1,0 +1,150 @@
+"""Fair shares of every queue at every level: a parent's share is what its children divide.
+
+In:    the queues, what the cluster has, and what each queue wants.
+Out:   per queue and resource the share, with every term of it.
+Never: lets one resource speak for another; each is divided by itself.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.queue import SharePolicy
+from kaiwo.queues.past_usage import bend_weights
+from kaiwo.queues.resource_division import Claims, Part, deserved, divide_rest
+from kaiwo.snapshot.array_types import IntArray, Rows
+from kaiwo.snapshot.queue_table import GPU, NOBODY, POLICIES, RESOURCES, QueueTable
+
+_DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
+
+
+class ShareRules(NamedTuple):
+    """How to divide, beyond what the queues themselves say."""
+
+    units: tuple[int, ...] = (WHOLE_MILLI, 1, 1)  # over-quota parts are whole GPUs, milli-CPU, MiB
+    usage_strength_milli: int = 0  # how much past use bends the weights; 0: not at all
+    root_policy: SharePolicy = SharePolicy.DRF  # among the queues that have no parent
+
+
+class Wants(NamedTuple):
+    """What is to be divided and who wants how much: used and waiting together, in a parent with all below it."""
+
+    totals: IntArray  # by resource
+    request: IntArray  # by queue and resource
+    oldest_s: IntArray | None = None  # by queue: when its oldest waiting work was submitted (for FIFO)
+    past: IntArray | None = None  # by queue and resource: its part of the cluster lately, see `usage`
+
+
+class FairShares(NamedTuple):
+    """By queue and resource. `share` is the sum of `deserved`, `whole` and `remainder`."""
+
+    share: IntArray
+    total: IntArray  # what the queue and its siblings divide
+    deserved: IntArray  # the least of quota, wish and limit
+    whole: IntArray  # its weight's part of the rest, rounded down; or all it wants
+    remainder: IntArray  # of what rounding left over
+    offered: IntArray  # the amount that was divided by weight
+    weight: IntArray  # this queue's weight in that, bent by past use
+    weights: IntArray  # and the sum of all of them; 0 where nothing had to be divided by weight
+
+
+DEFAULT_RULES = ShareRules()
+
+
+def fair_shares(queues: QueueTable, wants: Wants, rules: ShareRules = DEFAULT_RULES) -> FairShares:
+    """Level by level from the roots: all siblings of one depth and all resources at once."""
+    size, columns = wants.request.shape
+    out = FairShares(*(np.zeros((size, columns), np.int64) for _ in FairShares._fields))
+    policy = _policies(queues, rules)
+    claims = _claims(queues, wants, rules, _ranks(queues, wants, policy))
+    settles = (policy == _STRICT_PRIORITY) | (policy == _FIFO)
+    # A pool is what the children of one queue divide of one resource; the first row is the cluster's.
+    totals = np.zeros((size + 1, columns), np.int64)
+    totals[0] = wants.totals
+    for rows in queues.tree.levels:
+        level = Claims(*(column[rows].ravel() for column in claims))
+        has = deserved(totals.ravel(), level)
+        rest = totals.ravel().copy()
+        np.subtract.at(rest, level.pool, has)
+        level = _bent(level, has, None if wants.past is None else wants.past[rows].ravel(), rules.usage_strength_milli)
+        pool_settles = np.zeros(totals.size, np.bool_)
+        pool_settles[level.pool] = np.repeat(settles[rows], columns)
+        part = divide_rest(np.maximum(rest, 0), level, has, pool_settles)
+        _write(out, rows, has, level, part)
+        out.total[rows] = totals[queues.tree.parent[rows] + 1]
+        totals[rows + 1] = out.share[rows]
+    return out
+
+
+def bounds(amounts: IntArray, by_model: IntArray, columns: int) -> IntArray:
+    """Beyond GPU, CPU and memory there may be one column a GPU model."""
+    return amounts if columns == len(RESOURCES) else np.hstack((amounts, by_model))
+
+
+def _claims(queues: QueueTable, wants: Wants, rules: ShareRules, ranks: IntArray) -> Claims:
+    """Every queue's claim on its parent, by queue and resource."""
+    shape = wants.request.shape
+    columns = shape[1]
+    pool = (queues.tree.parent + 1)[:, None] * columns + np.arange(columns)
+    return Claims(
+        pool,
+        np.broadcast_to(ranks[:, None], shape),
+        bounds(queues.quota, queues.model_quota, columns),
+        bounds(queues.limit, queues.model_limit, columns),
+        wants.request,
+        np.maximum(_weights(queues, columns), 0),
+        np.broadcast_to(_units(rules, columns), shape),
+        np.broadcast_to(queues.tree.age[:, None], shape),
+    )
+
+
+def _write(out: FairShares, rows: Rows, has: IntArray, claims: Claims, part: Part) -> None:
+    shape = out.share[rows].shape
+    out.deserved[rows] = has.reshape(shape)
+    out.whole[rows] = part.whole.reshape(shape)
+    out.remainder[rows] = part.remainder.reshape(shape)
+    out.offered[rows] = part.offered.reshape(shape)
+    out.weight[rows] = claims.weight.reshape(shape)
+    out.weights[rows] = part.weights.reshape(shape)
+    out.share[rows] = out.deserved[rows] + out.whole[rows] + out.remainder[rows]
+
+
+def _policies(queues: QueueTable, rules: ShareRules) -> IntArray:
+    """By queue, the code of the policy under which it competes with its siblings."""
+    tree = queues.tree
+    return np.where(tree.parent == NOBODY, POLICIES.index(rules.root_policy), tree.policy_code[tree.parent])
+
+
+def _ranks(queues: QueueTable, wants: Wants, policy: IntArray) -> IntArray:
+    """Who is served before whom among siblings: the lowest first."""
+    ranks = np.where(policy == _WEIGHTED_FAIR, 0, -queues.priority)
+    is_fifo = policy == _FIFO
+    if not is_fifo.any():
+        return ranks
+    age = queues.tree.age
+    waited_longest = np.empty_like(ranks)
+    waited_longest[np.lexsort((age, age if wants.oldest_s is None else wants.oldest_s))] = np.arange(len(ranks))
+    return np.where(is_fifo, waited_longest, ranks)
+
+
+def _bent(claims: Claims, has: IntArray, past: IntArray | None, strength_milli: int) -> Claims:
+    """Weights bent by past use. Who used so much that nothing is left of its weight comes after its equals."""
+    if past is None or strength_milli <= 0:
+        return claims._replace(weight=bend_weights(claims.pool, claims.weight, claims.weight, 0))
+    competes = (np.minimum(claims.request, claims.limit) > has) & (claims.weight > 0)
+    ranks, rank = np.unique(claims.rank, return_inverse=True)
+    bent = bend_weights(claims.pool * len(ranks) + rank, np.where(competes, claims.weight, 0), past, strength_milli)
+    comes_last = competes & (bent == 0)
+    weight = np.where(comes_last | ~competes, claims.weight, bent)
+    return claims._replace(weight=weight, rank=2 * claims.rank + comes_last)
+
+
+def _weights(queues: QueueTable, columns: int) -> IntArray:
+    models = columns - len(RESOURCES)
+    return queues.weight if not models else np.hstack((queues.weight, np.repeat(queues.weight[:, [GPU]], models, 1)))
+
+
+def _units(rules: ShareRules, columns: int) -> IntArray:
+    units = rules.units + (rules.units[GPU],) * (columns - len(rules.units))
+    return np.array(units, np.int64)

@@ -1,0 +1,104 @@
+"""Which of several sibling queues is served next.
+
+In:    how the queues stand, and what the next workload of each needs.   Out: one row of keys a queue, the least first.
+Never: compares cousins: go down the tree, at each level to the child with the least keys.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kaiwo.queues.reclaim_rules import Standing
+from kaiwo.snapshot.array_types import IntArray, Rows
+from kaiwo.snapshot.queue_table import ENDLESS, GPU, NOBODY, POLICIES, RESOURCES
+
+PPM = 1_000_000
+_DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
+_NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
+
+
+def entitlement(now: Standing, totals: IntArray) -> IntArray:
+    """By queue and resource: quota or fair share, whichever is more, within the limit; unlimited counts as all."""
+    entitled = np.minimum(np.maximum(now.quota, now.fair), now.limit)
+    return np.where(entitled >= ENDLESS, totals, entitled)
+
+
+def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:
+    """The resource of which a queue uses the largest part of what it is entitled to, in parts per million."""
+    ratio = PPM * used // np.maximum(entitled, 1)
+    ratio = np.where(entitled > 0, ratio, np.where(used > 0, _NO_SHARE + used, 0))
+    highest: IntArray = ratio.max(axis=1)
+    return highest
+
+
+def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
+    """The keys of these queues, the first column counting most. `need` and `oldest_s` stand beside `rows`.
+
+    1 what the parent's policy puts first: priority (StrictPriority), the longest wait (FIFO); 2 whoever is over its
+    fair share comes later; 3 so does whoever would leave its quota; 4 priority; 5 uses something it has no share of;
+    6 dominant share with the next workload, 7 without; 8 the smaller workload; 9 age.
+    """
+    tree = now.queues.tree
+    parent = tree.parent[rows]
+    code = np.where(parent == NOBODY, _DRF, tree.policy_code[parent])
+    priority = -now.queues.priority[rows]
+    first = np.where(code == _FIFO, oldest_s, np.where(code == _STRICT_PRIORITY, priority, 0))
+    used, quota, fair = (each[rows, : len(RESOURCES)] for each in (now.used, now.quota, now.fair))
+    entitled = entitlement(now, totals)[rows, : len(RESOURCES)]
+    with_next = used + need
+    return np.column_stack(
+        (
+            first,
+            (used > fair).any(axis=1),
+            (with_next > quota).any(axis=1),
+            np.where(code == _WEIGHTED_FAIR, 0, priority),
+            ((entitled == 0) & (with_next > 0)).any(axis=1),
+            dominant_ppm(with_next, entitled),
+            dominant_ppm(used, entitled),
+            need[:, GPU],
+            tree.age[rows],
+        )
+    ).astype(np.int64)
+
+
+class PlainOrder:
+    """The same keys for one queue at a time, in plain integers: asked after every turn."""
+
+    def __init__(self, now: Standing, entitled: IntArray) -> None:
+        tree = now.queues.tree
+        parents = [int(parent) for parent in tree.parent]
+        self._used = now.used  # live: the view's own array
+        self._fair: list[list[int]] = now.fair.tolist()
+        self._quota: list[list[int]] = now.quota.tolist()
+        self._entitled: list[list[int]] = entitled[:, : len(RESOURCES)].tolist()
+        self._code = [_DRF if parent == NOBODY else int(tree.policy_code[parent]) for parent in parents]
+        self._priority: list[int] = (-now.queues.priority).tolist()
+        self._age: list[int] = tree.age.tolist()
+
+    def keys(self, row: int, need: tuple[int, ...], since_s: int) -> tuple[int, ...]:
+        """What `queue_keys` says of this queue. Written out for the three resources: it is asked after every turn."""
+        gpu, cpu, memory = self._used[row, : len(RESOURCES)].tolist()
+        next_gpu, next_cpu, next_memory = gpu + need[0], cpu + need[1], memory + need[2]
+        fair, quota, entitled = self._fair[row], self._quota[row], self._entitled[row]
+        code, priority = self._code[row], self._priority[row]
+        return (
+            since_s if code == _FIFO else priority if code == _STRICT_PRIORITY else 0,
+            1 if gpu > fair[0] or cpu > fair[1] or memory > fair[2] else 0,
+            1 if next_gpu > quota[0] or next_cpu > quota[1] or next_memory > quota[2] else 0,
+            0 if code == _WEIGHTED_FAIR else priority,
+            1
+            if (next_gpu and not entitled[0]) or (next_cpu and not entitled[1]) or (next_memory and not entitled[2])
+            else 0,
+            _dominant(next_gpu, next_cpu, next_memory, entitled),
+            _dominant(gpu, cpu, memory, entitled),
+            need[GPU],
+            self._age[row],
+        )
+
+
+def _dominant(gpu: int, cpu: int, memory: int, entitled: Sequence[int]) -> int:
+    most_gpu, most_cpu, most_memory = entitled
+    gpu = PPM * gpu // most_gpu if most_gpu else _NO_SHARE + gpu if gpu else 0
+    cpu = PPM * cpu // most_cpu if most_cpu else _NO_SHARE + cpu if cpu else 0
+    memory = PPM * memory // most_memory if most_memory else _NO_SHARE + memory if memory else 0
+    return max(gpu, cpu, memory)

@@ -1,0 +1,165 @@
+"""Divide pools among claims: what each deserves first, then the rest by rank and weight, in exact integers.
+
+In:    one amount a pool (a parent's share of one resource), and claims on the pools.
+Out:   per claim every term of its share. docs/fairness.md has the rule in words with worked numbers.
+Never: rounds before the end. A claim with the smaller weight therefore never gains by it, beyond one unit of rounding.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.queue_table import ENDLESS
+
+# Amounts below 2**40 and weights below 2**22 keep `amount * weight` inside 64 bits.
+MOST_AMOUNT = 1 << 40
+MOST_WEIGHT = 1 << 22
+
+
+class Claims(NamedTuple):
+    """One entry a claim; every array has the same length, and no order is asked for."""
+
+    pool: Rows
+    rank: IntArray  # within a pool the lowest is served first
+    quota: IntArray
+    limit: IntArray
+    request: IntArray
+    weight: IntArray  # 0: never more than it deserves
+    unit: IntArray  # over-quota parts are multiples of this, the last one excepted; the same within a pool
+    age: IntArray  # between equal fractions the lowest goes first; unique within a pool
+
+
+class Part(NamedTuple):
+    """How much a claim gets of what is left when all have what they deserve."""
+
+    whole: IntArray  # its weight's part, rounded down; or all it wants
+    remainder: IntArray  # what rounding left over and it was given
+    offered: IntArray  # what its rank divided by weight: `whole` is offered * weight / weights, rounded down
+    weights: IntArray  # the sum of the weights that `offered` was divided by; 0 when it got all it wants, or nothing
+    left: IntArray  # per pool: what nobody wanted or could have
+
+
+def deserved(totals: IntArray, claims: Claims) -> IntArray:
+    """The least of quota, request and limit; an unlimited quota counts as all that the pool has."""
+    quota = np.where(claims.quota >= ENDLESS, totals[claims.pool], claims.quota)
+    return np.minimum(np.minimum(quota, claims.request), claims.limit)
+
+
+def divide_rest(rest: IntArray, claims: Claims, has: IntArray, settles: BoolArray) -> Part:
+    """Divide `rest` (per pool) among those who want more than they have.
+
+    The ranks of a pool are served in turn: all they want while it lasts; the rank where it runs out divides by weight,
+    its parts rounded down. What rounding left over goes to the largest fractions of that rank: at once in pools that
+    settle, elsewhere after the lower ranks had their chance to want it.
+    """
+    order = np.lexsort((claims.age, claims.rank, claims.pool))
+    sorted_claims = Claims(*(column[order] for column in claims))
+    want = np.minimum(sorted_claims.request, sorted_claims.limit) - has[order]
+    want[(sorted_claims.weight <= 0) | (want < 0)] = 0
+    part = _serve(np.minimum(rest, MOST_AMOUNT), sorted_claims, want, settles)
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return Part(part.whole[back], part.remainder[back], part.offered[back], part.weights[back], part.left)
+
+
+def _serve(rest: IntArray, claims: Claims, want: IntArray, settles: BoolArray) -> Part:
+    size, pool = len(want), claims.pool
+    whole, remainder, offered, weights, fraction = (np.zeros(size, np.int64) for _ in range(5))
+    if not size:
+        return Part(whole, remainder, offered, weights, rest.copy())
+    rank_of, first = _segments(pool, claims.rank)
+    rank_pool = pool[first]
+    left, open_want = rest.copy(), want.copy()
+    while True:
+        wanted = np.add.reduceat(open_want, first)
+        running = np.cumsum(wanted) - wanted  # of all pools; what stood before this pool comes off
+        before = running - running[np.searchsorted(rank_pool, rank_pool)]
+        room = left[rank_pool] - before
+        served = room >= wanted
+        short = ~served & (room > 0)  # at most one rank a pool
+        takes = served[rank_of] & (open_want > 0)
+        whole[takes] = open_want[takes]
+        at = np.flatnonzero(short[rank_of] & (open_want > 0))
+        _divide_by_weight(at, rank_of, room, claims, open_want, (whole, offered, weights, fraction))
+        left -= _sum_by(pool, np.where(takes, open_want, 0), len(left))
+        if not len(at):
+            break
+        left -= _sum_by(pool[at], whole[at], len(left))
+        settle = at[settles[pool[at]]]
+        _give_remainder(settle, rank_of, claims, want, (whole, remainder, fraction), left)
+        # Only the ranks behind the one that ran short still hope, and only while something is left.
+        last = np.full(len(left), -1)
+        last[rank_pool[short]] = np.flatnonzero(short)
+        reached = last[pool]
+        open_want = np.where((reached >= 0) & (rank_of > reached) & (left[pool] > 0), open_want, 0)
+        if not open_want.any():
+            break
+    _give_remainder(np.flatnonzero(fraction), rank_of, claims, want, (whole, remainder, fraction), left)
+    return Part(whole, remainder, offered, weights, left)
+
+
+def _divide_by_weight(
+    at: Rows,
+    rank_of: Rows,
+    room: IntArray,
+    claims: Claims,
+    want: IntArray,
+    out: tuple[IntArray, IntArray, IntArray, IntArray],
+) -> None:
+    """Whoever wants no more than its part gets what it wants; the others divide what these leave."""
+    whole, offered, weights, fraction = out
+    room = room.copy()
+    while len(at):
+        rank, weight = rank_of[at], claims.weight[at]
+        total = _sum_by(rank, weight, len(room))[rank]
+        exact = room[rank] * weight
+        content = want[at] <= exact // total
+        if not content.any():
+            step = total * claims.unit[at]
+            whole[at] = exact // step * claims.unit[at]
+            fraction[at] = exact % step
+            offered[at], weights[at] = room[rank], total
+            return
+        done = at[content]
+        whole[done] = want[done]
+        room -= _sum_by(rank_of[done], want[done], len(room))
+        at = at[~content]
+
+
+def _give_remainder(
+    at: Rows,
+    rank_of: Rows,
+    claims: Claims,
+    want: IntArray,
+    out: tuple[IntArray, IntArray, IntArray],
+    left: IntArray,
+) -> None:
+    """One unit each, the largest fraction first, then the oldest; never more than it wants."""
+    whole, remainder, fraction = out
+    at = at[left[claims.pool[at]] > 0]
+    if not len(at):
+        return
+    at = at[np.lexsort((claims.age[at], -fraction[at], rank_of[at]))]
+    pool = claims.pool[at]
+    most = np.minimum(claims.unit[at], want[at] - whole[at])
+    running = np.cumsum(most) - most
+    before = running - running[np.searchsorted(pool, pool)]
+    gift = np.clip(left[pool] - before, 0, most)
+    remainder[at] = gift
+    fraction[at] = 0
+    left -= _sum_by(pool, gift, len(left))
+
+
+def _segments(pool: Rows, rank: IntArray) -> tuple[Rows, Rows]:
+    """Number the runs of equal pool and rank: per claim its run, per run its first claim."""
+    starts = np.ones(len(pool), np.bool_)
+    starts[1:] = (pool[1:] != pool[:-1]) | (rank[1:] != rank[:-1])
+    return np.cumsum(starts) - 1, np.flatnonzero(starts)
+
+
+def _sum_by(key: Rows, amount: IntArray, size: int) -> IntArray:
+    """Sums by key. np.bincount would sum in floating point."""
+    total = np.zeros(size, np.int64)
+    np.add.at(total, key, amount)
+    return total

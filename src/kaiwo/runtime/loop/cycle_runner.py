@@ -1,0 +1,147 @@
+"""One scheduler without a clock or a thread: the picture, `decide`, and the journal of what was decided.
+
+In:    events, and the time for each cycle.   Out: plans.
+The loop runs its parts on the right threads; benchmarks and the simulator call `cycle` straight.
+
+Also: How many steps a cycle may take: a count for `decide`, tuned here from measured time.
+"""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+import kaiwo
+from kaiwo.decide import decide
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.history.journal_entries import Base, Cycle, Setting
+from kaiwo.history.journal_writer import Journal
+from kaiwo.model.events import Event
+from kaiwo.model.plan import Note, Plan
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.loop.learned_state import pack_state
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.snapshot import Snapshot
+
+TARGET_US = 300_000  # no cycle over 400 ms, with room for a bad moment
+GROW_BELOW_US = 250_000  # to this by proportion: the next steps may be dearer than the last
+FEWEST = 1_000  # fewer would only pay a cycle's fixed cost more often
+FIRST = 2_000  # of the first cycle, before anything is known
+
+
+class StepBudget:
+    """The policy's steps at most; fewer while steps are slow."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._now = most, min(most, FIRST)
+
+    def apply(self, policy: Policy) -> Policy:
+        """The policy with this cycle's steps."""
+        return policy if self._now == policy.steps else replace(policy, steps=self._now)
+
+    def learn(self, steps: int, took_us: int) -> None:
+        """Shrink at once when a cycle was too long; when it used its budget and was short, grow, at most to twice."""
+        if took_us > TARGET_US and steps:
+            self._now = max(FEWEST, min(self._now, steps * TARGET_US // took_us))
+        elif steps >= self._now and took_us < GROW_BELOW_US:
+            self._now = min(self._most, self._now * 2, self._now * GROW_BELOW_US // max(1, took_us))
+
+
+class CycleSummary(msgspec.Struct, frozen=True):
+    """A cycle in numbers."""
+
+    number: int
+    at_s: int
+    starts: int
+    evictions: int
+    waits: int
+    steps: int
+    took_us: int
+    notes: tuple[Note, ...]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A plan, the events that say it was begun, and what it took."""
+
+    plan: Plan
+    assumed: tuple[Event, ...]
+    summary: CycleSummary
+
+
+class Scheduler:
+    """What one cluster's scheduler knows."""
+
+    def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
+        self.journal, self.policy, self.plugins = journal, policy, plugins
+        self.picture = Picture(plugins.ordering(policy))
+        self._budget = StepBudget(policy.steps)
+        self._number = 0
+        self._is_behind = False  # the picture did not follow the journal's last entry: a base must come first
+
+    @property
+    def is_idle(self) -> bool:
+        """No class of waiting work deserves a try."""
+        backlog = self.picture.backlog
+        is_all = backlog.all_open or self.picture.rules != self.plugins.active(self.policy).rules
+        is_tried = backlog.open or backlog.unclaimed or (is_all and backlog.by_key)
+        return not (is_tried or self.picture.wants_cycle)
+
+    def note(self, events: Sequence[Event]) -> None:
+        """Keep in the journal what the picture was patched with."""
+        if self.journal is not None:
+            self.journal.batch(events)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Decide, and keep the decision. Only reads the picture: safe on a thread while the picture stands still."""
+        self._give_base(snapshot.now_s)
+        policy = self._budget.apply(self.policy)
+        began = time.perf_counter_ns()
+        plan = decide(snapshot, policy, self.plugins)
+        took_us = (time.perf_counter_ns() - began) // 1000
+        self._budget.learn(plan.steps, took_us)
+        assumed = assume(self.picture, plan, snapshot.now_s)
+        self._is_behind = True
+        number = self._keep(plan, policy, snapshot.now_s, took_us)
+        summary = CycleSummary(
+            number,
+            snapshot.now_s,
+            len(plan.starts),
+            len(plan.evictions),
+            len(plan.waits),
+            plan.steps,
+            took_us,
+            plan.notes,
+        )
+        return Decision(plan, assumed, summary)
+
+    def absorb(self, decision: Decision) -> None:
+        """The picture learns what was decided; patching it with `assumed` comes next."""
+        self.picture.absorb(decision.plan)
+        self._is_behind = False
+
+    def cycle(self, now_s: int) -> Decision | None:
+        """A whole cycle at once; None when there was nothing to decide."""
+        snapshot = self.picture.snapshot(now_s)
+        if self.is_idle:
+            return None
+        decision = self.decide(snapshot)
+        self.absorb(decision)
+        self.picture.patch(decision.assumed)
+        return decision
+
+    def _give_base(self, now_s: int) -> None:
+        if self.journal is not None and (self.journal.wants_base or self._is_behind):
+            self.journal.base(Base(self.picture.events(), pack_state(self.picture, self.policy, now_s)))
+
+    def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> int:
+        self._number += 1
+        if self.journal is None:
+            return self._number
+        self._number = self.journal.next_number
+        setting = Setting(kaiwo.__version__, policy, self.plugins.versions)
+        wall_ms = time.time_ns() // 1_000_000
+        self.journal.cycle(Cycle.of(plan, setting, number=self._number, now_s=now_s, wall_ms=wall_ms, took_us=took_us))
+        return self._number

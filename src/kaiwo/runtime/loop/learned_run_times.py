@@ -1,0 +1,195 @@
+"""Run times learned from history: how long work takes whose owner did not say.
+
+In:    what a cluster tells, before the picture knows it.   Out: the same, with `learned_s` on work of a known kind.
+Work is of one kind when it has the same owner, queue, name without its number, and pods: the runs of one array, one
+CronJob, one script. What a decision rests on is on the workload, in an event: so a journal replays without this memory.
+
+Also: Learned run times in a file of the home folder: one line a run, so that a line more is all that a run costs.
+"""
+
+import contextlib
+import os
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.manifests.values.names import ARRAY_LABEL
+from kaiwo.model.digest import digest
+from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
+from kaiwo.model.workload import Workload
+
+FEWEST_RUNS = 3  # before anything is concluded
+RUNS_KEPT = 20  # of one kind: the last ones
+KINDS_KEPT = 2_000  # those that ended last
+TELL_AGAIN_S = 60  # not more often are those who live told anew
+WORTH_TELLING = 8  # an eighth more or less
+# A number, or the letters that Kubernetes and `kaiwo run` put behind a name; as often as there are some.
+_NUMBER = re.compile(r"(?:[-_.](?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
+
+
+class Kind(NamedTuple):
+    """Work that takes about as long each time."""
+
+    owner: str  # user, queue, and the name without its number
+    pods: str  # a digest of what its pods ask for
+
+
+class Store(Protocol):
+    """Where runs are kept, the oldest first."""
+
+    def recall(self) -> Sequence[tuple[Kind, int]]:
+        """All that is there."""
+
+    def add(self, kind: Kind, run_s: int) -> None:
+        """One more run."""
+
+
+class NotKept:
+    """A memory that ends with the process."""
+
+    def recall(self) -> Sequence[tuple[Kind, int]]:
+        """Nothing."""
+        return ()
+
+    def add(self, kind: Kind, run_s: int) -> None:
+        """Nobody asks for it again."""
+
+
+class RunTimes:
+    """One cluster's memory. One thread at a time."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store or NotKept()
+        self._runs: dict[Kind, deque[int]] = {}  # the kind that ended last stands last
+        self._owners: dict[str, int] = {}  # how many kinds each has: most work is of none, and quickly told so
+        self._living: dict[str, Workload] = {}  # who might profit, as the cluster told it
+        self._told_s: dict[Kind, int] = {}
+        for kind, run_s in self._store.recall():
+            self._remember(kind, run_s)
+
+    def hear(self, events: Sequence[Event], now_s: int) -> list[Event]:
+        """The events as the picture should know them; behind them those who live and now have a run time, too."""
+        heard: list[Event] = []
+        learned: dict[Kind, None] = {}
+        for event in events:
+            if isinstance(event, WorkloadChanged):
+                heard.append(self._dressed(event))
+                continue
+            heard.append(event)
+            if isinstance(event, WorkloadGone):
+                workload = self._living.pop(event.name, None)
+                if workload is not None and event.run_s:
+                    kind = kind_of(workload)
+                    self._remember(kind, event.run_s)
+                    self._store.add(kind, event.run_s)
+                    learned[kind] = None
+        for kind in learned:
+            heard.extend(self._tell_again(kind, now_s))
+        return heard
+
+    def expected_s(self, workload: Workload) -> int:
+        """So long nine of ten runs like it took at most, of the last ones; 0: too few are known."""
+        if _owner(workload) not in self._owners:
+            return 0
+        return conservative_s(self._runs.get(kind_of(workload), ()))
+
+    def _dressed(self, event: WorkloadChanged) -> Event:
+        workload = event.workload
+        self._living[workload.name] = workload
+        learned_s = 0 if workload.estimate_s else self.expected_s(workload)
+        if learned_s == workload.learned_s:
+            return event
+        self._living[workload.name] = dressed = replace(workload, learned_s=learned_s)
+        return WorkloadChanged(dressed)
+
+    def _tell_again(self, kind: Kind, now_s: int) -> Iterator[Event]:
+        """Those of the kind that live, where it makes a difference."""
+        learned_s = conservative_s(self._runs[kind])
+        if not learned_s or now_s - self._told_s.get(kind, -TELL_AGAIN_S) < TELL_AGAIN_S:
+            return
+        self._told_s[kind] = now_s
+        for name, workload in self._living.items():
+            is_old = abs(workload.learned_s - learned_s) * WORTH_TELLING >= max(1, workload.learned_s)
+            if is_old and not workload.estimate_s and _owner(workload) == kind.owner and kind_of(workload) == kind:
+                self._living[name] = replace(workload, learned_s=learned_s)
+                yield WorkloadChanged(self._living[name])
+
+    def _remember(self, kind: Kind, run_s: int) -> None:
+        runs = self._runs.pop(kind, None)
+        if runs is None:
+            runs = deque(maxlen=RUNS_KEPT)
+            self._owners[kind.owner] = self._owners.get(kind.owner, 0) + 1
+        runs.append(run_s)
+        self._runs[kind] = runs
+        if len(self._runs) > KINDS_KEPT:
+            self._forget(next(iter(self._runs)))
+
+    def _forget(self, kind: Kind) -> None:
+        del self._runs[kind]
+        self._told_s.pop(kind, None)
+        self._owners[kind.owner] -= 1
+        if not self._owners[kind.owner]:
+            del self._owners[kind.owner]
+
+
+def conservative_s(runs: Sequence[int]) -> int:
+    """The ninth of ten in order; of fewer the longest. 0: too few to conclude anything."""
+    if len(runs) < FEWEST_RUNS:
+        return 0
+    return sorted(runs)[-(-9 * len(runs) // 10) - 1]
+
+
+def kind_of(workload: Workload) -> Kind:
+    """Which runs are like its run."""
+    pods = [(role.name, role.request, role.count, role.needed) for role in workload.roles]
+    return Kind(_owner(workload), digest((workload.kind, pods)))
+
+
+def _owner(workload: Workload) -> str:
+    namespace, _, name = workload.name.partition("/")
+    stem = workload.labels.get(ARRAY_LABEL) or _NUMBER.sub("", name) or name
+    return f"{workload.user}|{workload.queue}|{namespace}/{stem}"
+
+
+FILE = "run-times.jsonl"
+MOST_LINES = 2 * KINDS_KEPT * RUNS_KEPT  # then those that count are written anew
+
+Line = tuple[str, str, int]
+
+
+class InFile:
+    """For a cluster of one process."""
+
+    def __init__(self, home: str) -> None:
+        self._path = Path(home) / FILE
+
+    def recall(self) -> list[tuple[Kind, int]]:
+        """A line that is torn is skipped: it was the last one before the power went."""
+        try:
+            lines = self._path.read_bytes().splitlines()
+        except OSError:
+            return []
+        runs: list[tuple[Kind, int]] = []
+        for line in lines[-MOST_LINES:]:
+            with contextlib.suppress(msgspec.MsgspecError):
+                owner, pods, run_s = msgspec.json.decode(line, type=Line)
+                runs.append((Kind(owner, pods), run_s))
+        if len(lines) > MOST_LINES:
+            self._write_anew(runs[-MOST_LINES // 2 :])
+        return runs
+
+    def add(self, kind: Kind, run_s: int) -> None:
+        """A full disk costs what is remembered over the next restart, and nothing else."""
+        with contextlib.suppress(OSError), self._path.open("ab") as file:
+            file.write(msgspec.json.encode((*kind, run_s)) + b"\n")
+
+    def _write_anew(self, runs: list[tuple[Kind, int]]) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            temporary.write_bytes(b"".join(msgspec.json.encode((*kind, run_s)) + b"\n" for kind, run_s in runs))
+            os.replace(temporary, self._path)

@@ -1,0 +1,70 @@
+"""What the picture knows beside its events: which classes are stuck and why. A journal's base carries it."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kaiwo.model.events import Event
+from kaiwo.model.obstacle import Obstacle
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.plugins.registry import Registry
+from kaiwo.snapshot.backlog import ClaimKey, ClassKey
+from kaiwo.snapshot.cluster_state import Picture
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """What earlier cycles left for the next one."""
+
+    obstacles: tuple[tuple[ClassKey, tuple[Obstacle, ...]], ...]
+    open: tuple[ClassKey, ...]
+    all_open: bool
+    resumed: tuple[ClassKey, ...]
+    unclaimed: tuple[ClaimKey, ...]
+    look_again_s: int
+    rules: str
+    policy: Policy  # by which everybody stands where they stand
+    now_s: int  # of the snapshot it goes with: who stood at the gate then
+    expired: tuple[str, ...] = ()  # workloads whose allocation was over, and that a plan ended
+    is_due: bool | None = None  # a cycle has something to do; None: written before this was kept
+
+
+def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
+    """The learned state as bytes."""
+    backlog = picture.backlog
+    obstacles = tuple((key, found.obstacles) for key, found in sorted(backlog.by_key.items()) if found.obstacles)
+    learned = Learned(
+        obstacles,
+        tuple(sorted(backlog.open)),
+        backlog.all_open,
+        tuple(sorted(backlog.resumed)),
+        tuple(sorted(backlog.unclaimed)),
+        picture.look_again_s,
+        picture.rules,
+        policy,
+        now_s,
+        tuple(sorted(picture.told_expired)),
+        picture.is_due,
+    )
+    return msgspec.msgpack.encode(learned)
+
+
+def unpack_state(events: Iterable[Event], state: bytes, plugins: Registry) -> Picture:
+    """A picture from its events, with what the original had learned."""
+    learned = msgspec.msgpack.decode(state, type=Learned) if state else None
+    picture = Picture(plugins.ordering(learned.policy if learned else DEFAULT_POLICY))
+    picture.patch(events)
+    if learned is None:
+        return picture
+    picture.told_expired = set(learned.expired)
+    picture.snapshot(learned.now_s)
+    backlog = picture.backlog
+    for key, obstacles in learned.obstacles:
+        if key in backlog.by_key:
+            backlog.by_key[key].obstacles = obstacles
+    backlog.open = {key: backlog.by_key[key] for key in learned.open if key in backlog.by_key}
+    backlog.all_open = learned.all_open
+    backlog.resumed, backlog.unclaimed = frozenset(learned.resumed), frozenset(learned.unclaimed)
+    picture.rules, picture.look_again_s = learned.rules, learned.look_again_s
+    if learned.is_due is not None:  # whoever made it due may be gone, and those who came again were heard before
+        picture.is_due = learned.is_due
+    return picture

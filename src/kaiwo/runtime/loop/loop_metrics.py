@@ -1,0 +1,120 @@
+"""The life of allocations in numbers, since the start: asked for, refused, given, expired, released.
+
+In:    events before they are patched in, and plans.   Out: counts for `/metrics`.
+
+Also: How long the cycles take, as a histogram that only ever grows.
+Also: How late the event loop runs: what leases, probes and streams feel.
+"""
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kaiwo.model.events import Event, PodChanged, PodGone, ReservationChanged, WorkloadChanged
+from kaiwo.model.plan import Plan
+from kaiwo.model.workload import Phase
+from kaiwo.snapshot.cluster_state import Picture
+
+STAGES = ("requested", "refused", "allocated", "expired", "released")
+
+
+class Allocations:
+    """Counts that only grow."""
+
+    def __init__(self) -> None:
+        self.stages: Counter[str] = Counter(dict.fromkeys(STAGES, 0))
+        self.reservations = 0  # made since the start
+        self.picked = 0  # devices picked for reservations, and picked anew
+
+    def hear(self, picture: Picture, events: Sequence[Event]) -> None:
+        """What a cluster tells, before the picture knows it."""
+        for event in events:
+            match event:
+                case WorkloadChanged(workload):
+                    self.stages["requested"] += workload.name not in picture.workloads
+                case PodChanged(pod):
+                    before = picture.pods.get(pod.workload, {}).get(pod.name)
+                    is_over = pod.phase is Phase.DONE and before is not None and before.phase is not Phase.DONE
+                    self.stages["released"] += is_over
+                case PodGone(workload, name):
+                    before = picture.pods.get(workload, {}).get(name)
+                    self.stages["released"] += before is not None and before.phase is not Phase.DONE
+                case ReservationChanged(reservation):
+                    self.reservations += reservation.name not in picture.reserved.objects
+
+    def decided(self, plan: Plan) -> None:
+        """What a cycle gives, and what it takes back by the clock."""
+        self.stages["allocated"] += len(plan.starts)
+        self.stages["expired"] += len(plan.expired)
+        self.picked += sum(len(picked.devices) for picked in plan.reserved)
+
+    def refused(self) -> None:
+        """A submission that was not let in."""
+        self.stages["refused"] += 1
+
+
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class CycleTimes:
+    """Fed with each cycle once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum_s = 0.0
+        self._last = -1
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+
+    def note(self, cycle: Any) -> None:
+        """A cycle that came to its end; the one that was noted last is not noted again."""
+        if cycle is None or cycle.number == self._last:
+            return
+        self._last = cycle.number
+        took_s = cycle.took_us / 1_000_000
+        self.count += 1
+        self.sum_s += took_s
+        self._counts[bisect_left(BOUNDS_S, took_s)] += 1
+
+    def buckets(self) -> Iterator[tuple[float, int]]:
+        """How many took at most so long."""
+        below = 0
+        for bound, count in zip(BOUNDS_S, self._counts, strict=False):
+            below += count
+            yield bound, below
+
+
+INTERVAL_S = 0.05
+SAMPLES = 1200  # the last minute
+
+
+class LoopLag:
+    """Sleeps a short time again and again, and keeps by how much it overslept."""
+
+    def __init__(self, interval_s: float = INTERVAL_S, samples: int = SAMPLES) -> None:
+        self._interval_s = interval_s
+        self._samples: deque[float] = deque(maxlen=samples)
+        self.worst_s = 0.0  # since the start
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(self._interval_s)
+            late_s = max(0.0, time.perf_counter() - began - self._interval_s)
+            self._samples.append(late_s)
+            self.worst_s = max(self.worst_s, late_s)
+
+    def quantile(self, part: float) -> float:
+        """Of the samples that are kept; 0 before the first."""
+        ordered = sorted(self._samples)
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
+
+    def quantiles(self) -> dict[str, float]:
+        """The ones to watch; 1 is the worst that is kept."""
+        return {name: self.quantile(float(name)) for name in ("0.5", "0.99", "1")}

@@ -1,0 +1,76 @@
+"""Rebuild a past cycle from the journal and decide it again: it must give the same plan.
+
+In:    the home folder and a cycle's number.   Out: the plan then, the plan now, and what differs.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+import kaiwo
+from kaiwo.decide import decide
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Setting
+from kaiwo.history.journal_reader import JournalReader
+from kaiwo.model.errors import NotFoundError
+from kaiwo.model.plan import Plan, encode_plan
+from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.loop.learned_state import unpack_state
+from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.cluster_state import Picture
+
+
+class ReplayResult(msgspec.Struct, frozen=True):
+    """A cycle, decided then and decided again."""
+
+    head: CycleHead
+    setting: Setting
+    then: Plan
+    now: Plan
+    is_same: bool
+    entries: int  # read to get there
+    nodes: int
+    waiting: int
+    differences: tuple[str, ...]  # of what it was decided with: code, plugins
+
+
+def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
+    """Prove a cycle."""
+    reader = JournalReader(Path(home) / "journal")
+    picture = Picture()
+    for entries, entry in enumerate(reader.entries_until(cycle), start=1):
+        match entry:
+            case Base(events, state):
+                picture = unpack_state(events, state, plugins)
+            case Batch(events):
+                picture.patch(events)
+            case Cycle() if entry.head.number == cycle:
+                return _decide_again(picture, entry, entries, plugins)
+            case Cycle():
+                plan = entry.decode_plan()
+                picture.snapshot(entry.head.now_s)
+                assumed = assume(picture, plan, entry.head.now_s)
+                picture.absorb(plan)
+                picture.patch(assumed)
+    raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")
+
+
+def _decide_again(picture: Picture, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:
+    waiting = len(picture.backlog)
+    now = decide(picture.snapshot(cycle.head.now_s), cycle.setting.policy, plugins)
+    differences = []
+    if cycle.setting.version != kaiwo.__version__:
+        differences.append(f"code {cycle.setting.version} then, {kaiwo.__version__} now")
+    if cycle.setting.plugins != plugins.versions:
+        differences.append("the plugins or their versions are others now")
+    return ReplayResult(
+        head=cycle.head,
+        setting=cycle.setting,
+        then=cycle.decode_plan(),
+        now=now,
+        is_same=encode_plan(now) == cycle.plan,
+        entries=entries,
+        nodes=len(picture.node_objects),
+        waiting=waiting,
+        differences=tuple(differences),
+    )

@@ -1,0 +1,213 @@
+"""The loop that joins a cluster to `decide`: events in, one plan a cycle, the plan out, and a journal of it all.
+
+In:    a Cluster.   Out: plans applied to it, and the live picture for whoever asks.
+Never: runs `decide` on the event loop. The picture is patched on the event loop only, in small slices, so leases,
+probes and streams stay alive; while `decide` or a question reads it in a thread, it stands still.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.history.journal_writer import Journal
+from kaiwo.model.events import Event
+from kaiwo.model.plan import Plan
+from kaiwo.model.policy import DEFAULT_POLICY, Policy
+from kaiwo.plugins.registry import Registry
+from kaiwo.runtime.log import emit
+from kaiwo.runtime.loop.cycle_runner import CycleSummary, Scheduler
+from kaiwo.runtime.loop.event_intake import Intake
+from kaiwo.runtime.loop.health import Health
+from kaiwo.runtime.loop.learned_run_times import RunTimes
+from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, PastUse
+from kaiwo.snapshot.cluster_state import Picture
+
+T = TypeVar("T")
+
+SLICE = 200  # events patched before the event loop gets a turn: about 2 ms
+GATHER_S = 0.005  # events that come within this time share a cycle
+LOOK_AGAIN_S = 0.25  # how often a back-off's end is looked for
+AFTER_FAILURE_S = 1.0
+
+
+class Loop:
+    """One cluster's scheduler."""
+
+    def __init__(
+        self,
+        cluster: Any,
+        journal: Journal,
+        policy: Policy = DEFAULT_POLICY,
+        plugins: Registry = BUILTIN,
+        may_decide: Callable[[], bool] = lambda: True,  # a standby only looks; `wake` when it may
+        past_use: PastUse | None = None,  # None: it does not count
+        run_times: RunTimes | None = None,  # None: nothing is learned
+    ) -> None:
+        self._past_use, self._run_times = past_use, run_times
+        self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
+        self._may_decide = may_decide
+        self._scheduler = Scheduler(journal, policy, plugins)
+        self.picture = self._scheduler.picture
+        self.last_cycle: CycleSummary | None = None
+        self.evicted: Counter[tuple[str, str]] = Counter()  # pods by queue and cause
+        self.allocations = Allocations()
+        self.ready = False
+        self.revision = 0
+        self.health = Health()
+        self._intake = Intake(self.picture, self.health)
+        self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
+        self._inbox: list[Sequence[Event]] = []
+        self._wake = asyncio.Event()
+        self._still = asyncio.Lock()
+        self._waiters: list[asyncio.Future[None]] = []
+        # One thread: the journal has one writer, and the event loop shares the interpreter with one of them, not three.
+        self._thread = ThreadPoolExecutor(1, "kaiwo-decide")
+
+    async def run(self) -> None:
+        """Until cancelled, or the cluster's events end."""
+        reader = asyncio.create_task(self._read())
+        try:
+            while not (reader.done() and not self._inbox):
+                await self._wait_for_news()
+                may_decide = self._may_decide()  # asked first: all that was known by then is taken in before a cycle
+                await self._take_in()
+                if may_decide:
+                    await self._cycle_at_the_edge()
+            reader.result()
+        finally:
+            reader.cancel()
+            self._thread.shutdown(wait=True)
+            self.journal.close()
+
+    def wake(self) -> None:
+        """Look whether there is something to decide."""
+        self._wake.set()
+
+    async def changed(self, after: int) -> int:
+        """Wait until the revision is above `after`."""
+        while self.revision <= after:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        return self.revision
+
+    async def ask(self, question: Callable[[Picture], T]) -> T:
+        """Run a question in a thread while the picture stands still."""
+        async with self._still:
+            return await self._on_thread(question, self.picture)
+
+    async def _read(self) -> None:
+        try:
+            async for batch in self.cluster.events():
+                self._inbox.append(batch)
+                self._wake.set()
+        finally:
+            self._wake.set()
+
+    async def _wait_for_news(self) -> None:
+        """Until events came, a back-off may be over, or a search is unfinished."""
+        backlog = self.picture.backlog
+        has_open = backlog.open or backlog.unclaimed or backlog.all_open
+        if not (has_open and self.ready and self._may_decide()):
+            is_time_due = backlog.next_due_s is not None or self.picture.look_again_s > 0
+            timeout = LOOK_AGAIN_S if is_time_due else LOOK_S if self._past_use is not None else None
+            # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._wake.wait()
+        await asyncio.sleep(GATHER_S)
+        self._wake.clear()
+
+    async def _take_in(self) -> None:
+        batches, self._inbox = self._inbox, []
+        for batch in batches:
+            if self._run_times is not None:
+                batch = await self._on_thread(self._run_times.hear, batch, self.cluster.now_s())
+            if self.ready:  # the first batch is what was there before
+                self.allocations.hear(self.picture, batch)
+            heard = await self._patch(batch)
+            await self._on_thread(self._scheduler.note, heard)
+            self.ready = True  # the first batch is the whole state: nothing is decided before it
+
+    async def _patch(self, events: Sequence[Event]) -> list[Event]:
+        """The events that the picture knows by now."""
+        heard: list[Event] = []
+        async with self._still:
+            for start in range(0, len(events), SLICE):
+                heard += self._intake.hear(events[start : start + SLICE])
+                await asyncio.sleep(0)
+            while self._intake.seat(SLICE):
+                await asyncio.sleep(0)
+        self._tell()
+        return heard
+
+    async def _cycle_at_the_edge(self) -> None:
+        try:
+            await self._cycle()
+            self.health.cycle_ended()
+        except Exception as error:  # a failed cycle must not end the product: it is counted, told, and tried again
+            words = self.health.cycle_failed(error)
+            emit("cycle-failed", level="error", error=words, failures=self.health.failures)
+            await asyncio.sleep(AFTER_FAILURE_S)
+
+    async def _cycle(self) -> None:
+        if not self.ready:
+            return
+        if self._past_use is not None:
+            await self._look_at_past_use(self._past_use)
+        async with self._still:
+            snapshot = self.picture.snapshot(self.cluster.now_s())
+        if self._scheduler.is_idle:
+            return
+        self.busy_since = time.monotonic()
+        try:
+            decision = await self._on_thread(self._scheduler.decide, snapshot)
+        finally:
+            self.busy_since = None
+        async with self._still:
+            self._scheduler.absorb(decision)
+            self._count(decision.plan)
+        await self._patch(decision.assumed)
+        self.last_cycle = decision.summary
+        self._tell()
+        if not decision.plan.is_empty or decision.plan.given_up:
+            await self.cluster.apply(decision.plan)
+
+    async def _look_at_past_use(self, past_use: PastUse) -> None:
+        async with self._still:
+            self.picture.tidy()
+            told = await self._on_thread(past_use.look, self.picture, self.cluster.now_s())
+        if told is not None:
+            await self._on_thread(self._scheduler.note, await self._patch([told]))
+
+    def _count(self, plan: Plan) -> None:
+        self.allocations.decided(plan)
+        for eviction in plan.evictions:
+            workload = self.picture.workloads.get(eviction.workload)
+            if workload is not None:
+                self.evicted[workload.queue, eviction.cause.value] += 1
+
+    async def _on_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def _tell(self) -> None:
+        self.revision += 1
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+async def first_of(event: Coroutine[Any, Any, object], scheduling: "asyncio.Task[None]") -> None:
+    """Until it happens, or the loop ends by itself, which is an error worth seeing."""
+    waiting = asyncio.ensure_future(event)
+    await asyncio.wait([waiting, scheduling], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if scheduling.done():
+        scheduling.result()

@@ -1,0 +1,143 @@
+"""What is believed of an agent's words: one value that cannot be true must not silence the rest of its node.
+
+In:    inventories and samples as they came.   Out: the same without what cannot be, and a note on each of those.
+Never: makes a number up: what is not believed is unknown, and a device whose memory is unknown is degraded.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from kaiwo.devices.agent_messages import GpuSample, Sample
+from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, reasons, worse
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.gpu import WHOLE_MILLI, Gpu
+from kaiwo.model.node import Wiring
+
+MOST_DEVICES = 1024
+MOST_MIB = 1 << 24
+MOST_LINK = 10**9  # MB/s, and the numbers of NUMA nodes
+MOST_SIDE_BY_SIDE = 1024  # links between two GPUs
+MOST_COUNT = 1 << 53  # of anything that is counted up; JSON holds no more
+MOST_NOTES = 16
+_PERCENT, _CELSIUS, _WATT, _COUNT = (0, 100), (-60, 200), (0, 20_000), (0, MOST_COUNT)
+_BOUNDS = {
+    "utilisation_percent": _PERCENT, "memory_busy_percent": _PERCENT, "busy_percent": _PERCENT,
+    "temperature_c": _CELSIUS, "memory_temperature_c": _CELSIUS, "power_w": _WATT, "power_limit_w": _WATT,
+    "corrected": _COUNT, "uncorrected": _COUNT, "bad_pages": _COUNT, "queues": _COUNT,
+}  # fmt: skip
+_MEMORY = ("memory_used_mib", "memory_mib")
+
+
+class Believed(NamedTuple):
+    """An inventory, with what is wrong about it."""
+
+    inventory: Inventory
+    doubts: Mapping[str, str]  # a GPU's id: why it is not healthy, whatever its agent says
+    notes: tuple[str, ...]
+
+
+def believed_inventory(told: Inventory) -> Believed:
+    """The others go on; the one in doubt is degraded."""
+    doubts: dict[str, str] = {}
+    notes: list[str] = []
+    gpus = []
+    for gpu in told.gpus:
+        fresh, problems, odd = _gpu(gpu)
+        if problems:
+            doubts[gpu.id] = reasons(problems)
+        notes += [f"{gpu.id}: {text}" for text in (*problems, *odd)]
+        gpus.append(fresh)
+    return Believed(replace(told, gpus=tuple(gpus)) if notes else told, doubts, tuple(notes[:MOST_NOTES]))
+
+
+def believed_sample(told: Sample, inventory: Inventory, doubts: Mapping[str, str]) -> Sample:
+    """Values that cannot be are left out, and noted."""
+    memory = {gpu.id: gpu.memory_mib for gpu in inventory.gpus}
+    notes: list[str] = []
+    gpus = tuple(
+        _sample(gpu, 2 * memory.get(gpu.id, 0) or MOST_MIB, doubts.get(gpu.id, ""), notes) for gpu in told.gpus
+    )
+    if not notes and not doubts:
+        return told
+    return replace(told, gpus=gpus, notes=(*told.notes, *notes[:MOST_NOTES]))
+
+
+def check_devices(gpus: tuple[Gpu, ...]) -> None:
+    """ConfigError for what no machine has: the picture counts in arrays and takes the sums for true."""
+    if len(gpus) > MOST_DEVICES:
+        raise ConfigError(f"the inventory has {len(gpus)} devices; a node has at most {MOST_DEVICES:,}", "inventory")
+    ids = [gpu.id for gpu in gpus]
+    if len(set(ids)) != len(ids):
+        raise ConfigError("two devices of the inventory have the same id; each needs its own", "inventory")
+    for gpu in gpus:
+        if not gpu.id or len(gpu.id) > 200 or not (gpu.id + gpu.model + gpu.profile).isprintable():
+            raise ConfigError("a device of the inventory has no printable id of at most 200 signs", "inventory")
+        if not 0 <= gpu.memory_mib <= MOST_MIB or not 0 < gpu.milli <= WHOLE_MILLI:
+            raise ConfigError(f"device {gpu.id} says {gpu.memory_mib} MiB and {gpu.milli} milli", "inventory")
+
+
+def check_wiring(wiring: Wiring) -> None:
+    """ConfigError for a link or a NUMA node beyond all measure."""
+    if any(not -1 <= value <= MOST_LINK for row in (wiring.numa, *wiring.mb_s) for value in row):
+        raise ConfigError("a link or a NUMA node of the inventory is beyond all measure", "inventory")
+
+
+def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:
+    """What is left of it; what makes it degraded; what is only odd."""
+    problems = _memory_problem(gpu)
+    parts = tuple(_partition(part) for part in gpu.partitions)
+    odd = [
+        f"partition {part.index}: {part.reason}" for part, old in zip(parts, gpu.partitions, strict=True) if part != old
+    ]
+    links = tuple(link for link in gpu.links if _is_link(link))
+    is_numa = gpu.numa is None or 0 <= gpu.numa <= MOST_LINK
+    odd += [] if len(links) == len(gpu.links) else ["a link beyond all measure is left out"]
+    odd += [] if is_numa else [f"it says NUMA node {gpu.numa}, which is not believed"]
+    if not problems and not odd:
+        return gpu, [], []
+    fresh = replace(gpu, partitions=parts, links=links, numa=gpu.numa if is_numa else None)
+    if problems:
+        health, reason = worse(gpu.health, "degraded"), reasons([*problems, gpu.reason])
+        fresh = replace(fresh, memory_mib=0, health=health, reason=reason)
+    return fresh, problems, odd
+
+
+def _partition(part: Partition) -> Partition:
+    problems = _memory_problem(part)
+    if not problems:
+        return part
+    return replace(part, memory_mib=0, health=worse(part.health, "degraded"), reason=reasons([*problems, part.reason]))
+
+
+def _memory_problem(device: PhysicalGpu | Partition) -> list[str]:
+    is_size = 0 <= device.memory_mib <= MOST_MIB
+    return [] if is_size else [f"its agent says {device.memory_mib} MiB, which no GPU has"]
+
+
+def _is_link(link: Link) -> bool:
+    return 0 <= (link.bandwidth_mb_s or 0) <= MOST_LINK and 0 <= (link.count or 0) <= MOST_SIDE_BY_SIDE
+
+
+def _sample(gpu: GpuSample, most_mib: int, doubt: str, notes: list[str]) -> GpuSample:
+    before = len(notes)
+    telemetry = _within(gpu.telemetry, most_mib, gpu.id, notes)
+    errors = _within(gpu.errors, most_mib, gpu.id, notes)
+    parts = tuple(_within(part, most_mib, part.id, notes) for part in gpu.partitions)
+    uses = tuple(_within(use, most_mib, f"process {use.pid} on {gpu.id}", notes) for use in gpu.processes)
+    if len(notes) > before:
+        gpu = replace(gpu, telemetry=telemetry, errors=errors, partitions=parts, processes=uses)
+    if doubt:
+        gpu = replace(gpu, health=worse(gpu.health, "degraded"), reason=reasons([doubt, gpu.reason]))
+    return gpu
+
+
+def _within(told: Any, most_mib: int, whose: str, notes: list[str]) -> Any:
+    wrong: dict[str, None] = {}
+    for name in told.__struct_fields__:
+        least, most = (0, most_mib) if name in _MEMORY else _BOUNDS.get(name, (0, 0))
+        if most and (value := getattr(told, name)) is not None and not least <= value <= most:
+            wrong[name] = None
+            notes.append(f"{whose}: {name} {value} is not believed")
+    return replace(told, **wrong) if wrong else told

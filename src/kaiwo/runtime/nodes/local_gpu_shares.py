@@ -1,0 +1,76 @@
+"""This machine's GPUs, shared by the local cluster's runs with whatever limits the platform has.
+
+In:    runs and the devices they hold.   Out: `clusters.local.shares.Kept`, built on `devices.sharing`.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from kaiwo.clusters.local.share_provider import Kept
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import Inventory
+from kaiwo.devices.sharing.current_inventory import Present
+from kaiwo.devices.sharing.machine_shares import Sharing
+from kaiwo.devices.sharing.share_types import Ask, Refusal
+from kaiwo.model.errors import ClusterError
+from kaiwo.model.gpu import Share
+from kaiwo.runtime.log import emit
+
+
+class MachineShares:
+    """Looks at the machine when the first run needs it, and again when its devices may be others."""
+
+    def __init__(
+        self, folder: Path, look: Callable[[], Inventory] = lambda: discover(has_telemetry=False), root: str = "/"
+    ) -> None:
+        self._folder, self._look, self._root = folder, look, root
+        self._opened: tuple[Present, Sharing] | None = None
+
+    def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
+        """The best way of keeping apart that the devices have, or the one that was asked for."""
+        try:
+            sharing = self._open_for([share.gpu for share in devices])
+            grant = sharing.prepare(Ask(run_id, tuple(devices), isolation, least_grade))
+        except ClusterError as error:
+            raise OSError(str(error)) from error
+        if isinstance(grant, Refusal):
+            raise OSError(grant.reason)
+        emit("gpu-granted", run=run_id, method=grant.method, grade=grant.grade, note=grant.note)
+        # In the order in which the process counts its devices: the first name is device 0.
+        names = ",".join(one.name or one.device.id for one in grant.held)
+        return Kept({**grant.environment, "KAIWO_GPUS": names}, grant.cgroup)
+
+    def release(self, run_id: str) -> None:
+        """The last one to leave a device ends what served it."""
+        self._open()[1].release(run_id)
+
+    def grade_of(self, run_id: str) -> str:
+        """As the grant says."""
+        grants = self._opened[1].grants if self._opened is not None else ()
+        return next((grant.grade for grant in grants if grant.owner == run_id), "")
+
+    def keep_only(self, run_ids: Collection[str]) -> None:
+        """Release what a former Kaiwo left behind."""
+        if run_ids or self._folder.exists():
+            self._open()[1].keep_only(run_ids)
+
+    def tend(self) -> None:
+        """Start daemons again that are gone."""
+        if self._opened is not None:
+            for line in self._opened[1].tend():
+                emit("gpu-sharing-tended", level="warning", detail=line)
+
+    def _open(self) -> tuple[Present, Sharing]:
+        if self._opened is None:
+            present = Present(self._look, self._root)
+            self._opened = present, Sharing(str(self._folder), present.inventory)
+        return self._opened
+
+    def _open_for(self, ids: Collection[str]) -> Sharing:
+        """With the numbers that these devices have at this moment: after a change of mode they are others."""
+        present, sharing = self._open()
+        before = present.inventory
+        present.be_sure_of(ids)
+        if present.inventory is not before:
+            sharing.refresh(present.inventory)
+        return sharing

@@ -1,0 +1,120 @@
+"""This machine as a node, with the GPUs it really has.
+
+In:    what discovery found.   Out: a node, or None without a GPU.
+Never: changes the order in which the vendors' runtimes count their devices: the visible-devices variables name them so.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.local.cluster_file import HOST_LABEL, MODEL_LABEL
+from kaiwo.devices.discover import discover
+from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu
+from kaiwo.devices.sharing.isolation_method import share_grade
+from kaiwo.devices.sharing.machine_shares import this_platform
+from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.devices.sharing.share_types import devices_of as sharing_devices
+from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
+from kaiwo.model.node import Node, Wiring
+from kaiwo.model.partition_modes import part_milli, partition_count
+
+MEMINFO = "/proc/meminfo"
+WITHIN_MB_S = 10**6  # between partitions of one GPU
+UNTOLD_MB_S = {"nvlink": 25_000, "xgmi": 50_000, "pcie": 16_000}  # of one link
+
+
+def real_node(root: str = "/") -> Node | None:
+    """A node for this machine; None when it has no GPU that we can use."""
+    return node_of(discover(root, has_telemetry=False))
+
+
+def node_of(inventory: Inventory, platform: Platform | None = None) -> Node | None:
+    """Every GPU, or each of its partitions, is one device."""
+    gpus = devices_of(inventory, platform or this_platform())
+    if not gpus:
+        return None
+    return Node(
+        name=inventory.node,
+        cpu_milli=1000 * len(os.sched_getaffinity(0)),
+        memory_mib=memory_mib(),
+        gpus=gpus,
+        wiring=wiring_of(inventory, gpus),
+        labels={HOST_LABEL: inventory.node, MODEL_LABEL: Counter(gpu.model for gpu in gpus).most_common(1)[0][0]},
+    )
+
+
+def devices_of(inventory: Inventory, platform: Platform | None = None) -> tuple[Gpu, ...]:
+    """By vendor, then as the vendor's runtime counts; those it does not count come last.
+
+    `platform`: what else the machine has to keep tenants apart; without it nothing is said of shares.
+    """
+    has_mig = any(gpu.compute_mode == "MIG" for gpu in inventory.gpus)
+    vendors = list(dict.fromkeys(gpu.vendor for gpu in inventory.gpus))
+    found: list[tuple[tuple[int, int], Gpu]] = []
+    for gpu in inventory.gpus:
+        for part in gpu.partitions or (gpu,):
+            rank = len(found) + 1_000_000 if part.order is None else part.order
+            found.append(((vendors.index(gpu.vendor), rank), _device(gpu, part, has_mig)))
+    devices = tuple(device for _, device in sorted(found, key=lambda pair: pair[0]))
+    return devices if platform is None else _with_grades(devices, inventory, platform)
+
+
+def _with_grades(devices: tuple[Gpu, ...], inventory: Inventory, platform: Platform) -> tuple[Gpu, ...]:
+    known = sharing_devices(inventory)
+    return tuple(
+        replace(gpu, share_grade=share_grade(known[gpu.id], platform)) if gpu.id in known else gpu for gpu in devices
+    )
+
+
+def memory_mib() -> int:
+    """What this machine has in all."""
+    with open(MEMINFO, encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) // 1024
+    return 0
+
+
+def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, has_mig: bool) -> Gpu:
+    # CUDA does not count whole devices beside cut ones as NVML does: the id then carries the UUID.
+    name = f"{part.id}-{gpu.serial}" if has_mig and part is gpu and gpu.serial.startswith("GPU-") else part.id
+    is_healthy = part.health == "healthy" and gpu.health != "failed"
+    reason = "" if is_healthy else part.reason or gpu.reason
+    vendor = "" if gpu.model in GPU_MODELS else gpu.vendor
+    if isinstance(part, PhysicalGpu):
+        return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, vendor=vendor)
+    profile = part.profile or "+".join(filter(None, (gpu.compute_mode, gpu.memory_mode))) or "cut"
+    milli = _milli(gpu, part)
+    return Gpu(name, gpu.model, part.memory_mib, is_healthy, reason, gpu.id, profile, milli, vendor=vendor)
+
+
+def _milli(gpu: PhysicalGpu, part: Partition) -> int:
+    """Its part of the GPU: by its place among as many as the mode makes, shown or not; else by its compute units."""
+    count = partition_count(gpu.model, gpu.compute_mode)
+    if count > 1 and 0 <= part.index < count:
+        return part_milli(part.index, count)
+    if 0 < part.compute_units <= gpu.compute_units:
+        return max(1, WHOLE_MILLI * part.compute_units // gpu.compute_units)
+    return WHOLE_MILLI // max(1, len(gpu.partitions))
+
+
+def wiring_of(inventory: Inventory, devices: Sequence[Gpu]) -> Wiring:
+    """How the devices reach each other; nothing when no link is told. Partitions of one GPU are nearest."""
+    gpus = {gpu.id: gpu for gpu in inventory.gpus}
+    owners = [gpus.get(device.parent or device.id) for device in devices]
+    if any(owner is None for owner in owners) or not any(gpu.links for gpu in inventory.gpus):
+        return Wiring()
+    found = [owner for owner in owners if owner is not None]
+    speeds = {(gpu.id, link.to): _speed(link) for gpu in found for link in gpu.links}
+    mb_s = tuple(tuple(WITHIN_MB_S if a is b else speeds.get((a.id, b.id), 0) for b in found) for a in found)
+    near = {gpu: number for number, nic in enumerate(inventory.nics) for gpu in nic.near}
+    numa = tuple(-1 if gpu.numa is None else gpu.numa for gpu in found)
+    return Wiring(mb_s, numa, tuple(near.get(gpu.id, -1) for gpu in found))
+
+
+def _speed(link: Link) -> int:
+    """What the driver says; where it says nothing, enough to tell the kinds apart."""
+    return link.bandwidth_mb_s or UNTOLD_MB_S.get(link.kind, 1) * max(1, link.count or 1)

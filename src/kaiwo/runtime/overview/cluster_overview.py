@@ -1,0 +1,209 @@
+"""What there is to see, kept ready: the workloads as rows, the sums of the nodes, the devices with their tenants.
+
+In:    the live picture and the cluster's records.   Out: rows, sums and positions; `api` makes the JSON.
+Never: changes the picture, or keeps the event loop for more than milliseconds.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from kaiwo.clusters.protocol import News
+from kaiwo.model.policy import Policy
+from kaiwo.runtime.loop.health import Health
+from kaiwo.runtime.loop.loop_metrics import Allocations
+from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
+from kaiwo.runtime.overview.workload_table import HOLDS, MANY, NOTHING, STATES, WAITS, WorkloadRows
+from kaiwo.snapshot.array_types import BoolArray, Rows
+from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.node_table import CPU as NODE_CPU
+from kaiwo.snapshot.node_table import MEMORY as NODE_MEMORY
+from kaiwo.snapshot.node_table import MILLI, PODS, USABLE
+
+T = TypeVar("T")
+STILL_FRESH_S = 0.1
+LONG_S, REST_FACTOR = 0.05, 3  # after an update that took long, rows may be as old as three of them take
+
+
+class Live(Protocol):
+    """What the board and the API use of the loop."""
+
+    picture: Picture
+    cluster: Any  # Cluster and Work
+    policy: Policy
+    journal: Any
+    last_cycle: Any
+    evicted: Counter[tuple[str, str]]  # pods by queue and cause, since the start
+    allocations: Allocations
+    ready: bool
+    revision: int
+    busy_since: float | None
+    health: Health
+
+    def changed(self, after: int) -> Awaitable[int]:
+        """Wait until the revision is above this."""
+
+    def ask(self, question: Callable[[Picture], T]) -> Awaitable[T]:
+        """Run this in a worker thread while the picture stands still."""
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """The cluster in sums: all there is, and what is held of it."""
+
+    nodes: int
+    nodes_used: int
+    nodes_out: int
+    gpus: int
+    gpus_used: int
+    gpu_milli: int
+    gpu_used_milli: int
+    cpu_milli: int
+    cpu_used_milli: int
+    memory_mib: int
+    memory_used_mib: int
+
+
+class QueueSums(msgspec.Struct, frozen=True):
+    """How one queue stands, and how many workloads of it and those below it run and wait."""
+
+    standing: QueueStanding
+    running: int
+    waiting: int
+
+
+class Board:
+    """One for the process; `fresh` before the rows are read, and read them before the next await."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.rows = WorkloadRows()
+        self.standings = Standings(live)
+        self._lock = asyncio.Lock()
+        self._revision = -1
+        self._version = -1  # of the last news
+        self._checked_at = 0.0
+        self._rest_s = 0.0  # so long a large update is good enough
+        self._touches = self._shown = 0  # by writers, and of those the ones that the rows show
+
+    @property
+    def shown_revision(self) -> int:
+        """The loop's revision that the rows show."""
+        return self._revision
+
+    def touch(self) -> None:
+        """Somebody just changed something: the next look must see it."""
+        self._touches += 1
+
+    async def fresh(self) -> WorkloadRows:
+        """The rows as the cluster has them now."""
+        picture = self.live.picture
+        if len(picture.node_objects) != len(picture.nodes.names):  # nodes came or went, and no cycle looked yet
+            await self.live.ask(Picture.tidy)
+        if self._is_good_enough(self._lock.locked()):
+            return self.rows
+        async with self._lock:
+            if self._is_good_enough(False):
+                return self.rows
+            touches, revision = self._touches, self.live.revision
+            news = self.live.cluster.news(self._version)
+            if news.is_all or len(news.records) + len(news.gone) > MANY:
+                began = time.monotonic()
+                self.rows = await asyncio.to_thread(_updated, self.rows, news)
+                took_s = time.monotonic() - began
+                self._rest_s = REST_FACTOR * took_s if took_s > LONG_S else 0.0
+            else:
+                self.rows.apply(news.records, news.gone)
+                self._rest_s = 0.0
+            self._weigh_memory_requests()
+            self._shown, self._revision, self._version = touches, revision, news.version
+            self._checked_at = time.monotonic()
+        return self.rows
+
+    async def fresh_queues(self) -> None:
+        """The rows, and how the queues stand."""
+        await self.fresh()
+        await self.standings.fresh()
+
+    def _is_good_enough(self, is_updating: bool) -> bool:
+        """Nobody waits for a large update but whoever changed something, and the first to look at all."""
+        if self._touches != self._shown or self._version < 0:
+            return False
+        is_new = self._revision != self.live.revision
+        return is_updating or time.monotonic() - self._checked_at < (self._rest_s if is_new else STILL_FRESH_S)
+
+    def _weigh_memory_requests(self) -> None:
+        pods = self.live.picture.pods
+        for name in [name for name in self.rows.unweighed if name in pods]:
+            self.rows.weigh(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
+
+    def count_states(self) -> dict[str, int]:
+        """How many workloads are in each state; read after `fresh`."""
+        return {state.value: self.rows.tally.count(code) for code, state in enumerate(STATES)}
+
+    def sum_nodes(self) -> Sums:
+        """All nodes together."""
+        table = self.live.picture.nodes
+        pods = np.array([node.pods for node in table.nodes], np.int64)
+        held = (table.gpu_part - table.gpus[:, MILLI])[table.gpu_model >= 0]
+        _, cpu_milli, memory_mib = table.totals().tolist()
+        return Sums(
+            nodes=len(table.names),
+            nodes_used=int(np.count_nonzero(table.free[:, PODS] < pods)),
+            nodes_out=int(np.count_nonzero(~table.open)),
+            gpus=len(held),
+            gpus_used=int(np.count_nonzero(held)),
+            gpu_milli=int(table.gpu_part.sum()),
+            gpu_used_milli=int(held.sum()),
+            cpu_milli=cpu_milli,
+            cpu_used_milli=cpu_milli - int(table.free[:, NODE_CPU].sum()),
+            memory_mib=memory_mib,
+            memory_used_mib=memory_mib - int(table.free[:, NODE_MEMORY].sum()),
+        )
+
+    def sum_queues(self) -> list[QueueSums]:
+        """Every queue, parents before children, siblings in the order of names; read after `fresh_queues`."""
+        tally, table = self.rows.tally, self.standings.table
+        running, waiting = tally.by_queue(HOLDS), tally.by_queue(WAITS)
+        sums = [[0, 0] for _ in table.names]
+        for code, name in enumerate(self.rows.queues.names):
+            at = table.row.get(name)
+            for above in table.path[at] if at is not None else ():
+                sums[above][0] += running.get(code, NOTHING)[0]
+                sums[above][1] += waiting.get(code, NOTHING)[0]
+        return [QueueSums(each, *sums[each.row]) for each in self.standings.queues]
+
+    def queues_below(self, name: str) -> set[str]:
+        """The queue itself and every queue below it."""
+        below = {name}
+        queues = self.live.picture.queue_objects.values()
+        while more := {queue.name for queue in queues if queue.parent in below} - below:
+            below |= more
+        return below
+
+    def find_gpus(self, node: str = "", model: str = "", free: bool | None = None) -> Rows:
+        """Devices as row times width plus column, ascending; `free`: nothing on it and open for work, or the rest."""
+        table = self.live.picture.nodes
+        mask: BoolArray = table.gpu_model >= 0
+        if node:
+            chosen = np.zeros(len(table.names), np.bool_)
+            if node in table.row:
+                chosen[table.row[node]] = True
+            mask &= chosen[:, None]
+        if model:
+            mask &= table.gpu_model == (table.models.index(model) if model in table.models else -2)
+        if free is not None:
+            idle = (table.gpus[:, MILLI] == table.gpu_part) & (table.gpus[:, USABLE] > 0) & table.open[:, None]
+            mask &= idle if free else ~idle
+        return np.flatnonzero(mask)
+
+
+def _updated(rows: WorkloadRows, news: News) -> WorkloadRows:
+    """In a thread, on a copy: a start with 100,000 workloads takes most of a second."""
+    fresh = WorkloadRows() if news.is_all else rows.copy()
+    fresh.apply(news.records, news.gone)
+    return fresh

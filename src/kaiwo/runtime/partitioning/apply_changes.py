@@ -1,0 +1,256 @@
+"""Follow the partition plans: close GPUs, wait until nobody holds them, change them, and show what came of it.
+
+In:    the steps of the last plan.   Out: nodes with other devices; what is under way, and what became of it.
+Never: changes a GPU on which work is. A GPU is closed first, and changes a turn later when the cluster's own books say
+       that nobody holds it; what is under way is kept before anything is touched.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
+from kaiwo.devices.amd.change_partitions import Outcome
+from kaiwo.gpus.partitioning.demand import Ongoing
+from kaiwo.gpus.partitioning.planner_types import Key, NodeNow, PartitionPlan, Step
+from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, redrawn, size_of, touched
+from kaiwo.model.errors import KaiwoError, NotFoundError
+from kaiwo.model.node import Node
+from kaiwo.model.partition_modes import ModeChange
+from kaiwo.runtime.log import emit
+from kaiwo.runtime.nodes.agent_registry import Agents
+from kaiwo.runtime.partitioning.local_machine import Machine
+from kaiwo.runtime.partitioning.saved_state import Underway
+
+HISTORY = 50
+RETRY_S = 300  # after a change that came to nothing
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change that is over."""
+
+    at_s: int
+    node: str
+    change: ModeChange
+    status: str
+    reason: str = ""
+
+
+class Executor(Protocol):
+    """Changes the GPUs of one node, as a whole."""
+
+    async def carry_out(self, changes: Sequence[ModeChange]) -> Outcome:
+        """All of them or none."""
+
+    async def resume(self, note: str) -> Outcome:
+        """Go on with what a former leader began."""
+
+
+class Following:
+    """What is under way on one cluster. `keep` writes it down."""
+
+    def __init__(
+        self, live: Any, agents: Agents, underway: Sequence[Underway], keep: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.live, self.agents, self._keep = live, agents, keep
+        self.states: dict[Key, Ongoing] = {(each.node, each.gpu): each.state for each in underway}
+        self._sizes: dict[Key, int] = {(each.node, each.gpu): each.size_mib for each in underway}
+        self._due_s: dict[Key, int] = {(each.node, each.gpu): each.due_s for each in underway}
+        self.history: deque[Change] = deque(maxlen=HISTORY)
+        self.changed: Counter[str] = Counter()  # GPUs, by what became of it
+        self.machine: Machine | None = None  # the one on which we run
+        self.others: Callable[[str], Executor | None] = lambda _: None  # who changes the GPUs of other real nodes
+        self._running: dict[str, asyncio.Task[Outcome]] = {}  # by node
+        self._resumed = Outcome("rolled-back", "Kaiwo was stopped before the change began")
+
+    def underway(self) -> tuple[Underway, ...]:
+        """For `keep`."""
+        return tuple(
+            Underway(node, gpu, state, self._sizes.get((node, gpu), 0), self._due_s.get((node, gpu), 0))
+            for (node, gpu), state in sorted(self.states.items())
+        )
+
+    async def resume(self) -> None:
+        """Finish on this machine what a former Kaiwo was stopped in, forward or back."""
+        if self.machine is None:
+            return
+        try:
+            outcome = await self.machine.resume()
+        except (OSError, KaiwoError) as error:
+            outcome = Outcome("stuck", str(error))
+        if outcome is not None:
+            self._resumed = outcome
+            emit("partition-change-resumed", node=self.machine.node, status=outcome.status, reason=outcome.reason)
+
+    async def follow(self, nodes: Sequence[NodeNow], steps: Sequence[Step], now_s: int) -> None:
+        """Close what the plan names, open what it does not name any more, and begin what is ready."""
+        before = self.states
+        ready = self._ready(steps)
+        plan = PartitionPlan(tuple(replace(step, is_due=_key(step) in ready) for step in steps))
+        after = follow(nodes, plan)
+        fleet = {(node.name, gpu.id) for node in nodes for gpu in node.gpus}
+        there = self.live.picture.node_objects
+        after |= {key: state for key, state in before.items() if key not in fleet and key[0] in there and _stays(state)}
+        if after == before:
+            return
+        self._measure(after)
+        fresh = begun(before, after)
+        takes_s = {_key(step): step.takes_s for step in steps}
+        self._due_s = {key: due for key, due in self._due_s.items() if key in after} | {
+            key: now_s + takes_s.get(key, 0) for key in fresh
+        }
+        self.states = after
+        await self._keep()
+        for name in touched(before, after):
+            await self._show(name)
+        for name in sorted({node for node, _ in fresh}):
+            await self._begin(name, [key for key in fresh if key[0] == name])
+
+    def _ready(self, steps: Sequence[Step]) -> set[Key]:
+        """What may change now. A memory mode changes on all GPUs of a node at once."""
+        ready = {_key(step) for step in steps if step.is_due and self._is_idle(step)}
+        memory = {step.node for step in steps if step.change.before.memory != step.change.after.memory}
+        for name in memory | {step.node for step in steps if self.others(step.node) is not None}:
+            mine = {_key(step) for step in steps if step.node == name}
+            if not mine <= ready:
+                ready -= mine
+        return ready
+
+    def _is_idle(self, step: Step) -> bool:
+        """It was closed a turn ago, and the cluster's own books say that nobody is on it."""
+        state, node = self.states.get(_key(step)), self.live.picture.node_objects.get(step.node)
+        if node is None or step.node in self._running:
+            return False
+        if state is None or state.goal != step.change.after or state.is_changing:
+            return False
+        held = self.live.cluster.devices_in_use(step.node)
+        return not any(gpu.id in held for gpu in node.gpus if step.change.gpu in (gpu.id, gpu.parent))
+
+    def _measure(self, course: Mapping[Key, Ongoing]) -> None:
+        for (name, gpu), state in course.items():
+            node = self.live.picture.node_objects.get(name)
+            if state.goal is not None and (name, gpu) not in self._sizes and node is not None:
+                self._sizes[name, gpu] = size_of(node, gpu)
+        self._sizes = {key: size for key, size in self._sizes.items() if key in course}
+
+    async def _begin(self, name: str, keys: Sequence[Key]) -> None:
+        changes = [_change(key, self.states[key]) for key in keys]
+        gpus, modes = [change.gpu for change in changes], "+".join(changes[0].after)
+        emit("partition-change-begun", node=name, gpus=gpus, to=modes)
+        if self.machine is not None and self.machine.node == name:
+            self._running[name] = asyncio.create_task(self.machine.carry_out(changes))
+        elif (other := self.others(name)) is not None:
+            self._running[name] = asyncio.create_task(other.carry_out(changes))
+
+    async def adopt(self, name: str, changes: Sequence[ModeChange], note: str, now_s: int) -> None:
+        """Go on with what a former leader began on a node."""
+        other, node = self.others(name), self.live.picture.node_objects.get(name)
+        if other is None or node is None or name in self._running:
+            return
+        model = next((gpu.model for gpu in node.gpus), "")
+        fresh = {(name, each.gpu): Ongoing(model, each.before, now_s, each.after, is_changing=True) for each in changes}
+        self.states = self.states | fresh
+        self._running[name] = asyncio.create_task(other.resume(note))
+        emit("partition-change-resumed", node=name, gpus=[each.gpu for each in changes])
+        await self._show(name)
+
+    async def abandon(self) -> None:
+        """Another replica leads: what is under way is on the nodes, for that one to go on with."""
+        names = {node for node, _ in self.states}
+        for task in self._running.values():
+            task.cancel()
+        self._running, self.states = {}, {}
+        for name in sorted(names):
+            await self._show(name)
+
+    def failed_lately(self, name: str, now_s: int) -> Change | None:
+        """The change of a node that came to nothing a moment ago: it would come to nothing again."""
+        last = next((each for each in self.history if each.node == name), None)
+        is_over = last is None or last.status == "done" or now_s - last.at_s >= RETRY_S
+        return None if is_over else last
+
+    # The end of a change.
+
+    async def finish(self, now_s: int) -> None:
+        """Conclude the changes that are over."""
+        changing = [key for key, state in self.states.items() if state.is_changing]
+        for name in sorted({node for node, _ in changing}):
+            keys = [key for key in changing if key[0] == name]
+            is_here = self.machine is not None and self.machine.node == name
+            if is_here or name in self._running:
+                await self._finish_real(name, keys, now_s)
+            elif self._is_virtual(name) and all(self._due_s.get(key, 0) <= now_s for key in keys):
+                await self._conclude(name, keys, Outcome("done"), now_s)
+
+    async def _finish_real(self, name: str, keys: Sequence[Key], now_s: int) -> None:
+        task = self._running.get(name)
+        if task is not None and not task.done():
+            return
+        self._running.pop(name, None)
+        try:
+            outcome = task.result() if task is not None else self._resumed
+        except (OSError, KaiwoError) as error:
+            outcome = Outcome("stuck", str(error))
+        await self._conclude(name, keys, outcome, now_s)
+
+    async def _conclude(self, name: str, keys: Sequence[Key], outcome: Outcome, now_s: int) -> None:
+        states = dict(self.states)
+        for key in keys:
+            state = states[key]
+            if state.goal != state.mode:  # others only waited for those
+                self.changed[outcome.status] += 1
+                self.history.appendleft(Change(now_s, name, _change(key, state), outcome.status, outcome.reason))
+            # What went back stays a while as it is: it would be tried again at once.
+            states[key] = done(state, now_s) if outcome.status == "done" else Ongoing(state.model, state.mode, now_s)
+        self.states = states
+        level = "info" if outcome.status == "done" else "warning"
+        emit("partition-change-over", level=level, node=name, status=outcome.status, reason=outcome.reason)
+        await self._keep()
+        await self._show(name)
+
+    # Showing it.
+
+    async def _show(self, name: str) -> None:
+        """Let the cluster see the node as it is now: closed where it waits, without what changes."""
+        if self.machine is not None and self.machine.node == name:
+            hello = await asyncio.to_thread(self.machine.hello)
+            await self.agents.hear(hello)
+            await self.agents.tell_again(name)
+            return
+        states, sizes = self.states, dict(self._sizes)
+        if self.live.cluster.kind == "kubernetes":  # the Node shows its devices by itself
+            if self.agents.of(name) is not None:
+                await self.agents.tell_again(name)
+                return
+            with contextlib.suppress(NotFoundError):
+                await self.live.cluster.change_devices(name, lambda node: closed(node, states))
+            return
+        with contextlib.suppress(NotFoundError):  # the node is gone, and with it what there was to show
+            await self.live.cluster.change_devices(name, lambda node: redrawn(node, states, sizes))
+
+    def can_change(self, name: str) -> bool:
+        """It is made up, it is the machine on which we run, or somebody changes it for us."""
+        is_here = self.machine is not None and self.machine.node == name
+        return is_here or self.others(name) is not None or self._is_virtual(name)
+
+    def _is_virtual(self, name: str) -> bool:
+        node: Node | None = self.live.picture.node_objects.get(name)
+        return self.live.cluster.kind != "kubernetes" and (node is None or VIRTUAL_LABEL in node.labels)
+
+
+def _key(step: Step) -> Key:
+    return step.node, step.change.gpu
+
+
+def _change(key: Key, state: Ongoing) -> ModeChange:
+    return ModeChange(key[1], state.mode, state.goal or state.mode)
+
+
+def _stays(state: Ongoing) -> bool:
+    """A node that is out for a while keeps what is being changed there; what was only closed is open again."""
+    return state.is_changing or state.goal is None

@@ -1,0 +1,59 @@
+"""What a plan begins, as events: the next cycle takes it for done until the cluster says what came of it.
+
+In:    the picture that was decided on, and its plan.   Out: events.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kaiwo.model.events import (
+    Event,
+    NominationChanged,
+    NominationGone,
+    PodChanged,
+    PromiseChanged,
+    PromiseGone,
+    ReservationChanged,
+)
+from kaiwo.model.plan import Plan
+from kaiwo.model.workload import Phase, Pod, role_of
+from kaiwo.snapshot.eviction_history import path_in, stops_of
+
+if TYPE_CHECKING:
+    from kaiwo.snapshot.cluster_state import Picture
+
+
+def assume(picture: "Picture", plan: Plan, now_s: int) -> tuple[Event, ...]:
+    """The events that say what the plan began, so that the next cycle does not decide it again."""
+    events: list[Event] = []
+    for start in plan.starts:
+        ask = role_of(picture.workloads[start.workload], start.pod).request
+        pod = Pod(
+            start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
+            ask.cpu_milli, ask.memory_mib, ask.extended, now_s, ask.neighbours, start.until_s, ask.beside,
+        )  # fmt: skip
+        events.append(PodChanged(pod))
+        if start.pod in picture.nominations.get(start.workload, {}):
+            events.append(NominationGone(start.workload, start.pod))
+    events.extend(NominationGone(workload, pod) for workload, pod in plan.given_up)
+    for eviction in plan.evictions:
+        leaving = picture.pods.get(eviction.workload, {}).get(eviction.pod)
+        if leaving is not None:
+            events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
+    events.extend(stops_of(plan, now_s, partial(path_in, picture)))
+    events.extend(NominationChanged(nomination) for nomination in plan.nominations)
+    for picked in plan.reserved:
+        kept = picture.reserved.objects[picked.reservation]
+        events.append(ReservationChanged(replace(kept, picked=picked.devices)))
+    events.extend(PromiseGone(name) for name in plan.unpromised)
+    events.extend(PromiseChanged(promise) for promise in plan.promises)
+    return tuple(events)
+
+
+def _with_phase(pod: Pod, phase: Phase) -> Pod:
+    return Pod(
+        pod.workload, pod.name, pod.node, phase, pod.devices,
+        pod.cpu_milli, pod.memory_mib, pod.extended, pod.since_s, pod.neighbours, pod.until_s, pod.beside,
+    )  # fmt: skip

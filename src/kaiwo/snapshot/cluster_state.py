@@ -1,0 +1,420 @@
+"""The live picture of a cluster: every event patches it in the size of what changed.
+
+In:    events, in any order between objects.   Out: a Snapshot for one cycle.
+Never: reads a clock. The same objects give the same picture, whatever the order in which they arrived.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from kaiwo.model.events import (
+    Event,
+    NodeChanged,
+    NodeGone,
+    NominationChanged,
+    NominationGone,
+    PastUseTold,
+    PodChanged,
+    PodGone,
+    PromiseChanged,
+    PromiseGone,
+    QueueChanged,
+    QueueGone,
+    ReservationChanged,
+    ReservationGone,
+    StoppedForOthers,
+    WorkloadChanged,
+    WorkloadGone,
+)
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination, Plan
+from kaiwo.model.planned_start import Promise, known_run_s
+from kaiwo.model.queue import Queue
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Pod, Role, Workload, has_only_saved, pod_name
+from kaiwo.snapshot.allocations import charge, held_by, nomination_changed, nomination_gone, pod_changed, pod_gone
+from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order, chosen
+from kaiwo.snapshot.eligibility import gate_of, is_hopeless
+from kaiwo.snapshot.eviction_history import remember_stop, remembered
+from kaiwo.snapshot.gpu_model_usage import all_by_model
+from kaiwo.snapshot.node_table import Held, NodeTable
+from kaiwo.snapshot.pod_affinity_counts import Marks
+from kaiwo.snapshot.queue_table import Charge, QueueTable
+from kaiwo.snapshot.reserved_devices import ReservationBook
+from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.subgroup_choices import choices_of
+from kaiwo.snapshot.timed_changes import mind_the_time
+
+
+def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
+    """The plainest order: used where no registry gives one."""
+    return ((-workload.priority, workload.submitted_s),), ()
+
+
+class Picture:
+    """What the events said so far. One writer; a Snapshot is good until the next patch."""
+
+    def __init__(self, order: Order = by_priority_then_age) -> None:
+        self.version = 0
+        self.node_objects: dict[str, Node] = {}
+        self.queue_objects: dict[str, Queue] = {}
+        self.workloads: dict[str, Workload] = {}
+        self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
+        self.held_on: dict[str, dict[tuple[str, str, str], Held]] = {}  # by node: pods and nominations
+        self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
+        self.promises: dict[str, Promise] = {}  # by workload: the planned starts of large ones that wait
+        self.used: dict[str, Charge] = {}  # by leaf queue: pods, and the space that is kept for others to come
+        self.fixed: dict[str, Charge] = {}  # the part of it that may not be preempted
+        self.backlog = Backlog(order)
+        self.marks = Marks()  # of the pods that rules between pods are about
+        self.nodes = NodeTable()
+        self.queues = QueueTable()
+        self.past_use: PastUseTold | None = None
+        self.stopped: dict[str, StoppedForOthers] = {}  # by workload: when it last had to go for others
+        self.stopped_in: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue that counts them: in the last hour
+        self.leaving: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
+        self.broken: set[str] = set()  # workloads that run below their minimum
+        self.reserved = ReservationBook()
+        self.expiring: dict[str, int] = {}  # workloads whose allocation is given until a time, and that time
+        self.told_expired: set[str] = set()  # of those: whom a plan ended
+        self.is_due = False  # time or a reservation gives a cycle something to do, though nobody waits
+        self.look_again_s = 0  # when time alone may change an answer; 0: never
+        self.rules = ""  # under which the last cycle judged: see Plan.rules
+        self.memo: dict[Any, dict[Any, Any]] = {}  # what decide worked out per shape; derived, never part of the state
+        self.nodes_stale = self.queues_stale = False
+        self._borrowed: dict[int, set[str]] = {}  # of a fork: which inner dicts still belong to the original
+        self.moved: dict[str, None] = {}  # workloads whose place in the backlog must be looked at
+
+    def patch(self, events: Iterable[Event]) -> None:
+        """Apply events. A gang whose pods change together finds its new place once, not once a pod."""
+        self.hear(events)
+        self.seat()
+
+    def hear(self, events: Iterable[Event]) -> None:
+        """The first half of `patch`, for one who takes in a large batch piece by piece."""
+        for event in events:
+            self.version += 1
+            _PATCHES[type(event)](self, event)
+
+    def seat(self, most: int | None = None) -> bool:
+        """The second half: let those whom the events moved stand where they belong now. True: some are left."""
+        names = list(islice(self.moved, most))
+        for name in names:
+            del self.moved[name]
+            self._stand(name)
+        return bool(self.moved)
+
+    def snapshot(self, now_s: int) -> Snapshot:
+        """The frozen picture for one cycle. Patching afterwards makes it stale, and decide refuses a stale one."""
+        for name in self.backlog.due(now_s):
+            if name in self.backlog.gate and self.workloads[name].not_before_s <= now_s:
+                self.version += 1
+                self._stand(name, now_s)
+        if 0 < self.look_again_s <= now_s:
+            self.version += 1
+            self.look_again_s = 0
+            self.freed()
+        if self.reserved.objects or self.reserved.live or self.expiring:
+            mind_the_time(self, now_s, self._stand)
+        self.tidy()
+        return Snapshot(self, now_s)
+
+    @property
+    def wants_cycle(self) -> bool:
+        """The time or a reservation has something to do for a cycle, whether anybody waits or not."""
+        has_reserved = self.reserved.live or self.reserved.leaving
+        return self.is_due or bool(has_reserved and self.backlog.all_open)
+
+    def absorb(self, plan: Plan) -> None:
+        """Keep what the cycle learned: which classes are stuck, and why, and under which rules that was found."""
+        self.version += 1
+        self.rules = plan.rules or self.rules
+        self.is_due = False
+        self.told_expired.update(plan.expired)
+        self.look_again_s = min(filter(None, (self.look_again_s, plan.look_again_s)), default=0)
+        for wait in plan.waits:
+            found = self.backlog.by_key.get((wait.queue, wait.shape))
+            if found is not None:
+                found.obstacles = wait.obstacles
+        self.backlog.settle(plan.unfinished, plan.first, plan.unclaimed)
+        for shape in self.backlog.shapes.retire():
+            for kept in self.memo.values():
+                kept.pop(shape, None)
+
+    def reorder(self, order: Order) -> None:
+        """Let everybody stand where another order puts them."""
+        self.version += 1
+        self.backlog.order = order
+        for name in list(self.backlog.standing()):
+            self._stand(name)
+        self.freed()
+
+    def events(self) -> tuple[Event, ...]:
+        """The whole state as events: what a journal's base holds."""
+        return (
+            *(QueueChanged(self.queue_objects[name]) for name in sorted(self.queue_objects)),
+            *(NodeChanged(self.node_objects[name]) for name in sorted(self.node_objects)),
+            *(ReservationChanged(found) for _, found in sorted(self.reserved.objects.items())),
+            *(WorkloadChanged(self.workloads[name]) for name in sorted(self.workloads)),
+            *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
+            *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
+            *(PromiseChanged(promise) for _, promise in sorted(self.promises.items())),
+            *([self.past_use] if self.past_use is not None else ()),
+            *remembered(self),
+        )
+
+    def fork(self) -> "Picture":
+        """A picture of its own, to ask what would happen if. Good while this one stands still.
+
+        The dicts inside `pods`, `held_on` and `nominations` are borrowed until they are changed: copying 8,000 of them
+        was two thirds of the cost of a question.
+        """
+        self.tidy()
+        other = object.__new__(Picture)
+        other.__dict__.update(self.__dict__)
+        copied = ("node_objects", "queue_objects", "workloads", "used", "fixed", "pods", "held_on", "nominations")
+        for name in (*copied, "stopped", "stopped_in"):
+            setattr(other, name, dict(getattr(self, name)))
+        other._borrowed = {id(inner): set(inner) for inner in (other.pods, other.held_on, other.nominations)}
+        other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
+        other.marks = self.marks.copy()
+        other.moved, other.broken, other.leaving = {}, set(self.broken), set(self.leaving)
+        other.promises = dict(self.promises)
+        other.reserved, other.expiring = self.reserved.copy(), dict(self.expiring)
+        other.told_expired = set(self.told_expired)
+        other.memo = {key: dict(value) for key, value in self.memo.items()}
+        return other
+
+    # nodes
+
+    def _node_changed(self, event: NodeChanged) -> None:
+        node = event.node
+        self.node_objects[node.name] = node
+        self.queues_stale = self.queues_stale or bool(self.queues.models)  # its devices may be of another model now
+        self.reserved.forget_places()
+        self.freed()
+        if self.nodes_stale or not self.nodes.holds(node):
+            self.nodes_stale = True
+            return
+        self.nodes.define(node, self.held_on.get(node.name, {}).values(), self.version)
+        self.backlog.judge_anew()
+
+    def _node_gone(self, event: NodeGone) -> None:
+        if self.node_objects.pop(event.name, None) is not None:
+            self.nodes_stale = True
+            self.queues_stale = self.queues_stale or bool(self.queues.models)
+            self.freed()  # not freed, but obstacles name nodes: let every class be tried and told anew
+
+    def tidy(self) -> None:
+        """Build the tables anew when the set of nodes or queues changed."""
+        if self.nodes_stale:
+            self.nodes = NodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
+            for name, node in self.node_objects.items():
+                self.nodes.define(node, self.held_on.get(name, {}).values(), self.version)
+            self.memo.clear()
+            self.reserved.forget_places()
+            self.backlog.judge_anew()
+            self.nodes_stale = False
+        if self.queues_stale:
+            self.queues = QueueTable(self.queue_objects, self.used, self.fixed, all_by_model(self))
+            self.queues_stale = False
+            self.backlog.judge_anew()
+        if self.backlog.unjudged:
+            self.backlog.judge(partial(is_hopeless, self.nodes, self.queues, self.backlog.shapes))
+
+    # queues
+
+    def _queue_changed(self, event: QueueChanged) -> None:
+        self.queue_objects[event.queue.name] = event.queue
+        self.queues_stale = True
+        self.reserved.forget_lines()
+        self.freed()
+
+    def _queue_gone(self, event: QueueGone) -> None:
+        if self.queue_objects.pop(event.name, None) is not None:
+            self.queues_stale = True
+            self.reserved.forget_lines()
+            self.freed()
+
+    def _past_use_told(self, event: PastUseTold) -> None:
+        self.past_use = event
+        self.freed()  # other shares: somebody may be owed now
+
+    # workloads
+
+    def _workload_changed(self, event: WorkloadChanged) -> None:
+        workload = event.workload
+        before = self.workloads.get(workload.name)
+        if before is not None and has_only_saved(before, workload):
+            self.workloads[workload.name] = workload  # programs say so again and again: it gives nobody room
+            return
+        if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
+            for held in held_by(self, workload.name):
+                if before is not None:
+                    charge(self, before, held, -1)
+                    self.freed()
+                charge(self, workload, held, +1)
+        if before is not None and workload.name in self.pods and known_run_s(before) != known_run_s(workload):
+            self._touch_nodes_of(workload.name)
+        if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
+            self.freed()  # a disruption budget opened
+        if before is not None and workload.name in self.pods and workload.priority < before.priority:
+            self.freed()  # others may be more important now
+        is_other_wish = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
+        if is_other_wish and self._wishes_count(workload.name):
+            self.freed()
+        self.workloads[workload.name] = workload
+        if workload.expires_s or workload.name in self.expiring:
+            self._expires(workload.name, workload.expires_s)
+        if workload.held and workload.name in self.promises:
+            self.is_due = True  # a cycle takes the planned start back, though nobody waits for one
+        (self.broken.add if workload.broken_since_s else self.broken.discard)(workload.name)
+        self.moved[workload.name] = None
+
+    def _workload_gone(self, event: WorkloadGone) -> None:
+        workload = self.workloads.pop(event.name, None)
+        if workload is None:
+            return
+        if self._wishes_count(event.name):
+            self.freed()
+        self.backlog.leave(event.name)
+        self.broken.discard(event.name)
+        self.stopped.pop(event.name, None)
+        self._expires(event.name, 0)
+        self._promise_gone(PromiseGone(event.name))
+        for held in held_by(self, event.name):
+            charge(self, workload, held, -1)
+            self.freed()
+        for kept in list(self.nominations.get(event.name, {})):
+            nomination_gone(self, NominationGone(event.name, kept))
+
+    def _stand(self, name: str, now_s: int = 0) -> None:
+        """Put a workload where it belongs: in a line, at the gate, or nowhere when it wants nothing."""
+        wished = self._wishes_count(name)
+        self.backlog.leave(name)
+        workload = self.workloads.get(name)
+        if workload is None:
+            return
+        needs = self.needs_of(workload)
+        if not needs:
+            return
+        obstacles = gate_of(self, workload, now_s)
+        if obstacles:
+            if wished:
+                self.freed()
+            self.backlog.wait_at_gate(workload, obstacles)
+        else:
+            choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
+            self.backlog.join(workload, needs, choices, self._unkept(workload, needs))
+            if self.promises:  # it may fill a gap for which others of its class take too long
+                self.backlog.reopen(name)
+
+    def _wishes_count(self, name: str) -> bool:
+        """What it waits for is kept from other queues: when it does no longer, they may have a right to more."""
+        return self.backlog.stands(name) and len(self.queue_objects) > 1
+
+    def needs_of(self, workload: Workload) -> Needs:
+        """Per role: what is missing, and how much of that is needed to start."""
+        pods = self.pods.get(workload.name)
+        needs = []
+        number = self.backlog.shapes.number
+        is_dressed = self.reserved.live or workload.reservation  # else reservations cost nothing
+        for role in workload.roles:
+            present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
+            missing = role.count - present
+            if missing:
+                want = self.want_of(workload, role) if is_dressed else role.request
+                needs.append((number(want), missing, max(0, role.needed - present)))
+        if workload.groups:
+            choices = choices_of(workload, pods or ())
+            return chosen(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
+        return tuple(needs)
+
+    def _unkept(self, workload: Workload, needs: Needs) -> Needs | None:
+        """What is missing beside the space that is kept for it."""
+        kept = self.nominations.get(workload.name)
+        if not kept:
+            return None
+        pods = self.pods.get(workload.name, ())
+        missing = [[n for i in range(role.count) if (n := pod_name(role, i)) not in pods] for role in workload.roles]
+        left = [sum(name not in kept for name in names) for names in missing if names]
+        return tuple((shape, count, needed) for (shape, _, needed), count in zip(needs, left, strict=True))
+
+    def want_of(self, workload: Workload, role: Role) -> Request:
+        """What a pod of a role asks for, with what reservations make of it."""
+        return self.reserved.dressed(workload, role.request, self.queue_objects)
+
+    def _expires(self, name: str, at_s: int) -> None:
+        """The allocation of a workload is given until this time; 0: for as long as it runs."""
+        if at_s and self.expiring.get(name) != at_s:
+            self.expiring[name] = at_s
+            self.told_expired.discard(name)
+            self.is_due = True
+        elif not at_s and self.expiring.pop(name, None) is not None:
+            self.told_expired.discard(name)
+
+    # planned starts
+
+    def _promise_changed(self, event: PromiseChanged) -> None:
+        promise = event.promise
+        before = self.promises.get(promise.workload)
+        self.promises[promise.workload] = promise
+        if before is not None and before.places != promise.places:
+            self.freed()  # the old place is nobody's any more
+
+    def _promise_gone(self, event: PromiseGone) -> None:
+        gone = self.promises.pop(event.workload, None)
+        if gone is not None and event.workload not in self.pods:  # else it started there
+            self.freed()
+
+    def _touch_nodes_of(self, name: str) -> None:
+        """When its place comes free is another time now."""
+        for pod in self.pods[name].values():
+            row = self.nodes.row.get(pod.node)
+            if row is not None and not self.nodes_stale:
+                self.nodes.changed[row] = self.version
+
+    # reservations
+
+    def _reservation_changed(self, event: ReservationChanged) -> None:
+        rows = self.reserved.put(event.reservation, self.nodes)
+        self.nodes.changed[rows] = self.version
+
+    def _reservation_gone(self, event: ReservationGone) -> None:
+        self.reserved.drop(event.name)
+
+    def own(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
+        """The inner dict, ours to change."""
+        inner = outer.get(key)
+        if inner is None:
+            inner = outer[key] = {}
+        elif self._borrowed and key in self._borrowed.get(id(outer), ()):
+            inner = outer[key] = dict(inner)
+            self._borrowed[id(outer)].discard(key)
+        return inner
+
+    def freed(self) -> None:
+        """Something became possible that was not: every class deserves a try."""
+        self.backlog.all_open = True
+
+
+_PATCHES: dict[type, Callable[[Picture, Any], None]] = {
+    NodeChanged: Picture._node_changed,
+    NodeGone: Picture._node_gone,
+    QueueChanged: Picture._queue_changed,
+    QueueGone: Picture._queue_gone,
+    WorkloadChanged: Picture._workload_changed,
+    WorkloadGone: Picture._workload_gone,
+    PodChanged: pod_changed,
+    PodGone: pod_gone,
+    NominationChanged: nomination_changed,
+    NominationGone: nomination_gone,
+    PromiseChanged: Picture._promise_changed,
+    PromiseGone: Picture._promise_gone,
+    ReservationChanged: Picture._reservation_changed,
+    ReservationGone: Picture._reservation_gone,
+    PastUseTold: Picture._past_use_told,
+    StoppedForOthers: remember_stop,
+}

@@ -1,0 +1,100 @@
+"""Work that can never start as things are: what it wishes is no reason to keep anything from others.
+
+In:    the nodes, the queues and one kind of waiting work.   Out: whether empty nodes and idle queues could take it.
+Never: says so where it might start: what is cut, broken, closed or reserved counts as if it were not.
+
+Also: What keeps a workload from being tried at all: a hold, others that it waits for, a time, its own pods that leave.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.request import Request
+from kaiwo.model.workload import LEAVING, Workload
+from kaiwo.snapshot.backlog import WaitingClass
+from kaiwo.snapshot.node_table import SIZE, NodeTable
+from kaiwo.snapshot.queue_table import QueueTable
+from kaiwo.snapshot.request_shapes import Shapes
+
+if TYPE_CHECKING:
+    from kaiwo.snapshot.cluster_state import Picture
+
+
+def gate_of(picture: "Picture", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
+    """What keeps a workload from being tried at all."""
+    found: list[Obstacle] = []
+    if workload.held:
+        found.append(Obstacle(Reason.HELD, subject=workload.name))
+    found.extend(Obstacle(Reason.DEPENDENCY, 1, 0, "workloads", name) for name in workload.after)
+    found.extend(Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed)
+    if workload.not_before_s > now_s:
+        found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", detail=workload.not_before_why))
+    if 0 < workload.expires_s <= now_s:
+        found.append(Obstacle(Reason.EXPIRED, workload.expires_s, 0, "s", workload.name))
+    leaving = sum(1 for pod in picture.pods.get(workload.name, {}).values() if pod.phase in LEAVING)
+    if leaving:
+        found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
+    return tuple(found)
+
+
+UNCOUNTED = 1 << 40
+
+
+def is_hopeless(nodes: NodeTable, queues: QueueTable, shapes: Shapes, found: WaitingClass) -> bool:
+    """Too large for every node, more than all nodes together hold, or beyond a bound of its queue."""
+    must = [(shapes[shape], needed) for shape, _, needed in found.needs if needed]
+    if not nodes.names or not must or found.signature[2] or found.choices is not None:
+        return False
+    return _is_beyond_bounds(queues, found, must) or any(most_pods(nodes, want) < needed for want, needed in must)
+
+
+def most_pods(nodes: NodeTable, want: Request) -> int:
+    """How many pods of a request empty nodes would take; never too few."""
+    known: dict[Request, int] = nodes.derived.setdefault("most pods", {})
+    found = known.get(want)
+    if found is None:
+        found = known[want] = _most_pods(nodes, want)
+    return found
+
+
+def _most_pods(nodes: NodeTable, want: Request) -> int:
+    if any(name not in nodes.extended_names for name, _ in want.extended):
+        return 0
+    pods = np.full(len(nodes.names), UNCOUNTED, np.int64)
+    if want.cpu_milli:
+        pods = np.minimum(pods, nodes.cpu_size // want.cpu_milli)
+    if want.memory_mib:
+        pods = np.minimum(pods, nodes.memory_size // want.memory_mib)
+    if want.gpus:
+        size = nodes.gpus[:, SIZE]
+        able = size > 0
+        if want.gpu_models:
+            able &= np.isin(nodes.gpu_model, [at for at, model in enumerate(nodes.models) if model in want.gpu_models])
+        could_change = (able & (nodes.gpu_profile > 0)).any(axis=1) | want.is_partition  # they can be cut otherwise
+        if want.is_memory:
+            able &= size >= want.gpu_mib
+        times = (
+            (size * able).max(axis=1, initial=0) // want.gpu_mib if want.is_memory else WHOLE_MILLI // want.gpu_milli
+        )
+        devices = able.sum(axis=1)
+        by_devices = np.where(devices >= want.gpus, devices * times // want.gpus, 0)
+        pods = np.where(could_change, np.where(devices > 0, pods, 0), np.minimum(pods, by_devices))
+    return int(np.minimum(pods, UNCOUNTED // max(1, len(pods))).sum())
+
+
+def _is_beyond_bounds(queues: QueueTable, found: WaitingClass, must: list[tuple[Request, int]]) -> bool:
+    row = queues.row.get(found.queue)
+    if row is None:
+        return False
+    bounds = queues.limits[row] if found.signature[1] else (*queues.limits[row], *queues.quotas[row])
+    if not bounds:
+        return False
+    charge = (
+        sum(want.charge_milli * needed for want, needed in must),
+        sum(want.cpu_milli * needed for want, needed in must),
+        sum(want.memory_mib * needed for want, needed in must),
+    )
+    return any(column < len(charge) and charge[column] > most for _, column, most in bounds)

@@ -1,0 +1,55 @@
+"""Who had to go for others, and when: what a hold-off and a queue's eviction budget look at.
+
+In:    plans, and the events that say what they stopped.   Out: the picture's `stopped` and `stopped_in`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kaiwo.model.events import StoppedForOthers
+from kaiwo.model.plan import FOR_OTHERS, Plan
+from kaiwo.model.queue import Queue
+
+if TYPE_CHECKING:
+    from kaiwo.snapshot.cluster_state import Picture
+
+HOUR_S = 3600
+
+
+def stops_of(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) -> Iterable[StoppedForOthers]:
+    """Workloads that have to go for others by this plan, and the queues that count them.
+
+    `path_of`: the queue of a workload and all above it.
+    """
+    moves = {(each.workload, each.pod) for each in plan.nominations}
+    lost: dict[str, bool] = {}
+    for each in plan.evictions:
+        if each.cause in FOR_OTHERS:
+            lost[each.workload] = lost.get(each.workload, False) or (each.workload, each.pod) not in moves
+    for name in sorted(lost):
+        counted = tuple(queue.name for queue in path_of(name) if queue.fairness.evictions_per_hour is not None)
+        yield StoppedForOthers(name, now_s, counted, not lost[name])
+
+
+def path_in(picture: "Picture", workload: str) -> Sequence[Queue]:
+    """The queue of a workload and all above it."""
+    queues = picture.queues
+    row = queues.row.get(picture.workloads[workload].queue)
+    return [queues.queues[above] for above in queues.path[row]] if row is not None else []
+
+
+def remember_stop(picture: "Picture", event: StoppedForOthers) -> None:
+    """In whatever order they arrive: the last one of a workload, and those of a queue's last hour."""
+    known = picture.stopped.get(event.workload)
+    if not event.is_moved and (known is None or known.at_s <= event.at_s):
+        picture.stopped[event.workload] = event
+    for queue in event.queues:
+        stops = sorted({*picture.stopped_in.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
+        picture.stopped_in[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)
+
+
+def remembered(picture: "Picture") -> list[StoppedForOthers]:
+    """Each once, in the order of time."""
+    found = {(each.at_s, each.workload): each for each in picture.stopped.values()}
+    found |= {(each.at_s, each.workload): each for stops in picture.stopped_in.values() for each in stops}
+    return [found[key] for key in sorted(found)]

@@ -1,0 +1,55 @@
+"""What queues use of single GPU models: only of those that some queue bounds.
+
+In:    what is held where.   Out: milli-GPU by model.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kaiwo.model.node import Node
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase, Pod
+from kaiwo.snapshot.node_table import Held
+
+if TYPE_CHECKING:
+    from kaiwo.snapshot.cluster_state import Picture
+
+
+def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[Held]) -> tuple[int, ...]:
+    """What these hold of each of the models; nothing where no model is bounded."""
+    found = dict.fromkeys(models, 0)
+    for each in held if models else ():
+        for model, milli in _models_of(nodes, each):
+            if model in found:
+                found[model] += milli
+    return tuple(found.values())
+
+
+def all_by_model(picture: "Picture") -> list[tuple[str, str, int, bool]]:
+    """Of everybody whose queue pays: queue, model, milli, and whether it may not be preempted."""
+    bounded = {model for queue in picture.queue_objects.values() for model in queue.gpu_models}
+    found = []
+    for name in sorted({*picture.pods, *picture.nominations}) if bounded else ():
+        workload = picture.workloads.get(name)
+        if workload is None:
+            continue
+        held: list[Held] = [*picture.pods.get(name, {}).values(), *picture.nominations.get(name, {}).values()]
+        for each in held:
+            if isinstance(each, Pod) and each.phase not in (Phase.ASSUMED, Phase.RUNNING):
+                continue
+            for model, milli in _models_of(picture.node_objects, each):
+                if model in bounded:
+                    found.append((workload.queue, model, milli, not workload.preemptible))
+    return found
+
+
+def only_model(want: Request, known: list[str]) -> str:
+    """The one GPU model that would do for a request: it names no other, or the cluster has no other. Else nothing."""
+    models = want.gpu_models or (tuple(known) if want.gpus else ())
+    return models[0] if len(models) == 1 else ""
+
+
+def _models_of(nodes: Mapping[str, Node], held: Held) -> list[tuple[str, int]]:
+    node = nodes.get(held.node)
+    models = {gpu.id: gpu.model for gpu in node.gpus} if node is not None else {}
+    return [(models[share.gpu], share.milli) for share in held.devices if share.gpu in models]

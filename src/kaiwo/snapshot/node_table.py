@@ -1,0 +1,195 @@
+"""The nodes as arrays: what is free on each, and on each of its devices.
+
+In:    nodes, and what is held on them.   Out: one row a node, sorted by name, so that ties fall to names.
+Never: keeps a row that the events do not explain; free = capacity - held, always.
+
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from kaiwo.model.gpu import DEMANDS, SMALL_MILLI, TURNS, vendor_of
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Nomination
+from kaiwo.model.workload import Pod
+from kaiwo.snapshot.array_types import BoolArray, IntArray, shown
+
+Place: TypeAlias = tuple[int, int]  # row of the node, column of the device
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class Tenancy:
+    """Of one table of nodes."""
+
+    __slots__ = ("demanding", "small")
+
+    def __init__(self) -> None:
+        self.demanding: dict[Place, int] = {}
+        self.small: dict[tuple[int, int, int], int] = {}  # place, and milli; 0: takes turns, whatever its size
+
+    def change(self, row: int, column: int, beside: str, milli: int, sign: int) -> None:
+        """One tenant more, or less."""
+        if beside == DEMANDS:
+            _count(self.demanding, (row, column), sign)
+        elif beside == TURNS or milli < SMALL_MILLI:
+            _count(self.small, (row, column, 0 if beside == TURNS else milli), sign)
+
+    def forget(self, row: int) -> None:
+        """Nobody is on this node."""
+        if self.demanding or self.small:
+            self.demanding = {place: count for place, count in self.demanding.items() if place[0] != row}
+            self.small = {place: count for place, count in self.small.items() if place[0] != row}
+
+    def copy(self) -> "Tenancy":
+        """Independent counts."""
+        other = Tenancy()
+        other.demanding, other.small = self.demanding.copy(), self.small.copy()
+        return other
+
+
+def _count(counts: dict[_Key, int], key: _Key, sign: int) -> None:
+    left = counts[key] = counts.get(key, 0) + sign
+    if not left:
+        del counts[key]
+
+
+Held = Pod | Nomination
+
+CPU, MEMORY, PODS, GPU_LEFT, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
+MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
+
+
+class NodeTable:
+    """One row a node, one column a device; a missing device is an unusable column of size 0."""
+
+    def __init__(
+        self, nodes: Mapping[str, Node] = {}, models: list[str] | None = None, profiles: list[str] | None = None
+    ) -> None:
+        self.names: list[str] = sorted(nodes)
+        self.nodes: list[Node] = [nodes[name] for name in self.names]
+        self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+        self.models: list[str] = [] if models is None else models
+        self.profiles: list[str] = [""] if profiles is None else profiles  # of partitions; the first: whole GPUs
+        self.extended_names: list[str] = sorted({key for node in self.nodes for key in node.extended})
+        self.column: list[dict[str, int]] = [{} for _ in self.nodes]  # device id -> column
+        rows, width = len(self.names), max((len(node.gpus) for node in self.nodes), default=0)
+        self.cpu_size: IntArray = np.zeros(rows, np.int64)
+        self.memory_size: IntArray = np.zeros(rows, np.int64)
+        self.gpu_total: IntArray = np.zeros(rows, np.int64)  # milli of all working devices
+        # Free amounts lie side by side, so that a repair gathers a node's row once (a fifth of the cost of ten arrays).
+        self.free: IntArray = np.zeros((rows, EXTENDED + len(self.extended_names)), np.int64)
+        self.gpus: IntArray = np.zeros((rows, 4, width), np.int64)
+        self.gpu_model: IntArray = np.full((rows, width), -1, np.int64)
+        self.gpu_profile: IntArray = np.full((rows, width), -1, np.int64)
+        self.gpu_part: IntArray = np.zeros((rows, width), np.int64)  # milli of the physical GPU when nothing is held
+        self.open: BoolArray = np.zeros(rows, np.bool_)
+        self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
+        self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
+        self.vendors: dict[str, str] = {}  # by model
+        self.mixed: set[str] = set()  # nodes with devices of more than one vendor
+        self.tenancy = Tenancy()
+        self.derived: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
+
+    @property
+    def width(self) -> int:
+        """Devices of the largest node."""
+        return int(self.gpus.shape[2])
+
+    def holds(self, node: Node) -> bool:
+        """The table has room for this definition of the node: otherwise it must be built anew."""
+        fits = len(node.gpus) <= self.width and all(key in self.extended_names for key in node.extended)
+        return node.name in self.row and fits
+
+    def define(self, node: Node, held: Iterable[Held], version: int) -> None:
+        """Write the node's row from its definition and what is held on it."""
+        row = self.row[node.name]
+        self.nodes[row] = node
+        self.derived.clear()
+        self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
+        self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
+        self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
+        self.open[row] = node.ready and not node.cordoned
+        self.column[row] = {gpu.id: column for column, gpu in enumerate(node.gpus)}
+        count = len(node.gpus)
+        self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.gpu_part[row] = 0, -1, -1, 0
+        if count:
+            sizes = [gpu.memory_mib for gpu in node.gpus]
+            usable = [gpu.healthy for gpu in node.gpus]
+            parts = [gpu.milli for gpu in node.gpus]
+            self.gpus[row, :, :count] = parts, sizes, sizes, usable
+            self.gpu_part[row, :count] = parts
+            self.gpu_model[row, :count] = [_index(self.models, gpu.model) for gpu in node.gpus]
+            self.gpu_profile[row, :count] = [_index(self.profiles, gpu.profile) for gpu in node.gpus]
+        makers = {gpu.model: vendor_of(gpu) for gpu in node.gpus}
+        self.vendors |= makers
+        is_mixed = len(set(makers.values()) - {""}) > 1
+        (self.mixed.add if is_mixed else self.mixed.discard)(node.name)
+        self.gpu_total[row] = int(self.gpu_part[row] @ self.gpus[row, USABLE])
+        self.redefined[row] = version
+        self.tenancy.forget(row)
+        for each in held:
+            self.add(each, -1, version)
+        self._sum_gpus(row, version)
+
+    def add(self, held: Held, sign: int, version: int) -> None:
+        """Give back (+1) or take (-1) what a pod or a nomination holds on its node."""
+        row = self.row.get(held.node)
+        if row is None:
+            return
+        free = self.free[row]
+        free[CPU] += sign * held.cpu_milli
+        free[MEMORY] += sign * held.memory_mib
+        free[PODS] += sign
+        for name, amount in held.extended:
+            if name in self.extended_names:
+                free[EXTENDED + self.extended_names.index(name)] += sign * amount
+        columns = self.column[row]
+        for share in held.devices:
+            column = columns.get(share.gpu)
+            if column is not None:  # a device that vanished under its tenant frees nothing
+                self.gpus[row, MILLI, column] += sign * share.milli
+                self.gpus[row, MIB, column] += sign * share.mib
+                if held.beside or share.milli < SMALL_MILLI:
+                    self.tenancy.change(row, column, held.beside, share.milli, -sign)
+        self._sum_gpus(row, version)
+
+    def _sum_gpus(self, row: int, version: int) -> None:
+        self.free[row, GPU_LEFT] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
+        self.changed[row] = version
+
+    def totals(self) -> IntArray:
+        """Milli-GPU, milli-CPU and MiB of the whole cluster, broken devices left out."""
+        return np.array([int(self.gpu_total.sum()), int(self.cpu_size.sum()), int(self.memory_size.sum())], np.int64)
+
+    def copy(self) -> "NodeTable":
+        """An independent table, for a trial on a copy."""
+        other = object.__new__(NodeTable)
+        other.__dict__.update(self.__dict__)
+        for name in _ARRAYS:
+            setattr(other, name, getattr(self, name).copy())
+        other.nodes, other.column, other.derived = list(self.nodes), list(self.column), {}
+        other.tenancy = self.tenancy.copy()
+        other.vendors, other.mixed = dict(self.vendors), set(self.mixed)
+        return other
+
+    def shown(self) -> "NodeTable":
+        """The same table, to be looked at: its arrays cannot be written."""
+        other = object.__new__(NodeTable)
+        other.__dict__.update(self.__dict__)
+        for name in _ARRAYS:
+            setattr(other, name, shown(getattr(self, name)))
+        return other
+
+
+_ARRAYS = (
+    "free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "gpu_part", "open",
+    "redefined",
+)  # fmt: skip
+
+
+def _index(names: list[str], name: str) -> int:
+    if name not in names:
+        names.append(name)
+    return names.index(name)

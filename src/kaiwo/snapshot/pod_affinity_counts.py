@@ -1,0 +1,92 @@
+"""How many pods with a mark each node has, and how many that stay away from one.
+
+In:    pods and kept space with their neighbours, as they come and go.   Out: counts, by node.
+Where no pod has rules about others there is nothing here, and nothing is counted.
+"""
+
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+
+from kaiwo.model.affinity import Neighbours
+from kaiwo.snapshot.array_types import IntArray, shown
+from kaiwo.snapshot.node_table import NodeTable
+
+Repelled: TypeAlias = tuple[str, str]  # a mark, and the level on which somebody stays away from it
+What: TypeAlias = str | Repelled
+
+
+class Marks:
+    """Counts by node name, so that they outlive a new table of nodes."""
+
+    def __init__(self) -> None:
+        self.by_node: dict[What, dict[str, int]] = {}
+        self.levels: dict[str, set[str]] = {}  # by mark: the levels on which it is repelled
+
+    def add(self, node: str, neighbours: Neighbours, sign: int) -> None:
+        """One pod more, or less."""
+        for what in counted(neighbours):
+            nodes = self.by_node.setdefault(what, {})
+            left = nodes[node] = nodes.get(node, 0) + sign
+            if not left:
+                del nodes[node]
+            if not nodes:
+                del self.by_node[what]
+            if isinstance(what, tuple):
+                levels = self.levels.setdefault(what[0], set())
+                (levels.add if nodes else levels.discard)(what[1])
+                if not levels:
+                    del self.levels[what[0]]
+
+    def copy(self) -> "Marks":
+        """Independent counts."""
+        other = Marks()
+        other.by_node = {what: dict(nodes) for what, nodes in self.by_node.items()}
+        other.levels = {mark: set(levels) for mark, levels in self.levels.items()}
+        return other
+
+
+class WorkingMarks:
+    """The counts of one cycle: those of the picture, and what the cycle places and takes away."""
+
+    def __init__(self, marks: Marks, nodes: NodeTable) -> None:
+        self._marks, self._nodes = marks, nodes
+        self._changes: dict[What, dict[int, int]] = {}  # by node row
+        self._levels: dict[str, set[str]] = {}  # by mark: those on which the cycle's own placements repel it
+        self._arrays: dict[What, IntArray] = {}  # of those that somebody asked about
+
+    def change(self, row: int, neighbours: Neighbours, pods: int) -> None:
+        """So many pods more on a node."""
+        for what in counted(neighbours):
+            rows = self._changes.setdefault(what, {})
+            rows[row] = rows.get(row, 0) + pods
+            if isinstance(what, tuple):
+                self._levels.setdefault(what[0], set()).add(what[1])
+            if what in self._arrays:
+                self._arrays[what][row] += pods
+
+    def of(self, what: What) -> IntArray | None:
+        """Pods by node; None: nowhere any."""
+        if what not in self._marks.by_node and what not in self._changes:
+            return None
+        found = self._arrays.get(what)
+        if found is None:
+            found = self._arrays[what] = np.zeros(len(self._nodes.names), np.int64)
+            for name, count in self._marks.by_node.get(what, {}).items():
+                row = self._nodes.row.get(name)
+                if row is not None:
+                    found[row] = count
+            for row, count in self._changes.get(what, {}).items():
+                found[row] += count
+        return shown(found)
+
+    def repelled_on(self, mark: str) -> list[str]:
+        """The levels on which somebody stays away from a mark."""
+        return sorted(self._levels.get(mark, set()) | self._marks.levels.get(mark, set()))
+
+
+@lru_cache(maxsize=4096)
+def counted(neighbours: Neighbours) -> tuple[What, ...]:
+    """What one pod adds to."""
+    return (*dict.fromkeys(neighbours.marks), *dict.fromkeys((rule.mark, rule.level) for rule in neighbours.apart))

@@ -1,0 +1,197 @@
+"""The queues as arrays: what each may use and uses, with everything below it.
+
+In:    queues, and what their workloads hold.
+Out:   one row a queue, sorted by name, and each one's path to the root.
+
+Also: The queues as a tree: who stands above whom, and what a queue has from those above it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.snapshot.array_types import IntArray, Rows, freeze, shown
+
+NOBODY = -1
+POLICIES = list(SharePolicy)  # a policy's code is its position
+
+
+class QueueTree:
+    """Changes only when the set of queues or one of their definitions does."""
+
+    def __init__(self, queues: Sequence[Queue], path: Sequence[tuple[int, ...]]) -> None:
+        count = len(queues)
+        self.parent: Rows = np.array([each[1] if len(each) > 1 else NOBODY for each in path], np.intp)
+        self.depth: IntArray = np.array([len(each) - 1 for each in path], np.int64)
+        height = max((len(each) for each in path), default=0)
+        # ancestors[d, row]: the queue at depth d on the way from the root to this row; NOBODY below the row itself.
+        self.ancestors: Rows = np.full((height, count), NOBODY, np.intp)
+        for row, each in enumerate(path):
+            self.ancestors[: len(each), row] = each[::-1]
+        by_parent = np.lexsort((np.arange(count), self.parent))
+        self.levels: list[Rows] = [by_parent[self.depth[by_parent] == depth] for depth in range(height)]
+        self.age: IntArray = np.zeros(count, np.int64)  # 0 is the oldest; equal ages fall to names
+        oldest_first = sorted(range(count), key=lambda row: (queues[row].created_s, queues[row].name))
+        self.age[oldest_first] = np.arange(count)
+        fairness = [_inherited([queues[above].fairness for above in each]) for each in path]
+        self.policy: list[SharePolicy] = [each[0] for each in fairness]  # among the queues right below this one
+        self.policy_code: IntArray = np.array([POLICIES.index(each) for each in self.policy], np.int64)
+        self.reclaim_strategy: list[ReclaimStrategy] = [each[1] for each in fairness]
+        self.min_runtime_s: IntArray = np.array([each[2] for each in fairness], np.int64)
+
+    def parting(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
+        """Where the path to `row` and the path to each queue part: per queue, the first differing one on either side.
+
+        Where one path is the beginning of the other both sides are its end.
+        """
+        own = self.ancestors[: int(self.depth[row]) + 1, row]
+        rows = np.arange(len(self.depth)) if among is None else among
+        shared = (self.ancestors[: len(own), rows] == own[:, None]).cumprod(axis=0).sum(axis=0)
+        ours = own[np.minimum(shared, len(own) - 1)]
+        theirs = self.ancestors[np.minimum(shared, self.depth[rows]), rows]
+        return ours, theirs
+
+
+def _inherited(upwards: Sequence[Fairness]) -> tuple[SharePolicy, ReclaimStrategy, int]:
+    """Each wish from the nearest queue that has one."""
+    wishes = (*upwards, DEFAULT_FAIRNESS)
+    return (
+        next(wish.policy for wish in wishes if wish.policy is not None),
+        next(wish.reclaim_strategy for wish in wishes if wish.reclaim_strategy is not None),
+        next(wish.min_runtime_s for wish in wishes if wish.min_runtime_s is not None),
+    )
+
+
+GPU, CPU, MEMORY = 0, 1, 2  # columns
+RESOURCES = ("gpu", "cpu", "memory")
+ENDLESS = np.iinfo(np.int64).max // 4
+
+Charge = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; where it is known, then milli-GPU of each model that is bounded
+Bound = tuple[int, int, int]  # row, column, the most
+
+
+class QueueTable:
+    """One row a queue, one column a resource; behind those, in `all_used` and `all_fixed`, one a bounded GPU model."""
+
+    def __init__(
+        self,
+        queues: Mapping[str, Queue] = {},
+        used: Mapping[str, Charge] = {},
+        fixed: Mapping[str, Charge] = {},
+        by_model: Iterable[tuple[str, str, int, bool]] = (),  # queue, model, milli, whether it may not be preempted
+    ) -> None:
+        self.names: list[str] = sorted(queues)
+        self.queues: list[Queue] = [queues[name] for name in self.names]
+        self.row: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+        parents = {queue.parent for queue in self.queues}
+        self.is_leaf: list[bool] = [name not in parents for name in self.names]
+        self.path: list[tuple[int, ...]] = [self._path(name) for name in self.names]
+        amounts = [(queue.gpu, queue.cpu, queue.memory) for queue in self.queues]
+        self.quota: IntArray = _column([[a.quota for a in each] for each in amounts])
+        self.limit: IntArray = _column([[a.limit for a in each] for each in amounts])
+        self.weight: IntArray = _column([[a.weight for a in each] for each in amounts])
+        self.priority: IntArray = np.array([queue.priority for queue in self.queues], np.int64)
+        self.quota[self.quota == UNLIMITED] = ENDLESS
+        self.limit[self.limit == UNLIMITED] = ENDLESS
+        # GPU models that some queue bounds; one column each. Where a queue does not list one it is ENDLESS.
+        self.models: list[str] = sorted({model for queue in self.queues for model in queue.gpu_models})
+        listed = [[queue.gpu_models.get(model, _UNLISTED) for model in self.models] for queue in self.queues]
+        self.model_quota: IntArray = _column([[a.quota for a in each] for each in listed], len(self.models))
+        self.model_limit: IntArray = _column([[a.limit for a in each] for each in listed], len(self.models))
+        self.model_quota[self.model_quota == UNLIMITED] = ENDLESS
+        self.model_limit[self.model_limit == UNLIMITED] = ENDLESS
+        # By queue: every bound that it must keep, its own and those above it.
+        self.limits = self._bounds(np.hstack((self.limit, self.model_limit)))
+        self.quotas = self._bounds(np.hstack((self.quota, self.model_quota)))
+        self.is_bounded: list[bool] = [bool(each) for each in self.limits]
+        self.is_model_bounded: list[bool] = [
+            any(column >= len(RESOURCES) for _, column, _ in (*limits, *quotas))
+            for limits, quotas in zip(self.limits, self.quotas, strict=True)
+        ]
+        for each in (self.quota, self.limit, self.weight, self.priority, self.model_quota, self.model_limit):
+            freeze(each)
+        empty = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
+        self.set_used(empty, np.zeros_like(empty))
+        for amount, charges in ((self._used, used), (self._fixed, fixed)):
+            for name, charge in charges.items():
+                self._add(amount, name, charge, +1)
+        self.count_models(by_model)
+
+    def set_used(self, used: IntArray, fixed: IntArray) -> None:
+        """What is used, and the part of it that may not be preempted: kept here, and read-only to whoever looks."""
+        self._used, self._fixed = used, fixed
+        self.all_used: IntArray = shown(used)
+        self.all_fixed: IntArray = shown(fixed)
+
+    @property
+    def used(self) -> IntArray:
+        """Of the three resources alone."""
+        return self.all_used[:, : len(RESOURCES)]
+
+    @property
+    def fixed(self) -> IntArray:
+        """The part of `used` that may not be preempted."""
+        return self.all_fixed[:, : len(RESOURCES)]
+
+    @cached_property
+    def tree(self) -> QueueTree:
+        """Who stands above whom; worked out when it is first asked for."""
+        return QueueTree(self.queues, self.path)
+
+    def count_models(self, by_model: Iterable[tuple[str, str, int, bool]]) -> None:
+        """Add what is used of single models: queue, model, milli, and whether it may not be preempted."""
+        for name, model, milli, is_fixed in by_model:
+            charge = (0,) * len(RESOURCES) + tuple(milli if model == each else 0 for each in self.models)
+            self.add(name, charge, +1, is_fixed)
+
+    def add(self, name: str, charge: Charge, sign: int, is_fixed: bool = False) -> None:
+        """Charge a leaf and every queue above it; `is_fixed` for work that may not be preempted."""
+        self._add(self._used, name, charge, sign)
+        if is_fixed:
+            self._add(self._fixed, name, charge, sign)
+
+    def summed(self, charges: Mapping[str, Charge]) -> IntArray:
+        """Amounts of leaves, in each queue with all below it."""
+        total = np.zeros_like(self.all_used)
+        for name, charge in charges.items():
+            self._add(total, name, charge, +1)
+        return total
+
+    def copy(self) -> "QueueTable":
+        """An independent table; only what is used can differ."""
+        other = object.__new__(QueueTable)
+        other.__dict__.update(self.__dict__)
+        other.set_used(self.all_used.copy(), self.all_fixed.copy())
+        return other
+
+    def _add(self, amount: IntArray, name: str, charge: Charge, sign: int) -> None:
+        row = self.row.get(name)
+        if row is None:
+            return
+        for above in self.path[row]:
+            for column, each in enumerate(charge):
+                amount[above, column] += sign * each
+
+    def _bounds(self, most: IntArray) -> list[tuple[Bound, ...]]:
+        own = [
+            [(row, column, bound) for column, bound in enumerate(each) if bound < ENDLESS]
+            for row, each in enumerate(most.tolist())
+        ]
+        return [tuple(each for above in path for each in own[above]) for path in self.path]
+
+    def _path(self, name: str) -> tuple[int, ...]:
+        """From the queue itself up to its root. A cycle (refused at the door) ends where it closes."""
+        rows: list[int] = []
+        while name in self.row and self.row[name] not in rows:
+            rows.append(self.row[name])
+            name = self.queues[rows[-1]].parent
+        return tuple(rows)
+
+
+_UNLISTED = ModelAmounts()
+
+
+def _column(values: list[list[int]], columns: int = len(RESOURCES)) -> IntArray:
+    return np.array(values, np.int64).reshape(len(values), columns)

@@ -1,0 +1,160 @@
+"""The ways in which a workload with sub-groups may become whole, and the steps by which it grows beyond that.
+
+In:    a workload, and how many pods of each role it has.   Out: pods to add, by role: the cheapest way first.
+Sub-groups that miss the same are one kind, and ways that add the same are one way: so a gang that needs 300 of 400
+equal replicas has one. Where kinds are many, the `MOST_WAYS` cheapest are kept.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Branch, Role, Workload, is_branch_whole, pods_up, tree_of
+
+MOST_WAYS = 16
+Adds: TypeAlias = tuple[tuple[int, int], ...]  # role, pods
+Cost: TypeAlias = tuple[int, int, int, int]  # milli-GPU, MiB of GPU memory, milli-CPU, MiB
+
+
+class Way(NamedTuple):
+    """Pods that, once they are up, make a branch whole."""
+
+    cost: Cost
+    kind: tuple[tuple[int, int], ...]  # what is added, whichever role it is for: (kind of request, pods)
+    adds: Adds
+
+
+class Choices(NamedTuple):
+    """What a workload with sub-groups may do next, by the roles that miss pods."""
+
+    is_whole: bool  # it runs already: these are the steps by which it grows
+    needed: tuple[tuple[int, ...], ...]  # of each way or step: the pods that start together; the best first
+    titles: tuple[str, ...]  # of each role: the sub-group that people know it by
+
+
+_NO_WAY = Way((0, 0, 0, 0), (), ())
+
+
+def choices_of(workload: Workload, pods: Container[str]) -> Choices:
+    """The ways to become whole; for one that is whole, the steps by which it grows."""
+    up = pods_up(workload, pods)
+    missing = [number for number, role in enumerate(workload.roles) if up[number] < role.count]
+    ways = ways_of(workload, up) or [tuple((number, workload.roles[number].count - up[number]) for number in missing)]
+    is_whole = not ways[0]
+    every = [dict(adds) for adds in (steps_of(workload, up) if is_whole else ways)]
+    titles = titles_of(workload)
+    needed = tuple(tuple(adds.get(number, 0) for number in missing) for adds in every)
+    return Choices(is_whole, needed, tuple(titles[number] for number in missing))
+
+
+def ways_of(workload: Workload, up: Sequence[int]) -> list[Adds]:
+    """Each makes the whole workload whole; the first is the cheapest, and empty when nothing is missing. No way at all:
+    it has fewer parts than it needs."""
+    return [way.adds for way in _Ways(workload, up).of(tree_of(workload.groups, workload.roles))]
+
+
+def steps_of(workload: Workload, up: Sequence[int]) -> list[Adds]:
+    """How a whole workload may grow, the best step first: a sub-group that is not whole becomes so, a role that is has
+    one pod more. Who has least for what it needs comes first."""
+    return [adds for _, adds in sorted(_Ways(workload, up).steps(tree_of(workload.groups, workload.roles), ()))]
+
+
+def titles_of(workload: Workload) -> list[str]:
+    """Of each role: the sub-group that people know it by."""
+    found = [role.name for role in workload.roles]
+
+    def visit(branch: Branch) -> None:
+        for child in (*branch.children, *branch.extras):
+            if isinstance(child, Branch):
+                visit(child)
+            elif branch.path:  # a role may be all of a sub-group, or all of one kind in it
+                is_all_of_it = found[child].partition(".")[0] == branch.path.rpartition("/")[2]
+                found[child] = branch.path if is_all_of_it else f"{branch.path}/{found[child]}"
+
+    visit(tree_of(workload.groups, workload.roles))
+    return found
+
+
+class _Ways:
+    """One workload with what it has."""
+
+    def __init__(self, workload: Workload, up: Sequence[int]) -> None:
+        self._roles, self._up = workload.roles, up
+        numbers: dict[Request, int] = {}
+        self._kind = [numbers.setdefault(role.request, len(numbers)) for role in workload.roles]
+
+    def of(self, branch: Branch | int) -> list[Way]:
+        if isinstance(branch, int):
+            return [self._of_role(branch)]
+        kinds: dict[tuple[tuple[tuple[int, int], ...], ...], list[list[Way]]] = {}
+        for child in branch.children:
+            ways = self.of(child)
+            if not ways:
+                continue  # never whole
+            kinds.setdefault(tuple(way.kind for way in ways), []).append(ways)
+        return _choose(list(kinds.values()), branch.minimum)
+
+    def _of_role(self, number: int) -> Way:
+        role = self._roles[number]
+        missing = role.needed - self._up[number]
+        if missing <= 0:
+            return _NO_WAY
+        return Way(_cost(role, missing), ((self._kind[number], missing),), ((number, missing),))
+
+    def steps(self, branch: Branch, rank: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], Adds]]:
+        for at, child in enumerate((*branch.children, *branch.extras)):
+            below = (*rank, self._ratio_milli(child), at)
+            if not is_branch_whole(child, self._roles, self._up):
+                yield from ((below, way.adds) for way in self.of(child)[:1])
+            elif not isinstance(child, int):
+                yield from self.steps(child, below)
+            elif self._up[child] < self._roles[child].count:
+                yield below, ((child, 1),)
+
+    def _ratio_milli(self, branch: Branch | int) -> int:
+        """What a branch has for each thing that it needs."""
+        if isinstance(branch, int):
+            return self._up[branch] * 1000 // max(1, self._roles[branch].needed)
+        has = sum(is_branch_whole(child, self._roles, self._up) for child in branch.children)
+        return has * 1000 // max(1, branch.minimum)
+
+
+def _choose(kinds: list[list[list[Way]]], minimum: int) -> list[Way]:
+    """All ways to have so many children whole; children of a kind are taken in their order."""
+    chosen: dict[int, list[Way]] = {0: [_NO_WAY]}
+    left = sum(len(members) for members in kinds)
+    for members in kinds:
+        left -= len(members)
+        more: dict[int, list[Way]] = {}
+        some = [_NO_WAY]
+        for taken in range(len(members) + 1):
+            if taken:
+                some = _best(_join(a, b) for a in some for b in members[taken - 1])
+            for count, ways in chosen.items():
+                if minimum - left <= count + taken <= minimum:
+                    more.setdefault(count + taken, []).extend(_join(a, b) for a in ways for b in some)
+        chosen = {count: _best(ways) for count, ways in more.items()}
+    return chosen.get(minimum, [])
+
+
+def _best(ways: Iterable[Way]) -> list[Way]:
+    """The cheapest, one of each kind; of equal ones the first."""
+    kept: dict[tuple[tuple[int, int], ...], Way] = {}
+    for way in sorted(ways, key=lambda way: way.cost):
+        kept.setdefault(way.kind, way)
+    return list(kept.values())[:MOST_WAYS]
+
+
+def _join(a: Way, b: Way) -> Way:
+    if not b.adds:
+        return a
+    if not a.adds:
+        return b
+    gpu, mib, cpu, memory = (one + other for one, other in zip(a.cost, b.cost, strict=True))
+    return Way((gpu, mib, cpu, memory), tuple(sorted(a.kind + b.kind)), a.adds + b.adds)
+
+
+def _cost(role: Role, pods: int) -> Cost:
+    want = role.request
+    mib = want.gpu_mib * want.gpus if want.is_memory else 0
+    return want.charge_milli * pods, mib * pods, want.cpu_milli * pods, want.memory_mib * pods
