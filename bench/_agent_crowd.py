@@ -130,12 +130,12 @@ async def _serve(home: Path, nodes: int) -> None:
     from kaiwo.clusters.local import LocalCluster
     from kaiwo.history.journal_writer import Journal
     from kaiwo.model.node import Node
-    from kaiwo.runtime.loop.scheduling_loop import Loop
+    from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
     from kaiwo.runtime.nodes.local_node import devices_of
 
     allow_files()
     made = [Node(f"node-{at:04d}", 192_000, 1 << 20, gpus=devices_of(inventory(""))) for at in range(nodes)]
-    loop = Loop(LocalCluster(home, made), Journal(home / "journal"))
+    loop = SchedulingLoop(LocalCluster(home, made), Journal(home / "journal"))
     running = asyncio.create_task(loop.run())
     app = make_app(loop, Settings(home=str(home)))
     context = context_of(app)

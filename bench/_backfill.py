@@ -18,14 +18,14 @@ from kaiwo.model.events import Event, NodeChanged, PodGone, QueueChanged, Worklo
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
-from kaiwo.model.planned_start import Delay, Promise
+from kaiwo.model.planned_start import Delay, PlannedStart
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.capacity_timeline import OVERDUE_S
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 NODES, GPUS, MI300X_MIB = 128, 8, 196_608
 DAYS, LOAD, DAY_S = 14, 0.85, 86_400
@@ -97,14 +97,14 @@ class Cluster:
         self._jobs = {job.name: job for job in jobs}
         self._arrivals = list(reversed(jobs))
         self._policy, self._until_s = policy, round(days * DAY_S)
-        self._picture = Picture()
-        self._picture.patch(_nodes())
+        self._state = ClusterState()
+        self._state.patch(_nodes())
         self._ends: list[tuple[int, str, int]] = []  # when, who, which attempt
         self._attempt: Counter[str] = Counter()
         self._since_s: dict[str, int] = {}  # of those who run
         self._waits_since_s: dict[str, int] = {}
         self._waited_s: Counter[str] = Counter()
-        self._told: dict[str, tuple[Promise, int]] = {}  # and since when this place is promised
+        self._told: dict[str, tuple[PlannedStart, int]] = {}  # and since when this place is promised
         self._best_s: dict[str, int] = {}  # the earliest start that was ever promised
         self._delay: dict[str, Delay] = {}  # why it was last moved later
         self._planned: set[str] = set()  # who started by a promise of its own: that is no backfill
@@ -129,7 +129,7 @@ class Cluster:
             return None
         times = [self._arrivals[-1].arrives_s] if self._arrivals else []
         times += [self._ends[0][0]] if self._ends else []
-        return min([*times, self._picture.look_again_s or times[0]])
+        return min([*times, self._state.look_again_s or times[0]])
 
     def _happen(self, now_s: int) -> None:
         """Jobs end, then jobs arrive."""
@@ -137,13 +137,13 @@ class Cluster:
         while self._ends and self._ends[0][0] <= now_s:
             _, name, attempt = heappop(self._ends)
             if self._attempt[name] == attempt and name in self._since_s:
-                events += [WorkloadGone(name), *(PodGone(name, pod) for pod in self._picture.pods[name])]
+                events += [WorkloadGone(name), *(PodGone(name, pod) for pod in self._state.pods[name])]
                 self._end(name, now_s)
         while self._arrivals and self._arrivals[-1].arrives_s <= now_s:
             job = self._arrivals.pop()
             self._waits_since_s[job.name] = job.arrives_s
             events.append(WorkloadChanged(_workload(job)))
-        self._picture.patch(events)
+        self._state.patch(events)
 
     def _end(self, name: str, now_s: int) -> None:
         job, since_s = self._jobs[name], self._since_s.pop(name)
@@ -151,10 +151,10 @@ class Cluster:
         self.result.waits_s.setdefault(job.gpus, []).append(self._waited_s[name])
 
     def _cycle(self, now_s: int) -> Plan:
-        plan = decide(self._picture.snapshot(now_s), self._policy)
-        assumed = assume(self._picture, plan, now_s)
-        self._picture.absorb(plan)
-        self._picture.patch(assumed)
+        plan = decide(self._state.snapshot(now_s), self._policy)
+        assumed = assume(self._state, plan, now_s)
+        self._state.absorb(plan)
+        self._state.patch(assumed)
         self.result.cycles += 1
         self._note_promises(plan, now_s)
         for name in dict.fromkeys(start.workload for start in plan.starts):
@@ -162,7 +162,7 @@ class Cluster:
         stopped = {(each.workload, each.pod) for each in plan.evictions}
         for name in sorted({name for name, _ in stopped}):
             self._stop(name, now_s)
-        self._picture.patch([PodGone(*each) for each in sorted(stopped)])
+        self._state.patch([PodGone(*each) for each in sorted(stopped)])
         return plan
 
     def _start(self, name: str, now_s: int) -> None:
@@ -201,14 +201,14 @@ class Cluster:
     def _look_at_due(self, now_s: int) -> None:
         """A promise that is due and did not start: whoever came to its place after it was told is to blame."""
         for promise, since_s in self._told.values():
-            if promise.start_s <= now_s and promise.workload in self._picture.promises:
+            if promise.start_s <= now_s and promise.workload in self._state.promises:
                 self._blame(promise, since_s, lambda name: True)
 
-    def _blame(self, promise: Promise, since_s: int, is_late: Callable[[str], bool]) -> None:
+    def _blame(self, promise: PlannedStart, since_s: int, is_late: Callable[[str], bool]) -> None:
         """Somebody who began on the place after it was promised, and is in the way, filled a gap and broke it."""
         for place in promise.places:
             gpus = {share.gpu for share in place.devices}
-            for held in self._picture.held_on.get(place.node, {}).values():
+            for held in self._state.held_on.get(place.node, {}).values():
                 began_s = self._since_s.get(held.workload)
                 is_there = not gpus.isdisjoint(share.gpu for share in held.devices)
                 if began_s is None or began_s < since_s or held.workload in self._planned:

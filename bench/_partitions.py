@@ -22,7 +22,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 NODES, GPUS, MODEL, MIB = 16, 8, "MI300X", 196_608
 HOURS, PHASE_HOURS, LOAD, MAJORITY = 48, 4, 0.9, 0.9
@@ -86,10 +86,10 @@ class Cluster:
     def __init__(self, modes: list[Mode], terms: Terms | None, patience_s: int, partition: str = "CPX") -> None:
         self.terms, self.patience_s = terms, patience_s
         self.small = Request(gpus=1, partition=partition)
-        self.picture = Picture()
+        self.state = ClusterState()
         self.modes = {(f"node-{at:02d}", f"gpu-{gpu}"): mode for at, mode in enumerate(modes) for gpu in range(GPUS)}
         self.course: dict[Key, Ongoing] = {}  # what the planner has begun
-        self.picture.patch([QueueChanged(Queue("default")), *map(self._node, sorted({name for name, _ in self.modes}))])
+        self.state.patch([QueueChanged(Queue("default")), *map(self._node, sorted({name for name, _ in self.modes}))])
         self.changing: list[tuple[int, Key]] = []
         self.running: list[tuple[int, str]] = []
         self.outcome = Outcome()
@@ -104,12 +104,12 @@ class Cluster:
                 events.append(self._submitted(coming.popleft()))
             while patient and patient[0].arrives_s + self.patience_s <= now_s:
                 job = patient.popleft()
-                if self.picture.backlog.stands(job.name):
+                if self.state.backlog.stands(job.name):
                     events.append(WorkloadGone(job.name))
                     self.outcome.gave_up += 1
                     self.outcome.gave_up_gangs += job.is_gang
             events += self._changed(now_s)
-            self.picture.patch(events)
+            self.state.patch(events)
             if self.terms is not None and now_s % PLAN_EVERY_S == 0:
                 self._plan(now_s)
             self._decide(now_s, end_s)
@@ -133,24 +133,24 @@ class Cluster:
 
     def _plan(self, now_s: int) -> None:
         assert self.terms is not None
-        needs = waiting_needs(self.picture, now_s)
+        needs = waiting_needs(self.state, now_s)
         if not needs and not any(state.goal for state in self.course.values()):
             return  # nobody waits, and nothing is under way that could be given up
-        nodes = fleet_of(self.picture, self.course, now_s)
+        nodes = fleet_of(self.state, self.course, now_s)
         plan = plan_partitions(now_s, nodes, needs, self.terms)
         takes_s = {(step.node, step.change.gpu): step.takes_s for step in plan.steps}
         before, self.course = self.course, follow(nodes, plan)
         for key in begun(before, self.course):
             heappush(self.changing, (now_s + takes_s[key], key))
             self.outcome.changes += 1
-        self.picture.patch([self._node(name) for name in touched(before, self.course)])
+        self.state.patch([self._node(name) for name in touched(before, self.course)])
 
     def _decide(self, now_s: int, end_s: int) -> None:
         while True:
-            plan = decide(self.picture.snapshot(now_s))
-            assumed = assume(self.picture, plan, now_s)
-            self.picture.absorb(plan)
-            self.picture.patch(assumed)
+            plan = decide(self.state.snapshot(now_s))
+            assumed = assume(self.state, plan, now_s)
+            self.state.absorb(plan)
+            self.state.patch(assumed)
             for start in plan.starts:
                 job = self.jobs[start.workload]
                 heappush(self.running, (now_s + job.lasts_s, job.name))

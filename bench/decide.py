@@ -21,7 +21,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
 
 NODES, GPUS, MI300X_MIB = 1_000, 8, 196_608
 WAITING = 100_000
@@ -62,7 +62,7 @@ def measure(nodes: int) -> dict[str, object]:
 def drain(nodes: int, backlog: Sequence[Event], longest: list[float]) -> tuple[int, float]:
     """Schedule a backlog on the empty cluster until nothing more starts."""
     with tempfile.TemporaryDirectory() as folder, Journal(folder) as journal:
-        scheduler = Scheduler(journal)
+        scheduler = CycleRunner(journal)
         take(scheduler, cluster(nodes))
         take(scheduler, backlog)
         pods, began = 0, time.perf_counter()
@@ -75,34 +75,34 @@ def drain(nodes: int, backlog: Sequence[Event], longest: list[float]) -> tuple[i
 def with_many_waiting(nodes: int) -> dict[str, float]:
     """What a cycle costs while 100,000 workloads wait: when nothing happened, and when one pod ended."""
     with tempfile.TemporaryDirectory() as folder, Journal(folder) as journal:
-        scheduler = Scheduler(journal)
+        scheduler = CycleRunner(journal)
         take(scheduler, cluster(nodes))
         take(scheduler, [*equal_singles(WAITING // 2), *mixed_singles(WAITING // 2 + 2 * nodes * GPUS)])
         while scheduler.cycle(now_s=0):
             pass
-        assert len(scheduler.picture.backlog) >= WAITING
+        assert len(scheduler.state.backlog) >= WAITING
         idle = statistics.median(timed(lambda: scheduler.cycle(now_s=1)) for _ in range(100))
         change = statistics.median(one_ends(scheduler) for _ in range(30))
         return {"idle_cycle_ms": round(idle * 1000, 4), "one_change_cycle_ms": round(change * 1000, 2)}
 
 
-def one_ends(scheduler: Scheduler) -> float:
+def one_ends(scheduler: CycleRunner) -> float:
     """A running workload ends; how long until somebody has its place."""
-    name = min(scheduler.picture.pods)
-    take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.picture.pods[name])])
+    name = min(scheduler.state.pods)
+    take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.state.pods[name])])
     return timed(lambda: scheduler.cycle(now_s=1))
 
 
 def event_us(nodes: int) -> float:
     """One pod comes and one goes, on nodes all over the cluster."""
-    scheduler = Scheduler(None)
+    scheduler = CycleRunner(None)
     take(scheduler, cluster(nodes))
     draw = random.Random(1)
     names = [f"node-{draw.randrange(nodes):05d}" for _ in range(4_000)]
     come = [pod_on(name, number) for number, name in enumerate(names)]
     go = [PodGone(event.pod.workload, event.pod.name) for event in come]
-    scheduler.picture.snapshot(0)
-    took = min(timed(lambda: (scheduler.picture.patch(come), scheduler.picture.patch(go))) for _ in range(7))
+    scheduler.state.snapshot(0)
+    took = min(timed(lambda: (scheduler.state.patch(come), scheduler.state.patch(go))) for _ in range(7))
     return round(took / (2 * len(names)) * 1e6, 2)
 
 
@@ -149,8 +149,8 @@ def submitted(name: str, request: Request, second: int) -> WorkloadChanged:
     return WorkloadChanged(Workload(f"default/{name}", (Role(request),), submitted_s=second))
 
 
-def take(scheduler: Scheduler, events: Sequence[Event]) -> None:
-    scheduler.picture.patch(events)
+def take(scheduler: CycleRunner, events: Sequence[Event]) -> None:
+    scheduler.state.patch(events)
     scheduler.note(events)
 
 

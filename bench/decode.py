@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from kaiwo.clusters.kubernetes.client.resource import Resource
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Pod
 
 PODS, PAGE, OWNERS = 100_000, 500, 300
@@ -38,8 +38,8 @@ def main() -> int:
 
 
 def measure(pods: int) -> dict[str, float]:
-    reader, distillery = Resource[Pod]("/api/v1/pods", Pod), Distillery()
-    there: dict[Key, SeenPod] = {}
+    reader, distillery = Resource[Pod]("/api/v1/pods", Pod), PodDecoder()
+    there: dict[Key, CachedPod] = {}
     list_ns = watch_ns = size = 0
     for page in pages(pods):
         size += len(page)

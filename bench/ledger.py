@@ -32,9 +32,9 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
-from kaiwo.runtime.overview.cluster_overview import Board, Live
-from kaiwo.snapshot.cluster_state import Picture
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, Live
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 NODES, GPUS, MODEL, ROUNDS = 1_250, 8, "MI300X", 200
 ALLOCATION_MS, LISTING_MS = 1.0, 10.0
@@ -64,13 +64,13 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def cluster(mode: Mode, first: Request, second: Request) -> dict[str, float]:
-    picture = Picture()
-    picture.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"node-{at:05d}", mode)) for at in range(NODES))])
-    picture.patch(half_taken(picture))
-    allocations = [allocation_ms(picture, want) for want in (first, second)]
-    listing = [timed(lambda: list_devices(picture.nodes)) for _ in range(ROUNDS // 4)]
-    devices = list_devices(picture.nodes)
-    cycles = [cycle_ms(picture, first, number) for number in range(ROUNDS // 4)]
+    state = ClusterState()
+    state.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"node-{at:05d}", mode)) for at in range(NODES))])
+    state.patch(half_taken(state))
+    allocations = [allocation_ms(state, want) for want in (first, second)]
+    listing = [timed(lambda: list_devices(state.nodes)) for _ in range(ROUNDS // 4)]
+    devices = list_devices(state.nodes)
+    cycles = [cycle_ms(state, first, number) for number in range(ROUNDS // 4)]
     together = sorted(took for each in allocations for took in each)
     return {
         "devices": len(devices),
@@ -79,7 +79,7 @@ def cluster(mode: Mode, first: Request, second: Request) -> dict[str, float]:
         "listing_p50_ms": round(statistics.median(listing), 2),
         "listing_longest_ms": round(max(listing), 2),
         "cycle_of_one_p50_ms": round(statistics.median(cycles), 2),
-        "api_page_of_50_p50_ms": round(statistics.median(page_ms(picture) for _ in range(20)), 2),
+        "api_page_of_50_p50_ms": round(statistics.median(page_ms(state) for _ in range(20)), 2),
     }
 
 
@@ -89,10 +89,10 @@ def node(name: str, mode: Mode) -> Node:
     return Node(name, cpu_milli=192_000, memory_mib=2**21, pods=256, gpus=tuple(gpus))
 
 
-def half_taken(picture: Picture) -> list[Event]:
+def half_taken(state: ClusterState) -> list[Event]:
     draw = random.Random(3)
     events: list[Event] = []
-    for name, here in picture.node_objects.items():
+    for name, here in state.node_objects.items():
         for gpu in here.gpus:
             if draw.random() < 0.5:
                 share = Share(gpu.id, gpu.milli, gpu.memory_mib)
@@ -100,22 +100,22 @@ def half_taken(picture: Picture) -> list[Event]:
     return events
 
 
-def allocation_ms(picture: Picture, want: Request) -> list[float]:
+def allocation_ms(state: ClusterState, want: Request) -> list[float]:
     """Each on the state that the one before left; all of them three times, of which the quickest counts."""
     workload = Workload("default/asks", (Role(want),))
-    picture.patch([WorkloadChanged(workload)])
-    shape = picture.backlog.stand_of(workload.name)[0].needs[0][0]
-    runs = [one_after_another(picture, shape, want) for _ in range(3)]
-    picture.patch([WorkloadGone(workload.name)])
+    state.patch([WorkloadChanged(workload)])
+    shape = state.backlog.stand_of(workload.name)[0].needs[0][0]
+    runs = [one_after_another(state, shape, want) for _ in range(3)]
+    state.patch([WorkloadGone(workload.name)])
     return [min(same) for same in zip(*runs, strict=True)]
 
 
-def one_after_another(picture: Picture, shape: int, want: Request) -> list[float]:
+def one_after_another(state: ClusterState, shape: int, want: Request) -> list[float]:
     gc.collect()
-    snapshot = picture.snapshot(0)
-    start, working = Working(snapshot), Working(snapshot)
+    snapshot = state.snapshot(0)
+    start, working = WorkingCopy(snapshot), WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeBook(picture, start, working, active), active, packs=True)
+    placer = Placer(working, ShapeBook(state, start, working, active), active, packs=True)
     placer.place(shape, want, 1)  # the first of a shape looks at every node: its cost is in the cycle's figure
     took = []
     for _ in range(ROUNDS):
@@ -127,23 +127,23 @@ def one_after_another(picture: Picture, shape: int, want: Request) -> list[float
     return took
 
 
-def cycle_ms(picture: Picture, want: Request, number: int) -> float:
+def cycle_ms(state: ClusterState, want: Request, number: int) -> float:
     """From a workload that has just come to the plan that starts it."""
     workload = Workload(f"default/one-{number}", (Role(want),))
-    picture.patch([WorkloadChanged(workload)])
+    state.patch([WorkloadChanged(workload)])
 
     def cycle() -> None:
-        plan = decide(picture.snapshot(0))
+        plan = decide(state.snapshot(0))
         assert len(plan.starts) == 1
 
     took = timed(cycle)
-    picture.patch([WorkloadGone(workload.name)])
+    state.patch([WorkloadGone(workload.name)])
     return took
 
 
-def page_ms(picture: Picture) -> float:
+def page_ms(state: ClusterState) -> float:
     """`GET /gpus` from the picture to the bytes, without the network: a page from the middle of the list."""
-    board = Board(cast(Live, SimpleNamespace(picture=picture)))
+    board = ClusterOverview(cast(Live, SimpleNamespace(state=state)))
     after = gpu_page(board, GpuPick(limit=200)).next
     return timed(lambda: msgspec.json.encode(gpu_page(board, GpuPick(limit=50, after=after))))
 

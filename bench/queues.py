@@ -22,7 +22,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
-from kaiwo.runtime.loop.cycle_runner import Decision, Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner, Decision
 
 NODES = 1_000
 NOW_S = 100_000
@@ -62,7 +62,7 @@ def measure(nodes: int) -> dict[str, object]:
     figures: dict[str, object] = {"nodes": nodes}
     for case in (reclaim_half, verdict, gang512, many_queues):
         with tempfile.TemporaryDirectory() as folder:
-            scheduler = Scheduler(Journal(folder))
+            scheduler = CycleRunner(Journal(folder))
             figures |= case(scheduler, nodes, longest)
     figures["longest_cycle_ms"] = round(max(longest), 1)
     figures["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
@@ -70,7 +70,7 @@ def measure(nodes: int) -> dict[str, object]:
     return figures
 
 
-def reclaim_half(scheduler: Scheduler, nodes: int, longest: list[float]) -> dict[str, object]:
+def reclaim_half(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dict[str, object]:
     """One gang that needs half of the cluster, all of which a queue without quota uses."""
     total = nodes * GPUS * 1000
     tell(scheduler, cluster(nodes), two_queues(Amounts(0), Amounts(total)))
@@ -82,7 +82,7 @@ def reclaim_half(scheduler: Scheduler, nodes: int, longest: list[float]) -> dict
     return {"reclaim_half_s": round(took_s, 3), "reclaim_half_evictions": len(evictions)}
 
 
-def verdict(scheduler: Scheduler, nodes: int, longest: list[float]) -> dict[str, object]:
+def verdict(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dict[str, object]:
     """One GPU too few may be reclaimed: the answer is no, with the numbers that prove it."""
     total = nodes * GPUS * 1000
     tell(scheduler, cluster(nodes), two_queues(Amounts(total - 79_000, weight=0), Amounts(80_000, weight=0)))
@@ -95,14 +95,14 @@ def verdict(scheduler: Scheduler, nodes: int, longest: list[float]) -> dict[str,
     return {"verdict_ms": round(took_s * 1000, 1), "verdict_evictions": evictions}
 
 
-def gang512(scheduler: Scheduler, nodes: int, longest: list[float]) -> dict[str, object]:
+def gang512(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dict[str, object]:
     """512 pods of 8 GPUs as one gang on the empty cluster."""
     tell(scheduler, cluster(nodes), [gang("large", 512, LARGE, "default")])
     took_s, decisions = cycles(scheduler, longest)
     return {"gang512_s": round(took_s, 3), "gang512_pods": sum(len(d.plan.starts) for d in decisions)}
 
 
-def many_queues(scheduler: Scheduler, nodes: int, longest: list[float]) -> dict[str, object]:
+def many_queues(scheduler: CycleRunner, nodes: int, longest: list[float]) -> dict[str, object]:
     """10,000 waiting jobs of 50 shapes in 1,000 queues, with half of the GPUs free."""
     draw = random.Random(3)
     names = [f"team-{number:04d}" for number in range(1_000)]
@@ -129,10 +129,10 @@ def two_queues(has: Amounts, owed: Amounts) -> list[Event]:
     ]
 
 
-def running_singles(scheduler: Scheduler, nodes: int, each: int = GPUS, queue: str = "queue-0") -> Iterable[Event]:
+def running_singles(scheduler: CycleRunner, nodes: int, each: int = GPUS, queue: str = "queue-0") -> Iterable[Event]:
     """One-GPU jobs, one device after the other, spread over all nodes."""
     for number in range(nodes * each):
-        node = scheduler.picture.node_objects[f"node-{number % nodes:05d}"]
+        node = scheduler.state.node_objects[f"node-{number % nodes:05d}"]
         gpu = node.gpus[number // nodes]
         work = Workload(f"default/r{number:05d}", (Role(SMALL),), queue, submitted_s=number)
         share = Share(gpu.id, 1000, gpu.memory_mib)
@@ -145,13 +145,13 @@ def gang(name: str, pods: int, each: Request, queue: str) -> Event:
     return WorkloadChanged(Workload(f"default/{name}", (Role(each, count=pods),), queue, submitted_s=NOW_S - 1))
 
 
-def tell(scheduler: Scheduler, *batches: Iterable[Event]) -> None:
+def tell(scheduler: CycleRunner, *batches: Iterable[Event]) -> None:
     for batch in batches:
-        scheduler.picture.patch(batch)
-    scheduler.picture.snapshot(NOW_S)
+        scheduler.state.patch(batch)
+    scheduler.state.snapshot(NOW_S)
 
 
-def cycles(scheduler: Scheduler, longest: list[float]) -> tuple[float, list[Decision]]:
+def cycles(scheduler: CycleRunner, longest: list[float]) -> tuple[float, list[Decision]]:
     """Until nothing is left to decide: the time of all of them together."""
     decisions = []
     calm_the_interpreter()  # as every Kaiwo process does once its state is loaded

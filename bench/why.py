@@ -16,7 +16,7 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
 
 NODES, RUNNING, WAITING, ASKED = 1_000, 8_000, 1_000, 300
 QUEUES = 50
@@ -40,17 +40,17 @@ def main() -> int:
 def measure() -> dict[str, object]:
     """Waiting work of a few kinds in three queues, one of them at its limit."""
     draw = random.Random(11)
-    scheduler = Scheduler(None)
+    scheduler = CycleRunner(None)
     take(scheduler, [*cluster(NODES), *queues()])
     take(scheduler, [running(number, draw) for number in range(RUNNING)])
     settle(scheduler)
-    for name in draw.sample(sorted(scheduler.picture.pods), RUNNING // 100):  # a few holes
-        take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.picture.pods[name])])
+    for name in draw.sample(sorted(scheduler.state.pods), RUNNING // 100):  # a few holes
+        take(scheduler, [WorkloadGone(name), *(PodGone(name, pod) for pod in scheduler.state.pods[name])])
     fill(scheduler, [waiting(number, draw) for number in range(WAITING * 2)])
     return {
         "nodes": NODES,
-        "running": len(scheduler.picture.pods),
-        "waiting": len(scheduler.picture.backlog),
+        "running": len(scheduler.state.pods),
+        "waiting": len(scheduler.state.backlog),
         **figures(scheduler, draw),
     }
 
@@ -58,38 +58,38 @@ def measure() -> dict[str, object]:
 def measure_distinct(name: str, gangs: list[int]) -> dict[str, object]:
     """Every waiting workload asks for something else, in 50 queues, most of them at their limit."""
     draw = random.Random(12)
-    scheduler = Scheduler(None)
+    scheduler = CycleRunner(None)
     limits = {f"queue-{number:02d}": 150_000 if number < QUEUES - 5 else -1 for number in range(QUEUES)}
     take(scheduler, [*cluster(NODES), *(QueueChanged(Queue(q, gpu=Amounts(limit=n))) for q, n in limits.items())])
     take(scheduler, [distinct_running(number, draw) for number in range(NODES * 4)])
     settle(scheduler)
-    take(scheduler, [WorkloadGone(each) for each in sorted(scheduler.picture.backlog.standing())])
+    take(scheduler, [WorkloadGone(each) for each in sorted(scheduler.state.backlog.standing())])
     fill(scheduler, [distinct_waiting(number, draw, gangs) for number in range(WAITING * 2)])
     found = {
-        "running": len(scheduler.picture.pods),
-        "waiting": len(scheduler.picture.backlog),
-        "classes": len(scheduler.picture.backlog.by_key),
+        "running": len(scheduler.state.pods),
+        "waiting": len(scheduler.state.backlog),
+        "classes": len(scheduler.state.backlog.by_key),
         **figures(scheduler, draw),
     }
     return {f"{name}_{key}": value for key, value in found.items()}
 
 
-def fill(scheduler: Scheduler, backlog: list[Event]) -> None:
+def fill(scheduler: CycleRunner, backlog: list[Event]) -> None:
     """Let the backlog find its places, and keep so many of those who wait."""
     take(scheduler, backlog)
     settle(scheduler)
-    extra = sorted(scheduler.picture.backlog.standing())[WAITING:]
+    extra = sorted(scheduler.state.backlog.standing())[WAITING:]
     take(scheduler, [WorkloadGone(name) for name in extra])
     settle(scheduler)
 
 
-def figures(scheduler: Scheduler, draw: random.Random) -> dict[str, object]:
-    names = draw.sample(sorted(scheduler.picture.backlog.standing()), ASKED)
+def figures(scheduler: CycleRunner, draw: random.Random) -> dict[str, object]:
+    names = draw.sample(sorted(scheduler.state.backlog.standing()), ASKED)
     took_ms: list[float] = []
     kinds: dict[str, int] = {}
     for name in names:
         began = time.perf_counter()
-        answer = why(scheduler.picture, name, DEFAULT_POLICY, 10_000)
+        answer = why(scheduler.state, name, DEFAULT_POLICY, 10_000)
         took_ms.append((time.perf_counter() - began) * 1000)
         kind = answer.change.kind if answer.change else answer.no_change.partition(":")[0][:9]
         kinds[kind] = kinds.get(kind, 0) + 1
@@ -150,7 +150,7 @@ def distinct_waiting(number: int, draw: random.Random, gangs: list[int]) -> Even
     return WorkloadChanged(Workload(f"default/wait-{number:05d}", (role,), queue, user, submitted_s=9_000 + number))
 
 
-def settle(scheduler: Scheduler) -> None:
+def settle(scheduler: CycleRunner) -> None:
     while scheduler.cycle(now_s=9_500):
         pass
 

@@ -10,14 +10,14 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 def feasible_nodes(
     snapshot: Snapshot, want: Request, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN
 ) -> tuple[str, ...]:
     """Whatever its queue may take."""
-    working = Working(snapshot)
-    book = ShapeBook(snapshot.read(), Working(snapshot), working, plugins.active(policy))
+    working = WorkingCopy(snapshot)
+    book = ShapeBook(snapshot.read(), WorkingCopy(snapshot), working, plugins.active(policy))
     slots = book.state_of(want).slots
     return tuple(name for name, count in zip(working.nodes.names, slots.tolist(), strict=True) if count > 0)

@@ -32,7 +32,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
 
@@ -43,7 +43,7 @@ class World:
         self, nodes: int = 1, gpus_per_node: int = 8, model: str = "MI300X", policy: Policy = DEFAULT_POLICY,
         plugins: Registry = BUILTIN,
     ) -> None:  # fmt: skip
-        self.picture = Picture(plugins.ordering(policy))
+        self.state = ClusterState(plugins.ordering(policy))
         self.policy, self.plugins = policy, plugins
         self.now_s = 0
         self._going: list[tuple[str, str]] = []
@@ -79,15 +79,15 @@ class World:
         """Work of one-GPU pods that has its place already."""
         self.submit(name, pods=gpus, gpus_each=1, **changes)
         self.settle()
-        assert len(self.picture.pods[_full(name)]) == gpus, f"{name} found no place"
+        assert len(self.state.pods[_full(name)]) == gpus, f"{name} found no place"
         return self
 
     def tell(self, *events: Event) -> "World":
-        self.picture.patch(events)
+        self.state.patch(events)
         return self
 
     def snapshot(self) -> Snapshot:
-        return self.picture.snapshot(self.now_s)
+        return self.state.snapshot(self.now_s)
 
     def decide(self) -> Plan:
         """One cycle, with its plan carried out."""
@@ -97,11 +97,11 @@ class World:
 
     def after(self, plan: Plan) -> "World":
         for start in plan.starts:
-            assert start.pod not in self.picture.pods.get(start.workload, {}), f"{start} has its place already"
+            assert start.pod not in self.state.pods.get(start.workload, {}), f"{start} has its place already"
         begun = [(start.workload, start.pod) for start in plan.starts]
         assert len(set(begun)) == len(begun), f"some start twice: {begun}"
-        assumed = assume(self.picture, plan, self.now_s)
-        self.picture.absorb(plan)
+        assumed = assume(self.state, plan, self.now_s)
+        self.state.absorb(plan)
         self.tell(*assumed)
         self._going += [(each.workload, each.pod) for each in plan.evictions]
         for event in assumed:
@@ -126,41 +126,41 @@ class World:
     def finish(self, name: str) -> "World":
         """The work is over: its pods are gone, and it wants no more."""
         self.tell(WorkloadGone(_full(name)))
-        return self.tell(*(PodGone(_full(name), pod) for pod in list(self.picture.pods.get(_full(name), {}))))
+        return self.tell(*(PodGone(_full(name), pod) for pod in list(self.state.pods.get(_full(name), {}))))
 
     def lose_node(self, name: str) -> "World":
         """The node is gone, and so are its pods."""
-        lost = [pod for pods in self.picture.pods.values() for pod in pods.values() if pod.node == name]
+        lost = [pod for pods in self.state.pods.values() for pod in pods.values() if pod.node == name]
         return self.tell(NodeGone(name), *(PodGone(pod.workload, pod.name) for pod in lost))
 
     def why(self, name: str) -> list[Reason]:
-        found = obstacles_of(self.picture, _full(name), self.policy, self.now_s)
+        found = obstacles_of(self.state, _full(name), self.policy, self.now_s)
         return [obstacle.reason for obstacle in found]
 
     def nodes_of(self, name: str) -> list[str]:
-        return sorted(pod.node for pod in self.picture.pods.get(_full(name), {}).values())
+        return sorted(pod.node for pod in self.state.pods.get(_full(name), {}).values())
 
     def devices_of(self, name: str) -> list[str]:
-        pods = self.picture.pods.get(_full(name), {}).values()
+        pods = self.state.pods.get(_full(name), {}).values()
         return sorted(f"{pod.node}/{share.gpu}" for pod in pods for share in pod.devices)
 
     def is_running(self, name: str) -> bool:
-        return _full(name) in self.picture.pods
+        return _full(name) in self.state.pods
 
     def is_within_capacity(self) -> bool:
-        return not audit(self.picture)
+        return not audit(self.state)
 
 
-def audit(picture: Picture) -> list[str]:
+def audit(state: ClusterState) -> list[str]:
     """What is wrong with who holds what, from first principles; empty when all is well."""
     wrong = []
     held: dict[str, list[Any]] = defaultdict(list)
-    for pods in picture.pods.values():
+    for pods in state.pods.values():
         for pod in pods.values():
             if pod.phase is not Phase.DONE:
                 held[pod.node].append(pod)
     for name, pods in held.items():
-        node = picture.node_objects.get(name)
+        node = state.node_objects.get(name)
         if node is None:
             continue
         for what, used, size in (
@@ -177,19 +177,19 @@ def audit(picture: Picture) -> list[str]:
                 wrong.append(f"{name}/{gpu.id} gives {milli} milli and {mib} of {gpu.memory_mib} MiB")
             if any(share.milli == 1000 for share in shares) and len(shares) > 1:
                 wrong.append(f"{name}/{gpu.id} is whole for one and shared with others")
-    return [*wrong, *_over_limits(picture)]
+    return [*wrong, *_over_limits(state)]
 
 
-def _over_limits(picture: Picture) -> list[str]:
+def _over_limits(state: ClusterState) -> list[str]:
     used: dict[str, int] = defaultdict(int)
-    for name, pods in picture.pods.items():
-        workload = picture.workloads.get(name)
+    for name, pods in state.pods.items():
+        workload = state.workloads.get(name)
         milli = sum(s.milli for p in pods.values() if p.phase in (Phase.ASSUMED, Phase.RUNNING) for s in p.devices)
         queue = workload.queue if workload else ""
-        while queue in picture.queue_objects:
+        while queue in state.queue_objects:
             used[queue] += milli
-            queue = picture.queue_objects[queue].parent
-    limits = {name: queue.gpu.limit for name, queue in picture.queue_objects.items()}
+            queue = state.queue_objects[queue].parent
+    limits = {name: queue.gpu.limit for name, queue in state.queue_objects.items()}
     return [f"queue {n} uses {used[n]} of {limit}" for n, limit in limits.items() if UNLIMITED < limit < used[n]]
 
 

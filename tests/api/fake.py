@@ -15,7 +15,7 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Record, State
 from kaiwo.runtime.loop.health import Health
 from kaiwo.runtime.loop.loop_metrics import Allocations
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.api.world import node
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class FakeLoop:
     """What `Live` asks for; `tell` is what the real loop does after each batch."""
 
     def __init__(self, nodes: int = 0) -> None:
-        self.picture = Picture()
+        self.state = ClusterState()
         self.cluster: Any = FakeCluster()
         self.policy = DEFAULT_POLICY
         self.journal = None
@@ -69,8 +69,8 @@ class FakeLoop:
         self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
 
     def patch(self, events: Sequence[Event]) -> None:
-        self.picture.patch(events)
-        self.picture.tidy()
+        self.state.patch(events)
+        self.state.tidy()
         self.tell()
 
     def put(self, *records: Record) -> None:
@@ -94,8 +94,8 @@ class FakeLoop:
             await self._news.wait()
         return self.revision
 
-    async def ask(self, question: Callable[[Picture], T]) -> T:
-        return question(self.picture)
+    async def ask(self, question: Callable[[ClusterState], T]) -> T:
+        return question(self.state)
 
 
 def record(name: str, state: State = State.WAITING, **fields: Any) -> Record:

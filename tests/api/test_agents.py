@@ -40,7 +40,7 @@ def test_a_device_that_falls_ill_is_shown_and_gets_no_more_work(tmp_path: Path) 
             assert shown["agent"] | {"heard_ago_s": 0} == {
                 "node": "node-0", "state": "live", "version": "1", "heard_ago_s": 0, "gpus": 8, "notes": [],
             }  # fmt: skip
-            backlog = kaiwo.loop.picture.backlog
+            backlog = kaiwo.loop.state.backlog
             await until(lambda: backlog.stands("default/all") and backlog.stand_of("default/all")[0].obstacles)
             why = (await kaiwo.get("/workloads/default/all/why")).json()
             assert "8 GPUs on one node, and the largest node has 7" in why["answer"]
@@ -56,7 +56,7 @@ def test_running_work_says_that_its_device_is_ill(tmp_path: Path) -> None:
             await kaiwo.submit("all", gpus=8, simulate="1h")
             await kaiwo.until_state("all", "running")
             await send(kaiwo, HELLO, ILL)
-            await until(lambda: not kaiwo.loop.picture.node_objects["node-0"].gpus[0].healthy)
+            await until(lambda: not kaiwo.loop.state.node_objects["node-0"].gpus[0].healthy)
             answer = (await kaiwo.get("/workloads/default/all/why")).json()["answer"]
             assert answer.endswith("; gpu-0 of node-0, on which it runs, is not healthy: 5 uncorrectable errors")
 

@@ -24,7 +24,7 @@ def test_it_is_said_kept_shown_and_in_the_log(tmp_path: Path) -> None:
             assert (detail["preemption_delay_s"], detail["restart_s"]) == (600, 300)
             assert began_s <= detail["checkpoint_s"] <= kaiwo.cluster.now_s()
             # The picture that the next cycle decides on knows it when the answer comes.
-            assert kaiwo.loop.picture.workloads["default/train"].checkpoint_s == detail["checkpoint_s"]
+            assert kaiwo.loop.state.workloads["default/train"].checkpoint_s == detail["checkpoint_s"]
             said = answer.json()["done"]
             assert said[0].startswith("workload default/train last saved its work at 20")
 

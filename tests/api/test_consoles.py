@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.process_identity import seat
+from kaiwo.api.process_identity import process_identity
 from kaiwo.model.plan import Cause, Eviction, Plan
 from tests.api.world import World, run, until, world
 
@@ -21,8 +21,8 @@ async def submit(kaiwo: World, name: str, input_from: str, **fields: Any) -> lis
     ("input_from", "fields", "why"),
     [
         ("elsewhere", {"command": ["cat"]}, "runs on another machine"),
-        (seat(), {"command": ["cat"], "retries": 1}, "work with retries may start again"),
-        (seat(), {"simulate": "1h"}, "no process runs for it"),
+        (process_identity(), {"command": ["cat"], "retries": 1}, "work with retries may start again"),
+        (process_identity(), {"simulate": "1h"}, "no process runs for it"),
     ],
 )
 def test_an_input_that_cannot_be_connected_is_said_and_left_empty(
@@ -43,7 +43,7 @@ def test_an_input_that_cannot_be_connected_is_said_and_left_empty(
 def test_work_with_an_input_is_stopped_for_others_only_for_good(tmp_path: Path) -> None:
     async def work() -> None:
         async with world(tmp_path) as kaiwo:
-            assert await submit(kaiwo, "x", seat(), command=["cat"]) == []
+            assert await submit(kaiwo, "x", process_identity(), command=["cat"]) == []
             folder = await until_folder(kaiwo, "x")
             _, writer = await asyncio.open_unix_connection(f"{folder}/console")
             writer.write(b"h" + (20).to_bytes(4, "big") + b'{"terminal": false }')
@@ -72,7 +72,7 @@ def test_nobody_comes_to_an_input_that_was_promised(tmp_path: Path, monkeypatch:
 
     async def work() -> None:
         async with world(tmp_path / "home") as kaiwo:
-            await submit(kaiwo, "x", seat(), command=["touch", str(tmp_path / "ran")])
+            await submit(kaiwo, "x", process_identity(), command=["touch", str(tmp_path / "ran")])
             await kaiwo.until_state("x", "failed")
             assert kaiwo.cluster.record("default/x").message == "pod main-0: whoever ran it went away before it began"
 

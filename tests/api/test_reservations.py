@@ -28,7 +28,7 @@ async def one(kaiwo: World, name: str) -> ReservationView:
 
 def _obstacles(kaiwo: World, name: str) -> bool:
     """A cycle has said why it waits."""
-    backlog = kaiwo.loop.picture.backlog
+    backlog = kaiwo.loop.state.backlog
     return backlog.stands(f"default/{name}") and bool(backlog.stand_of(f"default/{name}")[0].obstacles)
 
 
@@ -42,7 +42,7 @@ def test_a_reservation_from_a_file_to_its_end(tmp_path: Path) -> None:
             assert made.done == ["queue lab created", "reservation night created"]
             again = decode(await kaiwo.post("/manifests", MANIFEST), Outcome)
             assert again.done == ["queue lab unchanged", "reservation night unchanged"]
-            await until(lambda: kaiwo.loop.picture.reserved.objects["night"].picked, "the place to be picked")
+            await until(lambda: kaiwo.loop.state.reserved.objects["night"].picked, "the place to be picked")
             found = await one(kaiwo, "night")
             assert (found.phase, found.owner_kind, found.owner, found.gpus) == ("active", "queue", "lab", 8)
             assert {device.node for device in found.devices} == {"node-0"}

@@ -37,7 +37,7 @@ async def lab(kaiwo: World) -> None:
         await kaiwo.until_state(name, "running")
     for name, queue in (("v3", "vision"), ("s1", "speech"), ("s2", "speech"), ("s3", "speech"), ("s4", "speech")):
         await kaiwo.submit(name, gpus=4, queue=queue, user="ada", simulate="10h")
-    backlog = kaiwo.loop.picture.backlog
+    backlog = kaiwo.loop.state.backlog
     await until(lambda: len(backlog) == 5 and not backlog.open and not backlog.all_open, "all others to wait")
 
 
@@ -133,7 +133,7 @@ def test_the_metrics_have_every_queue(tmp_path: Path) -> None:
                 assert line in text.splitlines(), line
             used = re.search(r'kaiwo_queue_used{queue="lab",resource="memory"} (\S+)', text)
             assert used is not None
-            assert float(used[1]) == 1024 * 1024 * kaiwo.loop.picture.queues.used[1, 2]
+            assert float(used[1]) == 1024 * 1024 * kaiwo.loop.state.queues.used[1, 2]
             for name in set(re.findall(r"^(kaiwo_queue_\w+){", text, re.MULTILINE)):
                 assert re.search(rf"^# HELP {name} \S.*\.$", text, re.MULTILINE), name
 

@@ -33,7 +33,7 @@ NODES, WAITING = 1250, 100_000
 def large_loop() -> FakeLoop:
     loop = FakeLoop(nodes=NODES)
     share = [Share(f"gpu-{column}", 500, 98_304) for column in range(8)]
-    names = loop.picture.nodes.names
+    names = loop.state.nodes.names
     loop.patch([PodChanged(Pod(f"default/r{row}-{column}", "main-0", names[row], devices=(share[column],)))
                 for row in range(NODES) for column in range(8)])  # fmt: skip
     loop.put(*(record(f"w{n:06d}", submitted_s=n % 977, priority=n % 7, user=f"u{n % 50}") for n in range(WAITING)))

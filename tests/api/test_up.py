@@ -65,17 +65,17 @@ def test_cycles_that_keep_failing_are_not_ready_and_are_counted(
 
     async def ask() -> list[tuple[int, str]]:
         async with running(UpOptions(str(tmp_path), port=0, nodes=2)) as kaiwo, httpx.AsyncClient() as client:
-            snapshot = kaiwo.loop.picture.snapshot
+            snapshot = kaiwo.loop.state.snapshot
 
             def broken(_: int) -> Snapshot:
                 raise OverflowError("Python int too large to convert to C long")
 
-            kaiwo.loop.picture.snapshot = broken  # type: ignore[method-assign]
+            kaiwo.loop.state.snapshot = broken  # type: ignore[method-assign]
             while kaiwo.loop.health.failures < 3:
                 kaiwo.loop.wake()
                 await asyncio.sleep(0.01)
             answers = [await client.get(f"{kaiwo.url}/readyz"), await client.get(f"{kaiwo.url}/metrics")]
-            kaiwo.loop.picture.snapshot = snapshot  # type: ignore[method-assign]
+            kaiwo.loop.state.snapshot = snapshot  # type: ignore[method-assign]
             while kaiwo.loop.health.trouble:
                 kaiwo.loop.wake()
                 await asyncio.sleep(0.01)

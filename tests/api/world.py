@@ -18,7 +18,7 @@ from kaiwo.clusters.local import LocalCluster
 from kaiwo.history import Journal
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 
 T = TypeVar("T")
 PATIENCE_S = 20.0
@@ -46,7 +46,7 @@ def node(name: str, gpus: int = 8, **fields: Any) -> Node:
 class World:
     """What a test touches."""
 
-    def __init__(self, loop: Loop, server: Server, url: str, context: Context) -> None:
+    def __init__(self, loop: SchedulingLoop, server: Server, url: str, context: Context) -> None:
         self.loop, self.server, self.url, self.context = loop, server, url, context
         self.cluster = loop.cluster
         self.client = httpx.AsyncClient(base_url=url, timeout=20)
@@ -81,7 +81,7 @@ class World:
 async def world(home: Path, nodes: int = 2, settings: dict[str, Any] | None = None) -> AsyncIterator[World]:
     """Start it, and take it down again."""
     cluster = LocalCluster(home, [node(f"node-{index}") for index in range(nodes)], speed=1.0, grace_s=0.5)
-    loop = Loop(cluster, Journal(home / "journal"))
+    loop = SchedulingLoop(cluster, Journal(home / "journal"))
     running = asyncio.create_task(loop.run())
     app = make_app(loop, Settings(home=str(home), **(settings or {})))
     context = context_of(app)

@@ -21,7 +21,7 @@ from kaiwo.model.plan import Cause, Eviction, Plan, Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program, State
-from tests.clusters.picture import Picture
+from tests.clusters.told_state import ToldState
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
@@ -87,7 +87,7 @@ class Scene:
     def __init__(self, kind: Kind, cluster: EmbeddedCluster) -> None:
         self.kind = kind
         self.cluster = cluster
-        self.picture = Picture()
+        self.told_state = ToldState()
         self.seen: list[Event] = []
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -120,7 +120,7 @@ class Scene:
     async def read(self) -> None:
         async for batch in self.cluster.events():
             self.seen += batch
-            self.picture.patch(batch)
+            self.told_state.patch(batch)
 
     async def settle(self) -> None:
         """Until every event told so far is in the picture."""
@@ -137,9 +137,9 @@ async def opened(kind: Kind, nodes: Sequence[Node] | None = None) -> AsyncIterat
     try:
         yield scene
         await scene.settle()
-        truth = Picture()
+        truth = ToldState()
         truth.patch(scene.cluster.world.whole_state())
-        assert scene.picture == truth
+        assert scene.told_state == truth
         assert truth.overcommitted() == []
     finally:
         await scene.cluster.close()

@@ -16,8 +16,8 @@ from tests.clusters.kinds import WHOLE_MIB, Kind, opened, run, some_nodes, start
 def test_the_first_batch_is_the_whole_state(kind: Kind) -> None:
     async def test() -> None:
         async with opened(kind) as scene:
-            assert set(scene.picture.nodes) == {"node-1", "node-2"}
-            assert set(scene.picture.queues) == {"default"}
+            assert set(scene.told_state.nodes) == {"node-1", "node-2"}
+            assert set(scene.told_state.queues) == {"default"}
 
     run(test())
 
@@ -71,7 +71,7 @@ def test_a_start_applied_twice_starts_once(kind: Kind) -> None:
             assert await scene.start(start_of("a")) == ()
             assert await scene.start(start_of("a", node="node-2")) == ()
             await scene.settle()
-            assert scene.picture.pods["default/a", "main-0"].node == "node-1"
+            assert scene.told_state.pods["default/a", "main-0"].node == "node-1"
             assert scene.cluster.record("default/a").attempt == 1
 
     run(test())
@@ -87,7 +87,7 @@ def test_a_gang_starts_together_or_not_at_all(kind: Kind) -> None:
             assert await scene.start(first, second) == ()
             assert scene.state("gang") is State.WAITING
             await scene.settle()
-            assert ("default/gang", "main-0") not in scene.picture.pods
+            assert ("default/gang", "main-0") not in scene.told_state.pods
             assert "gpu-1" in scene.workload("gang").not_before_why
             assert await scene.start(first) == ()
             assert "only a part" in scene.workload("gang").not_before_why
@@ -144,7 +144,7 @@ def test_nothing_is_given_twice_even_when_the_plan_is_wrong(
             assert await scene.start(start_of("a", devices=devices)) == ()
             assert why in scene.workload("a").not_before_why
             await scene.settle()
-            assert ("default/a", "main-0") not in scene.picture.pods
+            assert ("default/a", "main-0") not in scene.told_state.pods
 
     run(test())
 
@@ -171,7 +171,7 @@ def test_work_that_is_over_held_or_unknown_does_not_start(kind: Kind) -> None:
             for name in ("cancelled", "held", "unknown", "child"):
                 assert await scene.start(start_of(name)) == ()
             await scene.settle()
-            assert scene.picture.pods == {}
+            assert scene.told_state.pods == {}
             assert scene.workload("held").not_before_why == "it is held"
 
     run(test())
@@ -198,7 +198,7 @@ def test_an_evicted_pod_waits_again_and_it_is_no_failure(kind: Kind) -> None:
                 await scene.until_state("a", State.WAITING)
                 assert scene.cluster.record("default/a").attempt == attempt
             await scene.settle()
-            assert scene.picture.pods == {}
+            assert scene.told_state.pods == {}
             assert scene.workload("a").not_before_s == 0
             assert "for default/other" in scene.cluster.record("default/a").message
 
@@ -224,7 +224,7 @@ def test_the_surplus_of_an_elastic_gang_goes_alone_and_comes_back(kind: Kind) ->
             await scene.until_state("elastic", State.RUNNING)
             await scene.start(start_of("elastic", "main-2", "node-2"))
             assert await scene.evict("elastic", "main-2") == ("default/elastic/main-2",)
-            await scene.until(lambda: len(scene.picture.pods) == 2)
+            await scene.until(lambda: len(scene.told_state.pods) == 2)
             assert scene.state("elastic") is State.RUNNING
             await scene.start(start_of("elastic", "main-2", "node-2"))
             assert scene.cluster.record("default/elastic").attempt == 1
@@ -272,8 +272,8 @@ def test_a_pod_that_fails_takes_its_gang_along(kind: Kind) -> None:
             await scene.start(start_of("gang", "main-1", devices=whole(1)))
             await scene.until_state("gang", State.FAILED)
             await scene.settle()
-            assert scene.picture.pods == {}
-            assert "default/gang" not in scene.picture.workloads
+            assert scene.told_state.pods == {}
+            assert "default/gang" not in scene.told_state.workloads
 
     run(test())
 
@@ -307,9 +307,9 @@ def test_queues_are_told_too(kind: Kind) -> None:
         async with opened(kind, some_nodes(1)) as scene:
             await scene.cluster.put_queue(Queue("lab"))
             await scene.settle()
-            assert set(scene.picture.queues) == {"default", "lab"}
+            assert set(scene.told_state.queues) == {"default", "lab"}
             await scene.cluster.remove_queue("lab")
             await scene.settle()
-            assert set(scene.picture.queues) == {"default"}
+            assert set(scene.told_state.queues) == {"default"}
 
     run(test())

@@ -61,7 +61,7 @@ def test_an_old_mistake_does_not_keep_people_from_other_queues(kind: Kind) -> No
         async with opened(kind) as scene:
             with scene.cluster.world.changing(0) as change:  # as an earlier version let it in
                 change.put_queue(Queue("old", gpu=Amounts(quota=4000, limit=2000)))
-            scene.picture.patch(change.events)
+            scene.told_state.patch(change.events)
             await scene.cluster.put_queue(Queue("new"))
             still_wrong = Queue("old", gpu=Amounts(quota=4000, limit=1000))
             await refuses(scene.cluster.put_queue(still_wrong), ConfigError, "limit of 1")

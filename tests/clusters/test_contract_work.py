@@ -70,7 +70,7 @@ def test_a_cancelled_workload_is_stopped_and_over(kind: Kind) -> None:
                 assert scene.cluster.record(f"default/{name}").message == "cancelled by ada"
                 await scene.cluster.cancel(f"default/{name}")
             await scene.settle()
-            assert scene.picture.pods == {}
+            assert scene.told_state.pods == {}
             await refuses(scene.cluster.cancel("default/unknown"), NotFoundError, "default/unknown")
 
     run(test())
@@ -97,7 +97,7 @@ def test_hold_and_release(kind: Kind) -> None:
             assert scene.state("a") is State.WAITING
             await scene.cluster.hold("default/a")
             await scene.settle()
-            assert scene.picture.workloads["default/a"].held
+            assert scene.told_state.workloads["default/a"].held
             await scene.cluster.release("default/a")
             await scene.cluster.release("default/a")  # once more does no harm
             await scene.start(start_of("a"))
@@ -141,7 +141,7 @@ def test_dependents_wait_until_all_have_succeeded(kind: Kind) -> None:
             assert scene.workload("c").after == ("default/b",)
             await finish(scene, "b")
             await scene.settle()
-            assert scene.picture.workloads["default/c"].after == ()
+            assert scene.told_state.workloads["default/c"].after == ()
             await scene.submit("d", after=("a",))
             assert scene.workload("d").after == ()
             await refuses(scene.submit("e", after=("unknown",)), ConfigError, "default/e", "default/unknown")
@@ -413,7 +413,7 @@ def test_a_cordoned_node_takes_no_new_pods(kind: Kind) -> None:
             await scene.submit("a")
             await scene.cluster.cordon("node-1", True, "a fan is loud")
             await scene.settle()
-            assert scene.picture.nodes["node-1"].reason == "a fan is loud"
+            assert scene.told_state.nodes["node-1"].reason == "a fan is loud"
             assert await scene.start(start_of("a")) == ()
             assert scene.workload("a").not_before_why == "node node-1 is cordoned"
             await scene.cluster.cordon("node-1", False)
@@ -446,7 +446,7 @@ def test_the_work_of_a_removed_node_waits_again(kind: Kind) -> None:
             await scene.cluster.remove_node("node-1")
             await scene.until_state("a", State.WAITING)
             await scene.settle()
-            assert set(scene.picture.nodes) == {"node-2"}
+            assert set(scene.told_state.nodes) == {"node-2"}
             assert await scene.start(start_of("a")) == ()
             assert await scene.start(start_of("a", node="node-2")) == ("default/a/main-0",)
             await refuses(scene.cluster.remove_node("node-1"), NotFoundError)
@@ -463,7 +463,7 @@ def test_a_node_can_be_added_and_changed_but_not_under_its_pods(kind: Kind) -> N
             await refuses(scene.cluster.put_node(node), RefusedError, "gpu-7", "drain")
             await scene.cluster.put_node(Node("new", 1000, 1024))
             await scene.settle()
-            assert set(scene.picture.nodes) == {"node-1", "node-2", "new"}
+            assert set(scene.told_state.nodes) == {"node-1", "node-2", "new"}
             twins = (node.gpus[0], node.gpus[0])
             await refuses(scene.cluster.put_node(Node("odd", gpus=twins)), ConfigError, "same id")
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.clusters.embedded import transitions
-from kaiwo.clusters.embedded.state import World
+from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import Use, holds
 from kaiwo.clusters.recent_changes import Recent
 from kaiwo.clusters.simulated import SimulatedCluster
@@ -18,7 +18,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import Program, Record, State
 from tests.clusters.kinds import WHOLE_MIB, run, some_nodes, work
-from tests.clusters.picture import Picture
+from tests.clusters.told_state import ToldState
 
 NAMES = ("a", "b", "c", "d")
 names = st.sampled_from(NAMES)
@@ -81,7 +81,7 @@ async def take(cluster: SimulatedCluster, step: tuple[Any, ...]) -> None:
 def check(cluster: SimulatedCluster) -> None:
     """What must hold after every step."""
     world = cluster.world
-    truth = Picture()
+    truth = ToldState()
     truth.patch(world.whole_state())
     assert truth.overcommitted() == []
     for name, life in world.lives.items():
@@ -109,9 +109,9 @@ def check(cluster: SimulatedCluster) -> None:
 async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
     cluster = SimulatedCluster(some_nodes(2, gpus=2))
     told: list[Any] = []
-    picture = Picture()
+    state = ToldState()
     cluster._tell = lambda events: told.extend(events)  # type: ignore[method-assign, assignment]
-    picture.patch(cluster.world.whole_state())
+    state.patch(cluster.world.whole_state())
     seen, known = -1, dict[str, Record]()
     for step in history:
         before = len(told)
@@ -119,11 +119,11 @@ async def live(history: list[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
             await take(cluster, step)
         except KaiwoError:
             assert len(told) == before, "a refused wish must leave no trace"
-        picture.patch(told[before:])
+        state.patch(told[before:])
         check(cluster)
-        truth = Picture()
+        truth = ToldState()
         truth.patch(cluster.world.whole_state())
-        assert picture == truth
+        assert state == truth
         seen = hear(cluster, seen, known)
     return told, list(cluster.records())
 
@@ -176,7 +176,7 @@ def test_a_change_that_cannot_be_kept_leaves_no_trace(history: list[tuple[Any, .
     run(test())
 
 
-def everything(world: World) -> dict[str, Any]:
+def everything(world: EmbeddedState) -> dict[str, Any]:
     """All state and all indexes, as a copy."""
     state: dict[str, Any] = {"version": world.version}
     for key, value in vars(world).items():

@@ -10,7 +10,7 @@ import pytest
 
 from kaiwo.model.queue import UNLIMITED, Amounts
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conformance.kai.jobs import NOW_S
 from tests.conformance.kai.loader import load, load_queue
 from tests.conformance.kai.report import run_folder
@@ -44,10 +44,10 @@ def test_a_wrong_number_is_found() -> None:
 def test_every_scenario_loads_into_a_sound_picture() -> None:
     wrong = {}
     for case in SCENARIOS:
-        picture = Picture()
-        picture.patch(load(case).events)
-        picture.snapshot(NOW_S)
-        if found := audit(picture):
+        state = ClusterState()
+        state.patch(load(case).events)
+        state.snapshot(NOW_S)
+        if found := audit(state):
             wrong[case["id"]] = found
     assert wrong == {}
 
@@ -56,11 +56,11 @@ def test_every_task_keeps_its_state() -> None:
     states = {"Running": Phase.RUNNING, "Releasing": Phase.RELEASING, "StuckInReleasing": Phase.STUCK}
     for case in SCENARIOS:
         loaded = load(case)
-        picture = Picture()
-        picture.patch(loaded.events)
+        state = ClusterState()
+        state.patch(loaded.events)
         held = {
             loaded.task_of[workload, pod.name]: (pod.phase, pod.node)
-            for workload, pods in picture.pods.items()
+            for workload, pods in state.pods.items()
             for pod in pods.values()
         }
         tasks = [task for job in case["jobs"] for task in job["tasks"]]
@@ -68,7 +68,7 @@ def test_every_task_keeps_its_state() -> None:
         stale = {task["id"] for job in case["jobs"] if job.get("stale_for_s") for task in job["tasks"]}
         over = [t for t in tasks if t["state"] == "Succeeded" or (t["state"] == "Failed" and t["id"] not in stale)]
         living = len(tasks) - len(over)
-        assert sum(workload.pods for workload in picture.workloads.values()) == living
+        assert sum(workload.pods for workload in state.workloads.values()) == living
 
 
 def test_unlimited_stays_unlimited() -> None:

@@ -56,7 +56,7 @@ def test_what_a_round_started_has_run_for_a_minute_in_the_next_one() -> None:
     table = Table(given, load(given))
     table.round()
     table.settle()
-    assert [pod.since_s for pod in table.picture.pods["default/a"].values()] == [NOW_S - RAN_S]
+    assert [pod.since_s for pod in table.state.pods["default/a"].values()] == [NOW_S - RAN_S]
 
 
 def _elastic(gpus: int, *tasks: Case, least: int = 1, **expected: str) -> Case:

@@ -48,22 +48,22 @@ class Books:
 
 def audit(home: Path) -> list[str]:
     """Every broken law, in words. An empty list is what we want."""
-    books = Books(home)
-    problems = [f"the store says: {line}" for line in books.integrity if line != "ok"]
-    problems += _capacity(books)
-    problems += _lives(books)
-    problems += _folders(home, books)
-    problems += _device_times(home, books)
-    problems += _strays(home, books)
+    cache = Books(home)
+    problems = [f"the store says: {line}" for line in cache.integrity if line != "ok"]
+    problems += _capacity(cache)
+    problems += _lives(cache)
+    problems += _folders(home, cache)
+    problems += _device_times(home, cache)
+    problems += _strays(home, cache)
     problems += _journal(home)
     return problems
 
 
-def _capacity(books: Books) -> Iterator[str]:
+def _capacity(cache: Books) -> Iterator[str]:
     """Nothing is allocated twice."""
-    nodes = {node.name: node for node in books.nodes}
+    nodes = {node.name: node for node in cache.nodes}
     uses: dict[str, Use] = {}
-    for placement in books.placements:
+    for placement in cache.placements:
         if holds(placement.pod):
             uses.setdefault(placement.pod.node, Use()).add(placement.pod)
     for name, use in uses.items():
@@ -71,14 +71,14 @@ def _capacity(books: Books) -> Iterator[str]:
             yield why
 
 
-def _lives(books: Books) -> Iterator[str]:
+def _lives(cache: Books) -> Iterator[str]:
     """Pods belong to the living, and what starts or runs has pods."""
     pods: dict[str, list[Phase]] = {}
-    for placement in books.placements:
+    for placement in cache.placements:
         pods.setdefault(placement.pod.workload, []).append(placement.pod.phase)
-    for name in set(pods) - set(books.lives):
+    for name in set(pods) - set(cache.lives):
         yield f"{name} has pods but does not exist"
-    for name, life in books.lives.items():
+    for name, life in cache.lives.items():
         phases = pods.get(name, [])
         if life.is_over and phases:
             yield f"{name} is over and has pods"
@@ -86,16 +86,16 @@ def _lives(books: Books) -> Iterator[str]:
             yield f"{name} is {life.record.state} without pods"
         if life.record.state in (State.WAITING, State.HELD) and any(phase is not Phase.DONE for phase in phases):
             yield f"{name} is {life.record.state} with pods"
-    for name in books.kept:
-        if name not in books.lives or not books.lives[name].wants_pods:
+    for name in cache.kept:
+        if name not in cache.lives or not cache.lives[name].wants_pods:
             yield f"space is kept for {name}, which wants none"
 
 
-def _folders(home: Path, books: Books) -> Iterator[str]:
+def _folders(home: Path, cache: Books) -> Iterator[str]:
     """No two runs of one pod overlap, and what goes on has a pod."""
-    live = {placement.run.id for placement in books.placements if placement.pod.phase is not Phase.DONE}
+    live = {placement.run.id for placement in cache.placements if placement.pod.phase is not Phase.DONE}
     spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for run_id, run in books.runs.items():
+    for run_id, run in cache.runs.items():
         folder = RunFolder(home / "runs" / run_id)
         if folder.path.exists() and folder.look() is Condition.RUNNING and run_id not in live:
             yield f"run {run_id} of {run.workload} goes on and holds no place"
@@ -107,10 +107,10 @@ def _folders(home: Path, books: Books) -> Iterator[str]:
             yield f"{workload}/{pod} ran twice at the same time"
 
 
-def _device_times(home: Path, books: Books) -> Iterator[str]:
+def _device_times(home: Path, cache: Books) -> Iterator[str]:
     """What the processes really had, over time: never more than a whole of any device."""
     edges: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for run_id in books.runs:
+    for run_id in cache.runs:
         folder = RunFolder(home / "runs" / run_id)
         span = span_of(folder)
         if span is None:
@@ -128,9 +128,9 @@ def _device_times(home: Path, books: Books) -> Iterator[str]:
                 break
 
 
-def _strays(home: Path, books: Books) -> Iterator[str]:
+def _strays(home: Path, cache: Books) -> Iterator[str]:
     """No process of ours without a place."""
-    live = {str(home / "runs" / placement.run.id) for placement in books.placements}
+    live = {str(home / "runs" / placement.run.id) for placement in cache.placements}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
         with contextlib.suppress(OSError):
             for variable in Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0"):

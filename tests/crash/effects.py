@@ -34,8 +34,8 @@ class Effects:
 
 def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
     """Once everything is over. `lost`: the workloads of which a supervisor was killed."""
-    books, effects = Books(home), Effects(people.effects)
-    for name in set(people.accepted) - set(books.lives):
+    cache, effects = Books(home), Effects(people.effects)
+    for name in set(people.accepted) - set(cache.lives):
         yield f"{name} was accepted and is lost"
     for run, times in effects.begun.items():
         if times > 1:
@@ -43,9 +43,9 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
     for key, times in effects.attempts.items():
         if times > 1:
             yield f"{key} ran {times} times in one attempt"
-    evicted = evictions(home, books)
-    for name, life in books.lives.items():
-        yield from (f"{each}{_ends(home, books, name)}" for each in _check_end(name, life, people, lost, evicted[name]))
+    evicted = evictions(home, cache)
+    for name, life in cache.lives.items():
+        yield from (f"{each}{_ends(home, cache, name)}" for each in _check_end(name, life, people, lost, evicted[name]))
         is_moved = name in people.disturbed or name in lost or evicted[name] > 0
         if life.record.state is State.SUCCEEDED and kind_of(name) in DOES_WORK_ONCE:
             counts = {effects.ended[name, f"main-{index}"] for index in range(life.workload.pods)}
@@ -54,28 +54,28 @@ def check_effects(home: Path, people: People, lost: set[str]) -> Iterator[str]:
                 yield f"{name} did its work {sorted(counts)} times"
 
 
-def evictions(home: Path, books: Books) -> Counter[str]:
+def evictions(home: Path, cache: Books) -> Counter[str]:
     """How often work of a team was told to go, by its earlier runs' own word: their queues are owed nothing, so the
     default queue, which is owed everything, may take their place. Nobody else's work is ever reclaimed here. Of runs
     so old that their folders are gone nobody can say more than that they were."""
     earlier = [
         run
-        for run in books.runs.values()
+        for run in cache.runs.values()
         if kind_of(run.workload) == "team"
-        and run.workload in books.lives
-        and run.attempt < books.lives[run.workload].record.attempt
+        and run.workload in cache.lives
+        and run.attempt < cache.lives[run.workload].record.attempt
     ]
     stopped = {
         (run.workload, run.attempt) for run in earlier if RunFolder(home / "runs" / run.id).end().reason in TOLD_TO_GO
     }
-    attempts = {run.workload: books.lives[run.workload].record.attempt for run in earlier}
+    attempts = {run.workload: cache.lives[run.workload].record.attempt for run in earlier}
     forgotten = Counter({name: max(0, attempt - RUNS_KEPT) for name, attempt in attempts.items()})
     return Counter(workload for workload, _ in stopped) + forgotten
 
 
-def _ends(home: Path, books: Books, name: str) -> str:
+def _ends(home: Path, cache: Books, name: str) -> str:
     """How each of its runs that are still known ended, for whoever must find out what went wrong."""
-    runs = [run for run in books.runs.values() if run.workload == name]
+    runs = [run for run in cache.runs.values() if run.workload == name]
     ends = [(run.attempt, run.pod, RunFolder(home / "runs" / run.id).exit_record()) for run in runs]
     return "; its runs: " + ", ".join(f"{attempt}/{pod} {end}" for attempt, pod, end in ends)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
-from kaiwo.clusters.embedded.state import World
+from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.local.run_folder import RunFolder, RunSpec
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.model.plan import Nomination
@@ -118,7 +118,7 @@ def test_the_audit_finds_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "journal").mkdir()
     store = Store(tmp_path / "state.db")
-    world = World()
+    world = EmbeddedState()
     with world.changing(0) as change:
         change.put_node(some_nodes(1)[0])
         change.put_life(Life(Record(work("over"), state=State.SUCCEEDED)))

@@ -19,11 +19,11 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.plan import Cause, Plan, encode_plan
-from kaiwo.model.planned_start import Delay, Promise
+from kaiwo.model.planned_start import Delay, PlannedStart
 from kaiwo.model.policy import Policy
 from kaiwo.model.reservation import Owner, Reservation
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.worlds import World
 
 GANG = "default/gang"
@@ -37,8 +37,8 @@ def two_nodes(ends_s: int = 600) -> World:
     return world
 
 
-def promise(world: World, name: str = GANG) -> Promise:
-    return world.picture.promises[name]
+def promise(world: World, name: str = GANG) -> PlannedStart:
+    return world.state.promises[name]
 
 
 def later(world: World, now_s: int) -> Plan:
@@ -52,15 +52,15 @@ def test_a_gang_is_promised_the_first_moment_at_which_it_fits() -> None:
     assert found.start_s == 600
     assert found.nodes == ("node-0", "node-1")
     assert found.after == ("default/old",)
-    assert world.picture.look_again_s in (600 - LEAD_S, 600)
+    assert world.state.look_again_s in (600 - LEAD_S, 600)
 
 
 def test_it_starts_then_and_there() -> None:
     world = two_nodes()
     places = {place.pod: place.node for place in promise(world).places}
     later(world.finish("old"), 600)
-    assert {name: pod.node for name, pod in world.picture.pods[GANG].items()} == places
-    assert not world.picture.promises
+    assert {name: pod.node for name, pod in world.state.pods[GANG].items()} == places
+    assert not world.state.promises
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -72,7 +72,7 @@ def test_it_starts_once_however_much_room_there_is(pods: int, others: int) -> No
     for _ in range(others):
         world.submit("other", pods=2, gpus_each=8, estimate_s=3600, submitted_s=1)
     world.decide()
-    assert len(world.picture.promises) == 1 + others
+    assert len(world.state.promises) == 1 + others
     plan = later(world.finish("old"), 600)
     assert [start.workload for start in plan.starts] == [GANG] * pods
 
@@ -96,7 +96,7 @@ def test_queues_fill_a_gap_alike_whosever_start_is_planned(queue: str) -> None:
     for number in range(8):
         for each in "ab":
             world.submit(f"{each}{number}", gpus_each=1, estimate_s=100, queue=each)
-    world.picture.freed()  # all are tried
+    world.state.freed()  # all are tried
     starts = world.decide().starts
     assert Counter(start.workload.removeprefix("default/")[0] for start in starts) == {"a": 4, "b": 4}
 
@@ -113,7 +113,7 @@ def test_work_of_unknown_length_does_not_fill_a_gap_and_is_told_so() -> None:
     world = two_nodes().submit("unknown", gpus_each=1)
     world.decide()
     assert not world.is_running("unknown")
-    answer = why(world.picture, "default/unknown", world.policy, world.now_s)
+    answer = why(world.state, "default/unknown", world.policy, world.now_s)
     assert "promised to gang" in answer.answer
     assert "nobody said how long it runs" in answer.answer
     assert "give an --estimate or a --time below 9 min" in answer.obstacles[0].remedy
@@ -142,13 +142,13 @@ def test_work_that_may_not_be_stopped_needs_a_time_limit() -> None:
     world.decide()
     assert not world.is_running("guessed")
     assert world.is_running("limited")
-    assert world.picture.pods["default/limited"]["main-0"].until_s == 0  # its limit ends it
+    assert world.state.pods["default/limited"]["main-0"].until_s == 0  # its limit ends it
 
 
 def test_who_fills_a_gap_and_stays_is_stopped_for_the_promise() -> None:
     world = two_nodes().submit("filler", gpus_each=1, estimate_s=300)
     world.decide()
-    assert world.picture.pods["default/filler"]["main-0"].until_s == 300
+    assert world.state.pods["default/filler"]["main-0"].until_s == 300
     assert not later(world, 400).evictions  # its time is over, and nobody needs the place yet
     plan = later(world, 600 - LEAD_S)
     assert [(each.workload, each.cause, each.beneficiary) for each in plan.evictions] == [
@@ -166,7 +166,7 @@ def test_the_place_that_a_filler_leaves_is_kept_for_nobody_else() -> None:
     later(world, 600 - LEAD_S)
     plan = later(world, 601 - LEAD_S)  # the filler is told to go, and has not gone
     assert not plan.nominations
-    assert not world.picture.nominations
+    assert not world.state.nominations
     later(world.let_go().finish("old"), 600)
     assert world.is_running("gang")
 
@@ -187,7 +187,7 @@ def test_work_that_was_there_before_is_never_stopped_and_is_blamed_for_the_delay
     assert promise(world).delay is Delay.OVERRAN
     assert promise(world).delayed_by == "default/old"
     assert promise(world).start_s > 661
-    assert "old runs longer than it was said to" in why(world.picture, GANG, world.policy, 661).planned
+    assert "old runs longer than it was said to" in why(world.state, GANG, world.policy, 661).planned
 
 
 def test_nobody_ends_on_the_very_second() -> None:
@@ -249,7 +249,7 @@ def test_a_promise_over_its_queues_share_does_not_bind_those_who_are_owed() -> N
     world.decide()
     assert world.is_running("theirs")
     later(world, 1)
-    assert GANG not in world.picture.promises  # nobody said when it ends
+    assert GANG not in world.state.promises  # nobody said when it ends
     assert not world.decide().evictions
 
 
@@ -265,14 +265,14 @@ def test_who_is_owed_and_says_when_it_ends_is_named_in_the_delay() -> None:
 def test_without_known_run_times_nothing_is_promised_and_nobody_waits_for_it() -> None:
     world = two_nodes(ends_s=0).submit("small", gpus_each=1)
     world.decide()
-    assert not world.picture.promises
+    assert not world.state.promises
     assert world.is_running("small")
 
 
 def test_small_work_is_promised_nothing() -> None:
     world = World(nodes=2, gpus_per_node=1).running("old", gpus=2, estimate_s=600)
     world.submit("small", gpus_each=1, estimate_s=60).decide()
-    assert not world.picture.promises
+    assert not world.state.promises
 
 
 def test_as_many_promises_as_the_policy_wants_in_the_order_of_turns() -> None:
@@ -280,7 +280,7 @@ def test_as_many_promises_as_the_policy_wants_in_the_order_of_turns() -> None:
     for number in range(4):
         world.submit(f"gang{number}", pods=2, gpus_each=8, estimate_s=100, submitted_s=number)
     world.decide()
-    assert {name: each.start_s for name, each in world.picture.promises.items()} == {
+    assert {name: each.start_s for name, each in world.state.promises.items()} == {
         "default/gang0": 600,
         "default/gang1": 700,
     }
@@ -292,7 +292,7 @@ def test_work_that_can_never_start_uses_up_no_promise() -> None:
     for number in range(3):
         world.submit(f"doomed-{number}", pods=3 + number, gpus_each=8, estimate_s=60, priority=90)
     world.submit("gang", pods=2, gpus_each=8, estimate_s=3600).decide()
-    assert list(world.picture.promises) == [GANG]
+    assert list(world.state.promises) == [GANG]
 
 
 def test_the_switch_takes_promises_back() -> None:
@@ -300,7 +300,7 @@ def test_the_switch_takes_promises_back() -> None:
     world.policy = Policy(promises=0)
     plan = later(world.submit("small", gpus_each=1), 1)
     assert plan.unpromised == (GANG,)
-    assert not world.picture.promises
+    assert not world.state.promises
     assert world.is_running("small")
 
 
@@ -312,7 +312,7 @@ def test_beside_the_promised_devices_of_a_node_long_work_is_welcome() -> None:
     for number in range(4):
         world.submit(f"long{number}", gpus_each=1).decide()
     held = {(pod.node, share.gpu) for name in ("long0", "long1", "long2", "long3")
-            for pod in world.picture.pods.get(f"default/{name}", {}).values() for share in pod.devices}  # fmt: skip
+            for pod in world.state.pods.get(f"default/{name}", {}).values() for share in pod.devices}  # fmt: skip
     assert held
     assert not held & promised
     later(world.finish("old"), 600)
@@ -329,11 +329,11 @@ def test_a_planned_start_keeps_clear_of_reservations() -> None:
 
 def test_a_changed_wish_ends_the_promise_and_a_new_one_is_made() -> None:
     world = two_nodes()
-    gang = world.picture.workloads[GANG]
+    gang = world.state.workloads[GANG]
     role = replace(gang.roles[0], request=replace(gang.roles[0].request, gpus=4))
     world.tell(WorkloadChanged(replace(gang, roles=(role,)))).decide()
     assert world.is_running("gang")
-    assert not world.picture.promises
+    assert not world.state.promises
 
 
 def test_a_cancelled_gang_leaves_the_place_to_others() -> None:
@@ -345,18 +345,18 @@ def test_a_cancelled_gang_leaves_the_place_to_others() -> None:
 
 def test_a_cordoned_node_is_no_place() -> None:
     world = two_nodes()
-    node = world.picture.node_objects["node-1"]
+    node = world.state.node_objects["node-1"]
     plan = later(world.tell(NodeChanged(replace(node, cordoned=True))), 5)
     assert plan.unpromised == (GANG,)
 
 
 def test_promises_travel_in_events_and_give_the_same_plan() -> None:
     world = two_nodes().submit("short", gpus_each=1, estimate_s=100)
-    encoded = msgspec.msgpack.encode(world.picture.events())
+    encoded = msgspec.msgpack.encode(world.state.events())
     copy = World(nodes=0)
-    copy.picture = Picture(world.plugins.ordering(world.policy))
+    copy.state = ClusterState(world.plugins.ordering(world.policy))
     copy.tell(*msgspec.msgpack.decode(encoded, type=tuple[Event, ...]))
-    assert copy.picture.promises == world.picture.promises
+    assert copy.state.promises == world.state.promises
     ours, theirs = world.decide(), copy.decide()
     assert ours.starts == theirs.starts
     assert ours.promises == theirs.promises
@@ -365,7 +365,7 @@ def test_promises_travel_in_events_and_give_the_same_plan() -> None:
 
 def test_why_names_the_planned_start() -> None:
     world = two_nodes()
-    planned = why(world.picture, GANG, world.policy, 0).planned
+    planned = why(world.state, GANG, world.policy, 0).planned
     assert planned.startswith("planned start second 600 of the cluster's clock (in 10 min) on nodes node-0, node-1")
     assert "because old is expected to end by then" in planned
     assert "its run is expected to take 1 h" in planned
@@ -373,9 +373,9 @@ def test_why_names_the_planned_start() -> None:
 
 def test_a_fork_has_promises_of_its_own() -> None:
     world = two_nodes()
-    fork = world.picture.fork()
+    fork = world.state.fork()
     fork.promises.clear()
-    assert world.picture.promises
+    assert world.state.promises
 
 
 def test_who_is_owed_starts_before_a_planned_start_that_is_over_its_share() -> None:
@@ -403,7 +403,7 @@ def test_space_that_comes_free_is_not_given_to_one_who_takes_what_a_queue_must_p
     world.now_s = 6
     world.submit("small", gpus_each=1, queue="lab", estimate_s=120)
     world.settle()
-    leaving = list(world.picture.pods["default/theirs"].values())
+    leaving = list(world.state.pods["default/theirs"].values())
     world.tell(WorkloadGone("default/theirs"), *(PodChanged(replace(pod, phase=Phase.RELEASING)) for pod in leaving))
     world.now_s = 7
     plan = world.decide()
@@ -417,10 +417,10 @@ def test_space_that_comes_free_is_not_given_to_one_who_takes_what_a_queue_must_p
 
 def test_who_is_held_has_no_planned_start_any_more() -> None:
     world = two_nodes()
-    assert GANG in world.picture.promises
-    world.tell(WorkloadChanged(replace(world.picture.workloads[GANG], held=True)))
+    assert GANG in world.state.promises
+    world.tell(WorkloadChanged(replace(world.state.workloads[GANG], held=True)))
     world.decide()
-    assert GANG not in world.picture.promises
+    assert GANG not in world.state.promises
 
 
 def test_more_important_work_of_its_queue_has_its_turn_before_a_start_that_is_due() -> None:
@@ -430,7 +430,7 @@ def test_more_important_work_of_its_queue_has_its_turn_before_a_start_that_is_du
     world.decide()
     world.submit("urgent", gpus_each=8, minimum=0, priority=10)  # which has no plan: it needs nothing to start
     world.settle()
-    assert "default/planned" in world.picture.promises
+    assert "default/planned" in world.state.promises
     world.finish("old").settle()
     assert world.is_running("urgent")
     assert not world.is_running("planned")
@@ -454,5 +454,5 @@ def test_what_more_important_work_left_of_a_due_place_is_free_for_others_in_the_
     world.submit("urgent", gpus_each=8, minimum=0, priority=90).decide()  # it needs nothing to start: no plan is made
     plan = later(world.finish("old"), 600)
     assert [start.workload for start in plan.starts] == ["default/urgent"]
-    assert world.picture.look_again_s == 601
+    assert world.state.look_again_s == 601
     assert [start.workload for start in later(world, 601).starts] == ["default/small"]

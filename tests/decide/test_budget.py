@@ -10,7 +10,7 @@ from kaiwo.model.plan import encode_plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.worlds import World
 
 
@@ -55,13 +55,13 @@ def test_a_picture_without_memory_spends_the_same_steps() -> None:
     world.decide()
     for number in range(40, 60):
         world.submit(f"w{number}", gpus_each=2, cpu_milli=number + 1)
-    fresh = Picture(world.plugins.ordering(world.policy))
-    fresh.patch(world.picture.events())
-    for picture in (world.picture, fresh):
-        picture.backlog.all_open, picture.backlog.resumed, picture.rules = True, frozenset(), ""
-        for found in picture.backlog.by_key.values():
+    fresh = ClusterState(world.plugins.ordering(world.policy))
+    fresh.patch(world.state.events())
+    for state in (world.state, fresh):
+        state.backlog.all_open, state.backlog.resumed, state.rules = True, frozenset(), ""
+        for found in state.backlog.by_key.values():
             found.obstacles = ()
-    plans = [encode_plan(decide(picture.snapshot(0), world.policy)) for picture in (world.picture, fresh)]
+    plans = [encode_plan(decide(state.snapshot(0), world.policy)) for state in (world.state, fresh)]
     assert plans[0] == plans[1]
 
 
@@ -71,7 +71,7 @@ def test_shapes_that_nobody_waits_with_are_forgotten() -> None:
         world.submit("brief", gpus_each=1, cpu_milli=number + 1).decide()
         world.finish("brief")
     world.decide()
-    assert len(world.picture.backlog.shapes) < 300
-    assert max(len(kept) for kept in world.picture.memo.values()) < 300
+    assert len(world.state.backlog.shapes) < 300
+    assert max(len(kept) for kept in world.state.memo.values()) < 300
     world.submit("new", gpus_each=8, cpu_milli=5_000).settle()
     assert world.devices_of("new") == [f"node-0/gpu-{number}" for number in range(8)]

@@ -10,7 +10,7 @@ from kaiwo.model.queue import Fairness, ReclaimStrategy
 from kaiwo.model.request import Request
 from kaiwo.queues.current_shares import standing
 from kaiwo.snapshot.queue_table import GPU
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
 GIB = 1024
@@ -21,7 +21,7 @@ def in_cpx(gpus: int, model: str = "MI300X") -> World:
     world = World(nodes=1, gpus_per_node=0)
     whole = [Gpu(f"gpu-{number}", model, GPU_MODELS[model].memory_mib) for number in range(gpus)]
     devices = tuple(part for gpu in whole for part in cut(gpu, Mode("CPX", "NPS1")))
-    return world.tell(NodeChanged(replace(world.picture.node_objects["node-0"], gpus=devices)))
+    return world.tell(NodeChanged(replace(world.state.node_objects["node-0"], gpus=devices)))
 
 
 def cpx(parts: int = 1) -> Request:
@@ -29,7 +29,7 @@ def cpx(parts: int = 1) -> Request:
 
 
 def used_milli(world: World, queue: str) -> int:
-    now = standing(Working(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()))
     return int(now.used[now.queues.row[queue], GPU])
 
 

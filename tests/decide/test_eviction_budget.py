@@ -29,7 +29,7 @@ def ask(world: World, count: int = 4) -> World:
 
 
 def owed(world: World) -> int:
-    return sum(world.is_running(name) for name in world.picture.pods if "owed" in name)
+    return sum(world.is_running(name) for name in world.state.pods if "owed" in name)
 
 
 def test_without_a_budget_all_that_is_owed_is_taken_back() -> None:
@@ -47,7 +47,7 @@ def test_the_budget_is_kept_and_the_next_hour_brings_the_rest() -> None:
 
 def test_why_names_the_budget() -> None:
     world = ask(owed_and_rich(1))
-    obstacles = [o for found in world.picture.backlog.by_key.values() for o in found.obstacles]
+    obstacles = [o for found in world.state.backlog.by_key.values() for o in found.obstacles]
     details = [o.detail for o in obstacles if o.reason is Reason.NO_WAY_TO_RECLAIM]
     assert details
     assert all("of queue rich at most 1 workloads an hour are stopped for others" in detail for detail in details)
@@ -83,9 +83,9 @@ def test_preemption_inside_a_queue_counts_too() -> None:
 
 def test_a_journal_base_carries_what_was_stopped() -> None:
     world = ask(owed_and_rich(1))
-    assert world.picture.stopped_in["rich"]
-    assert world.picture.stopped
-    state = pack_state(world.picture, world.policy, world.now_s)
-    again = unpack_state(world.picture.events(), state, world.plugins)
-    assert again.stopped == world.picture.stopped
-    assert again.stopped_in == world.picture.stopped_in
+    assert world.state.stopped_in["rich"]
+    assert world.state.stopped
+    state = pack_state(world.state, world.policy, world.now_s)
+    again = unpack_state(world.state.events(), state, world.plugins)
+    assert again.stopped == world.state.stopped
+    assert again.stopped_in == world.state.stopped_in

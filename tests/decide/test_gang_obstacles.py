@@ -18,7 +18,7 @@ HOST = "kubernetes.io/hostname"
 
 def told(world: World, name: str = "gang") -> list[Obstacle]:
     world.settle()
-    return list(obstacles_of(world.picture, f"default/{name}", world.policy, world.now_s))
+    return list(obstacles_of(world.state, f"default/{name}", world.policy, world.now_s))
 
 
 def words(obstacle: Obstacle) -> str:

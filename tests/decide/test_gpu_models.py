@@ -11,7 +11,7 @@ from kaiwo.model.queue import UNLIMITED, Amounts, ModelAmounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.queues.current_shares import standing
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World, audit
 
 OLD, NEW = "MI210", "MI300X"
@@ -31,7 +31,7 @@ def lab(limit: int = UNLIMITED, quota: int = UNLIMITED, name: str = "lab", **cha
 
 
 def models(world: World, prefix: str = "") -> list[str]:
-    nodes = [pod.node for name, pods in world.picture.pods.items() if prefix in name for pod in pods.values()]
+    nodes = [pod.node for name, pods in world.state.pods.items() if prefix in name for pod in pods.values()]
     return sorted(NEW if node == "a-new" else OLD for node in nodes)
 
 
@@ -41,7 +41,7 @@ def test_a_limit_of_one_model_sends_the_rest_to_another() -> None:
         world.submit(f"w{number}", gpus_each=1, queue="lab")
     world.settle()
     assert models(world) == [OLD, OLD, OLD, NEW, NEW]
-    assert not audit(world.picture)
+    assert not audit(world.state)
 
 
 def test_a_gang_spreads_over_models_as_its_queue_may() -> None:
@@ -58,7 +58,7 @@ def test_who_wants_that_model_alone_waits_and_why_names_the_limit() -> None:
         world.submit(f"w{number}", gpus_each=1, queue="lab", models=(NEW,))
     world.settle()
     assert models(world) == [NEW, NEW]
-    answer = why(world.picture, "default/w2", world.policy, world.now_s)
+    answer = why(world.state, "default/w2", world.policy, world.now_s)
     limit = answer.obstacles[0]
     assert (limit.obstacle.reason, limit.obstacle.need, limit.obstacle.have) == (Reason.QUEUE_LIMIT, 1_000, 0)
     assert limit.sentence == f"queue 'lab' has 0 GPUs left of its limit of {NEW}, and this needs 1 GPU"
@@ -67,7 +67,7 @@ def test_who_wants_that_model_alone_waits_and_why_names_the_limit() -> None:
 def test_where_there_is_no_other_model_the_limit_is_named_to_everybody() -> None:
     world = World().tell(QueueChanged(lab(limit=2_000)))
     world.submit("big", gpus_each=3, queue="lab").settle()
-    answer = why(world.picture, "default/big", world.policy, world.now_s)
+    answer = why(world.state, "default/big", world.policy, world.now_s)
     assert [each.obstacle.reason for each in answer.obstacles] == [Reason.QUEUE_LIMIT]
     assert answer.obstacles[0].sentence == f"queue 'lab' has 2 GPUs left of its limit of {NEW}, and this needs 3 GPUs"
 
@@ -130,7 +130,7 @@ def test_what_runs_counts_when_the_limit_comes_later() -> None:
     world.settle()
     world.tell(QueueChanged(lab(limit=2_000))).submit("more", gpus_each=1, queue="lab", models=(NEW,)).settle()
     assert not world.is_running("more")
-    table = world.picture.queues
+    table = world.state.queues
     assert table.all_used[table.row["lab"]].tolist() == [2_000, 0, 0, 2_000]
 
 
@@ -152,5 +152,5 @@ def test_a_queue_takes_its_quota_of_a_model_back() -> None:
         world.submit(f"owed{number}", gpus_each=1, queue="lab", models=(NEW,), submitted_s=9)
     world.settle()
     assert models(world, "owed") == [NEW, NEW]
-    now = standing(Working(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()))
     assert now.used.shape[1] == now.fair.shape[1] == 4

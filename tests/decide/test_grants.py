@@ -22,8 +22,8 @@ def test_every_pod_gets_as_many_devices_and_as_much_of_each_as_it_asked_for(
     world = world_of(events, policy)
     for plan in world.settle():
         for start in plan.starts:
-            want = role_of(world.picture.workloads[start.workload], start.pod).request
-            sizes = {gpu.id: gpu for gpu in world.picture.node_objects[start.node].gpus}
+            want = role_of(world.state.workloads[start.workload], start.pod).request
+            sizes = {gpu.id: gpu for gpu in world.state.node_objects[start.node].gpus}
             assert len({share.gpu for share in start.devices}) == len(start.devices) == want.gpus
             for share in start.devices:
                 size, is_healthy = sizes[share.gpu].memory_mib, sizes[share.gpu].healthy
@@ -39,7 +39,7 @@ def test_shares_on_two_devices_are_never_granted_on_one(strategy: str) -> None:
         share = Share(f"gpu-{number}", 600, 600 * 196_608 // 1000)
         world.tell(PodChanged(Pod(f"other/w{number}", "main-0", "node-0", devices=(share,))))
     world.submit("gang", pods=3, fraction_milli=300, gpus_each=2).settle()
-    pods = world.picture.pods.get("default/gang", {}).values()
+    pods = world.state.pods.get("default/gang", {}).values()
     assert all(len(pod.devices) == 2 for pod in pods)
 
 
@@ -55,7 +55,7 @@ def test_a_role_without_pods_gets_none() -> None:
     roles = (Role(Request(gpus=1), "none", 0), Role(Request(gpus=2), "some", 1))
     world = World().tell(WorkloadChanged(Workload("default/job", roles)))
     world.settle()
-    assert list(world.picture.pods["default/job"]) == ["some-0"]
+    assert list(world.state.pods["default/job"]) == ["some-0"]
 
 
 def test_a_weight_below_zero_turns_a_score_around_and_forbids_nothing() -> None:
@@ -67,7 +67,7 @@ def test_a_weight_below_zero_turns_a_score_around_and_forbids_nothing() -> None:
 def test_a_mistyped_queue_is_answered_with_one_that_exists() -> None:
     world = World().submit("job", gpus_each=1, queue="defualt")
     world.settle()
-    answer = why(world.picture, "default/job", world.policy, 0)
+    answer = why(world.state, "default/job", world.policy, 0)
     assert answer.change is not None
     assert answer.change.kind == "other-queue"
-    assert replace(world.picture.workloads["default/job"], queue="default").queue in answer.change.sentence
+    assert replace(world.state.workloads["default/job"], queue="default").queue in answer.change.sentence

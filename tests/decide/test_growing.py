@@ -24,14 +24,14 @@ def test_who_has_not_started_goes_before_growth() -> None:
     world.submit("young", gpus_each=1)
     world.finish("other").settle()
     assert world.is_running("young")
-    assert len(world.picture.pods["default/elastic"]) == 1
+    assert len(world.state.pods["default/elastic"]) == 1
 
 
 def test_two_elastic_gangs_get_their_minimum_before_either_grows() -> None:
     world = World(gpus_per_node=3)
     world.submit("first", pods=3, gpus_each=1, minimum=1).submit("second", pods=3, gpus_each=1, minimum=1)
     world.settle()
-    sizes = [len(world.picture.pods[f"default/{name}"]) for name in ("first", "second")]
+    sizes = [len(world.state.pods[f"default/{name}"]) for name in ("first", "second")]
     assert sum(sizes) == 3
     assert min(sizes) == 1
 
@@ -42,7 +42,7 @@ def test_growth_of_more_important_work_goes_first() -> None:
     world.settle()
     world.submit("young", gpus_each=1)
     world.finish("other").settle()
-    assert len(world.picture.pods["default/elastic"]) == 2
+    assert len(world.state.pods["default/elastic"]) == 2
     assert not world.is_running("young")
 
 
@@ -58,7 +58,7 @@ def test_growth_goes_to_the_poorest_queue_a_pod_at_a_time() -> None:
     for queue in ("red", "blue"):
         world.submit(queue, pods=6, gpus_each=1, minimum=1, queue=queue)
     assert len(world.decide().starts) == 6
-    assert [len(world.picture.pods[f"default/{queue}"]) for queue in ("red", "blue")] == [3, 3]
+    assert [len(world.state.pods[f"default/{queue}"]) for queue in ("red", "blue")] == [3, 3]
 
 
 def test_growth_stays_within_the_limit_of_its_queue() -> None:
@@ -66,4 +66,4 @@ def test_growth_stays_within_the_limit_of_its_queue() -> None:
     for queue in ("red", "blue"):
         world.submit(queue, pods=6, gpus_each=1, minimum=1, queue=queue)
     world.settle()
-    assert [len(world.picture.pods[f"default/{queue}"]) for queue in ("red", "blue")] == [3, 2]
+    assert [len(world.state.pods[f"default/{queue}"]) for queue in ("red", "blue")] == [3, 2]

@@ -22,11 +22,11 @@ def full(keeps: int = 8, min_runtime_s: int | None = None) -> World:
 
 
 def budget(world: World, name: str, may_go: int) -> None:
-    world.tell(WorkloadChanged(replace(world.picture.workloads[f"default/{name}"], may_go=may_go)))
+    world.tell(WorkloadChanged(replace(world.state.workloads[f"default/{name}"], may_go=may_go)))
 
 
 def told(world: World, reason: Reason) -> list[Obstacle]:
-    return [o for found in world.picture.backlog.by_key.values() for o in found.obstacles if o.reason is reason]
+    return [o for found in world.state.backlog.by_key.values() for o in found.obstacles if o.reason is reason]
 
 
 def test_a_budget_that_stops_a_reclaim_is_named() -> None:
@@ -75,7 +75,7 @@ def test_a_budget_that_stops_a_preemption_is_named() -> None:
     assert not world.is_running("urgent")
     (obstacle,) = told(world, Reason.NO_WAY_TO_PREEMPT)
     assert "disruption budgets keep 8 GPUs in rich" in obstacle.detail
-    explained = why(world.picture, "default/urgent", world.policy, world.now_s).obstacles
+    explained = why(world.state, "default/urgent", world.policy, world.now_s).obstacles
     assert any("may not be stopped for it now: disruption budgets keep" in each.sentence for each in explained)
     budget(world, "rich-3", 1)
     world.settle()

@@ -26,12 +26,12 @@ def test_a_pod_takes_the_very_device_that_was_kept_for_it() -> None:
     keep(world, "owner", 0, "node-1", "gpu-5")
     world.submit("owner", gpus_each=1).decide()
     assert world.devices_of("owner") == ["node-1/gpu-5"]
-    assert not world.picture.nominations
+    assert not world.state.nominations
 
 
 def test_what_an_elastic_owner_does_not_use_yet_stays_kept_for_it() -> None:
     world = World(nodes=3, gpus_per_node=1).queue("other").running("victim", gpus=1)
-    victim = world.picture.pods["default/victim"]["main-0"]
+    victim = world.state.pods["default/victim"]["main-0"]
     world.tell(PodChanged(replace(victim, phase=Phase.RELEASING)))
     keep(world, "owner", 0, "node-1")
     keep(world, "owner", 1, victim.node)
@@ -43,13 +43,13 @@ def test_what_an_elastic_owner_does_not_use_yet_stays_kept_for_it() -> None:
     assert [world.is_running(f"thief{number}") for number in range(3)] == [True, False, False]
     world.tell(PodGone("default/victim", "main-0"), WorkloadGone("default/victim")).settle()
     assert world.nodes_of("owner") == ["node-0", "node-1"]
-    assert not world.picture.nominations
+    assert not world.state.nominations
 
 
 def test_the_space_stays_kept_while_its_victim_leaves() -> None:
     world = World(gpus_per_node=2, policy=Policy(actions=("allocate",)))
     world.running("victim", gpus=1).running("rest", gpus=1)
-    victim = world.picture.pods["default/victim"]["main-0"]
+    victim = world.state.pods["default/victim"]["main-0"]
     world.tell(PodChanged(replace(victim, phase=Phase.RELEASING)))
     keep(world, "owner", 0, "node-0", victim.devices[0].gpu)
     world.submit("owner", gpus_each=1).submit("thief", gpus_each=1, cpu_milli=1, priority=9).settle()
@@ -69,7 +69,7 @@ def test_an_owner_that_cannot_start_where_space_is_kept_starts_elsewhere_and_giv
     plan = world.decide()
     assert len(world.devices_of("owner")) == 2
     assert plan.given_up == (("default/owner", "main-0"), ("default/owner", "main-1"))
-    assert not world.picture.nominations
+    assert not world.state.nominations
     world.settle()
     assert world.is_running("thief")
     assert world.is_within_capacity()
@@ -106,13 +106,13 @@ def test_space_on_a_node_that_takes_nobody_any_more_is_given_up_and_made_anew(ch
     plan = world.submit("owner", pods=2, gpus_each=8, queue="prod").decide()
     kept = sorted(each.node for each in plan.nominations)
     assert len(kept) == 2
-    world.tell(NodeChanged(replace(world.picture.node_objects[kept[0]], **change)))
+    world.tell(NodeChanged(replace(world.state.node_objects[kept[0]], **change)))
     for _ in range(6):  # the victims leave, one more has to go, and leaves
         world.decide()
         world.let_go()
     assert world.is_running("owner")
     assert kept[0] not in world.nodes_of("owner")
-    assert not world.picture.nominations
+    assert not world.state.nominations
 
 
 def test_space_that_its_queue_may_pay_for_no_longer_is_given_up() -> None:
@@ -129,7 +129,7 @@ def test_space_that_its_queue_may_pay_for_no_longer_is_given_up() -> None:
     assert world.is_running("first")
     assert not world.is_running("second")
     assert sum(world.is_running(f"dev{number}") for number in range(2)) == 1  # in the space that was given up
-    assert not world.picture.nominations
+    assert not world.state.nominations
 
 
 def test_space_that_nobody_leaves_is_given_up_and_made_anew() -> None:

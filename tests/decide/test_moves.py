@@ -19,7 +19,7 @@ def test_nobody_is_moved_to_a_model_that_its_queue_may_not_use() -> None:
     world.submit("o", gpus_each=4, models=("MI300X",), queue="ours")
     plans = world.settle()
     assert not [eviction for plan in plans for eviction in plan.evictions]
-    assert not world.picture.nominations
+    assert not world.state.nominations
     assert world.submit("old", gpus_each=4, models=("MI250X",), queue="ours").settle()
     assert world.is_running("old")
 
@@ -44,7 +44,7 @@ def test_nobody_has_a_place_again_whose_extended_resource_is_taken() -> None:
     world.submit("has", request=nic, queue="theirs").settle()
     world.submit("owed", request=nic, queue="ours").settle()
     assert world.is_running("owed")
-    assert not world.picture.nominations
+    assert not world.state.nominations
 
 
 def test_who_is_moved_minds_planned_starts_on_its_own_account() -> None:
@@ -56,10 +56,10 @@ def test_who_is_moved_minds_planned_starts_on_its_own_account() -> None:
     world.submit("t0", gpus_each=1, queue="theirs").submit("t1", gpus_each=1, queue="theirs").settle()
     world.now_s = 10
     world.submit("gang", gpus_each=4, models=("MI250X",), queue="large", estimate_s=1_000).decide()
-    assert world.picture.promises["default/gang"].start_s == 100
+    assert world.state.promises["default/gang"].start_s == 100
     world.now_s = 20
     world.submit("owed", gpus_each=2, models=("MI300X",), queue="ours", estimate_s=50).settle()
-    assert "default/gang" in world.picture.promises
+    assert "default/gang" in world.state.promises
     world.now_s = 100
     world.finish("ends").settle()
     assert world.nodes_of("gang") == ["old"]

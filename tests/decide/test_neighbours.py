@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.model.affinity import PORT, Apart, Near, Neighbours, NodeRule, Preference, Spread, kept
+from kaiwo.model.affinity import PORT, Apart, Near, NodeRule, PodAffinity, Preference, Spread, kept
 from kaiwo.model.events import NodeChanged, NominationChanged, PodChanged, PodGone, WorkloadChanged
 from kaiwo.model.node import Taint
 from kaiwo.model.obstacle import Reason
@@ -14,8 +14,8 @@ from tests.feasible_nodes import feasible_nodes
 from tests.worlds import World
 
 ZONE = "zone"
-WEB_APART = Neighbours(("web",), apart=(Apart("web"),))
-WEB = Neighbours(("web",))
+WEB_APART = PodAffinity(("web",), apart=(Apart("web"),))
+WEB = PodAffinity(("web",))
 
 
 def two_zones(nodes: int = 4, gpus: int = 8, **changes: object) -> World:
@@ -26,11 +26,11 @@ def two_zones(nodes: int = 4, gpus: int = 8, **changes: object) -> World:
     return world
 
 
-def one_gpu(neighbours: Neighbours | None, **changes: object) -> Request:
+def one_gpu(neighbours: PodAffinity | None, **changes: object) -> Request:
     return Request(gpus=1, neighbours=neighbours, **changes)  # type: ignore[arg-type]
 
 
-def may_go_to(world: World, neighbours: Neighbours, **changes: object) -> set[str]:
+def may_go_to(world: World, neighbours: PodAffinity, **changes: object) -> set[str]:
     return set(feasible_nodes(world.snapshot(), one_gpu(neighbours, **changes)))
 
 
@@ -48,7 +48,7 @@ def test_a_gang_that_cannot_be_apart_does_not_start_halfway() -> None:
 
 
 def test_apart_by_zone_leaves_one_pod_a_zone() -> None:
-    apart = Neighbours(("web",), apart=(Apart("web", ZONE),))
+    apart = PodAffinity(("web",), apart=(Apart("web", ZONE),))
     world = two_zones().submit("web", pods=2, request=one_gpu(apart))
     world.settle()
     assert [name < "node-2" for name in world.nodes_of("web")] == [True, False]
@@ -57,7 +57,7 @@ def test_apart_by_zone_leaves_one_pod_a_zone() -> None:
 
 
 def test_nodes_without_the_label_do_not_keep_pods_apart() -> None:
-    apart = Neighbours(("web",), apart=(Apart("web", ZONE),))
+    apart = PodAffinity(("web",), apart=(Apart("web", ZONE),))
     world = two_zones(nodes=2).node("bare", gpus=4).submit("web", pods=5, request=one_gpu(apart))
     world.settle()
     assert world.nodes_of("web").count("bare") == 4
@@ -66,15 +66,15 @@ def test_nodes_without_the_label_do_not_keep_pods_apart() -> None:
 
 
 def test_who_runs_and_must_be_apart_keeps_newcomers_away() -> None:
-    world = World(nodes=2).submit("web", request=one_gpu(Neighbours(("shop",), apart=(Apart("web"),))))
+    world = World(nodes=2).submit("web", request=one_gpu(PodAffinity(("shop",), apart=(Apart("web"),))))
     world.settle()
     (home,) = world.nodes_of("web")
     assert may_go_to(world, WEB) == {"node-0", "node-1"} - {home}
-    assert may_go_to(world, Neighbours(("other",))) == {"node-0", "node-1"}
+    assert may_go_to(world, PodAffinity(("other",))) == {"node-0", "node-1"}
 
 
 def test_who_must_be_near_waits_for_the_other_and_is_woken_by_it() -> None:
-    world = two_zones().submit("client", request=one_gpu(Neighbours(near=Near("web", (ZONE,)))))
+    world = two_zones().submit("client", request=one_gpu(PodAffinity(near=Near("web", (ZONE,)))))
     world.settle()
     assert world.why("client") == [Reason.PODS_NOT_NEAR]
     rule = NodeRule(ZONE, "In", ("b",))
@@ -83,7 +83,7 @@ def test_who_must_be_near_waits_for_the_other_and_is_woken_by_it() -> None:
 
 
 def test_the_first_of_its_kind_may_begin_anywhere_and_the_rest_follow() -> None:
-    near = Neighbours(("ring",), near=Near("ring", (ZONE,)))
+    near = PodAffinity(("ring",), near=Near("ring", (ZONE,)))
     world = two_zones(gpus=2)
     world.submit("ring-1", request=one_gpu(near)).settle()
     (first,) = world.nodes_of("ring-1")
@@ -95,7 +95,7 @@ def test_the_first_of_its_kind_may_begin_anywhere_and_the_rest_follow() -> None:
 
 def test_a_ring_begins_where_all_of_it_has_room() -> None:
     """Packing alone would begin on the fullest node, whose zone is too small."""
-    near = Neighbours(("ring",), near=Near("ring", (ZONE,)))
+    near = PodAffinity(("ring",), near=Near("ring", (ZONE,)))
     world = two_zones(gpus=4)
     world.submit("old", pods=7, gpus_each=1, request=one_gpu(None, node_rules=(NodeRule(ZONE, "In", ("a",)),))).settle()
     world.submit("ring", pods=6, request=one_gpu(near)).settle()
@@ -103,8 +103,8 @@ def test_a_ring_begins_where_all_of_it_has_room() -> None:
 
 
 def test_roles_of_a_gang_count_for_each_other() -> None:
-    leader = Role(one_gpu(Neighbours(("leader",))), "leader")
-    worker = Role(one_gpu(Neighbours(near=Near("leader", (ZONE,))), cpu_milli=1000), "worker", count=3)
+    leader = Role(one_gpu(PodAffinity(("leader",))), "leader")
+    worker = Role(one_gpu(PodAffinity(near=Near("leader", (ZONE,))), cpu_milli=1000), "worker", count=3)
     world = two_zones(gpus=2)
     world.tell(WorkloadChanged(Workload("default/gang", (worker, leader)))).settle()
     nodes = set(world.nodes_of("gang"))
@@ -113,13 +113,13 @@ def test_roles_of_a_gang_count_for_each_other() -> None:
 
 def test_nodes_without_the_label_are_no_place_to_be_near_or_even() -> None:
     world = two_zones().node("bare")
-    assert "bare" not in may_go_to(world, Neighbours(("x",), near=Near("x", (ZONE,))))
-    assert "bare" not in may_go_to(world, Neighbours(("x",), spread=(Spread("x", ZONE),)))
-    assert "bare" in may_go_to(world, Neighbours(("x",), apart=(Apart("x", ZONE),)))
+    assert "bare" not in may_go_to(world, PodAffinity(("x",), near=Near("x", (ZONE,))))
+    assert "bare" not in may_go_to(world, PodAffinity(("x",), spread=(Spread("x", ZONE),)))
+    assert "bare" in may_go_to(world, PodAffinity(("x",), apart=(Apart("x", ZONE),)))
 
 
 def test_pods_are_spread_evenly_though_packing_would_fill_a_node() -> None:
-    even = Neighbours(("web",), spread=(Spread("web", ZONE),))
+    even = PodAffinity(("web",), spread=(Spread("web", ZONE),))
     world = two_zones().submit("web", pods=7, request=one_gpu(even))
     world.settle()
     in_a = sum(name < "node-2" for name in world.nodes_of("web"))
@@ -131,13 +131,13 @@ def test_a_spread_is_judged_by_the_places_that_its_rules_leave() -> None:
     world.submit("old", request=one_gpu(WEB, node_rules=(NodeRule(ZONE, "In", ("a",)),))).settle()
     only_a = (NodeRule(ZONE, "In", ("a",)),)
     spread = Spread("web", ZONE)
-    assert may_go_to(world, Neighbours(("web",), spread=(spread,))) == {"node-2", "node-3"}
-    assert may_go_to(world, Neighbours(("web",), spread=(spread,), own_rules=only_a)) == {
+    assert may_go_to(world, PodAffinity(("web",), spread=(spread,))) == {"node-2", "node-3"}
+    assert may_go_to(world, PodAffinity(("web",), spread=(spread,), own_rules=only_a)) == {
         "node-0", "node-1", "node-2", "node-3",
     }  # fmt: skip
     blind = replace(spread, by_rules=False)
-    assert may_go_to(world, Neighbours(("web",), spread=(blind,), own_rules=only_a)) == {"node-2", "node-3"}
-    assert may_go_to(world, Neighbours(("web",), spread=(replace(spread, min_places=3),))) == {"node-2", "node-3"}
+    assert may_go_to(world, PodAffinity(("web",), spread=(blind,), own_rules=only_a)) == {"node-2", "node-3"}
+    assert may_go_to(world, PodAffinity(("web",), spread=(replace(spread, min_places=3),))) == {"node-2", "node-3"}
 
 
 def test_a_spread_may_leave_out_places_with_taints() -> None:
@@ -146,14 +146,14 @@ def test_a_spread_may_leave_out_places_with_taints() -> None:
     for number in (2, 3):
         world.node(f"node-{number}", labels={ZONE: "b"}, taints=(Taint("gpu"),))
     rule = Spread("web", ZONE, by_taints=True)
-    even = Neighbours(("web",), spread=(rule,))
+    even = PodAffinity(("web",), spread=(rule,))
     assert may_go_to(world, even) == {"node-0", "node-1"}
     assert may_go_to(world, even, tolerations=(Toleration("gpu", "Exists"),)) == {"node-2", "node-3"}
     assert may_go_to(world, replace(even, spread=(replace(rule, by_taints=False),))) == set()
 
 
 def test_a_port_of_a_node_is_given_out_once() -> None:
-    port = Neighbours((PORT + "TCP/80",), apart=(Apart(PORT + "TCP/80"),))
+    port = PodAffinity((PORT + "TCP/80",), apart=(Apart(PORT + "TCP/80"),))
     world = World(nodes=2).submit("web", pods=2, request=one_gpu(port))
     world.settle()
     assert world.nodes_of("web") == ["node-0", "node-1"]
@@ -168,7 +168,7 @@ def test_kept_space_keeps_others_away_and_attracts_nobody() -> None:
     world.tell(NominationChanged(Nomination("default/web", "main-0", "node-0", neighbours=kept(WEB_APART))))
     assert may_go_to(world, WEB_APART) == {"node-1"}
     assert may_go_to(world, WEB) == {"node-1"}
-    assert may_go_to(world, Neighbours(near=Near("web", ("",)))) == set()
+    assert may_go_to(world, PodAffinity(near=Near("web", ("",)))) == set()
 
 
 def test_space_is_kept_no_longer_where_somebody_came_too_near() -> None:
@@ -186,7 +186,7 @@ def test_space_is_kept_no_longer_where_somebody_came_too_near() -> None:
 def test_those_who_leave_keep_others_away_until_they_are_gone() -> None:
     world = World(nodes=1).submit("old", request=one_gpu(WEB_APART))
     world.settle()
-    pod = world.picture.pods["default/old"]["main-0"]
+    pod = world.state.pods["default/old"]["main-0"]
     world.tell(PodChanged(replace(pod, phase=Phase.RELEASING))).submit("new", request=one_gpu(WEB_APART))
     plan = world.decide()
     assert plan.starts == ()
@@ -228,20 +228,20 @@ def test_a_label_that_moves_a_node_moves_its_pods_too() -> None:
     world = two_zones().submit("web", request=one_gpu(WEB, node_rules=(NodeRule(ZONE, "In", ("a",)),)))
     world.settle()
     (home,) = world.nodes_of("web")
-    near = Neighbours(near=Near("web", (ZONE,)))
+    near = PodAffinity(near=Near("web", (ZONE,)))
     assert may_go_to(world, near) == {"node-0", "node-1"}
-    world.tell(NodeChanged(replace(world.picture.node_objects[home], labels={ZONE: "b"})))
+    world.tell(NodeChanged(replace(world.state.node_objects[home], labels={ZONE: "b"})))
     assert may_go_to(world, near) == {home, "node-2", "node-3"}
 
 
 def test_undoing_leaves_no_trace() -> None:
     world = two_zones().submit("web", pods=3, request=one_gpu(WEB_APART))
-    before = dict(world.picture.marks.by_node)
+    before = dict(world.state.marks.by_node)
     plan: Plan = world.decide()
     assert len(plan.starts) == 3
     world.finish("web")
-    assert world.picture.marks.by_node == before == {}
-    assert world.picture.marks.levels == {}
+    assert world.state.marks.by_node == before == {}
+    assert world.state.marks.levels == {}
 
 
 def test_of_feasible_nodes_the_preferred_one_is_taken() -> None:
@@ -249,7 +249,7 @@ def test_of_feasible_nodes_the_preferred_one_is_taken() -> None:
     world = World(nodes=3).running("old", gpus=4)
     (full,) = set(world.nodes_of("old"))
     last = sorted({"node-0", "node-1", "node-2"} - {full})[-1]
-    world.tell(NodeChanged(replace(world.picture.node_objects[last], labels={"disk": "ssd"})))
+    world.tell(NodeChanged(replace(world.state.node_objects[last], labels={"disk": "ssd"})))
     prefers = (Preference(50, (NodeRule("disk", "In", ("ssd",)),)), Preference(1, (NodeRule("x", "Exists"),)))
     world.submit("new", request=Request(gpus=1, prefers=prefers)).settle()
     assert world.nodes_of("new") == [last]

@@ -13,7 +13,7 @@ from tests.worlds import World
 
 
 def first(world: World, name: str):  # type: ignore[no-untyped-def]
-    return obstacles_of(world.picture, f"default/{name}", world.policy, world.now_s)[0]
+    return obstacles_of(world.state, f"default/{name}", world.policy, world.now_s)[0]
 
 
 def test_need_and_have_of_a_limit() -> None:
@@ -53,7 +53,7 @@ def test_the_position_counts_everybody_of_the_queue_who_is_tried_before() -> Non
     world = World(gpus_per_node=1).queue("other").running("old", gpus=1)
     world.submit("a", gpus_each=1, submitted_s=1).submit("b", gpus_each=1, cpu_milli=5, submitted_s=2)
     world.submit("c", gpus_each=1, submitted_s=3).submit("d", gpus_each=1, queue="other", submitted_s=0).settle()
-    answers = [why(world.picture, f"default/{name}", world.policy, 0) for name in "abcd"]
+    answers = [why(world.state, f"default/{name}", world.policy, 0) for name in "abcd"]
     assert [(answer.position, answer.ahead) for answer in answers] == [(1, 0), (2, 1), (3, 2), (1, 0)]
 
 
@@ -98,13 +98,13 @@ def test_large_roles_are_placed_before_small_ones_take_their_room() -> None:
     roles = (Role(Request(gpus=1), "small", 4), Role(Request(gpus=8), "large", 1))
     world.tell(WorkloadChanged(Workload("default/job", roles))).settle()
     assert world.is_running("job")
-    assert world.picture.pods["default/job"]["large-0"].node == "a"
+    assert world.state.pods["default/job"]["large-0"].node == "a"
 
 
 def test_a_change_of_wishes_is_a_change_of_class() -> None:
     world = World(gpus_per_node=2).running("old", gpus=1).submit("new", gpus_each=2)
     world.settle()
-    workload = world.picture.workloads["default/new"]
+    workload = world.state.workloads["default/new"]
     smaller = replace(workload, roles=(replace(workload.roles[0], request=Request(gpus=1)),))
     world.tell(WorkloadChanged(smaller)).settle()
     assert world.is_running("new")

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.decide.make_room.reclaim_bounds import Sums
+from kaiwo.decide.make_room.reclaim_bounds import ReclaimBounds
 from kaiwo.explain import sentence
 from kaiwo.model.events import NodeChanged, PodChanged
 from kaiwo.model.gpu import GPU_MODELS, Share
@@ -65,21 +65,21 @@ def test_what_the_sums_rule_out_no_search_finds() -> None:
         proved += len(ruled_out)
         unproved = decide_without_proof(world)
         for name in {each.beneficiary for each in unproved.evictions if each.cause is Cause.RECLAIM}:
-            if world.picture.backlog.stands(name):
-                assert world.picture.backlog.stand_of(name)[0].key not in ruled_out, (seed, name)
+            if world.state.backlog.stands(name):
+                assert world.state.backlog.stand_of(name)[0].key not in ruled_out, (seed, name)
     assert proved > (0 if IS_QUICK else 5)
 
 
 def decide_without_proof(world: World) -> Plan:
-    kept, Sums.short = Sums.short, lambda _: None  # type: ignore[method-assign, assignment]
+    kept, ReclaimBounds.short = ReclaimBounds.short, lambda _: None  # type: ignore[method-assign, assignment]
     try:
         return decide(world.snapshot(), world.policy)
     finally:
-        Sums.short = kept  # type: ignore[method-assign]
+        ReclaimBounds.short = kept  # type: ignore[method-assign]
 
 
 def test_a_quota_is_what_the_world_says() -> None:
-    assert World().queue("q", quota_milli=3).picture.queue_objects["q"].gpu == Amounts(quota=3)
+    assert World().queue("q", quota_milli=3).state.queue_objects["q"].gpu == Amounts(quota=3)
 
 
 def proof(world: World, queue: str = "owed") -> Obstacle:
@@ -187,7 +187,7 @@ def test_a_share_that_may_move_to_a_larger_device_is_no_proof() -> None:
     world = World(nodes=0).node("s", gpus=1, model="MI210").node("l", gpus=1, model="MI325X", cordoned=True)
     world.queue("a", quota_milli=937).queue("b", quota_milli=2_000).queue("fix", quota_milli=1_000)
     world.submit("m", memory_mib=60 * 1024, queue="a").settle()
-    world.tell(NodeChanged(replace(world.picture.node_objects["l"], cordoned=False)))
+    world.tell(NodeChanged(replace(world.state.node_objects["l"], cordoned=False)))
     world.submit("f", fraction_milli=600, models=("MI325X",), queue="fix", preemptible=False).settle()
     plan = world.submit("c", gpus_each=1, models=("MI210",), queue="b").decide()
     assert {(each.workload, each.node) for each in plan.nominations} == {("default/c", "s"), ("default/m", "l")}

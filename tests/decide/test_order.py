@@ -112,7 +112,7 @@ def test_held_dependent_and_early_work_waits_at_the_gate() -> None:
     world.now_s = 50
     world.settle()
     assert world.is_running("late")
-    workload = world.picture.workloads["default/second"]
+    workload = world.state.workloads["default/second"]
     world.tell(WorkloadChanged(replace(workload, after=()))).settle()
     assert world.is_running("second")
 
@@ -138,14 +138,14 @@ def test_a_spent_budget_goes_on_where_it_stopped() -> None:
 def test_assumed_pods_are_not_decided_again() -> None:
     world = World(gpus_per_node=1).submit("one", gpus_each=1)
     plan = decide(world.snapshot())
-    world.tell(*assume(world.picture, plan, 0))
-    world.picture.absorb(plan)
+    world.tell(*assume(world.state, plan, 0))
+    world.state.absorb(plan)
     assert decide(world.snapshot()).starts == ()
 
 
 def test_a_releasing_pod_keeps_its_devices_until_it_is_gone() -> None:
     world = World(gpus_per_node=1).running("old", gpus=1)
-    old = world.picture.pods["default/old"]["main-0"]
+    old = world.state.pods["default/old"]["main-0"]
     world.tell(PodChanged(replace(old, phase=Phase.RELEASING))).submit("new", gpus_each=1, priority=100).settle()
     assert not world.is_running("new")
     assert world.why("old") == []  # it has its pod still
@@ -159,14 +159,14 @@ def test_nominated_space_is_kept_for_its_owner() -> None:
     world = World(gpus_per_node=2, policy=Policy(actions=("allocate",))).running("victim", gpus=1)
     world.submit("owner", gpus_each=2).settle()
     both = tuple(Share(f"gpu-{at}", 1000, 196_608) for at in range(2))
-    victim = world.picture.pods["default/victim"]["main-0"]
+    victim = world.state.pods["default/victim"]["main-0"]
     world.tell(PodChanged(replace(victim, phase=Phase.RELEASING)))
     world.tell(NominationChanged(Nomination("default/owner", "main-0", "node-0", both)))
     world.submit("thief", gpus_each=1, priority=100).settle()
     assert not world.is_running("thief")
     world.finish("victim").settle()
     assert [name for name in ("owner", "thief") if world.is_running(name)] == ["owner"]
-    assert world.picture.nominations == {}
+    assert world.state.nominations == {}
 
 
 def test_a_lost_pod_waits_again_and_comes_back_alone() -> None:
@@ -180,7 +180,7 @@ def test_a_lost_pod_waits_again_and_comes_back_alone() -> None:
 def test_a_pod_that_is_done_is_not_started_again() -> None:
     world = World().submit("job", pods=2, gpus_each=1)
     world.settle()
-    pod = world.picture.pods["default/job"]["main-0"]
+    pod = world.state.pods["default/job"]["main-0"]
     world.tell(PodChanged(replace(pod, phase=Phase.DONE)))
     assert world.decide().starts == ()
     assert world.is_within_capacity()
@@ -197,7 +197,7 @@ def test_a_run_of_equal_work_ends_where_anybody_else_stands_before() -> None:
     for name, cpu_milli, at in (("a1", 1, 1), ("z", 2, 9), ("b", 3, 3), ("a2", 1, 5)):
         world.submit(name, cpu_milli=cpu_milli, submitted_s=at)
     world.snapshot()
-    classes = sorted(world.picture.backlog.by_key.values(), key=lambda found: found.line.at(0))
+    classes = sorted(world.state.backlog.by_key.values(), key=lambda found: found.line.at(0))
     for order in permutations(classes):
         assert Lane(list(order)).run() == 1  # a2 stands behind b
 
@@ -223,7 +223,7 @@ def test_what_was_told_once_is_not_told_again() -> None:
 def test_a_fork_works_things_out_for_itself() -> None:
     world = World(gpus_per_node=2).running("old", gpus=1).submit("new", gpus_each=2)
     world.decide()
-    fork = world.picture.fork()
+    fork = world.state.fork()
     fork.patch([PodGone("default/old", "main-0"), WorkloadGone("default/old")])
     assert [start.workload for start in decide(fork.snapshot(0)).starts] == ["default/new"]
     world.tell(PodChanged(Pod("f/x", "p", "node-0")), PodGone("f/x", "p"))

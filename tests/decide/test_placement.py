@@ -172,7 +172,7 @@ def test_extended_resources_count() -> None:
 def test_a_resource_that_no_node_offers_is_said_to_be_nowhere() -> None:
     world = World().submit("typo", request=Request(extended=(("example.com/fpga", 2),)))
     world.settle()
-    (obstacle,) = obstacles_of(world.picture, "default/typo", world.policy, world.now_s)
+    (obstacle,) = obstacles_of(world.state, "default/typo", world.policy, world.now_s)
     assert sentence(obstacle) == "it needs 2 of example.com/fpga, and no node of this cluster offers example.com/fpga"
     assert "waiting does not help" in remedy(obstacle)
 
@@ -185,4 +185,4 @@ def test_pods_with_several_roles_start_together() -> None:
     world = World(nodes=1).tell(WorkloadChanged(Workload("default/job", roles)))
     assert world.decide().starts == ()
     world.node("node-9").settle()
-    assert sorted(world.picture.pods["default/job"]) == ["leader-0", "worker-0", "worker-1"]
+    assert sorted(world.state.pods["default/job"]) == ["leader-0", "worker-0", "worker-1"]

@@ -47,7 +47,7 @@ def test_the_sentence_names_the_reservation_its_owner_and_its_end() -> None:
     world = reserve(lab_world(1), "night", gpus=8, owner=Owner(queue="lab"), end_s=1_800_000_000)
     world.now_s = 1_700_000_000
     world.submit("theirs", gpus_each=1, queue="batch").settle()
-    answer = why(world.picture, "default/theirs", world.policy, world.now_s).answer
+    answer = why(world.state, "default/theirs", world.policy, world.now_s).answer
     assert answer == (
         "theirs waits: GPUs that it could use belong to reservation 'night', "
         "for queue lab until 2027-01-15 08:00 UTC; 8 of them are free"
@@ -87,7 +87,7 @@ def test_a_reservation_that_is_not_there_is_waited_for() -> None:
     assert world.why("named") == [Reason.RESERVATION]
     reserve(world, "pool", gpus=1, start_s=100)
     world.settle()
-    answer = why(world.picture, "default/named", world.policy, world.now_s).answer
+    answer = why(world.state, "default/named", world.policy, world.now_s).answer
     assert answer.endswith(
         "it names reservation 'pool', and it holds from second 100 of the cluster's clock without an end"
     )
@@ -157,7 +157,7 @@ def test_work_that_may_not_be_preempted_is_not_started_where_it_would_outlast_th
     assert world.is_running("short")
     assert world.why("endless")[0] is Reason.RESERVED
     assert world.why("long")[0] is Reason.RESERVED
-    words = why(world.picture, "default/endless", world.policy, world.now_s).answer
+    words = why(world.state, "default/endless", world.policy, world.now_s).answer
     assert "and this work may not be preempted and has no time limit" in words
 
 
@@ -189,7 +189,7 @@ def test_what_may_not_be_preempted_and_is_there_already_stays() -> None:
     reserve(world, "night", nodes=("node-0",), owner=Owner(queue="lab"))
     world.submit("mine", gpus_each=8, queue="lab")
     assert evicted(world.settle()) == []
-    (found,) = standings(world.picture, world.now_s)
+    (found,) = standings(world.state, world.now_s)
     assert found.others == ("default/fixed",)
     world.finish("fixed").settle()
     assert world.is_running("mine")
@@ -225,17 +225,17 @@ def test_a_picked_place_stays_where_it_is() -> None:
     world.running("busy", 12, queue="batch")
     world.now_s = 50
     world.node("another").settle()
-    assert world.picture.reserved.objects["night"].picked == picked.devices
+    assert world.state.reserved.objects["night"].picked == picked.devices
 
 
 def test_a_lost_device_is_replaced_and_the_others_stay() -> None:
     world = reserve(lab_world(2), "night", gpus=4, owner=Owner(queue="lab"))
     world.settle()
-    before = set(world.picture.reserved.objects["night"].picked)
-    node = world.picture.node_objects["node-0"]
+    before = set(world.state.reserved.objects["night"].picked)
+    node = world.state.node_objects["node-0"]
     broken = replace(node.gpus[0], healthy=False)
     world.tell(NodeChanged(replace(node, gpus=(broken, *node.gpus[1:])))).settle()
-    after = set(world.picture.reserved.objects["night"].picked)
+    after = set(world.state.reserved.objects["night"].picked)
     assert before - after == {Device("node-0", "gpu-0")}
     assert len(after) == 4
 
@@ -244,14 +244,12 @@ def test_a_lost_device_is_replaced_and_the_others_stay() -> None:
 def test_a_gpu_that_gets_another_mode_stays_reserved_and_nobody_is_told_to_go_for_it(is_changing: bool) -> None:
     world = reserve(lab_world(1), "night", gpus=2, owner=Owner(queue="lab"))
     world.submit("theirs", gpus_each=6, queue="batch").settle()
-    before = world.picture.reserved.objects["night"].picked
-    node = world.picture.node_objects["node-0"]
+    before = world.state.reserved.objects["night"].picked
+    node = world.state.node_objects["node-0"]
     closed = set_aside(node.gpus[0], Mode("CPX", "NPS1"), is_changing)
     plans = world.tell(NodeChanged(replace(node, gpus=(closed, *node.gpus[1:])))).settle()
     assert (
-        world.picture.reserved.objects["night"].picked
-        == before
-        == (Device("node-0", "gpu-0"), Device("node-0", "gpu-1"))
+        world.state.reserved.objects["night"].picked == before == (Device("node-0", "gpu-0"), Device("node-0", "gpu-1"))
     )
     assert evicted(plans) == []
     assert world.is_running("theirs")
@@ -259,11 +257,11 @@ def test_a_gpu_that_gets_another_mode_stays_reserved_and_nobody_is_told_to_go_fo
 
 def test_a_gpu_that_changes_for_somebody_else_is_picked_after_free_ones() -> None:
     world = lab_world(1)
-    node = world.picture.node_objects["node-0"]
+    node = world.state.node_objects["node-0"]
     closed = set_aside(node.gpus[0], Mode("CPX", "NPS1"), False)
     world.tell(NodeChanged(replace(node, gpus=(closed, *node.gpus[1:]))))
     reserve(world, "night", gpus=1, owner=Owner(queue="lab")).settle()
-    assert world.picture.reserved.objects["night"].picked == (Device("node-0", "gpu-1"),)
+    assert world.state.reserved.objects["night"].picked == (Device("node-0", "gpu-1"),)
 
 
 def test_a_place_is_picked_where_nobody_is_in_the_way() -> None:
@@ -271,16 +269,16 @@ def test_a_place_is_picked_where_nobody_is_in_the_way() -> None:
     world.settle()
     (node,) = set(world.nodes_of("fixed"))
     reserve(world, "night", gpus=8, owner=Owner(queue="lab"), start_s=100).settle()
-    assert {device.node for device in world.picture.reserved.objects["night"].picked} == {"node-0", "node-1"} - {node}
+    assert {device.node for device in world.state.reserved.objects["night"].picked} == {"node-0", "node-1"} - {node}
 
 
 def test_a_reservation_that_is_too_large_has_what_there_is_and_grows() -> None:
     world = reserve(lab_world(1), "night", gpus=12, gpu_models=("MI300X",), owner=Owner(queue="lab"))
     world.node("old", model="MI210").settle()
-    (found,) = standings(world.picture, world.now_s)
+    (found,) = standings(world.state, world.now_s)
     assert (len(found.devices), found.missing) == (8, 4)
     world.node("new").settle()
-    (found,) = standings(world.picture, world.now_s)
+    (found,) = standings(world.state, world.now_s)
     assert (len(found.devices), found.missing) == (12, 0)
 
 
@@ -289,7 +287,7 @@ def test_two_reservations_of_numbers_never_share_a_device_at_one_time() -> None:
     reserve(world, "b", gpus=10, owner=Owner(queue="batch"), start_s=150, end_s=300)
     reserve(world, "c", gpus=10, owner=Owner(user="ada"), start_s=300)
     world.settle()
-    a, b, c = (set(world.picture.reserved.objects[name].picked) for name in "abc")
+    a, b, c = (set(world.state.reserved.objects[name].picked) for name in "abc")
     assert not a & b
     assert (len(a), len(b), len(c)) == (10, 6, 10)  # c begins when the others are over
 
@@ -312,7 +310,7 @@ def test_a_reservation_of_exact_devices_pushes_a_picked_one_aside() -> None:
     world = reserve(lab_world(2), "picked", gpus=8, owner=Owner(queue="lab"))
     world.settle()
     reserve(world, "exact", nodes=("node-0",), owner=Owner(user="ada")).settle()
-    assert {device.node for device in world.picture.reserved.objects["picked"].picked} == {"node-1"}
+    assert {device.node for device in world.state.reserved.objects["picked"].picked} == {"node-1"}
 
 
 def test_a_partitioned_gpu_is_reserved_as_a_whole() -> None:
@@ -321,7 +319,7 @@ def test_a_partitioned_gpu_is_reserved_as_a_whole() -> None:
                   for n in range(4))  # fmt: skip
     world.tell(NodeChanged(Node("cut", cpu_milli=64_000, memory_mib=1 << 20, gpus=parts)))
     reserve(world, "night", gpus=1, owner=Owner(queue="lab")).settle()
-    assert world.picture.reserved.objects["night"].picked == (Device("cut", "gpu-0"),)
+    assert world.state.reserved.objects["night"].picked == (Device("cut", "gpu-0"),)
     want = Request(gpus=1, partition="DPX")
     world.submit("theirs", pods=4, minimum=1, request=want, queue="batch").settle()
     assert world.devices_of("theirs") == ["cut/gpu-1-0", "cut/gpu-1-1"]
@@ -392,7 +390,7 @@ def test_the_plan_says_when_a_reservation_begins_or_ends_next() -> None:
 def test_the_space_of_reservations_is_told_from_when_to_when() -> None:
     world = reserve(lab_world(2), "later", gpus=2, owner=Owner(queue="lab"), start_s=100, end_s=200)
     reserve(world, "now", nodes=("node-1",), owner=Owner(user="ada"), end_s=50).settle()
-    spans = reserved_space(world.picture, 0)
+    spans = reserved_space(world.state, 0)
     assert [(span.reservation, len(span.columns), span.from_s, span.until_s) for span in spans] == [
         ("now", 8, 0, 50),
         ("later", 2, 100, 200),
@@ -402,8 +400,8 @@ def test_the_space_of_reservations_is_told_from_when_to_when() -> None:
 def test_an_allocation_that_expires_is_released_and_not_started_again() -> None:
     world = lab_world(1).submit("train", pods=2, gpus_each=1, expires_s=100, queue="lab")
     world.settle()
-    assert world.picture.look_again_s == 100
-    assert "given until second 100" in why(world.picture, "default/train", world.policy, 0).answer
+    assert world.state.look_again_s == 100
+    assert "given until second 100" in why(world.state, "default/train", world.policy, 0).answer
     world.now_s = 100
     plan = world.decide()
     assert plan.expired == ("default/train",)
@@ -425,7 +423,7 @@ def test_what_a_reservation_leaves_of_a_gang_goes_whole_in_the_same_cycle() -> N
     """Of 3 pods 2 must run. The reservation takes one; the other two are no surplus to whoever makes room next."""
     world = World(gpus_per_node=3).submit("gang", pods=3, gpus_each=1, minimum=2)
     world.settle()
-    device = world.picture.pods["default/gang"]["main-0"].devices[0].gpu
+    device = world.state.pods["default/gang"]["main-0"].devices[0].gpu
     world.queue("lab", quota_milli=1_000)
     reserve(world, "night", devices=(Device("node-0", device),), owner=Owner(queue="lab"))
     world.submit("urgent", gpus_each=1, priority=100)

@@ -14,7 +14,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Role, Workload
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import StaleSnapshotError
 from tests.worlds import World
 
@@ -123,7 +123,7 @@ def test_lines_follow_another_order() -> None:
     world.submit("old", gpus_each=1, submitted_s=1).submit("high", gpus_each=1, submitted_s=2, priority=9)
     registry.remove("priority-then-age")
     registry.add(OldestFirst())
-    world.picture.reorder(registry.ordering(DEFAULT_POLICY))
+    world.state.reorder(registry.ordering(DEFAULT_POLICY))
     world.decide()
     assert world.is_running("old")
 
@@ -147,10 +147,10 @@ def test_what_an_order_did_wrong_is_told_the_same_in_any_order_of_arrival() -> N
     plans = []
     for names in ("ab", "ba"):
         registry = registry_with(RaisesOrder())
-        picture = Picture(registry.ordering(DEFAULT_POLICY))
-        picture.patch([QueueChanged(Queue("default")), NodeChanged(Node("n", 9, 9))])
-        picture.patch([WorkloadChanged(Workload(f"default/{n}", (Role(Request(cpu_milli=1)),))) for n in names])
-        plans.append(encode_plan(decide(picture.snapshot(0), plugins=registry)))
+        state = ClusterState(registry.ordering(DEFAULT_POLICY))
+        state.patch([QueueChanged(Queue("default")), NodeChanged(Node("n", 9, 9))])
+        state.patch([WorkloadChanged(Workload(f"default/{n}", (Role(Request(cpu_milli=1)),))) for n in names])
+        plans.append(encode_plan(decide(state.snapshot(0), plugins=registry)))
     assert plans[0] == plans[1]
 
 
@@ -181,7 +181,7 @@ def test_a_memory_request_at_its_limit_takes_a_larger_device_of_which_it_is_a_sm
 
 def test_a_snapshot_is_stale_once_later_work_became_due() -> None:
     world = World().submit("later", gpus_each=1, not_before_s=50)
-    before = world.picture.snapshot(0)
-    world.picture.snapshot(100)
+    before = world.state.snapshot(0)
+    world.state.snapshot(100)
     with pytest.raises(StaleSnapshotError, match="take a new snapshot"):
         decide(before)

@@ -17,10 +17,10 @@ def submit(world: World, *roles: Role) -> World:
 def test_memory_that_costs_more_than_the_limit_does_not_keep_whole_gpus_from_starting() -> None:
     world = World(gpus_per_node=4).queue("default", gpu_limit=1_000)
     submit(world, Role(Request(gpus=1)), Role(Request(gpus=2, gpu_mib=90_000), "side", count=2))
-    assert list(world.picture.pods["default/mine"]) == ["main-0"]
+    assert list(world.state.pods["default/mine"]) == ["main-0"]
 
 
 def test_cpus_beyond_the_limit_do_not_keep_gpus_from_starting() -> None:
     world = World(gpus_per_node=4).tell(QueueChanged(Queue("default", cpu=Amounts(limit=10_000))))
     submit(world, Role(Request(1_000, gpus=1)), Role(Request(100_000), "side"))
-    assert list(world.picture.pods["default/mine"]) == ["main-0"]
+    assert list(world.state.pods["default/mine"]) == ["main-0"]

@@ -23,7 +23,7 @@ def some(minimum: int) -> tuple[SubGroup, ...]:
 
 
 def up(world: World, name: str) -> list[str]:
-    return sorted(world.picture.pods.get(f"default/{name}", {}))
+    return sorted(world.state.pods.get(f"default/{name}", {}))
 
 
 def test_two_of_four_replicas_are_enough_and_the_others_wait() -> None:
@@ -42,7 +42,7 @@ def test_replicas_join_whole_when_there_is_room() -> None:
 def test_fewer_replicas_than_the_minimum_never_start() -> None:
     world = World(gpus_per_node=5).submit("serve", roles=replicas(4), groups=some(3))
     assert world.decide().starts == ()
-    obstacle = obstacles_of(world.picture, "default/serve", world.policy, 0)[0]
+    obstacle = obstacles_of(world.state, "default/serve", world.policy, 0)[0]
     assert (obstacle.reason, obstacle.subject, obstacle.need, obstacle.have) == (Reason.GANG, "r2", 2, 1)
     assert "sub-group r2" in sentence(obstacle)
 
@@ -117,7 +117,7 @@ def test_a_gang_below_its_sub_groups_is_stale() -> None:
     world.settle()
     world.node("node-0", gpus=4, cordoned=True)
     world.tell(PodGone("default/serve", "r0-1"))
-    workload = world.picture.workloads["default/serve"]
+    workload = world.state.workloads["default/serve"]
     world.tell(WorkloadChanged(replace(workload, broken_since_s=1)))
     world.now_s = 100
     assert {each.cause for each in world.decide().evictions} == {Cause.STALE_GANG}
@@ -153,6 +153,6 @@ def test_leaving_space_is_kept_for_whichever_way_it_serves() -> None:
     world.submit("first", gpus_each=1).submit("second", gpus_each=1).settle()
     roles = (Role(Request(cpu_milli=500_000), "cpu"), Role(Request(gpus=1), "gpu"))
     world.tell(WorkloadChanged(Workload("default/tree", roles, groups=(SubGroup("", minimum=1),)))).settle()
-    leaving = world.picture.pods["default/first"]["main-0"]
+    leaving = world.state.pods["default/first"]["main-0"]
     world.tell(WorkloadGone("default/first"), PodChanged(replace(leaving, phase=Phase.RELEASING)))
     assert {each.pod for each in world.decide().nominations} == {"gpu-0"}

@@ -11,7 +11,7 @@ from kaiwo.model.queue import Fairness
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, SubGroup, Workload
 from kaiwo.queues.current_shares import standing
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
 CLAIMS = 60
@@ -48,7 +48,7 @@ def test_preemption_has_its_turns_beside_claims_without_end() -> None:
     world.decide()
     world.submit("urgent", gpus_each=1, queue="rich", priority=1_000)
     for _ in range(4):  # each time everybody is to be tried again
-        world.picture.freed()
+        world.state.freed()
         evictions = world.decide().evictions
         if evictions:
             break
@@ -123,7 +123,7 @@ def test_the_wish_for_what_can_never_be_had_keeps_nothing_from_others(doomed: di
     world.settle()
     assert sum(world.is_running(f"c{number}") for number in range(4)) == 4
     assert sum(world.is_running(f"a{number}") for number in range(8)) == 4
-    now = standing(Working(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()))
     assert now.fair[now.queues.row["d"], 0] == 0
 
 
@@ -145,7 +145,7 @@ def test_a_wish_that_is_given_up_wakes_those_who_are_owed_more_by_that(is_held: 
         world.submit(f"c{number}", gpus_each=1, queue="c")
     world.settle()
     assert not world.is_running("c0")
-    waits = world.picture.workloads["default/x"]
+    waits = world.state.workloads["default/x"]
     world.tell(WorkloadChanged(replace(waits, held=True)) if is_held else WorkloadGone("default/x")).settle()
     assert world.is_running("c0")
 
@@ -156,7 +156,7 @@ def test_running_work_that_becomes_less_important_wakes_who_may_stop_it_now() ->
         world.submit(f"l{number}", gpus_each=1, priority=100)
     world.settle()
     world.submit("h", gpus_each=1, priority=50).settle()
-    world.tell(WorkloadChanged(replace(world.picture.workloads["default/l0"], priority=0)))
+    world.tell(WorkloadChanged(replace(world.state.workloads["default/l0"], priority=0)))
     assert [each.workload for each in world.decide().evictions] == ["default/l0"]
 
 
@@ -164,8 +164,8 @@ def test_a_planned_start_is_named_as_what_keeps_work_with_an_optional_part() -> 
     world = World().submit("run", gpus_each=6, estimate_s=1_000)
     world.settle()
     world.submit("big", gpus_each=8, estimate_s=500).settle()
-    assert "default/big" in world.picture.promises
+    assert "default/big" in world.state.promises
     roles = (Role(Request(gpus=1), "lead"), Role(Request(gpus=4), "work", 1, 0))
     world.tell(WorkloadChanged(Workload("default/s", roles, submitted_s=1))).settle()
-    found, _ = world.picture.backlog.stand_of("default/s")
+    found, _ = world.state.backlog.stand_of("default/s")
     assert [each.reason for each in found.obstacles] == [Reason.PROMISED]

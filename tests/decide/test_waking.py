@@ -31,7 +31,7 @@ def full_world() -> World:
 
 def test_a_pod_that_shrinks_wakes_those_who_wait() -> None:
     world = full_world()
-    pod = world.picture.pods["default/old"]["main-0"]
+    pod = world.state.pods["default/old"]["main-0"]
     world.tell(PodChanged(replace(pod, devices=()))).settle()
     assert world.is_running("new")
 
@@ -40,15 +40,15 @@ def test_a_pod_that_uses_less_cpu_wakes_those_who_wait() -> None:
     world = World(gpus_per_node=0).submit("old", cpu_milli=192_000)
     world.settle()
     world.submit("new", cpu_milli=1_000).settle()
-    pod = world.picture.pods["default/old"]["main-0"]
+    pod = world.state.pods["default/old"]["main-0"]
     world.tell(PodChanged(replace(pod, cpu_milli=1_000))).settle()
     assert world.is_running("new")
-    assert world.picture.used["default"][1] == 2_000
+    assert world.state.used["default"][1] == 2_000
 
 
 def test_a_pod_that_moves_to_another_node_wakes_those_who_wait() -> None:
     world = full_world().node("away", gpus=1, cordoned=True)
-    pod = world.picture.pods["default/old"]["main-0"]
+    pod = world.state.pods["default/old"]["main-0"]
     world.tell(PodChanged(replace(pod, node="away"))).settle()
     assert world.nodes_of("new") == ["node-0"]
 
@@ -57,7 +57,7 @@ def test_a_running_workload_that_leaves_a_full_queue_wakes_those_in_it() -> None
     world = World().queue("small", gpu_limit=1_000).running("old", gpus=1, queue="small")
     world.submit("new", gpus_each=1, queue="small").settle()
     assert world.why("new") == [Reason.QUEUE_LIMIT]
-    world.tell(WorkloadChanged(replace(world.picture.workloads["default/old"], queue="default"))).settle()
+    world.tell(WorkloadChanged(replace(world.state.workloads["default/old"], queue="default"))).settle()
     assert world.is_running("new")
 
 
@@ -109,7 +109,7 @@ def test_a_relabelled_node_is_judged_anew() -> None:
     world = World(nodes=0).node("a", labels={"disk": "ssd"}).node("b", labels={"disk": "hdd"})
     world.submit("first", request=wants_ssd).settle()
     assert world.nodes_of("first") == ["a"]
-    a, b = world.picture.node_objects["a"], world.picture.node_objects["b"]
+    a, b = world.state.node_objects["a"], world.state.node_objects["b"]
     world.tell(NodeChanged(replace(a, labels=b.labels)), NodeChanged(replace(b, labels=a.labels)))
     world.submit("second", request=wants_ssd).settle()
     assert world.nodes_of("second") == ["b"]
@@ -117,7 +117,7 @@ def test_a_relabelled_node_is_judged_anew() -> None:
 
 def test_a_healed_device_wakes_those_who_wait() -> None:
     world = World(gpus_per_node=1)
-    node = world.picture.node_objects["node-0"]
+    node = world.state.node_objects["node-0"]
     world.tell(NodeChanged(replace(node, gpus=(replace(node.gpus[0], healthy=False),))))
     world.submit("new", gpus_each=1).settle()
     assert world.why("new") == [Reason.GPU_UNHEALTHY]
@@ -128,7 +128,7 @@ def test_a_healed_device_wakes_those_who_wait() -> None:
 def test_a_new_priority_changes_the_place_in_line() -> None:
     world = full_world().submit("later", gpus_each=1)
     world.settle()
-    world.tell(WorkloadChanged(replace(world.picture.workloads["default/later"], priority=100)))
+    world.tell(WorkloadChanged(replace(world.state.workloads["default/later"], priority=100)))
     world.finish("old").settle()
     assert world.is_running("later")
 

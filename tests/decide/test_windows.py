@@ -87,7 +87,7 @@ def mixed_contest(seed: int) -> World:
     world = World(policy=POLICY)
     for number in range(draw.randint(1, 3)):
         world.queue(f"top-{number}", quota_milli=draw.choice((0, 1_000, 3_000)))
-    tops = list(world.picture.queue_objects)
+    tops = list(world.state.queue_objects)
     leaves = []
     for number in range(draw.randint(2, 6)):
         world.queue(f"q{number}", draw.choice(("", *tops)), quota_milli=draw.choice((0, 0, 1_000, 2_000)))

@@ -26,7 +26,7 @@ from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.queue_validation import check_tree
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.worlds import World
 
 PPM = 1_000_000
@@ -39,20 +39,20 @@ def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | Non
     return next((change for change in every if _starts_after(world, cancelled, name, change)), None)
 
 
-def _starts_after(world: World, cancelled: Picture, name: str, change: Change) -> bool:
+def _starts_after(world: World, cancelled: ClusterState, name: str, change: Change) -> bool:
     """One cycle of `decide` on a fork, with the change made as a person makes it."""
-    told = events_of(world.picture, world.picture.workloads[name], change)
+    told = events_of(world.state, world.state.workloads[name], change)
     if is_submitted_again(change):
         fork, told = cancelled.fork(), [submitted_again(each, world.now_s) for each in told]
     else:
-        fork = world.picture.fork()
+        fork = world.state.fork()
     fork.patch(told)
     return any(start.workload == name for start in decide(fork.snapshot(world.now_s), world.policy).starts)
 
 
-def _cancelled(world: World, name: str) -> Picture:
+def _cancelled(world: World, name: str) -> ClusterState:
     """The cluster a cycle after the workload was cancelled."""
-    fork = world.picture.fork()
+    fork = world.state.fork()
     fork.patch([WorkloadGone(name)])
     plan = decide(fork.snapshot(world.now_s), world.policy)
     fork.absorb(plan)
@@ -72,8 +72,8 @@ def submitted_again(event: Event, now_s: int) -> Event:
 
 def every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
     """The whole list, in no order."""
-    picture = world.picture
-    workload = picture.workloads[name]
+    state = world.state
+    workload = state.workloads[name]
     for role in workload.roles:
         for dimension in (PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY):
             size = size_of(role, dimension)
@@ -83,56 +83,56 @@ def every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
                 yield Change(Kind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
     asked = {model for role in workload.roles for model in role.request.gpu_models}
     if asked:
-        for model in {gpu.model for node in picture.node_objects.values() for gpu in node.gpus} - asked:
+        for model in {gpu.model for node in state.node_objects.values() for gpu in node.gpus} - asked:
             yield Change(Kind.OTHER_MODEL, "researcher", model)
-    parents = {queue.parent for queue in picture.queue_objects.values()}
-    for queue in picture.queue_objects:
-        if queue != workload.queue and queue not in parents and _is_welcome(picture, queue, workload.user):
+    parents = {queue.parent for queue in state.queue_objects.values()}
+    for queue in state.queue_objects:
+        if queue != workload.queue and queue not in parents and _is_welcome(state, queue, workload.user):
             yield Change(Kind.OTHER_QUEUE, "researcher", queue)
-    for other, pods in picture.pods.items():
-        if other != name and other in picture.workloads:
-            by = "researcher" if picture.workloads[other].user == workload.user else "admin"
+    for other, pods in state.pods.items():
+        if other != name and other in state.workloads:
+            by = "researcher" if state.workloads[other].user == workload.user else "admin"
             held = [pod for pod in pods.values() if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
             lost = [(world.now_s - p.since_s) * (sum(s.milli for s in p.devices) + p.cpu_milli // 100) for p in held]
             if held:
                 yield Change(Kind.STOP, by, other, cost=sum(lost) // 1000)
     queue = workload.queue
-    while queue in picture.queue_objects:
-        found = picture.queue_objects[queue]
+    while queue in state.queue_objects:
+        found = state.queue_objects[queue]
         for resource in RESOURCES:
-            yield from _raises(picture, f"{queue}:{resource}", getattr(found, resource), resource, raise_step)
+            yield from _raises(state, f"{queue}:{resource}", getattr(found, resource), resource, raise_step)
         for model, amounts in found.gpu_models.items():
-            yield from _raises(picture, f"{queue}:gpu/{model}", amounts, "gpu", raise_step)
+            yield from _raises(state, f"{queue}:gpu/{model}", amounts, "gpu", raise_step)
         queue = found.parent
 
 
-def _raises(picture: Picture, subject: str, amounts: Any, resource: str, step: int) -> Iterator[Change]:
+def _raises(state: ClusterState, subject: str, amounts: Any, resource: str, step: int) -> Iterator[Change]:
     """Every raise of the limit and of the quota that the door lets in."""
     step = {"memory": 1_024, "cpu": 500}.get(resource, step)
     for bound in ("limit", "quota"):
-        for raise_by in range(step, _all_of(picture, resource) + step, step):
+        for raise_by in range(step, _all_of(state, resource) + step, step):
             change = Change(Kind.QUOTA, "admin", f"{subject}:{bound}", raise_by, raise_by)
-            if getattr(amounts, bound) >= 0 and _is_let_in(picture, change):
+            if getattr(amounts, bound) >= 0 and _is_let_in(state, change):
                 yield change
 
 
-def _is_let_in(picture: Picture, change: Change) -> bool:
-    queue = raised(picture, change.subject, change.value)
-    return not any(finding.is_error for finding in check_tree((picture.queue_objects | {queue.name: queue}).values()))
+def _is_let_in(state: ClusterState, change: Change) -> bool:
+    queue = raised(state, change.subject, change.value)
+    return not any(finding.is_error for finding in check_tree((state.queue_objects | {queue.name: queue}).values()))
 
 
-def _is_welcome(picture: Picture, queue: str, user: str) -> bool:
-    while queue in picture.queue_objects:
-        found = picture.queue_objects[queue]
+def _is_welcome(state: ClusterState, queue: str, user: str) -> bool:
+    while queue in state.queue_objects:
+        found = state.queue_objects[queue]
         if found.users and user not in found.users:
             return False
         queue = found.parent
     return True
 
 
-def _all_of(picture: Picture, resource: str) -> int:
+def _all_of(state: ClusterState, resource: str) -> int:
     """What the cluster has: a limit that is raised by more is as good as none."""
-    nodes = picture.node_objects.values()
+    nodes = state.node_objects.values()
     if resource == "gpu":
         return sum(1_000 * len(node.gpus) for node in nodes)
     return sum(node.cpu_milli if resource == "cpu" else node.memory_mib for node in nodes)

@@ -24,7 +24,7 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
     for name in ("lab", "prod"):
         world.tell(QueueChanged(made_queue(rng, name, "org", [-1, 4_000])))
     if rng.random() < 0.3:
-        world.tell(QueueChanged(replace(world.picture.queue_objects["prod"], users=("ann",))))
+        world.tell(QueueChanged(replace(world.state.queue_objects["prod"], users=("ann",))))
     for number in range(rng.randint(1, most_nodes)):
         model = rng.choice(sorted(SIZES))
         gpus = tuple(Gpu(f"gpu-{at}", model, SIZES[model]) for at in range(rng.choice([2, 4, 8])))
@@ -37,7 +37,7 @@ def waiting_world(seed: int, most_nodes: int = 4, most_work: int = 18) -> World:
             world.settle()
     world.now_s += 60
     world.settle()
-    if world.picture.pods and rng.random() < 0.3:
+    if world.state.pods and rng.random() < 0.3:
         _let_one_leave(rng, world)
     return world
 
@@ -73,7 +73,7 @@ def contested_world(seed: int) -> World:
 
 def _let_one_leave(rng: random.Random, world: World) -> None:
     """Somebody is told to go and still holds its devices; their space is kept for the first whom it fits."""
-    pods = world.picture.pods[rng.choice(sorted(world.picture.pods))]
+    pods = world.state.pods[rng.choice(sorted(world.state.pods))]
     world.tell(*(PodChanged(replace(pods[name], phase=Phase.RELEASING)) for name in sorted(pods)))
     world.settle()
     world.settle()  # for whom space is kept now stands in line anew, not tried yet
@@ -107,7 +107,7 @@ def _work(rng: random.Random, world: World, name: str, submitted_s: int) -> Work
     if rng.random() < 0.1:
         roles.append(Role(Request(cpu_milli=500, memory_mib=1_024, gpus=rng.choice([0, 1])), "side"))
     user = rng.choice(["ann", "bob"])
-    queues = [each for each in ("default", "lab", "prod") if _is_welcome(world.picture.queue_objects[each], user)]
+    queues = [each for each in ("default", "lab", "prod") if _is_welcome(world.state.queue_objects[each], user)]
     return Workload(
         name,
         tuple(roles),

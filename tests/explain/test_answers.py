@@ -23,7 +23,7 @@ ALLOCATES = Policy(actions=("allocate",))  # and takes nothing from anybody
 
 
 def ask(world: World, name: str, plugins: Registry = BUILTIN) -> Why:
-    return why(world.picture, f"default/{name}", world.policy, world.now_s, plugins)
+    return why(world.state, f"default/{name}", world.policy, world.now_s, plugins)
 
 
 def said(world: World, name: str) -> list[str]:
@@ -37,7 +37,7 @@ def proposed(world: World, name: str) -> str:
 
 def release(world: World, name: str, *pods: str) -> None:
     """Told to go; they still hold what they have."""
-    held = world.picture.pods[f"default/{name}"]
+    held = world.state.pods[f"default/{name}"]
     world.tell(*(PodChanged(replace(held[pod], phase=Phase.RELEASING)) for pod in pods))
 
 
@@ -398,7 +398,7 @@ def test_of_two_models_the_one_that_has_room_is_raised() -> None:
 
 def test_the_quota_of_a_model_is_raised_no_higher_than_the_door_lets_it() -> None:
     world = modelled(MI300X=ModelAmounts(quota=0, limit=1_000)).queue("default", gpu_limit=0)
-    world.tell(QueueChanged(replace(world.picture.queue_objects["modelled"], cpu=Amounts(-1))))
+    world.tell(QueueChanged(replace(world.state.queue_objects["modelled"], cpu=Amounts(-1))))
     world.submit("one", gpus_each=1, queue="modelled", preemptible=False).settle()
     assert proposed(world, "one") == "raise the MI300X quota of queue 'modelled' by 1 GPU, to 1 GPU"
     world.submit("two", pods=2, gpus_each=1, minimum=2, queue="modelled", preemptible=False).settle()
@@ -413,7 +413,7 @@ def test_of_several_ways_to_be_whole_the_cheapest_stop_is_named() -> None:
     roles = (Role(Request(gpus=1), "gpu"), Role(Request(cpu_milli=4_000), "cpu"))
     world.tell(WorkloadChanged(Workload("default/new", roles, user="ann", groups=(SubGroup("", minimum=1),)))).settle()
     assert proposed(world, "new") == "stop mine, which runs now"
-    sentences = [each.sentence for each in why(world.picture, "default/new", world.policy, world.now_s).obstacles]
+    sentences = [each.sentence for each in why(world.state, "default/new", world.policy, world.now_s).obstacles]
     assert "its sub-group cpu needs 1 pod, and there is no room for it" in sentences
 
 
@@ -422,7 +422,7 @@ def test_a_queue_that_never_reclaims_says_so() -> None:
     world.settle()
     world.queue("shy", quota_milli=2_000, fairness=Fairness(reclaim_strategy=ReclaimStrategy.NONE))
     world.submit("new", gpus_each=1, queue="shy").settle()
-    sentences = [each.sentence for each in why(world.picture, "default/new", world.policy, world.now_s).obstacles]
+    sentences = [each.sentence for each in why(world.state, "default/new", world.policy, world.now_s).obstacles]
     assert "queue 'shy' takes nothing from others: its reclaimStrategy is none" in sentences
 
 

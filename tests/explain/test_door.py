@@ -122,7 +122,7 @@ def welcome_queues(world: World, workload: Workload) -> list[str]:
 
 def is_let_in(world: World, workload: Workload) -> bool:
     try:
-        check_welcome(world.picture.queue_objects, workload)
+        check_welcome(world.state.queue_objects, workload)
     except Exception:
         return False
     return True
@@ -141,7 +141,7 @@ def waiting_states(count: int) -> Iterator[tuple[int, World, str, Flags]]:
 def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> None:
     seen: dict[str, int] = {}
     for seed, world, name, flags in waiting_states((60 if IS_QUICK else 400) * SIZE):
-        answer = why(world.picture, f"default/{name}", world.policy, world.now_s)
+        answer = why(world.state, f"default/{name}", world.policy, world.now_s)
         if answer.change is None or not answer.change.command.startswith(f"kaiwo cancel {name} "):
             check_others(world, name)
             continue
@@ -160,16 +160,16 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
 
 def check_others(world: World, name: str) -> None:
     """A raise leaves a tree of queues that the door lets in."""
-    change, _ = cheapest_change(Question(world.picture, f"default/{name}", world.policy, world.now_s))
+    change, _ = cheapest_change(Question(world.state, f"default/{name}", world.policy, world.now_s))
     if change is not None and change.kind is Kind.QUOTA:
-        queue = raised(world.picture, change.subject, change.value)
-        queues: dict[str, Queue] = world.picture.queue_objects | {queue.name: queue}
+        queue = raised(world.state, change.subject, change.value)
+        queues: dict[str, Queue] = world.state.queue_objects | {queue.name: queue}
         assert not [finding for finding in check_tree(queues.values()) if finding.is_error]
 
 
 def answered(world: World, name: str, flags: Flags) -> Any:
     world.tell(WorkloadChanged(read(name, flags))).settle()
-    return why(world.picture, f"default/{name}", world.policy, world.now_s)
+    return why(world.state, f"default/{name}", world.policy, world.now_s)
 
 
 def test_a_queue_that_is_for_others_is_not_proposed() -> None:
@@ -217,7 +217,7 @@ def test_work_from_a_file_with_named_sub_groups_is_given_no_flags() -> None:
     form = {"name": "w", "gpus": 1, "subGroups": [{"name": "replica", "pods": 2}]}
     ((workload, _),) = parse_submission(form).submissions
     world.tell(WorkloadChanged(workload)).settle()
-    change = why(world.picture, "default/w", world.policy, world.now_s).change
+    change = why(world.state, "default/w", world.policy, world.now_s).change
     assert change is not None
     assert (change.sentence, change.command) == ("ask for 1 pod instead", "")
 

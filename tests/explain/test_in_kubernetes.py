@@ -6,7 +6,7 @@ from kaiwo.explain import propose_in_kubernetes, remedy_in_kubernetes, why
 from kaiwo.explain.kubectl_advice import REPLACE
 from kaiwo.explain.possible_changes import Kind
 from kaiwo.explain.why import Proposal
-from kaiwo.model.affinity import VENDOR_LABEL, Neighbours, NodeRule, Spread
+from kaiwo.model.affinity import VENDOR_LABEL, NodeRule, PodAffinity, Spread
 from kaiwo.model.node import Taint
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
@@ -18,7 +18,7 @@ REFUSED = ("kaiwo cancel", "kaiwo submit", "kaiwo apply", "--")  # there
 
 def told(world: World, name: str) -> list[str]:
     world.settle()
-    found = why(world.picture, f"default/{name}", world.policy, world.now_s).obstacles
+    found = why(world.state, f"default/{name}", world.policy, world.now_s).obstacles
     return [each.sentence for each in found]
 
 
@@ -53,13 +53,13 @@ def test_the_cordon_of_the_only_node_that_matches_is_named() -> None:
 def test_a_gang_larger_than_the_cluster_is_not_told_to_wait() -> None:
     world = World(nodes=6).running("old", gpus=8).submit("big", pods=7, gpus_each=8)
     world.settle()
-    found = why(world.picture, "default/big", world.policy, world.now_s).obstacles[0]
+    found = why(world.state, "default/big", world.policy, world.now_s).obstacles[0]
     assert found.sentence == "its 7 pods must start together, and the whole cluster, were it empty, has GPUs for 6"
     assert found.remedy == "ask for 6 pods or fewer, or add nodes; waiting does not help"
 
 
 def test_a_spread_over_a_label_that_no_node_has_says_so() -> None:
-    spread = Neighbours(("app",), spread=(Spread("app", "example.com/row", 1),))
+    spread = PodAffinity(("app",), spread=(Spread("app", "example.com/row", 1),))
     world = World(nodes=2).submit("new", request=Request(gpus=1, neighbours=spread))
     assert told(world, "new") == [
         "it must be spread over places that do not exist: no node has the label example.com/row"

@@ -31,7 +31,7 @@ def seven_and_one(*first: Gpu) -> World:
 
 def said(world: World, name: str) -> tuple[str, str]:
     world.settle()
-    told = obstacles_of(world.picture, f"default/{name}", world.policy, world.now_s)[0]
+    told = obstacles_of(world.state, f"default/{name}", world.policy, world.now_s)[0]
     return sentence(told), remedy(told)
 
 
@@ -76,7 +76,7 @@ def test_gpus_that_are_reserved_for_others_could_not_change_for_it() -> None:
     world = seven_and_one(*cut(whole(0), CPX)).submit("big", request=BIG, user="bob")
     kept = Reservation("r", devices=(Device("n", "gpu-0"),), owner=Owner(user="ada"), end_s=10**6)
     world.tell(ReservationChanged(kept)).settle()
-    reasons = [each.reason for each in obstacles_of(world.picture, "default/big", world.policy, world.now_s)]
+    reasons = [each.reason for each in obstacles_of(world.state, "default/big", world.policy, world.now_s)]
     assert Reason.PARTITION_MODE not in reasons
 
 

@@ -10,7 +10,7 @@ from tests.worlds import World
 
 def told(world: World, name: str) -> list[Obstacle]:
     world.settle()
-    return list(obstacles_of(world.picture, f"default/{name}", world.policy, world.now_s))
+    return list(obstacles_of(world.state, f"default/{name}", world.policy, world.now_s))
 
 
 def test_a_request_beyond_the_limit_of_an_idle_queue_is_not_told_to_wait() -> None:

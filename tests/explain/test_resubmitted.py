@@ -14,13 +14,13 @@ MINE = "default/mine"
 
 
 def proposed(world: World) -> Change:
-    change, reason = cheapest_change(Question(world.picture, MINE, world.policy, world.now_s))
+    change, reason = cheapest_change(Question(world.state, MINE, world.policy, world.now_s))
     assert change is not None, reason
     return change
 
 
 def submit_again(world: World, change: Change) -> None:
-    (changed,) = events_of(world.picture, world.picture.workloads[MINE], change)
+    (changed,) = events_of(world.state, world.state.workloads[MINE], change)
     assert isinstance(changed, WorkloadChanged)
     world.tell(WorkloadGone(MINE)).decide()
     world.tell(WorkloadChanged(replace(changed.workload, submitted_s=world.now_s))).decide()
@@ -41,7 +41,7 @@ def test_what_others_take_when_the_plan_is_gone_is_not_proposed() -> None:
     world.submit("other", gpus_each=1, estimate_s=3_600)
     wait_a_second(world)
     assert not world.is_running("other")  # the plan keeps it out
-    change, _ = cheapest_change(Question(world.picture, MINE, world.policy, world.now_s))
+    change, _ = cheapest_change(Question(world.state, MINE, world.policy, world.now_s))
     assert change is None or change.kind is Kind.STOP
     submit_again(world, Change(Kind.SMALLER_SIZE, "researcher", "main:gpus", 1))
     assert not world.is_running("mine")  # so it is
@@ -52,7 +52,7 @@ def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
     world.settle()
     world.submit("mine", gpus_each=4, queue="lab", estimate_s=600)
     wait_a_second(world)
-    assert MINE in world.picture.promises
+    assert MINE in world.state.promises
     change = proposed(world)
     assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "default")
     submit_again(world, change)
@@ -76,7 +76,7 @@ def test_work_whose_back_off_is_over_is_answered_like_any_other() -> None:
     world.now_s = 100
     world.submit("mine", pods=2, gpus_each=8, not_before_s=90, not_before_why="exit code 1")
     wait_a_second(world)
-    answer = why(world.picture, MINE, world.policy, world.now_s)
+    answer = why(world.state, MINE, world.policy, world.now_s)
     assert answer.change is None
     assert answer.no_change.startswith("no single change")
 

@@ -15,7 +15,7 @@ from tests.worlds import World
 
 
 def asked(world: World, name: str) -> Question:
-    return Question(world.picture, f"default/{name}", world.policy, world.now_s)
+    return Question(world.state, f"default/{name}", world.policy, world.now_s)
 
 
 def test_those_who_stand_before_it_and_ask_for_no_more_start_sooner() -> None:
@@ -47,7 +47,7 @@ def test_who_keeps_the_order_of_no_line_is_said_to_start_sooner_by_nobody() -> N
     world.submit("planned", gpus_each=4, estimate_s=600).settle()
     world.now_s += 1
     world.submit("small", gpus_each=1).submit("mine", gpus_each=2).settle()
-    assert world.picture.promises
+    assert world.state.promises
     assert sooner(asked(world, "mine")) == []  # who fits before a planned start may pass one who does not
 
 
@@ -55,12 +55,12 @@ def test_what_is_ruled_out_does_not_help(monkeypatch: pytest.MonkeyPatch) -> Non
     ruled_out = 0
     for seed in range((20 if IS_QUICK else 120) * SIZE):
         world = crowded_world(seed)
-        for name in sorted(world.picture.backlog.standing())[-3:]:
-            with_it = Question(world.picture, name, world.policy, world.now_s)
+        for name in sorted(world.state.backlog.standing())[-3:]:
+            with_it = Question(world.state, name, world.policy, world.now_s)
             found = cheapest_change(with_it)[0]
             with monkeypatch.context() as patch:
                 patch.setattr(workload_to_stop, "sooner", lambda _: [])
-                without = Question(world.picture, name, world.policy, world.now_s)
+                without = Question(world.state, name, world.policy, world.now_s)
                 assert cheapest_change(without)[0] == found, (seed, name)
             ruled_out += len(tried(without)) > len(tried(with_it))
     assert ruled_out

@@ -30,7 +30,7 @@ def held_off() -> World:
 
 
 def obstacle_of(world: World, name: str, reason: Reason) -> list[Obstacle]:
-    answer = why(world.picture, f"default/{name}", world.policy, world.now_s)
+    answer = why(world.state, f"default/{name}", world.policy, world.now_s)
     return [each.obstacle for each in answer.obstacles if each.obstacle.reason is reason]
 
 
@@ -49,7 +49,7 @@ def test_who_waits_out_a_hold_off_is_told_so_with_the_time_that_is_left() -> Non
 
 
 def test_the_end_of_a_hold_off_is_told_in_kubernetes_too() -> None:
-    (news,) = Sayer().news(held_off().picture)
+    (news,) = Sayer().news(held_off().state)
     assert news.workload == "default/old"
     assert "it stops nobody before second 1610 of the cluster's clock, by the policy's holdOff" in news.sentence
 
@@ -68,7 +68,7 @@ def test_who_could_take_nothing_is_not_told_of_a_hold_off() -> None:
     world.submit("old", gpus_each=8, queue="out").settle()
     world.now_s += 10
     world.submit("new", gpus_each=8, queue="dep").settle()
-    assert "default/old" in world.picture.stopped
+    assert "default/old" in world.state.stopped
     assert not obstacle_of(world, "old", Reason.HELD_OFF)
 
 
@@ -92,7 +92,7 @@ def limited(world: World, limit: int) -> None:
 def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at_once() -> None:
     world = at_a_model_limit(most=0, gpus=1, pods=1).queue("default", users=("nobody",))
     world.settle()
-    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert answer.change is None
     assert answer.no_change.endswith(
         "; but raise the MI300X limit of queue 'b' by 1 GPU, to 1 GPU, and others are stopped to make room for it"
@@ -104,14 +104,14 @@ def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at
 
 def test_what_its_owner_can_change_is_named_before_a_raise() -> None:
     world = at_a_model_limit()
-    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert answer.no_change.endswith(TAKES.format("ask for 6 GPUs a pod instead"))
 
 
 def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kaiwo.explain.changes_that_evict.MOST_LOOKS", 0)
     world = at_a_model_limit()
-    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert answer.no_change.endswith(
         "; whether others are stopped for it with another size, model or queue was not tried"
         "; whether others are stopped for it if you raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs was not "
@@ -134,7 +134,7 @@ def owed_four() -> World:
 def test_a_size_for_which_others_are_stopped_is_named() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab")
     world.settle()
-    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    said = why(world.state, "default/new", world.policy, world.now_s).no_change
     assert said.endswith(TAKES.format("ask for 4 GPUs a pod instead")), said
     world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
     assert world.is_running("new")
@@ -144,21 +144,21 @@ def test_a_share_for_which_others_are_stopped_is_named_though_a_tiny_one_could_n
     request = Request(gpus=6, gpu_milli=900, least_grade="cu-mask")
     world = owed_four().submit("new", request=request, queue="lab")
     world.settle()
-    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    said = why(world.state, "default/new", world.policy, world.now_s).no_change
     assert said.endswith(TAKES.format("ask for 0.66 of a GPU instead")), said
 
 
 def test_who_lets_others_be_for_a_while_is_told_that_they_go_after_it() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab", preemption_delay_s=300)
     world.settle()
-    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    said = why(world.state, "default/new", world.policy, world.now_s).no_change
     assert said.endswith(" and others are stopped to make room for it once its preemption delay of 5 min is over"), said
 
 
 def test_a_queue_in_which_others_are_stopped_for_it_is_named() -> None:
     world = owed_four().submit("new", gpus_each=4, queue="guests")
     world.settle()
-    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    said = why(world.state, "default/new", world.policy, world.now_s).no_change
     assert said.endswith(TAKES.format("submit it to queue 'lab'")), said
     world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
     assert world.is_running("new")
@@ -169,14 +169,14 @@ def test_a_model_for_which_less_important_work_is_stopped_is_named() -> None:
     world.submit("old", gpus_each=1, pods=3, priority=10, user="ann").settle()
     world.now_s = 5
     world.submit("new", gpus_each=2, priority=200, models=("A100",)).settle()
-    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    said = why(world.state, "default/new", world.policy, world.now_s).no_change
     assert said.endswith(TAKES.format("ask for MI300X instead")), said
 
 
 def test_who_may_stop_nobody_is_told_of_no_change_that_stops_others() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab", stops_others=False)
     world.settle()
-    said = why(world.picture, "default/new", world.policy, world.now_s).no_change
+    said = why(world.state, "default/new", world.policy, world.now_s).no_change
     assert said.endswith("without stopping others"), said
 
 
@@ -184,7 +184,7 @@ def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:
     world = at_a_model_limit()
     world.tell(QueueChanged(Queue("out", gpu=Amounts(40_000))))
     world.settle()
-    answer = why(world.picture, "default/bj", world.policy, world.now_s)
+    answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert "; but" not in answer.no_change
 
 
@@ -216,7 +216,7 @@ def test_what_no_node_is_large_enough_for_is_not_told_a_second_time_as_too_littl
     world = World(nodes=2).queue("dep", quota_milli=16_000).queue("out")
     world.submit("old", gpus_each=8, pods=2, queue="out").settle()
     world.submit("huge", gpus_each=9, queue="dep").settle()
-    (only,) = why(world.picture, "default/huge", world.policy, world.now_s).obstacles
+    (only,) = why(world.state, "default/huge", world.policy, world.now_s).obstacles
     assert only.obstacle.reason is Reason.NOT_ENOUGH_GPUS
     assert only.remedy.endswith("waiting does not help")
 

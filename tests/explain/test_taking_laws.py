@@ -25,10 +25,10 @@ def without_an_answer(count: int) -> Iterator[tuple[int, World, str, str]]:
     while found < count:
         seed += 1
         world = contested_world(seed)
-        waiting = [name for name in sorted(world.picture.backlog.standing()) if not world.is_running(name)]
+        waiting = [name for name in sorted(world.state.backlog.standing()) if not world.is_running(name)]
         for name in waiting[:2]:
-            answer = why(world.picture, name, world.policy, world.now_s)
-            if answer.change is None and may_ever_take(Question(world.picture, name, world.policy, world.now_s)):
+            answer = why(world.state, name, world.policy, world.now_s)
+            if answer.change is None and may_ever_take(Question(world.state, name, world.policy, world.now_s)):
                 found += 1
                 yield seed, world, name, answer.no_change
 
@@ -49,7 +49,7 @@ def test_where_nobody_is_said_to_be_stopped_for_another_form_of_it_nobody_is() -
 def test_for_whatever_form_of_it_is_named_others_are_stopped() -> None:
     kinds = set()
     for seed, world, name, _ in without_an_answer(40 if IS_QUICK else 200 * SIZE):
-        change, _ = change_that_takes(Question(world.picture, name, world.policy, world.now_s))
+        change, _ = change_that_takes(Question(world.state, name, world.policy, world.now_s))
         if change is not None:
             kinds.add(change.kind)
             assert _is_served_after(world, name, change), (seed, name, change)
@@ -59,12 +59,12 @@ def test_for_whatever_form_of_it_is_named_others_are_stopped() -> None:
 def _is_served_after(world: World, name: str, change: Change) -> bool:
     """Cancelled and submitted again, on a fork with whole cycles: it runs, or space is kept for it."""
     fork = World(nodes=0, policy=world.policy)
-    fork.picture, fork.now_s = world.picture.fork(), world.now_s
-    (told,) = events_of(fork.picture, fork.picture.workloads[name], change)
+    fork.state, fork.now_s = world.state.fork(), world.now_s
+    (told,) = events_of(fork.state, fork.state.workloads[name], change)
     fork.tell(WorkloadGone(name)).decide()
     fork.tell(submitted_again(told, fork.now_s))
     for _ in range(CYCLES):
         fork.let_go().decide()
-        if fork.is_running(name) or name in fork.picture.nominations:
+        if fork.is_running(name) or name in fork.state.nominations:
             return True
     return False

@@ -6,7 +6,7 @@ from kaiwo.explain.possible_changes import Change, Kind, held_by
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.events import PodChanged
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conftest import SIZE
 from tests.explain.generated import waiting_world
 from tests.worlds import World
@@ -15,37 +15,37 @@ from tests.worlds import World
 def test_after_a_trial_everything_is_as_before() -> None:
     for seed in range(1, 30 * SIZE):
         world = waiting_world(seed)
-        picture = world.picture
-        waiting = [name for name in sorted(picture.backlog.standing()) if name not in picture.pods]
-        if not waiting or picture.backlog.all_open:
+        state = world.state
+        waiting = [name for name in sorted(state.backlog.standing()) if name not in state.pods]
+        if not waiting or state.backlog.all_open:
             continue
-        question = Question(picture, waiting[0], world.policy, world.now_s)
-        before, fork = state_of(picture), question._fork
-        for name in sorted(picture.pods):
-            if held_by(picture, name) and name in picture.workloads:
+        question = Question(state, waiting[0], world.policy, world.now_s)
+        before, fork = state_of(state), question._fork
+        for name in sorted(state.pods):
+            if held_by(state, name) and name in state.workloads:
                 question.fate_with(Change(Kind.STOP, "admin", name))
                 assert state_of(fork) == before, (seed, name)
         question.fate_with(Change(Kind.OTHER_QUEUE, "researcher", "prod"))
-        assert state_of(fork) == before == state_of(picture), seed
+        assert state_of(fork) == before == state_of(state), seed
 
 
 def test_what_was_kept_for_a_workload_that_is_stopped_in_a_trial_is_kept_again() -> None:
     world = World(nodes=2, gpus_per_node=1).running("victim", gpus=1)
     world.submit("owner", pods=2, minimum=1, gpus_each=1).settle()
-    victim = world.picture.pods["default/victim"]["main-0"]
+    victim = world.state.pods["default/victim"]["main-0"]
     world.tell(PodChanged(replace(victim, phase=Phase.RELEASING))).settle()
     world.submit("new", pods=2, gpus_each=1).settle()
-    assert list(world.picture.nominations) == ["default/owner"]
-    question = Question(world.picture, "default/new", world.policy, world.now_s)
+    assert list(world.state.nominations) == ["default/owner"]
+    question = Question(world.state, "default/new", world.policy, world.now_s)
     before = state_of(question._fork)
     assert not question.starts_with(Change(Kind.STOP, "admin", "default/owner"))
     assert state_of(question._fork) == before
 
 
-def state_of(picture: Picture) -> tuple[object, ...]:
+def state_of(state: ClusterState) -> tuple[object, ...]:
     """All that `decide` looks at."""
-    picture.tidy()
-    nodes, queues, backlog = picture.nodes, picture.queues, picture.backlog
+    state.tidy()
+    nodes, queues, backlog = state.nodes, state.queues, state.backlog
     arrays = [nodes.free.tolist(), nodes.gpus.tolist(), queues.used.tolist(), queues.fixed.tolist()]
     waiting = {queue: asks for queue, asks in backlog.waiting.items() if any(asks)}
-    return picture.events(), arrays, sorted(backlog.by_key), sorted(backlog.open), backlog.all_open, waiting
+    return state.events(), arrays, sorted(backlog.by_key), sorted(backlog.open), backlog.all_open, waiting

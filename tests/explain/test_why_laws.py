@@ -26,7 +26,7 @@ def waiting_states(count: int, **sizes: int) -> Iterator[tuple[int, World, str]]
     while found < count:
         seed += 1
         world = waiting_world(seed, **sizes)
-        for name in [name for name in sorted(world.picture.backlog.standing()) if not world.is_running(name)][:3]:
+        for name in [name for name in sorted(world.state.backlog.standing()) if not world.is_running(name)][:3]:
             found += 1
             yield seed, world, name
 
@@ -34,8 +34,8 @@ def waiting_states(count: int, **sizes: int) -> Iterator[tuple[int, World, str]]
 def test_a_proposed_change_starts_the_workload_every_time() -> None:
     kinds = set()
     for seed, world, name in waiting_states(100 if IS_QUICK else 1000):
-        answer = why(world.picture, name, world.policy, world.now_s)
-        change, reason = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+        answer = why(world.state, name, world.policy, world.now_s)
+        change, reason = cheapest_change(Question(world.state, name, world.policy, world.now_s))
         assert (answer.change is None) == (change is None)
         assert "were not" not in reason, (seed, name, reason)  # so few nodes are searched to the end
         if change is None:
@@ -50,7 +50,7 @@ def test_a_proposed_change_starts_the_workload_every_time() -> None:
 
 def test_an_obstacle_always_names_less_than_is_needed() -> None:
     for seed, world, name in waiting_states(100 if IS_QUICK else 1000):
-        for each in obstacles_of(world.picture, name, world.policy, world.now_s):
+        for each in obstacles_of(world.state, name, world.policy, world.now_s):
             if each.reason is Reason.NO_WAY_TO_RECLAIM:
                 assert each.have >= each.need, (seed, name, each)  # the sums would do, and still there is no way
             elif each.unit in ("gpus", "milli-gpu", "mib", "milli-cpu"):
@@ -66,7 +66,7 @@ def test_the_least_share_is_the_one_that_the_door_lets_in() -> None:
 def test_exhaustive_search_agrees_on_the_cheapest_change_and_on_there_being_none() -> None:
     none = admitted = 0
     for seed, world, name in waiting_states(200 * SIZE, most_nodes=2, most_work=8):
-        change, said = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+        change, said = cheapest_change(Question(world.state, name, world.policy, world.now_s))
         found = cheapest_by_search(world, name, RAISE_STEP)
         none += change is None
         if change is not None and change.kind is Kind.SMALLER_SIZE and change.subject.endswith("memory"):
@@ -90,10 +90,10 @@ def _starts_after(world: World, name: str, change: Change) -> bool:
     """Applied for real: on a fresh picture from the same events, with whole cycles."""
     fresh = World(nodes=0)
     fresh.now_s = world.now_s
-    fresh.tell(*world.picture.events())
+    fresh.tell(*world.state.events())
     fresh.settle()
     assert not fresh.is_running(name)
-    told = events_of(fresh.picture, fresh.picture.workloads[name], change)
+    told = events_of(fresh.state, fresh.state.workloads[name], change)
     if is_submitted_again(change):
         fresh.tell(WorkloadGone(name)).decide()  # others may take what was planned or kept for it
         told = [submitted_again(each, fresh.now_s) for each in told]
@@ -104,7 +104,7 @@ def _starts_after(world: World, name: str, change: Change) -> bool:
 
 def _one_less_starts(world: World, name: str, change: Change) -> bool:
     """One unit less of the change, for the two kinds that have units."""
-    workload = world.picture.workloads[name]
+    workload = world.state.workloads[name]
     less = replace(change, value=change.value - 1)
     if change.kind is Kind.SMALLER_SIZE:
         role_name, dimension = change.subject.split(":")
@@ -119,7 +119,7 @@ def _one_less_starts(world: World, name: str, change: Change) -> bool:
 
 def test_what_another_queue_would_see_of_the_nodes_does_not_rule_out_a_raise() -> None:
     world, name = waiting_world(149, most_nodes=2, most_work=8), "default/w02"  # others have planned starts
-    change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
     assert change == Change(Kind.QUOTA, "admin", "default:gpu:quota", 1000, 1000)
 
 
@@ -128,17 +128,17 @@ def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may
         waiting_world(445, most_nodes=2, most_work=8),
         "default/w02",
     )  # shares follow wishes, plans follow shares
-    change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
     assert change == Change(Kind.OTHER_MODEL, "researcher", "L40S")
 
 
 def test_a_size_is_proposed_where_only_the_changed_wish_counts_in_what_others_may_plan() -> None:
     world, name = waiting_world(61, most_nodes=2, most_work=8), "default/w00"  # as it is, no device is large enough
-    change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
     assert change == Change(Kind.SMALLER_SIZE, "researcher", "main:gpu-memory", 65_536, 344_640)
 
 
 def test_a_size_that_is_refused_says_nothing_of_smaller_ones_where_its_wish_did_not_count_before() -> None:
     world, name = waiting_world(256, most_nodes=2, most_work=8), "default/w02"  # too large for any GPU, beside a plan
-    change, _ = cheapest_change(Question(world.picture, name, world.policy, world.now_s))
+    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
     assert change == Change(Kind.SMALLER_SIZE, "researcher", "main:gpu-memory", 63_536, 364_640)

@@ -16,7 +16,7 @@ from tests.worlds import World
 
 def told(world: World, name: str) -> list[tuple[str, str]]:
     world.settle()
-    found = why(world.picture, f"default/{name}", world.policy, world.now_s).obstacles
+    found = why(world.state, f"default/{name}", world.policy, world.now_s).obstacles
     return [(each.sentence, each.remedy) for each in found]
 
 

@@ -19,9 +19,9 @@ from kaiwo.model.partition_modes import CHIPS, Mode, cut, legal_modes
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import MIB, MILLI
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 MACHINES = {"a": ("MI300X", 3), "b": ("MI300A", 2), "c": ("MI210", 3), "d": ("MI308X", 2), "e": ("odd", 2)}
 ODD_MIB = 46_068
@@ -33,7 +33,7 @@ class Ledger:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.picture = Picture()
+        self.state = ClusterState()
         self.modes = {(node, gpu): Mode("SPX", "NPS1") for node, (_, count) in MACHINES.items() for gpu in range(count)}
         self.broken: set[str] = set()
         self.pods: dict[str, Pod] = {}
@@ -42,8 +42,8 @@ class Ledger:
         self.tell(*(self.node(name) for name in MACHINES))
 
     def tell(self, *events: Event) -> None:
-        self.picture.patch(events)
-        self.picture.tidy()
+        self.state.patch(events)
+        self.state.tidy()
 
     def node(self, name: str) -> NodeChanged:
         model, count = MACHINES[name]
@@ -66,7 +66,7 @@ class Ledger:
 
     def allocate(self) -> str:
         node, want = self.draw.choice(sorted(MACHINES)), self.some_request()
-        view = Working(self.picture.snapshot(0))
+        view = WorkingCopy(self.state.snapshot(0))
         row = view.nodes.row[node]
         rows = np.array([row])
         fits = int(pods_by_devices(times_per_device(view, want, rows), want.gpus)[0]) > 0
@@ -75,7 +75,7 @@ class Ledger:
             self.refused += 1
             return node
         active = self.draw.choice(self.placers)
-        placed = Placer(view, ShapeBook(self.picture, view, view, active), active, True).put(row, want, 1)[0]
+        placed = Placer(view, ShapeBook(self.state, view, view, active), active, True).put(row, want, 1)[0]
         self.check_grant(node, want, placed.devices)
         name = f"p{self.made}"
         self.made += 1
@@ -110,14 +110,14 @@ class Ledger:
 
     def restart(self) -> str:
         """Everything is rebuilt from the objects, and is the same."""
-        before = self.picture
-        self.picture = Picture()
+        before = self.state
+        self.state = ClusterState()
         self.tell(*before.events())
         for node in MACHINES:
-            old, new = before.nodes.row[node], self.picture.nodes.row[node]
+            old, new = before.nodes.row[node], self.state.nodes.row[node]
             count = len(before.node_objects[node].gpus)
-            assert (before.nodes.gpus[old, :, :count] == self.picture.nodes.gpus[new, :, :count]).all()
-            assert (before.nodes.free[old] == self.picture.nodes.free[new]).all()
+            assert (before.nodes.gpus[old, :, :count] == self.state.nodes.gpus[new, :, :count]).all()
+            assert (before.nodes.free[old] == self.state.nodes.free[new]).all()
         self.restarts += 1
         return "a"
 
@@ -143,7 +143,7 @@ class Ledger:
             milli, mib = taken.get(share.gpu, (0, 0))
             taken[share.gpu] = (milli + share.milli, mib + share.mib)
         found = {}
-        for gpu in self.picture.node_objects[node].gpus:
+        for gpu in self.state.node_objects[node].gpus:
             milli, mib = taken.get(gpu.id, (0, 0))
             found[gpu.id] = (gpu, gpu.milli - milli, gpu.memory_mib - mib)
         return found
@@ -169,7 +169,7 @@ class Ledger:
 
     def check_grant(self, node: str, want: Request, shares: tuple[Share, ...]) -> None:
         """Exactly what was asked, on distinct devices; milli and MiB coupled."""
-        gpus = {gpu.id: gpu for gpu in self.picture.node_objects[node].gpus}
+        gpus = {gpu.id: gpu for gpu in self.state.node_objects[node].gpus}
         assert len({share.gpu for share in shares}) == want.gpus
         for share in shares:
             gpu = gpus[share.gpu]
@@ -178,7 +178,7 @@ class Ledger:
 
     def check(self, node: str) -> None:
         """No overcommit, no leak: free is capacity less what is held, on each device and each physical GPU."""
-        table = self.picture.nodes
+        table = self.state.nodes
         row, cuts = table.row[node], {}
         for column, (gpu, milli, mib) in enumerate(self.free(node).values()):
             assert milli >= 0 <= mib, (node, gpu)

@@ -11,7 +11,7 @@ from kaiwo.model.gpu import DEMANDS, TURNS
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.node_table import NodeTable
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
 STRICT = Request(gpus=1, gpu_milli=500, least_grade="cu-mask")
@@ -34,7 +34,7 @@ def test_a_share_that_demands_a_mask_and_one_without_never_meet(other: Request, 
     assert world.is_running("first")
     assert not world.is_running("second")
     assert world.why("second") in ([Reason.NOT_ENOUGH_FREE_GPU_SHARE], [Reason.NOT_ENOUGH_FREE_GPU_MEMORY])
-    answer = why(world.picture, "default/second", world.policy, world.now_s).answer
+    answer = why(world.state, "default/second", world.policy, world.now_s).answer
     assert answer.endswith("free; there is more beside tenants from whom it could not be kept apart")
     world.finish("first").settle()
     assert world.is_running("second")
@@ -94,9 +94,9 @@ def test_space_that_is_kept_for_a_demanding_share_is_not_spoiled_while_another_l
 def test_a_trial_that_is_undone_leaves_no_trace() -> None:
     world = one_gpu(gpus=2).submit("strict", request=STRICT).submit("turns", request=TAKES_TURNS)
     world.settle()
-    working = Working(world.snapshot())
+    working = WorkingCopy(world.snapshot())
     before = working.tenancy.copy()
-    (turns,) = world.picture.pods["default/turns"].values()
+    (turns,) = world.state.pods["default/turns"].values()
     with working.trial():
         working.free_up(turns)
         assert not working.tenancy.small
@@ -124,7 +124,7 @@ def test_whatever_comes_and_goes_the_demands_are_kept(seed: int) -> None:
 
 def assert_demands_are_kept(world: World) -> None:
     tenants: dict[str, set[str]] = {}
-    for pods in world.picture.pods.values():
+    for pods in world.state.pods.values():
         for pod in pods.values():
             for share in pod.devices:
                 kind = TURNS if share.milli < least_milli("MI300X") else pod.beside
@@ -134,18 +134,18 @@ def assert_demands_are_kept(world: World) -> None:
 
 def assert_books_are_right(world: World) -> None:
     """What was patched event by event is what a table that is built anew says."""
-    picture = world.picture
-    fresh = NodeTable(picture.node_objects)
-    for name, node in picture.node_objects.items():
-        fresh.define(node, picture.held_on.get(name, {}).values(), 0)
-    kept = picture.nodes.tenancy
+    state = world.state
+    fresh = NodeTable(state.node_objects)
+    for name, node in state.node_objects.items():
+        fresh.define(node, state.held_on.get(name, {}).values(), 0)
+    kept = state.nodes.tenancy
     assert (kept.demanding, kept.small) == (fresh.tenancy.demanding, fresh.tenancy.small)
 
 
 def test_a_cluster_that_tells_another_demand_of_a_pod_is_believed() -> None:
     world = one_gpu().submit("strict", request=STRICT)
     world.settle()
-    (pod,) = world.picture.pods["default/strict"].values()
+    (pod,) = world.state.pods["default/strict"].values()
     world.tell(PodChanged(type(pod)(pod.workload, pod.name, pod.node, pod.phase, pod.devices)))
     world.tell(PodGone(pod.workload, pod.name))
-    assert not world.picture.nodes.tenancy.demanding
+    assert not world.state.nodes.tenancy.demanding

@@ -24,8 +24,8 @@ def machine(*gpus: Gpu) -> Node:
 
 
 def plan(world: World, course: Course, now_s: int) -> Course:
-    nodes = fleet_of(world.picture, course, now_s)
-    return follow(nodes, plan_partitions(now_s, nodes, waiting_needs(world.picture, now_s)))
+    nodes = fleet_of(world.state, course, now_s)
+    return follow(nodes, plan_partitions(now_s, nodes, waiting_needs(world.state, now_s)))
 
 
 def test_an_idle_gpu_is_cut_for_who_waits_and_serves_when_it_is_done() -> None:
@@ -35,7 +35,7 @@ def test_an_idle_gpu_is_cut_for_who_waits_and_serves_when_it_is_done() -> None:
     assert begun({}, course) == [("n", "gpu-0")]
     assert touched({}, course) == ["n"]
     world.tell(NodeChanged(closed(machine(*whole(0, 1)), course)))
-    assert [change_of(gpu) for gpu in world.picture.node_objects["n"].gpus] == ["changing", ""]  # shown, and not ill
+    assert [change_of(gpu) for gpu in world.state.node_objects["n"].gpus] == ["changing", ""]  # shown, and not ill
     again = plan(world, course, 1_030)
     assert begun(course, again) == []  # it is on its way
     course = {("n", "gpu-0"): done(again["n", "gpu-0"], 1_060)}
@@ -54,7 +54,7 @@ def test_a_gpu_in_use_is_closed_its_work_ends_and_then_it_changes() -> None:
     course = plan(world, {}, 100)
     assert (course["n", "gpu-0"].goal, course["n", "gpu-0"].is_changing) == (SPX, False)
     world.tell(NodeChanged(closed(machine(*parts), course)))
-    assert {gpu.reason for gpu in world.picture.node_objects["n"].gpus} == {
+    assert {gpu.reason for gpu in world.state.node_objects["n"].gpus} == {
         "closed to new work until it is idle: it changes to SPX+NPS1"
     }
     world.submit("new", request=Request(gpus=1, partition="CPX")).settle()

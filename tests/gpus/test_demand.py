@@ -37,7 +37,7 @@ def node(name: str, *gpus: Gpu) -> NodeChanged:
 
 
 def fleet(world: World, ongoing: dict[tuple[str, str], Ongoing] | None = None) -> list[NodeNow]:
-    return fleet_of(world.picture, ongoing or {}, world.now_s)
+    return fleet_of(world.state, ongoing or {}, world.now_s)
 
 
 def test_waiting_work_is_told_by_what_it_asks_for() -> None:
@@ -51,7 +51,7 @@ def test_waiting_work_is_told_by_what_it_asks_for() -> None:
     world.submit("memory", memory_mib=5_000).submit("cpu", cpu_milli=10)
     world.submit("mig", request=Request(gpus=1, partition="1g.10gb"))
     needs = sorted(
-        waiting_needs(world.picture, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
+        waiting_needs(world.state, world.now_s), key=lambda need: (need.compute, need.memory, -need.waited_s)
     )
     assert all(sum(size.count for size in need.sizes) == need.count for need in needs)
     assert [replace(need, sizes=()) for need in needs] == [
@@ -67,12 +67,12 @@ def test_what_pods_ask_for_beside_gpus_is_told_by_size_and_does_not_make_more_ki
     world = World(nodes=0).tell(NodeChanged(Node("n", 8_000, 1_000, pods=9, extended={"rdma": 4, "fpga": 1})))
     for name, cpu_milli in (("a", 100), ("b", 100), ("c", 300)):
         world.submit(name, request=Request(cpu_milli, 50, 1, partition="CPX", extended=(("rdma", 2),)))
-    (need,) = waiting_needs(world.picture, 0)
+    (need,) = waiting_needs(world.state, 0)
     assert sorted(need.sizes, key=lambda size: size.count) == [
         PodSize((300, 50, 1, 0, 2), 1), PodSize((100, 50, 1, 0, 2), 2),
     ]  # fmt: skip
     world.submit("third", request=Request(cpu_milli=10, gpus=1, gpu_milli=300))
-    shares = next(need for need in waiting_needs(world.picture, 0) if need.is_share)
+    shares = next(need for need in waiting_needs(world.state, 0) if need.is_share)
     assert shares.sizes == (PodSize((10, 0, 1, 0, 0), 1, sharers=3),)
 
 
@@ -96,21 +96,21 @@ def test_who_has_waited_much_longer_is_told_apart() -> None:
     for cpu_milli, submitted_s in ((1, 100), (2, 4_990), (3, 4_995)):
         request = Request(cpu_milli=cpu_milli, gpus=1, partition="CPX")
         world.submit(f"job-{cpu_milli}", request=request, submitted_s=submitted_s)
-    assert sorted(need.waited_s for need in waiting_needs(world.picture, world.now_s)) == [10, 4_900]
+    assert sorted(need.waited_s for need in waiting_needs(world.state, world.now_s)) == [10, 4_900]
 
 
 def test_where_it_may_go_and_whether_its_queue_lets_it_are_asked() -> None:
     world = World(nodes=0)
     world.submit("part", request=PART)
-    (need,) = waiting_needs(world.picture, 0, open_to=lambda want, pods: frozenset({"a"}))
+    (need,) = waiting_needs(world.state, 0, open_to=lambda want, pods: frozenset({"a"}))
     assert need.nodes == {"a"}
-    assert waiting_needs(world.picture, 0, may_start=lambda waiting: False) == []
+    assert waiting_needs(world.state, 0, may_start=lambda waiting: False) == []
 
 
 def test_who_waits_for_a_reservation_waits_for_no_mode() -> None:
     world = World(nodes=0).tell(node("n", *(Gpu(f"gpu-{at}", "MI300X", 196_608) for at in range(8))))
     world.submit("named", gpus_each=4, reservation="over").settle()
-    assert waiting_needs(world.picture, world.now_s) == []
+    assert waiting_needs(world.state, world.now_s) == []
 
 
 def test_what_runs_is_told_by_when_it_ends_and_what_would_be_lost() -> None:
@@ -133,9 +133,9 @@ def test_a_node_whose_gpus_all_change_shows_no_devices_and_is_still_counted_on()
     world = World(nodes=0).tell(node("n"), node("m", Gpu("gpu-0", "MI300X", 196_608)))
     world.submit("part", request=PART)
     ongoing = {("n", "gpu-0"): Ongoing("MI300X", SPX, 0, CPX, is_changing=True)}
-    plan = plan_partitions(1_000, fleet(world, ongoing), waiting_needs(world.picture, 0))
+    plan = plan_partitions(1_000, fleet(world, ongoing), waiting_needs(world.state, 0))
     assert (plan.steps, plan.unserved) == ((), ())
-    assert len(plan_partitions(1_000, fleet(world), waiting_needs(world.picture, 0)).steps) == 1
+    assert len(plan_partitions(1_000, fleet(world), waiting_needs(world.state, 0)).steps) == 1
 
 
 def test_a_change_that_has_just_ended_counts_before_the_picture_shows_it() -> None:
@@ -145,7 +145,7 @@ def test_a_change_that_has_just_ended_counts_before_the_picture_shows_it() -> No
     over = {("n", "gpu-0"): Ongoing("MI300X", CPX, 990)}
     (found,) = fleet(world, over)
     assert [gpu.mode for gpu in found.gpus] == [CPX, SPX]
-    plan = plan_partitions(1_000, [found], waiting_needs(world.picture, 0))
+    plan = plan_partitions(1_000, [found], waiting_needs(world.state, 0))
     assert (plan.steps, plan.unserved) == ((), ())
 
 
@@ -171,8 +171,8 @@ def test_a_discovered_machine_in_cpx_serves_partitions_by_the_same_ledger(tmp_pa
     world.settle()
     assert len(world.devices_of("pair")) == 2
     assert not world.is_running("whole")
-    assert world.picture.used["default"][0] == 250
-    listed = list_devices(world.picture.nodes)
+    assert world.state.used["default"][0] == 250
+    listed = list_devices(world.state.nodes)
     assert len(listed) == 63
     assert int(listed.free_milli.sum()) == 8_000 - 125 - 250
     assert set(listed.nodes) == {found.name}
@@ -186,7 +186,7 @@ def test_the_listing_says_what_each_device_is_and_has(mode: str) -> None:
     world.submit("half", fraction_milli=500, memory_mib=0).submit("part", request=PART)
     assert decide(world.snapshot()).starts
     world.settle()
-    listed = list_devices(world.picture.nodes)
+    listed = list_devices(world.state.nodes)
     assert (listed.nodes[0], listed.ids[0], listed.models[0], listed.usable[0]) == ("a", "x", "H100", 0)
     assert list(listed.ids[1:]) == [gpu.id for gpu in gpus]
     assert listed.free_milli[1] == (0 if mode == "CPX" else 500)
@@ -202,17 +202,17 @@ def test_work_that_only_another_mode_serves_says_so() -> None:
     world.settle()
     assert world.why("part") == [Reason.PARTITION_MODE]
     assert world.why("tpx") == [Reason.PARTITION_MODE]
-    (told,) = obstacles_of(world.picture, "default/tpx", world.policy, 0)
+    (told,) = obstacles_of(world.state, "default/tpx", world.policy, 0)
     assert sentence(told) == "no GPU of this cluster can be in TPX mode: MI300X has SPX, DPX, QPX, CPX"
     assert remedy(told) == "ask for a mode that there is; waiting does not help"
-    (told,) = obstacles_of(world.picture, "default/part", world.policy, 0)
+    (told,) = obstacles_of(world.state, "default/part", world.policy, 0)
     assert sentence(told) == "no GPU is in CPX mode, and 6 GPUs could be"
     world.tell(node("cut", *cut("gpu-0")))
     world.settle()
     assert world.is_running("part")
     only_cut = World(nodes=0).tell(node("n", *cut("gpu-0"), *cut("gpu-1"))).submit("whole", gpus_each=1)
     only_cut.settle()
-    (told,) = obstacles_of(only_cut.picture, "default/whole", only_cut.policy, 0)
+    (told,) = obstacles_of(only_cut.state, "default/whole", only_cut.policy, 0)
     assert sentence(told) == "no GPU is in SPX mode, and 2 GPUs could be"
 
 
@@ -226,7 +226,7 @@ def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus(
         world.submit(name, request=Request(cpu_milli=100_000, gpus=1, partition="CPX"))
     world.settle()
     assert (world.is_running("first"), world.is_running("second")) == (True, False)
-    mode, cpus, *_ = obstacles_of(world.picture, "default/second", world.policy, 0)
+    mode, cpus, *_ = obstacles_of(world.state, "default/second", world.policy, 0)
     assert sentence(mode) == (
         "it needs 1 device in CPX mode on one node, and whole has 0 devices in it now, "
         "and its other GPUs could change to it"
@@ -236,7 +236,7 @@ def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus(
 
 def test_a_mode_that_somebody_else_changed_is_believed() -> None:
     world = World(nodes=0).tell(node("n", *cut("gpu-0")))
-    (found,) = fleet_of(world.picture, {("n", "gpu-0"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
+    (found,) = fleet_of(world.state, {("n", "gpu-0"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
     assert (found.gpus[0].mode.compute, found.gpus[0].since_s < 0) == ("CPX", True)
-    (found,) = fleet_of(world.picture, {("n", "gpu-9"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
+    (found,) = fleet_of(world.state, {("n", "gpu-9"): Ongoing("MI300X", Mode("SPX", "NPS1"), 50)}, 100)
     assert [gpu.id for gpu in found.gpus] == ["gpu-0"]  # the other was taken out of the machine

@@ -30,8 +30,8 @@ def test_no_overcommit_and_no_leak_in_a_million_random_operations(seed: int) -> 
     ledger.pods.clear()
     for node in MACHINES:
         ledger.check(node)
-        assert (ledger.picture.nodes.gpus[ledger.picture.nodes.row[node], 0] == ledger.picture.nodes.gpu_part[
-            ledger.picture.nodes.row[node]
+        assert (ledger.state.nodes.gpus[ledger.state.nodes.row[node], 0] == ledger.state.nodes.gpu_part[
+            ledger.state.nodes.row[node]
         ]).all()  # fmt: skip
 
 

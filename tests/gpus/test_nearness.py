@@ -98,7 +98,7 @@ def test_a_queue_pays_for_partitions_in_parts_of_physical_gpus() -> None:
         world.submit(f"w{number}", request=Request(gpus=1, partition="CPX"), queue="small")
     world.settle()
     assert [world.is_running(f"w{number}") for number in range(3)] == [True, True, False]
-    assert world.picture.used["small"][0] == 250
+    assert world.state.used["small"][0] == 250
 
 
 def test_queues_take_turns_for_partitions() -> None:
@@ -107,7 +107,7 @@ def test_queues_take_turns_for_partitions() -> None:
         for queue in ("red", "blue"):
             world.submit(f"{queue}-{number}", request=Request(gpus=1, partition="CPX"), queue=queue)
     world.settle()
-    assert world.picture.used["red"][0] == world.picture.used["blue"][0] == 1000
+    assert world.state.used["red"][0] == world.state.used["blue"][0] == 1000
 
 
 def hives(size: int, fast: int = 50_000, slow: int = 0) -> Wiring:

@@ -31,7 +31,7 @@ def one_gpu(gpus: int = 1) -> World:
 
 
 def tenants(world: World, gpu: str) -> list[tuple[int, int]]:
-    held = (share for pods in world.picture.pods.values() for pod in pods.values() for share in pod.devices)
+    held = (share for pods in world.state.pods.values() for pod in pods.values() for share in pod.devices)
     return [(share.milli, share.mib) for share in held if share.gpu == gpu]
 
 
@@ -43,7 +43,7 @@ def test_two_meet_on_one_gpu_and_a_third_waits() -> None:
     assert tenants(world, "gpu-0") == [(SHARED_MILLI, MIB // SHARERS)] * SHARERS
     assert world.is_within_capacity()
     assert world.why("c") == [Reason.NOT_ENOUGH_FREE_GPU_SHARE]
-    assert "0.5" in why(world.picture, "default/c", world.policy, world.now_s).answer
+    assert "0.5" in why(world.state, "default/c", world.policy, world.now_s).answer
     world.finish("a").settle()
     assert world.is_running("c")
 
@@ -51,7 +51,7 @@ def test_two_meet_on_one_gpu_and_a_third_waits() -> None:
 def test_the_grade_is_that_of_taking_turns() -> None:
     world = one_gpu().submit("a", request=SHARED)
     world.settle()
-    (node,) = world.picture.node_objects.values()
+    (node,) = world.state.node_objects.values()
     assert grade_of(SHARED, node.gpus[0], node.labels) == "time-slicing"
 
 
@@ -107,4 +107,4 @@ def test_whatever_comes_and_goes_nothing_is_given_out_twice(seed: int) -> None:
             alive.append(f"w{number}")
             world.submit(alive[-1], request=draw.choice(wishes), priority=draw.choice((0, 0, 50)))
         for _ in world.settle():
-            assert audit(world.picture) == []
+            assert audit(world.state) == []

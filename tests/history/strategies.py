@@ -29,7 +29,7 @@ from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Cause, Eviction, Nomination, Note, Plan, Start, Wait
-from kaiwo.model.planned_start import Delay, Place, Promise
+from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request, Toleration
@@ -136,10 +136,10 @@ nominations = st.builds(
 )
 
 promises = st.builds(
-    Promise,
+    PlannedStart,
     workload=names,
     start_s=amounts,
-    places=_few(st.builds(Place, names, names, _few(shares), amounts, amounts, extended)),
+    places=_few(st.builds(PlannedPod, names, names, _few(shares), amounts, amounts, extended)),
     run_s=amounts,
     made_s=amounts,
     after=_few(names),

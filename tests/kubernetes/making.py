@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.decode import wire_objects
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 
-DISTILLERY = Distillery()
+DISTILLERY = PodDecoder()
 METADATA = ("annotations", "labels", "ownerReferences", "deletionTimestamp", "uid", "namespace", "resourceVersion")
 VERSIONS = count(1)
 
@@ -28,7 +28,7 @@ def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", *
     return msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Pod)
 
 
-def seen_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> SeenPod:
+def seen_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> CachedPod:
     return DISTILLERY.pod(wire_pod(name, gpus, node, phase, **more))
 
 
@@ -47,9 +47,9 @@ def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: A
     return msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Node)
 
 
-def some_books(nodes: int = 2) -> Books:
-    books = Books()
+def some_books(nodes: int = 2) -> ClusterCache:
+    cache = ClusterCache()
     for number in range(1, nodes + 1):
-        books.put_node(wire_node(f"node-{number}"))
-    books.settle()
-    return books
+        cache.put_node(wire_node(f"node-{number}"))
+    cache.settle()
+    return cache

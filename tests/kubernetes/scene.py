@@ -16,7 +16,7 @@ from kaiwo.model.events import Event, PodChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Cause, Eviction, Plan, Start
 from kaiwo.model.workload import Phase, Pod, Workload
-from tests.clusters.picture import Picture
+from tests.clusters.told_state import ToldState
 from tests.controlplane.plane import Plane
 from tests.kubernetes.speaking import until
 
@@ -105,45 +105,45 @@ class Scene:
 
     def __init__(self, cluster: KubernetesCluster, kubectl: Kubectl) -> None:
         self.cluster, self.kubectl = cluster, kubectl
-        self.picture = Picture()
+        self.state = ToldState()
         self.seen: list[Event] = []
 
     async def read(self) -> None:
         async for batch in self.cluster.events():
             self.seen += batch
-            self.picture.patch(batch)
+            self.state.patch(batch)
 
     async def until(self, condition: Callable[[], object], what: str = "it") -> None:
         await until(condition, what)
 
     async def until_waiting(self, *names: str) -> None:
-        await until(lambda: all(full(name) in self.picture.workloads for name in names), f"{names} to wait")
+        await until(lambda: all(full(name) in self.state.workloads for name in names), f"{names} to wait")
 
     async def start(self, *starts: Start) -> tuple[str, ...]:
         """As the loop does: what was decided is assumed, then applied."""
         for start in starts:
             pod = Pod(start.workload, start.pod, start.node, Phase.ASSUMED, start.devices)
-            self.picture.patch([PodChanged(pod)])
+            self.state.patch([PodChanged(pod)])
         return await self.cluster.apply(Plan(starts=starts))
 
     async def evict(self, name: str, *slots: str) -> tuple[str, ...]:
         """As the loop does: what was decided is assumed, then applied."""
         evictions = tuple(Eviction(full(name), slot, Cause.PREEMPT, "default/other") for slot in slots or ("main-0",))
         for each in evictions:
-            if pod := self.picture.pods.get((each.workload, each.pod)):
-                self.picture.patch([PodChanged(msgspec.structs.replace(pod, phase=Phase.RELEASING))])
+            if pod := self.state.pods.get((each.workload, each.pod)):
+                self.state.patch([PodChanged(msgspec.structs.replace(pod, phase=Phase.RELEASING))])
         return await self.cluster.apply(Plan(evictions=evictions))
 
-    async def truth(self) -> Picture:
+    async def truth(self) -> ToldState:
         """What the books say when nothing is under way any more."""
-        await until(lambda: not self.cluster.books.underway.starts, "the last Binding")
+        await until(lambda: not self.cluster.cache.underway.starts, "the last Binding")
         self.cluster._settle_now()
-        truth = Picture()
-        truth.patch(self.cluster.books.whole_state())
+        truth = ToldState()
+        truth.patch(self.cluster.cache.whole_state())
         return truth
 
     def workload(self, name: str) -> Workload:
-        return self.picture.workloads[full(name)]
+        return self.state.workloads[full(name)]
 
 
 @asynccontextmanager
@@ -171,7 +171,7 @@ async def opened_here(plane: Plane, kubectl: Kubectl) -> AsyncIterator[Scene]:
         await until(lambda: scene.seen or reader.done(), "the first batch")
         yield scene
         truth = await scene.truth()
-        await until(lambda: vars(scene.picture) == vars(truth), "the events to tell the truth")
+        await until(lambda: vars(scene.state) == vars(truth), "the events to tell the truth")
         assert truth.overcommitted() == []
     finally:
         await cluster.close()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.client import Change, Client, Mirror, Resource
+from kaiwo.clusters.kubernetes.client import Change, Client, Informer, Resource
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta
 
@@ -61,7 +61,7 @@ class Follower:
         self.told: list[str] = []  # every change, in order
         self._coming: dict[str, str] = {}
         resource = Resource[Note](notes_path(namespace), Note)
-        self.mirror = Mirror(client, resource, page=self._page, listed=self._listed, changed=self._take)
+        self.mirror = Informer(client, resource, page=self._page, listed=self._listed, changed=self._take)
 
     def _page(self, items: Sequence[Note]) -> None:
         self._coming |= {item.metadata.name: (item.data or {}).get("text", "") for item in items}

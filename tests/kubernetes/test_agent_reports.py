@@ -108,7 +108,7 @@ def test_the_agents_own_stream_is_heard_and_an_ill_gpu_gets_no_pod(site: Install
             try:
                 began = time.monotonic()
                 stream.send(sample(1, "gpu-3"))
-                node = there.kaiwo.cluster.books.nodes
+                node = there.kaiwo.cluster.cache.nodes
                 await until(lambda: [gpu.id for gpu in node["node-1"].gpus if not gpu.healthy] == ["gpu-3"], str(said))
                 assert time.monotonic() - began < 5
             finally:
@@ -117,7 +117,7 @@ def test_the_agents_own_stream_is_heard_and_an_ill_gpu_gets_no_pod(site: Install
             async with asyncio.timeout(PATIENCE_S):
                 while not (await there.kubectl.get(pod_path("most")))["spec"].get("nodeName"):
                     await asyncio.sleep(0.05)
-            devices = there.kaiwo.loop.picture.pods["default/most"]["main-0"].devices
+            devices = there.kaiwo.loop.state.pods["default/most"]["main-0"].devices
             assert "gpu-3" not in {share.gpu for share in devices}
 
     run(test())

@@ -11,14 +11,14 @@ import pytest
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, Budgets, read_budget
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.writers import binder
-from kaiwo.decide.make_room.victim_units import Roster
+from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
 from kaiwo.model.queue import THE_DEFAULT
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import Json, Kubectl, opened, pod_path
@@ -65,14 +65,14 @@ def test_a_budget_keeps_its_pods_and_another_goes(plane: Plane, tmp_path: Path) 
 )
 def test_no_more_pods_go_than_a_budget_allows(may_go: int, units: list[int]) -> None:
     """Two pods of four are surplus: they go one by one, and the rest only together."""
-    picture = Picture()
+    state = ClusterState()
     gpus = tuple(Gpu(f"gpu-{number}", "MI300X", 1000) for number in range(4))
     workload = Workload("default/w", (Role(Request(gpus=1), count=4, minimum=2),), may_go=may_go)
     pods = [Pod("default/w", f"main-{n}", "node", devices=(Share(f"gpu-{n}", 1000, 1000),)) for n in range(4)]
     node = Node("node", cpu_milli=1000, memory_mib=1000, gpus=gpus)
-    picture.patch([NodeChanged(node), QueueChanged(THE_DEFAULT), WorkloadChanged(workload), *map(PodChanged, pods)])
-    picture.tidy()
-    roster = Roster(picture, 0, "priority")
+    state.patch([NodeChanged(node), QueueChanged(THE_DEFAULT), WorkloadChanged(workload), *map(PodChanged, pods)])
+    state.tidy()
+    roster = VictimUnits(state, 0, "priority")
     assert [len(unit.pods) for unit in roster.units("default")] == units
 
 
@@ -137,55 +137,55 @@ def test_what_an_admission_policy_forbids_is_given_up_at_once(plane: Plane, tmp_
 
 
 def test_the_tightest_budget_counts() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
-    books.settle()
+    cache = some_books()
+    cache.put_pod(seen_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
+    cache.settle()
     for name, selector, allowed in (("wide", {}, 5), ("tight", {"matchLabels": {"app": "a"}}, 2), ("other", None, 0)):
         item = msgspec.convert(budget(name, selector) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
-        books.touch(books.budgets.put(read_budget(item), books.pods.values()))
-    books.settle()
-    workload = books.told.workloads["default/p"]
+        cache.touch(cache.budgets.put(read_budget(item), cache.pods.values()))
+    cache.settle()
+    workload = cache.told.workloads["default/p"]
     assert (workload.may_go, workload.stays_why) == (
         0,
         "more than one budget covers pod default/p, and then the server evicts it never",
     )
     for name, may_go in (("wide", 2), ("tight", -1)):
-        books.drop_budget(read_budget(msgspec.convert(budget(name, {}), BudgetObject)))
-        books.settle()
-        workload = books.told.workloads["default/p"]
+        cache.drop_budget(read_budget(msgspec.convert(budget(name, {}), BudgetObject)))
+        cache.settle()
+        workload = cache.told.workloads["default/p"]
         assert (workload.may_go, workload.stays_why) == (may_go, "")
 
 
 def test_the_tightest_budget_of_a_gang_counts() -> None:
-    books = some_books()
+    cache = some_books()
     for name in "ab":
         labels, notes = {"app": name}, {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}
-        books.put_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
+        cache.put_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
     for name, allowed in (("a", 5), ("b", 2)):
         item = msgspec.convert(budget(name) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
-        books.put_budget(read_budget(item))
-    books.settle()
-    (workload,) = books.told.workloads.values()
+        cache.put_budget(read_budget(item))
+    cache.settle()
+    (workload,) = cache.told.workloads.values()
     assert workload.may_go == 2
 
 
 def test_who_was_refused_for_good_stays_until_its_budgets_change() -> None:
-    books = some_books()
+    cache = some_books()
     pod = seen_pod("p", node="node-1", phase="Running", labels={"app": "a"})
-    books.put_pod(pod)
-    books.settle()
-    books.underway.begin_eviction("default/p", "main-0", pod)
-    books.settle()
-    assert books.told.pods["default/p"]["main-0"].phase is Phase.RELEASING
-    books.underway.end_eviction(pod, "the server does not evict it")
-    books.settle()
-    workload = books.told.workloads["default/p"]
-    assert books.told.pods["default/p"]["main-0"].phase is Phase.RUNNING
+    cache.put_pod(pod)
+    cache.settle()
+    cache.underway.begin_eviction("default/p", "main-0", pod)
+    cache.settle()
+    assert cache.told.pods["default/p"]["main-0"].phase is Phase.RELEASING
+    cache.underway.end_eviction(pod, "the server does not evict it")
+    cache.settle()
+    workload = cache.told.workloads["default/p"]
+    assert cache.told.pods["default/p"]["main-0"].phase is Phase.RUNNING
     assert (workload.may_go, workload.stays_why) == (0, "the server does not evict it")
     item = msgspec.convert(budget("a") | {"status": {"disruptionsAllowed": 1}}, BudgetObject)
-    books.put_budget(read_budget(item))
-    books.settle()
-    assert books.told.workloads["default/p"].may_go == 1
+    cache.put_budget(read_budget(item))
+    cache.settle()
+    assert cache.told.workloads["default/p"].may_go == 1
 
 
 def budget(name: str, selector: Json | None = None) -> Json:

@@ -27,19 +27,19 @@ def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane:
             await scene.kubectl.delete(pod_path("deleted"))
             await scene.cluster.catch_up()
             # At once: the reader has it when `catch_up` is over.
-            held = scene.picture.pods[full("bound"), "main-0"]
+            held = scene.state.pods[full("bound"), "main-0"]
             assert (held.node, held.devices) == ("node-1", whole(3))
-            assert full("deleted") not in scene.picture.workloads
+            assert full("deleted") not in scene.state.workloads
 
     run(test())
 
 
 def test_what_a_list_brought_that_broke_off_does_not_outlive_it() -> None:
-    books = some_books()
-    reader = Pods(Resource(PODS, wire_objects.Pod), books, DISTILLERY)
+    cache = some_books()
+    reader = Pods(Resource(PODS, wire_objects.Pod), cache, DISTILLERY)
     reader.begun()
     reader.page([wire_pod("old", resourceVersion="5")])
     reader.begun()  # the server forgot the list's version between two pages; meanwhile the pod went
     reader.page([wire_pod("new", resourceVersion="9")])
     reader.listed("10")
-    assert [name for _, name in books.pods] == ["new"]
+    assert [name for _, name in cache.pods] == ["new"]

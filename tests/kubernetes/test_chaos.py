@@ -14,7 +14,7 @@ import pytest
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
-from kaiwo.clusters.kubernetes.client.informer import Mirror
+from kaiwo.clusters.kubernetes.client.informer import Informer
 from tests.conftest import SIZE
 from tests.controlplane.plane import Plane
 from tests.kubernetes.gangs_at_work import Gangs, kept
@@ -124,16 +124,16 @@ def test_a_storm_of_forgotten_places_loses_nothing(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server answers 410 to every watch that is opened, as after its history was thrown away."""
-    mirrors: set[Mirror[object]] = set()
-    begin = Mirror.run
+    mirrors: set[Informer[object]] = set()
+    begin = Informer.run
     plane.kill("kube-apiserver")  # after a start it remembers nothing from before
     plane.start_api_server()
 
-    async def run_noted(mirror: Mirror[object]) -> None:
+    async def run_noted(mirror: Informer[object]) -> None:
         mirrors.add(mirror)
         await begin(mirror)
 
-    monkeypatch.setattr(Mirror, "run", run_noted)
+    monkeypatch.setattr(Informer, "run", run_noted)
 
     async def forget(line: Line) -> None:
         while True:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.test_volumes import claim, using, volume
@@ -15,73 +15,73 @@ IN_USE = (
 )
 
 
-def books_with(*modes: str, **meta: Any) -> Books:
+def books_with(*modes: str, **meta: Any) -> ClusterCache:
     """A bound claim `data`."""
-    books = some_books()
+    cache = some_books()
     bound = claim("data", accessModes=list(modes), volumeName="v") | {"status": {"phase": "Bound"}}
     bound["metadata"] |= meta
-    _put(books, bound)
+    _put(cache, bound)
     item = msgspec.json.decode(msgspec.json.encode(volume("v", "node-1")), type=wire_objects.PersistentVolume)
-    books.change_volumes(lambda volumes: volumes.put_volume(item))
-    return books
+    cache.change_volumes(lambda volumes: volumes.put_volume(item))
+    return cache
 
 
-def _put(books: Books, document: dict[str, Any]) -> None:
+def _put(cache: ClusterCache, document: dict[str, Any]) -> None:
     item = msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Claim)
-    books.change_volumes(lambda volumes: volumes.put_claim(item))
+    cache.change_volumes(lambda volumes: volumes.put_claim(item))
 
 
 def test_a_claim_for_one_pod_is_waited_for_until_that_pod_is_gone() -> None:
-    books = books_with("ReadWriteOncePod")
+    cache = books_with("ReadWriteOncePod")
     theirs = seen_pod("a", volumes=using("data"), node="node-1", schedulerName="default-scheduler")
-    books.put_pod(theirs)
-    books.put_pod(seen_pod("b", volumes=using("data")))
-    books.settle()
-    assert books.sentences["default", "b"] == IN_USE
-    assert "default/b" not in books.told.workloads
-    books.put_pod(seen_pod("a", volumes=using("data"), node="node-1", phase="Succeeded", schedulerName="x"))
-    books.settle()
-    assert "default/b" in books.told.workloads
-    books.put_pod(seen_pod("c", volumes=using("data"), node="node-1"))
-    books.settle()
-    assert "default/b" not in books.told.workloads
-    books.drop_pod(books.pods["default", "c"])
-    books.settle()
-    assert "default/b" in books.told.workloads
+    cache.put_pod(theirs)
+    cache.put_pod(seen_pod("b", volumes=using("data")))
+    cache.settle()
+    assert cache.sentences["default", "b"] == IN_USE
+    assert "default/b" not in cache.told.workloads
+    cache.put_pod(seen_pod("a", volumes=using("data"), node="node-1", phase="Succeeded", schedulerName="x"))
+    cache.settle()
+    assert "default/b" in cache.told.workloads
+    cache.put_pod(seen_pod("c", volumes=using("data"), node="node-1"))
+    cache.settle()
+    assert "default/b" not in cache.told.workloads
+    cache.drop_pod(cache.pods["default", "c"])
+    cache.settle()
+    assert "default/b" in cache.told.workloads
 
 
 def test_other_claims_and_pods_without_a_node_keep_nobody() -> None:
-    books = books_with("ReadWriteOnce")
-    books.put_pod(seen_pod("a", volumes=using("data"), node="node-1"))
-    books.put_pod(seen_pod("b", volumes=using("data")))
-    books.settle()
-    assert "default/b" in books.told.workloads
-    books = books_with("ReadWriteOncePod")
+    cache = books_with("ReadWriteOnce")
+    cache.put_pod(seen_pod("a", volumes=using("data"), node="node-1"))
+    cache.put_pod(seen_pod("b", volumes=using("data")))
+    cache.settle()
+    assert "default/b" in cache.told.workloads
+    cache = books_with("ReadWriteOncePod")
     for name in ("a", "b"):
-        books.put_pod(seen_pod(name, volumes=using("data")))
-    books.put_pod(seen_pod("e", namespace="elsewhere", uid="e", volumes=using("data"), node="node-1"))
-    books.settle()
-    assert {"default/a", "default/b"} <= books.told.workloads.keys()
+        cache.put_pod(seen_pod(name, volumes=using("data")))
+    cache.put_pod(seen_pod("e", namespace="elsewhere", uid="e", volumes=using("data"), node="node-1"))
+    cache.settle()
+    assert {"default/a", "default/b"} <= cache.told.workloads.keys()
 
 
 def test_pods_that_would_start_together_do_not_share_a_claim_for_one_pod() -> None:
-    books = books_with("ReadWriteOncePod")
+    cache = books_with("ReadWriteOncePod")
     one, other = (seen_pod(name, volumes=using("data")) for name in ("a", "b"))
-    books.put_pod(one)
-    books.put_pod(other)
-    assert books.claim_users.refusal(other) == ""
-    assert books.claim_users.refusal(other, [one]) == IN_USE
+    cache.put_pod(one)
+    cache.put_pod(other)
+    assert cache.claim_users.refusal(other) == ""
+    assert cache.claim_users.refusal(other, [one]) == IN_USE
 
 
 def test_a_claim_of_an_ephemeral_volume_must_be_the_pods_own() -> None:
-    def waiting(books: Books) -> str:
-        books.put_pod(seen_pod("p", volumes=[{"name": "scratch", "ephemeral": {}}]))
-        books.settle()
-        return books.sentences.get(("default", "p"), "")
+    def waiting(cache: ClusterCache) -> str:
+        cache.put_pod(seen_pod("p", volumes=[{"name": "scratch", "ephemeral": {}}]))
+        cache.settle()
+        return cache.sentences.get(("default", "p"), "")
 
-    def owned_by(uid: str) -> Books:
-        books = books_with("ReadWriteOnce", name="p-scratch", ownerReferences=[{"uid": uid, "controller": True}])
-        return books
+    def owned_by(uid: str) -> ClusterCache:
+        cache = books_with("ReadWriteOnce", name="p-scratch", ownerReferences=[{"uid": uid, "controller": True}])
+        return cache
 
     assert waiting(owned_by("uid-p")) == ""
     assert waiting(owned_by("uid-other")) == (

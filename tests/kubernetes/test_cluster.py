@@ -41,17 +41,17 @@ def test_pods_of_other_schedulers_hold_what_they_hold(plane: Plane) -> None:
         async with opened(plane, nodes=1) as scene:
             await scene.kubectl.pod("theirs", gpus=3, schedulerName="default-scheduler")
             await _bind_elsewhere(scene.kubectl, "theirs", "node-1")
-            await scene.until(lambda: ("default/theirs", "main-0") in scene.picture.pods)
-            pod = scene.picture.pods["default/theirs", "main-0"]
+            await scene.until(lambda: ("default/theirs", "main-0") in scene.state.pods)
+            pod = scene.state.pods["default/theirs", "main-0"]
             assert [share.gpu for share in pod.devices] == ["gpu-0", "gpu-1", "gpu-2"]
             assert (pod.cpu_milli, pod.memory_mib) == (1000, 1024)
-            assert scene.picture.workloads == {}  # it is nobody's we schedule
+            assert scene.state.workloads == {}  # it is nobody's we schedule
             await scene.kubectl.pod("ours")
             await scene.until_waiting("ours")
             assert await scene.start(start_of("ours", devices=whole(2))) == ()
             assert await scene.start(start_of("ours", devices=whole(3))) == ("default/ours/main-0",)
             await scene.kubectl.delete(pod_path("theirs"))
-            await scene.until(lambda: ("default/theirs", "main-0") not in scene.picture.pods)
+            await scene.until(lambda: ("default/theirs", "main-0") not in scene.state.pods)
 
     run(test())
 
@@ -62,7 +62,7 @@ def test_a_gated_pod_waits_until_its_gate_is_open(plane: Plane) -> None:
             await scene.kubectl.pod("gated", schedulingGates=[{"name": "example.com/later"}])
             await scene.kubectl.pod("free")
             await scene.until_waiting("free")
-            assert "default/gated" not in scene.picture.workloads
+            assert "default/gated" not in scene.state.workloads
             await scene.kubectl.patch(pod_path("gated"), {"spec": {"schedulingGates": []}})
             await scene.until_waiting("gated")
 
@@ -124,7 +124,7 @@ def test_a_rule_that_cannot_be_kept_makes_the_pod_wait_with_a_sentence(plane: Pl
             await scene.kubectl.pod("wrong", annotations={"kaiwo.ai/gpu-fraction": "1.5"})
             await scene.kubectl.pod("fine")
             await scene.until_waiting("fine")
-            assert set(scene.picture.workloads) == {"default/fine"}
+            assert set(scene.state.workloads) == {"default/fine"}
             found = await _until_condition(scene.kubectl, "claims", "device claims")
             assert (found["status"], found["reason"]) == ("False", "KaiwoWaiting")
             await _until_condition(scene.kubectl, "wrong", "kaiwo.ai/gpu-fraction is")
@@ -181,17 +181,17 @@ def test_a_disruption_budget_keeps_a_pod_and_the_scheduler_hears_of_it(plane: Pl
             await scene.kubectl.pod("a", labels={"app": "kept"})
             await scene.until_waiting("a")
             await scene.start(start_of("a"))
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
             await scene.kubectl.phase("a", "Running")
             path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
             spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
             await scene.kubectl.create(path, {"metadata": {"name": "keep"}, "spec": spec})
             assert await scene.evict("a") == ("default/a/main-0",)
-            assert scene.picture.pods["default/a", "main-0"].phase is Phase.RELEASING
+            assert scene.state.pods["default/a", "main-0"].phase is Phase.RELEASING
             await asyncio.sleep(0.3)
             assert "deletionTimestamp" not in (await scene.kubectl.read_pod("a"))["metadata"]
             await scene.kubectl.delete(f"{path}/keep")
-            await scene.until(lambda: not scene.cluster.books.underway.evictions, "the eviction to be let through")
+            await scene.until(lambda: not scene.cluster.cache.underway.evictions, "the eviction to be let through")
             assert "deletionTimestamp" in (await scene.kubectl.read_pod("a"))["metadata"]
             assert "preempt for default/other" in await _until_event(scene.kubectl, "a", "Evicted")
 
@@ -204,14 +204,14 @@ def test_an_eviction_that_is_refused_for_good_is_taken_back(plane: Plane) -> Non
             await scene.kubectl.pod("a")
             await scene.until_waiting("a")
             await scene.start(start_of("a"))
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
 
             async def refuse(method: str, path: str, *_: object, **__: object) -> bytes:
                 raise ApiError(403, "Forbidden", f"{method} {path}: you may not")
 
             scene.cluster.client.write = refuse  # type: ignore[method-assign]
             await scene.evict("a")
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
 
     run(test())
 
@@ -232,8 +232,8 @@ def test_who_may_neither_bind_nor_read_waits_before_it_tries_again(plane: Plane)
                 patched.setattr(scene.cluster.client, "read", refuse)
                 await scene.start(start_of("a"))
                 await scene.until(lambda: scene.workload("a").not_before_why == "you may not")
-            assert scene.cluster.books.underway.refusals["default/a"].times == 1
-            assert ("default/a", "main-0") not in scene.picture.pods
+            assert scene.cluster.cache.underway.refusals["default/a"].times == 1
+            assert ("default/a", "main-0") not in scene.state.pods
 
     run(test())
 
@@ -265,14 +265,14 @@ def test_a_binding_of_which_a_sick_server_cannot_say_what_became_of_it_keeps_its
                 patched.setattr(client, "write", write_and_fail)
                 patched.setattr(client, "read", read_late)
                 with pytest.MonkeyPatch.context() as hanging:
-                    hanging.setattr(scene.cluster.books, "put_pod", lambda _: None)  # no word of a watch either
+                    hanging.setattr(scene.cluster.cache, "put_pod", lambda _: None)  # no word of a watch either
                     await scene.start(start_of("a"))
                     while reads < 4:
-                        assert scene.picture.pods["default/a", "main-0"].phase is Phase.ASSUMED
+                        assert scene.state.pods["default/a", "main-0"].phase is Phase.ASSUMED
                         await asyncio.sleep(0.01)
                 is_sick = False
-                await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
-            assert "default/a" not in scene.cluster.books.underway.refusals
+                await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            assert "default/a" not in scene.cluster.cache.underway.refusals
 
     run(test())
 
@@ -304,13 +304,13 @@ def test_nodes_come_change_and_go(plane: Plane) -> None:
         async with opened(plane, nodes=1) as scene:
             await scene.kubectl.node("h100", gpus=4, resource="nvidia.com/gpu", labels={
                 "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"})  # fmt: skip
-            await scene.until(lambda: "h100" in scene.picture.nodes and scene.picture.nodes["h100"].gpus)
-            gpu = scene.picture.nodes["h100"].gpus[3]
+            await scene.until(lambda: "h100" in scene.state.nodes and scene.state.nodes["h100"].gpus)
+            gpu = scene.state.nodes["h100"].gpus[3]
             assert (gpu.id, gpu.model, gpu.memory_mib) == ("gpu-3", "H100", 81559)
             await scene.kubectl.patch("/api/v1/nodes/h100", {"spec": {"unschedulable": True}})
-            await scene.until(lambda: scene.picture.nodes["h100"].cordoned)
+            await scene.until(lambda: scene.state.nodes["h100"].cordoned)
             await scene.kubectl.delete("/api/v1/nodes/h100")
-            await scene.until(lambda: set(scene.picture.nodes) == {"node-1"})
+            await scene.until(lambda: set(scene.state.nodes) == {"node-1"})
 
     run(test())
 
@@ -322,10 +322,10 @@ def test_queues_come_from_the_cluster(plane: Plane) -> None:
             spec = {"resources": {"gpu": {"quota": "1.5", "limit": 8}}}
             body = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoQueue", "metadata": {"name": "team"}, "spec": spec}
             await scene.kubectl.create(path, body)
-            await scene.until(lambda: "team" in scene.picture.queues)
-            assert (scene.picture.queues["team"].gpu.quota, scene.picture.queues["team"].gpu.limit) == (1500, 8000)
+            await scene.until(lambda: "team" in scene.state.queues)
+            assert (scene.state.queues["team"].gpu.quota, scene.state.queues["team"].gpu.limit) == (1500, 8000)
             await scene.kubectl.delete(f"{path}/team")
-            await scene.until(lambda: set(scene.picture.queues) == {"default"})
+            await scene.until(lambda: set(scene.state.queues) == {"default"})
 
     from tests.conftest import ROOT
 
@@ -358,18 +358,18 @@ def test_the_pods_of_a_job_are_one_gang_that_waits_until_it_is_whole(plane: Plan
                 await _job_pod(scene, owner, index)
             found = await _until_condition(scene.kubectl, "train-0", "2 of the 3 that start together")
             assert found["reason"] == "KaiwoWaiting"
-            assert "default/train" not in scene.picture.workloads
+            assert "default/train" not in scene.state.workloads
             await _job_pod(scene, owner, 2)
             await scene.until_waiting("train")
             work = scene.workload("train")
             assert (work.pods, work.roles[0].needed, work.queue) == (3, 3, "lab")
-            slots = sorted(scene.cluster.books.slots("default/train"))
+            slots = sorted(scene.cluster.cache.slots("default/train"))
             starts = [start_of("train", slot, devices=whole(number)) for number, slot in enumerate(slots)]
             assert await scene.start(*starts[:2]) == ()
             await scene.until(lambda: "only a part" in scene.workload("train").not_before_why)
             assert len(await scene.start(*starts)) == 3
-            await scene.until(lambda: len(scene.picture.pods) == 3)
-            await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.picture.pods.values()))
+            await scene.until(lambda: len(scene.state.pods) == 3)
+            await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.state.pods.values()))
 
     run(test())
 
@@ -389,7 +389,7 @@ def test_a_gang_of_a_deployment_waits_for_all_its_replicas(plane: Plane) -> None
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-1", "controller": True}
             owner["uid"] = made["metadata"]["uid"]
             for number in range(3):
-                assert "default/serve" not in scene.picture.workloads
+                assert "default/serve" not in scene.state.workloads
                 more = {"annotations": notes, "labels": labels, "ownerReferences": [owner]}
                 await scene.kubectl.pod(f"serve-{number}", **more)
                 if number == 1:

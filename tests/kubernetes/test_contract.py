@@ -17,9 +17,9 @@ from tests.kubernetes.speaking import run
 def test_the_first_batch_is_the_whole_state(plane: Plane) -> None:
     async def test() -> None:
         async with opened(plane) as scene:
-            assert set(scene.picture.nodes) == {"node-1", "node-2"}
-            assert "default" in scene.picture.queues
-            node = scene.picture.nodes["node-1"]
+            assert set(scene.state.nodes) == {"node-1", "node-2"}
+            assert "default" in scene.state.queues
+            node = scene.state.nodes["node-1"]
             assert (node.cpu_milli, node.memory_mib, node.pods, len(node.gpus)) == (192_000, 2 << 20, 110, 8)
             assert (node.gpus[0].id, node.gpus[0].model, node.gpus[0].memory_mib) == ("gpu-0", "MI300X", 192 * 1024)
 
@@ -44,7 +44,7 @@ def test_a_started_pod_runs_to_its_end(plane: Plane) -> None:
             await scene.kubectl.pod("a")
             await scene.until_waiting("a")
             assert await scene.start(start_of("a", devices=whole(3))) == ("default/a/main-0",)
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
             pod = await scene.kubectl.read_pod("a")
             # One write: the node and the devices are there together.
             assert pod["spec"]["nodeName"] == "node-1"
@@ -64,8 +64,8 @@ def test_a_start_applied_twice_starts_once(plane: Plane) -> None:
             await scene.start(start_of("a"))
             assert await scene.start(start_of("a")) == ()
             assert await scene.start(start_of("a", node="node-2")) == ()
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
-            assert scene.picture.pods["default/a", "main-0"].node == "node-1"
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            assert scene.state.pods["default/a", "main-0"].node == "node-1"
 
     run(test())
 
@@ -78,9 +78,9 @@ def test_a_refused_start_waits_longer_each_time(plane: Plane) -> None:
             pauses = []
             for times in range(1, 9):
                 await scene.start(start_of("a", node="nowhere"))
-                await scene.until(lambda times=times: scene.cluster.books.underway.refusals["default/a"].times == times)
-                until_s = scene.cluster.books.underway.refusals["default/a"].until_s
-                await scene.until(lambda: ("default/a", "main-0") not in scene.picture.pods)
+                await scene.until(lambda times=times: scene.cluster.cache.underway.refusals["default/a"].times == times)
+                until_s = scene.cluster.cache.underway.refusals["default/a"].until_s
+                await scene.until(lambda: ("default/a", "main-0") not in scene.state.pods)
                 assert scene.workload("a").not_before_s == until_s
                 pauses.append(until_s - scene.cluster.now_s())
             assert all(
@@ -88,7 +88,7 @@ def test_a_refused_start_waits_longer_each_time(plane: Plane) -> None:
             )
             assert scene.workload("a").not_before_why == "node nowhere is gone"
             await scene.start(start_of("a"))
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
             await scene.until(lambda: scene.workload("a").not_before_s == 0)
 
     run(test())
@@ -113,7 +113,7 @@ def test_nothing_is_given_twice_even_when_the_plan_is_wrong(plane: Plane, device
             await scene.start(start_of("there", devices=whole(7)))
             assert await scene.start(start_of("a", devices=devices)) == ()
             await scene.until(lambda: why in scene.workload("a").not_before_why)
-            assert ("default/a", "main-0") not in scene.picture.pods
+            assert ("default/a", "main-0") not in scene.state.pods
             assert "nodeName" not in (await scene.kubectl.read_pod("a"))["spec"]
 
     run(test())
@@ -125,15 +125,15 @@ def test_an_evicted_pod_holds_its_place_until_it_is_gone(plane: Plane) -> None:
             await scene.kubectl.pod("a")
             await scene.until_waiting("a")
             await scene.start(start_of("a"))
-            await scene.until(lambda: scene.picture.pods["default/a", "main-0"].phase is Phase.RUNNING)
+            await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
             assert await scene.evict("a") == ("default/a/main-0",)
             assert await scene.evict("a") == ()  # it is asked once
-            await scene.until(lambda: not scene.cluster.books.underway.evictions, "the server's word")
-            assert scene.picture.pods["default/a", "main-0"].phase is Phase.RELEASING
+            await scene.until(lambda: not scene.cluster.cache.underway.evictions, "the server's word")
+            assert scene.state.pods["default/a", "main-0"].phase is Phase.RELEASING
             assert "deletionTimestamp" in (await scene.kubectl.read_pod("a"))["metadata"]
             await scene.kubectl.delete(pod_path("a"))  # as the kubelet does when the containers have ended
-            await scene.until(lambda: ("default/a", "main-0") not in scene.picture.pods)
-            assert "default/a" not in scene.picture.workloads
+            await scene.until(lambda: ("default/a", "main-0") not in scene.state.pods)
+            assert "default/a" not in scene.state.workloads
 
     run(test())
 
@@ -150,8 +150,8 @@ def test_a_pod_deleted_while_it_is_bound_is_forgotten(plane: Plane) -> None:
                 for number in range(10)
             ]
             await asyncio.gather(scene.start(*starts), *deletions)
-            await scene.until(lambda: not scene.picture.workloads and not scene.picture.pods, "all to be gone")
-            assert scene.cluster.books.underway.starts == {}
+            await scene.until(lambda: not scene.state.workloads and not scene.state.pods, "all to be gone")
+            assert scene.cluster.cache.underway.starts == {}
 
     run(test())
 
@@ -176,10 +176,10 @@ def test_pods_that_somebody_else_bound_are_seen_where_they_are(plane: Plane) -> 
             await scene.start(*(start_of(name, devices=whole(number)) for number, name in enumerate(names)))
             outcomes = await asyncio.gather(*others, return_exceptions=True)
             assert not all(isinstance(each, Exception) for each in outcomes), "the other one never was first"
-            await scene.until(lambda: len(scene.picture.pods) == 8 and not scene.cluster.books.underway.starts)
-            await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.picture.pods.values()))
+            await scene.until(lambda: len(scene.state.pods) == 8 and not scene.cluster.cache.underway.starts)
+            await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.state.pods.values()))
             for name in names:
-                pod = scene.picture.pods[f"default/{name}", "main-0"]
+                pod = scene.state.pods[f"default/{name}", "main-0"]
                 assert pod.node == (await scene.kubectl.read_pod(name))["spec"]["nodeName"]
                 assert len(pod.devices) == 1  # it holds a GPU, whoever placed it
 
@@ -193,11 +193,11 @@ def test_a_restart_finds_everything_as_it_was(plane: Plane) -> None:
                 await scene.kubectl.pod(name, gpus=2)
             await scene.until_waiting("a", "b", "waits")
             await scene.start(start_of("a", devices=whole(6, 7)), start_of("b", node="node-2", devices=whole(1, 3)))
-            await scene.until(lambda: len(scene.picture.pods) == 2)
-            await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.picture.pods.values()))
+            await scene.until(lambda: len(scene.state.pods) == 2)
+            await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.state.pods.values()))
             async with opened_here(plane, scene.kubectl) as other:
-                assert vars(other.picture) == vars(scene.picture)
-                assert other.picture.pods["default/a", "main-0"].devices == whole(6, 7)
+                assert vars(other.state) == vars(scene.state)
+                assert other.state.pods["default/a", "main-0"].devices == whole(6, 7)
 
     run(test())
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kaiwo.api.views import Page, WhyView, WorkloadView
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import GATED
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
@@ -24,8 +24,8 @@ ALONE = {"kaiwo.ai/gang": "gg", "kaiwo.ai/gang-size": "2"}
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
 
 
-def records_of(books: Books) -> Records:
-    return Records(Client(Access("http://127.0.0.1:1", Trust(), Fixed(Credential()))), books)
+def records_of(cache: ClusterCache) -> Records:
+    return Records(Client(Access("http://127.0.0.1:1", Trust(), Fixed(Credential()))), cache)
 
 
 @pytest.mark.parametrize(
@@ -40,28 +40,28 @@ def records_of(books: Books) -> Records:
     ],
 )
 def test_a_pod_that_is_kept_back_is_listed_as_held(pod: dict[str, Any], words: str) -> None:
-    books = some_books()
-    books.put_pod(seen_pod("solo", **pod))
-    assert books.settle() == ()
-    records = records_of(books)
+    cache = some_books()
+    cache.put_pod(seen_pod("solo", **pod))
+    assert cache.settle() == ()
+    records = records_of(cache)
     (record,) = records.records()
     assert record.state is State.HELD
     assert words in record.message
     assert records.record("default/solo") == record  # by the pod's name, too, where that is another
     assert records.news(0).records == [record]
-    books.drop_pod(seen_pod("solo", **pod))
-    books.settle()
+    cache.drop_pod(seen_pod("solo", **pod))
+    cache.settle()
     assert records.records() == []
     assert records.news(0).gone == [record.workload.name]
 
 
 def test_a_gang_that_becomes_whole_is_held_no_longer() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("a", annotations=ALONE))
-    books.settle()
-    books.put_pod(seen_pod("b", annotations=ALONE))
-    books.settle()
-    (record,) = records_of(books).records()
+    cache = some_books()
+    cache.put_pod(seen_pod("a", annotations=ALONE))
+    cache.settle()
+    cache.put_pod(seen_pod("b", annotations=ALONE))
+    cache.settle()
+    (record,) = records_of(cache).records()
     assert (record.state, record.workload.pods, record.message) == (State.WAITING, 2, "")
 
 

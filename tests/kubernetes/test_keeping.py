@@ -8,12 +8,12 @@ from aiohttp import web
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, write_space
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.writers.nomination_writer import Keeper
+from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.model.events import NominationChanged, NominationGone, WorkloadChanged
 from kaiwo.model.plan import Cause, Nomination, Plan
 from kaiwo.model.policy import DEFAULT_POLICY
-from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import Scene, full, opened, opened_here, start_of, whole
@@ -74,9 +74,9 @@ def test_space_is_kept_until_its_pod_starts(plane: Plane) -> None:
             await scene.cluster.apply(Plan(nominations=(SPACE,)))
             await note_of(scene, "w", wanted=True)
             await scene.start(start_of("w", devices=whole(0, 1)))
-            await scene.until(lambda: not scene.cluster.books.underway.starts, "the Binding")
+            await scene.until(lambda: not scene.cluster.cache.underway.starts, "the Binding")
             assert (await scene.kubectl.read_pod("w"))["spec"]["nodeName"] == "node-1"
-            assert scene.cluster.books.spaces.wanted == {}
+            assert scene.cluster.cache.spaces.wanted == {}
             async with opened_here(plane, scene.kubectl) as other:
                 assert kept_in(other) == {}
 
@@ -94,34 +94,34 @@ def test_space_of_a_pod_that_is_not_there_is_taken_back(plane: Plane) -> None:
 
 
 def test_space_does_not_come_back_by_itself_when_its_gang_was_incomplete_for_a_while() -> None:
-    books = some_books()
+    cache = some_books()
     note = {SPACE_NOTE: write_space(Nomination("default/train", "main-0", "node-1", whole(0)))}
-    books.put_pod(seen_pod("w-0", annotations=GANG | note))
+    cache.put_pod(seen_pod("w-0", annotations=GANG | note))
     partner = seen_pod("w-1", annotations=GANG)
-    books.put_pod(partner)
-    assert [event for event in books.settle() if isinstance(event, NominationChanged)]
-    books.drop_pod(partner)
-    assert NominationGone("default/train", "main-0") in books.settle()
-    assert [pod.name for pod in books.spaces.take_lapsed()] == ["w-0"]
-    books.put_pod(seen_pod("w-2", annotations=GANG))
-    assert [type(event) for event in books.settle()] == [WorkloadChanged]
+    cache.put_pod(partner)
+    assert [event for event in cache.settle() if isinstance(event, NominationChanged)]
+    cache.drop_pod(partner)
+    assert NominationGone("default/train", "main-0") in cache.settle()
+    assert [pod.name for pod in cache.spaces.take_lapsed()] == ["w-0"]
+    cache.put_pod(seen_pod("w-2", annotations=GANG))
+    assert [type(event) for event in cache.settle()] == [WorkloadChanged]
 
 
 def test_a_spoilt_annotation_keeps_nothing() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("w", annotations={SPACE_NOTE: "{not json"}))
-    assert [type(event) for event in books.settle()] == [WorkloadChanged]
+    cache = some_books()
+    cache.put_pod(seen_pod("w", annotations={SPACE_NOTE: "{not json"}))
+    assert [type(event) for event in cache.settle()] == [WorkloadChanged]
 
 
 def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace() -> None:
     """As a killed leader leaves it, and no room for the rest."""
-    books = some_books(nodes=1)
-    books.put_pod(seen_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
-    books.put_pod(seen_pod("w-1", gpus=8, annotations=GANG))
-    books.settle(1000)
-    assert books.told.workloads["default/train"].broken_since_s == 1000
-    scheduler = Scheduler(None, DEFAULT_POLICY, BUILTIN)
-    scheduler.picture.patch(books.whole_state())
+    cache = some_books(nodes=1)
+    cache.put_pod(seen_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
+    cache.put_pod(seen_pod("w-1", gpus=8, annotations=GANG))
+    cache.settle(1000)
+    assert cache.told.workloads["default/train"].broken_since_s == 1000
+    scheduler = CycleRunner(None, DEFAULT_POLICY, BUILTIN)
+    scheduler.state.patch(cache.whole_state())
     assert not any(decision.plan.evictions for at in (1000, 1030) if (decision := scheduler.cycle(at)))
     decision = scheduler.cycle(1000 + DEFAULT_POLICY.stale_gang_grace_s)
     assert decision is not None
@@ -129,16 +129,16 @@ def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace
 
 
 def test_the_grace_of_a_broken_gang_begins_once_and_ends_when_it_is_whole() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
-    books.put_pod(seen_pod("w-1", annotations=GANG))
-    books.settle(1000)
-    books.put_pod(seen_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
-    books.settle(1030)
-    assert books.told.workloads["default/train"].broken_since_s == 1000
-    books.put_pod(seen_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
-    books.settle(1040)
-    assert books.told.workloads["default/train"].broken_since_s == 0
+    cache = some_books()
+    cache.put_pod(seen_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
+    cache.put_pod(seen_pod("w-1", annotations=GANG))
+    cache.settle(1000)
+    cache.put_pod(seen_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
+    cache.settle(1030)
+    assert cache.told.workloads["default/train"].broken_since_s == 1000
+    cache.put_pod(seen_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
+    cache.settle(1040)
+    assert cache.told.workloads["default/train"].broken_since_s == 0
 
 
 def whole_node() -> dict[str, str]:
@@ -159,23 +159,23 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, books = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            keeper = Keeper(client, books, lambda: None)
-            books.put_pod(seen_pod("a"))
-            books.settle()
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            keeper = NominationWriter(client, cache, lambda: None)
+            cache.put_pod(seen_pod("a"))
+            cache.settle()
             kept = Nomination("default/a", "main-0", "node-1", whole(0))
             keeper.carry(Plan(nominations=(kept,)))
             await until(lambda: written, "the first write")
             keeper.give_up("default/a")
-            books.put_pod(seen_pod("a"))
-            books.settle()
+            cache.put_pod(seen_pod("a"))
+            cache.settle()
             seen_elsewhere.set()
             await until(lambda: not keeper._writing, "the last write")
             assert written == [write_space(kept), None]
-            books.put_pod(seen_pod("a", annotations={SPACE_NOTE: written[0]}))  # the watch is late
-            books.put_pod(seen_pod("a"))
-            books.settle()
-            assert books.told.kept == {}
+            cache.put_pod(seen_pod("a", annotations={SPACE_NOTE: written[0]}))  # the watch is late
+            cache.put_pod(seen_pod("a"))
+            cache.settle()
+            assert cache.told.kept == {}
             await client.close()
 
     run(test())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_standing
 from tests.conftest import ROOT
 from tests.controlplane.plane import Plane
@@ -107,17 +107,17 @@ def test_without_kueue_its_labels_keep_nobody_from_starting(plane: Plane, tmp_pa
 def test_kueues_queue_is_ours_where_there_is_one_of_that_name() -> None:
     from kaiwo.model.queue import Queue
 
-    books = Books()
-    books.put_node(wire_node("node-1"))
-    books.put_pod(seen_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
-    books.settle()
-    assert books.told.workloads["default/p"].queue == "default"
-    books.put_queue(Queue("team-a"))
-    books.settle()
-    assert books.told.workloads["default/p"].queue == "team-a"
-    books.drop_queue("team-a")
-    books.settle()
-    assert books.told.workloads["default/p"].queue == "default"
+    cache = ClusterCache()
+    cache.put_node(wire_node("node-1"))
+    cache.put_pod(seen_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
+    cache.settle()
+    assert cache.told.workloads["default/p"].queue == "default"
+    cache.put_queue(Queue("team-a"))
+    cache.settle()
+    assert cache.told.workloads["default/p"].queue == "team-a"
+    cache.drop_queue("team-a")
+    cache.settle()
+    assert cache.told.workloads["default/p"].queue == "default"
 
 
 REQUIRED = {
@@ -128,12 +128,12 @@ REQUIRED = {
 
 
 def test_a_domain_that_nobody_chose_is_waited_for() -> None:
-    books = Books()
+    cache = ClusterCache()
     for number in range(2):
-        books.put_pod(seen_pod(f"p-{number}", annotations=REQUIRED))
-    books.settle()
-    assert books.told.workloads == {}
-    assert "must share one example.com/rack" in books.sentences["default", "p-0"]
+        cache.put_pod(seen_pod(f"p-{number}", annotations=REQUIRED))
+    cache.settle()
+    assert cache.told.workloads == {}
+    assert "must share one example.com/rack" in cache.sentences["default", "p-0"]
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,12 @@ def test_a_domain_that_nobody_chose_is_waited_for() -> None:
     ids=["host", "rack", "mark"],
 )
 def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, Any]) -> None:
-    books = Books()
+    cache = ClusterCache()
     for number in range(2):
-        books.put_pod(seen_pod(f"p-{number}", annotations=REQUIRED, **chosen))
-    books.settle()
-    assert list(books.told.workloads) == ["default/g"]
-    assert books.sentences == {}
+        cache.put_pod(seen_pod(f"p-{number}", annotations=REQUIRED, **chosen))
+    cache.settle()
+    assert list(cache.told.workloads) == ["default/g"]
+    assert cache.sentences == {}
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.client import Access, Client, Credential
 from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
-from kaiwo.clusters.kubernetes.writers.binder import Carrier
+from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpu import Share
 from kaiwo.model.plan import Plan, Start
@@ -50,14 +50,14 @@ def test_the_roles_that_lead(story: str, leader: str) -> None:
         assert group.roles[0].name == leader
 
 
-def led_gang() -> tuple[Books, Workload]:
-    books = some_books()
+def led_gang() -> tuple[ClusterCache, Workload]:
+    cache = some_books()
     for number in range(3):
         leads = {"kaiwo.ai/leader": "true"} if number == 1 else {}
-        books.put_pod(seen_pod(f"w-{number}", annotations=GANG | leads))
-    (told,) = books.settle()
+        cache.put_pod(seen_pod(f"w-{number}", annotations=GANG | leads))
+    (told,) = cache.settle()
     assert isinstance(told, WorkloadChanged)
-    return books, told.workload
+    return cache, told.workload
 
 
 def test_a_pod_that_says_so_leads() -> None:
@@ -65,9 +65,9 @@ def test_a_pod_that_says_so_leads() -> None:
     assert [(role.name, role.count, role.leads) for role in workload.roles] == [("leader", 1, True), ("main", 2, False)]
 
 
-def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], list[str], Books]:
+def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], list[str], ClusterCache]:
     """Bind a gang of three; returns what was asked before the leader was answered, and in the end."""
-    books, workload = led_gang()
+    cache, workload = led_gang()
     early: list[str] = []
     asked: list[str] = []
 
@@ -87,7 +87,7 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
 
         async with server_that(answer) as address:
             client = Client(Access(address, Trust(), Fixed(Credential())))
-            carrier = Carrier(client, books, DISTILLERY, lambda: 100, books.settle)
+            carrier = Binder(client, cache, DISTILLERY, lambda: 100, cache.settle)
             slots = [f"{role.name}-{at}" for role in reversed(workload.roles) for at in range(role.count)]
             share = [(Share(f"gpu-{at}", 1000, 192 * 1024),) for at in range(3)]
             starts = [Start(workload.name, slot, "node-1", share[at]) for at, slot in enumerate(slots)]
@@ -101,22 +101,22 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
             await client.close()
 
     run(test())
-    return early, asked, books
+    return early, asked, cache
 
 
 def test_the_others_are_bound_after_their_leader() -> None:
-    early, asked, books = bind_all(lambda: web.json_response({}))
+    early, asked, cache = bind_all(lambda: web.json_response({}))
     assert early == ["w-1"]
     assert sorted(asked[1:]) == ["w-0", "w-2"]
-    assert len(books.underway.starts) == 3
+    assert len(cache.underway.starts) == 3
 
 
 def test_where_the_leader_is_refused_the_others_wait_with_it() -> None:
     def refuse() -> web.Response:
         return web.json_response({"kind": "Status", "code": 403, "message": "no"}, status=403)
 
-    _, asked, books = bind_all(refuse)
+    _, asked, cache = bind_all(refuse)
     assert "w-0" not in asked
     assert "w-2" not in asked
-    assert books.underway.starts == {}
-    assert "default/train" in books.underway.refusals
+    assert cache.underway.starts == {}
+    assert "default/train" in cache.underway.refusals

@@ -12,13 +12,13 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_promi
 from kaiwo.clusters.kubernetes.client import Change, Resource
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_NOTE, read_node
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery
+from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
 from kaiwo.clusters.kubernetes.watch.cluster_watch import Pods
 from kaiwo.clusters.kubernetes.watch.object_handler import Kind
 from kaiwo.model.plan import Nomination
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.node_table import NodeTable
 from tests.controlplane.plane import Plane
 from tests.kubernetes.making import seen_pod, some_books, wire_node, wire_pod
@@ -61,8 +61,8 @@ def test_numbers_in_annotations_and_labels_are_measured_too() -> None:
     assert read_node(wire_node("n", annotations={DEVICES_NOTE: "[]"})).gpus == ()
     grant = msgspec.json.encode([{"gpu": "gpu-0", "milli": TOO_MANY, "mib": 1}]).decode()
     assert read_grant({GRANT_NOTE: grant}) is None
-    assert read_promise(write_promise(Promise("w", 5, ())), "w") is not None
-    assert read_promise(write_promise(Promise("w", 1 << 60, ())), "w") is None
+    assert read_promise(write_promise(PlannedStart("w", 5, ())), "w") is not None
+    assert read_promise(write_promise(PlannedStart("w", 1 << 60, ())), "w") is None
     for cpu_milli, is_kept in ((1000, True), (1 << 62, False)):
         note = msgspec.json.encode(Nomination("w", "main-0", "n", cpu_milli=cpu_milli)).decode()
         kept = Spaces().of("w", "main-0", seen_pod("p", annotations={SPACE_NOTE: note}))
@@ -106,10 +106,10 @@ def test_an_object_that_breaks_its_reader_is_left_out_and_named() -> None:
 
 
 def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    books, distillery = some_books(), Distillery()
+    cache, distillery = some_books(), PodDecoder()
     resource: Resource[Pod] = Resource("/api/v1/pods", Pod)
     resource.report = told = Told()
-    pods = Pods(resource, books, distillery)
+    pods = Pods(resource, cache, distillery)
     pods.page([wire_pod("a", node="node-1"), wire_pod("b", node="node-1")])
     pods.listed("1000000")
     before = distillery.pod
@@ -121,31 +121,31 @@ def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(distillery, "pod", spoilt)
     pods.changed([Change(wire_pod("a", node="node-1")), Change(wire_pod("b", node="node-1"), True)])
-    assert set(books.pods) == {("default", "a")}
+    assert set(cache.pods) == {("default", "a")}
     pods.begun()
     pods.page([wire_pod("a", node="node-1")])
     pods.listed("2000000")
-    assert set(books.pods) == {("default", "a")}
+    assert set(cache.pods) == {("default", "a")}
     assert resource.unreadable == 2
     assert [line["object"] for line in told.lines] == ["default/a"]
 
 
 def test_a_workload_that_cannot_be_told_keeps_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    books = some_books()
-    books.report = told = Told()
-    hold = books.told.hold
+    cache = some_books()
+    cache.report = told = Told()
+    hold = cache.told.hold
 
     def broken(name: str, held: Any) -> None:
         if name == "default/b":
             raise ValueError("no such thing")
         hold(name, held)
 
-    monkeypatch.setattr(books.told, "hold", broken)
+    monkeypatch.setattr(cache.told, "hold", broken)
     for name in "abc":
-        books.put_pod(seen_pod(name))
-    books.settle()
-    assert set(books.told.workloads) == {"default/a", "default/c"}
-    assert books.left_out == 1
+        cache.put_pod(seen_pod(name))
+    cache.settle()
+    assert set(cache.told.workloads) == {"default/a", "default/c"}
+    assert cache.left_out == 1
     assert [line["workload"] for line in told.lines] == ["default/b"]
 
 

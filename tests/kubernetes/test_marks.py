@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
-from kaiwo.model.affinity import Apart, Neighbours, NodeRule, Preference
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
+from kaiwo.model.affinity import Apart, NodeRule, PodAffinity, Preference
 from kaiwo.model.events import PodChanged, WorkloadChanged
 from kaiwo.model.workload import Phase, role_of
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.feasible_nodes import feasible_nodes
 from tests.kubernetes.making import seen_pod, some_books
 
@@ -24,73 +24,73 @@ def apart(**more: Any) -> dict[str, Any]:
     return {"affinity": {"podAntiAffinity": {REQUIRED: [term(**more)]}}}
 
 
-def neighbours_of(books: Books, workload: str, slot: str = "main-0") -> Neighbours | None:
-    books.settle()
-    pod = books.told.pods.get(workload, {}).get(slot)
+def neighbours_of(cache: ClusterCache, workload: str, slot: str = "main-0") -> PodAffinity | None:
+    cache.settle()
+    pod = cache.told.pods.get(workload, {}).get(slot)
     if pod is not None:
         return pod.neighbours
-    return role_of(books.told.workloads[workload], slot).request.neighbours
+    return role_of(cache.told.workloads[workload], slot).request.neighbours
 
 
-def may_go_to(books: Books, workload: str) -> tuple[str, ...]:
-    picture = Picture()
-    books.settle()
-    picture.patch(books.whole_state())
-    return feasible_nodes(picture.snapshot(0), role_of(picture.workloads[workload], "main-0").request)
+def may_go_to(cache: ClusterCache, workload: str) -> tuple[str, ...]:
+    state = ClusterState()
+    cache.settle()
+    state.patch(cache.whole_state())
+    return feasible_nodes(state.snapshot(0), role_of(state.workloads[workload], "main-0").request)
 
 
 def test_without_rules_no_pod_carries_a_mark() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
-    assert neighbours_of(books, "default/a") is None
+    cache = some_books()
+    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    assert neighbours_of(cache, "default/a") is None
 
 
 def test_a_new_rule_is_told_about_those_whom_it_means_and_nobody_else() -> None:
-    books = some_books()
+    cache = some_books()
     for name, labels in (("a", {"app": "web"}), ("b", {"app": "db"}), ("c", {"app": "web"})):
-        books.put_pod(seen_pod(name, node="node-1", labels=labels, namespace="x" if name == "c" else "default"))
-    books.settle()
-    books.put_pod(seen_pod("new", **apart()))
-    told = books.settle()
+        cache.put_pod(seen_pod(name, node="node-1", labels=labels, namespace="x" if name == "c" else "default"))
+    cache.settle()
+    cache.put_pod(seen_pod("new", **apart()))
+    told = cache.settle()
     assert [each.pod.workload for each in told if isinstance(each, PodChanged)] == ["default/a"]
-    assert neighbours_of(books, "default/a") == Neighbours(("default app=web",))
-    assert neighbours_of(books, "default/new") == Neighbours(apart=(Apart("default app=web", "rack"),))
+    assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
+    assert neighbours_of(cache, "default/new") == PodAffinity(apart=(Apart("default app=web", "rack"),))
 
 
 def test_a_rule_that_nobody_has_any_more_is_forgotten() -> None:
-    books = some_books()
+    cache = some_books()
     pod = seen_pod("new", **apart())
-    books.put_pod(pod)
-    books.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
-    assert neighbours_of(books, "default/a") is not None
-    books.drop_pod(pod)
-    books.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
-    assert neighbours_of(books, "default/a") is None
+    cache.put_pod(pod)
+    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    assert neighbours_of(cache, "default/a") is not None
+    cache.drop_pod(pod)
+    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    assert neighbours_of(cache, "default/a") is None
 
 
 def test_a_rule_reaches_into_namespaces_by_their_labels() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}, namespace="x"))
-    books.put_pod(seen_pod("new", **apart(namespaceSelector={"matchLabels": {"team": "red"}})))
-    assert neighbours_of(books, "x/a") is None
-    books.marks.put_namespace("x", {"team": "red"})
-    assert neighbours_of(books, "x/a") == Neighbours(("namespaces(team=red) app=web",))
-    books.marks.put_namespace("x", {"team": "blue"})
-    assert neighbours_of(books, "x/a") is None
-    books.marks.put_namespace("x", None)
-    assert neighbours_of(books, "x/a") is None
+    cache = some_books()
+    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}, namespace="x"))
+    cache.put_pod(seen_pod("new", **apart(namespaceSelector={"matchLabels": {"team": "red"}})))
+    assert neighbours_of(cache, "x/a") is None
+    cache.marks.put_namespace("x", {"team": "red"})
+    assert neighbours_of(cache, "x/a") == PodAffinity(("namespaces(team=red) app=web",))
+    cache.marks.put_namespace("x", {"team": "blue"})
+    assert neighbours_of(cache, "x/a") is None
+    cache.marks.put_namespace("x", None)
+    assert neighbours_of(cache, "x/a") is None
 
 
 def test_a_pod_that_is_told_to_go_counts_for_a_distance_and_not_for_a_spread() -> None:
-    books = some_books()
+    cache = some_books()
     spread = {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     spread["labelSelector"] = {"matchLabels": {"app": "web"}}
-    books.put_pod(seen_pod("new", topologySpreadConstraints=[spread], **apart()))
-    books.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
-    assert neighbours_of(books, "default/a") == Neighbours(("default app=web", "default app=web, staying"))
+    cache.put_pod(seen_pod("new", topologySpreadConstraints=[spread], **apart()))
+    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web", "default app=web, staying"))
     gone = "2026-01-01T00:00:00Z"
-    books.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}, deletionTimestamp=gone))
-    assert neighbours_of(books, "default/a") == Neighbours(("default app=web",))
+    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}, deletionTimestamp=gone))
+    assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
 
 
 @pytest.mark.parametrize(
@@ -106,34 +106,34 @@ def test_a_pod_that_is_told_to_go_counts_for_a_distance_and_not_for_a_spread() -
     ],
 )
 def test_a_port_on_every_address_is_a_port_on_each(there: dict[str, Any], new: dict[str, Any], is_free: bool) -> None:
-    books = some_books(nodes=1)
+    cache = some_books(nodes=1)
     for name, node, port, scheduler in (("old", "node-1", there, "other"), ("new", "", new, SCHEDULER)):
         container = {"name": "c", "ports": [{"hostPort": 80} | port]}
-        books.put_pod(seen_pod(name, node=node, containers=[container], schedulerName=scheduler))
-    assert may_go_to(books, "default/new") == (("node-1",) if is_free else ())
+        cache.put_pod(seen_pod(name, node=node, containers=[container], schedulerName=scheduler))
+    assert may_go_to(cache, "default/new") == (("node-1",) if is_free else ())
 
 
 def test_space_that_another_scheduler_keeps_is_not_given_away() -> None:
-    books = some_books()
+    cache = some_books()
     document = seen_pod("theirs", gpus=8, schedulerName="other", labels={"app": "web"})
-    books.put_pod(replace(document, nominated="node-1", version=document.version + 1))
-    books.put_pod(seen_pod("new", gpus=1, **apart()))
-    assert may_go_to(books, "default/new") == ("node-2",)
-    held = books.told.pods["default/theirs"]["main-0"]
+    cache.put_pod(replace(document, nominated="node-1", version=document.version + 1))
+    cache.put_pod(seen_pod("new", gpus=1, **apart()))
+    assert may_go_to(cache, "default/new") == ("node-2",)
+    held = cache.told.pods["default/theirs"]["main-0"]
     assert (held.node, held.phase, len(held.devices)) == ("node-1", Phase.RUNNING, 8)
-    assert held.neighbours == Neighbours(("kept:default app=web",))
-    books.put_pod(seen_pod("theirs", gpus=8, schedulerName="other", node="node-2"))
-    assert may_go_to(books, "default/new") == ("node-1",)
-    assert [each.node for each in books.told.pods["default/theirs"].values()] == ["node-2"]
+    assert held.neighbours == PodAffinity(("kept:default app=web",))
+    cache.put_pod(seen_pod("theirs", gpus=8, schedulerName="other", node="node-2"))
+    assert may_go_to(cache, "default/new") == ("node-1",)
+    assert [each.node for each in cache.told.pods["default/theirs"].values()] == ["node-2"]
 
 
 def test_alternatives_of_affinity_and_terms_that_match_nothing() -> None:
-    books = some_books()
+    cache = some_books()
 
     def put(name: str, *terms: dict[str, Any]) -> tuple[str, ...]:
         affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
-        books.put_pod(seen_pod(name, affinity=affinity))
-        return may_go_to(books, f"default/{name}")
+        cache.put_pod(seen_pod(name, affinity=affinity))
+        return may_go_to(cache, f"default/{name}")
 
     first = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     second = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
@@ -155,8 +155,8 @@ def test_preferred_nodes_are_read_with_their_weights() -> None:
 
 
 def test_a_pod_that_preempts_nobody_makes_a_workload_that_stops_nobody() -> None:
-    books = some_books()
-    books.put_pod(seen_pod("calm", preemptionPolicy="Never"))
-    (told,) = books.settle()
+    cache = some_books()
+    cache.put_pod(seen_pod("calm", preemptionPolicy="Never"))
+    (told,) = cache.settle()
     assert isinstance(told, WorkloadChanged)
     assert not told.workload.stops_others

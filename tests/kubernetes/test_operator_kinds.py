@@ -89,7 +89,7 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
 
     async def test() -> None:
         async with opened(plane) as scene:
-            kubectl, books = scene.kubectl, scene.cluster.books
+            kubectl, cache = scene.kubectl, scene.cluster.cache
 
             async def group(version: str, name: str) -> None:
                 body = {"apiVersion": f"{GROUP}/{version}", "kind": "PodGroup", "metadata": {"name": name}}
@@ -97,7 +97,7 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
                 await kubectl.create(path, body | {"spec": {"minMember": 2}})
 
             def waits(name: str) -> bool:
-                return "1 of the 2 that start together do" in books.sentences.get(("default", name), "")
+                return "1 of the 2 that start together do" in cache.sentences.get(("default", name), "")
 
             await group("v1alpha1", "early")
             await kubectl.pod("early-0", labels={LABEL: "early"})
@@ -116,6 +116,6 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
             await kubectl.pod("late-0", labels={LABEL: "late"})
             await scene.until(lambda: waits("late-0"), "the new gang to wait")
             await kubectl.pod("early-1", labels={LABEL: "early"})
-            await scene.until(lambda: ("default", "early-0") not in books.sentences, "the gang to be whole")
+            await scene.until(lambda: ("default", "early-0") not in cache.sentences, "the gang to be whole")
 
     run(test())

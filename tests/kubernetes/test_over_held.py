@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.explain.obstacle_sentences import sentence
@@ -26,11 +26,11 @@ def _grant(*gpus: int) -> dict[str, str]:
     return {GRANT_NOTE: write_grant([Share(f"gpu-{gpu}", 1000, WHOLE_MIB) for gpu in gpus])}
 
 
-def _held(books: Books, *names: str) -> list[str]:
-    return sorted(share.gpu for name in names for share in books.told.pods[f"default/{name}"]["main-0"].devices)
+def _held(cache: ClusterCache, *names: str) -> list[str]:
+    return sorted(share.gpu for name in names for share in cache.told.pods[f"default/{name}"]["main-0"].devices)
 
 
-def _bound(name: str, *gpus: int, count: int = 1, node: str = "node-1", **more: str) -> SeenPod:
+def _bound(name: str, *gpus: int, count: int = 1, node: str = "node-1", **more: str) -> CachedPod:
     return seen_pod(name, count, node=node, phase="Running", annotations=_grant(*gpus), **more)
 
 
@@ -55,55 +55,55 @@ def test_what_others_hold_too_much_of_refuses_nobody_who_does_not_ask_for_it(oth
 
 def test_a_pod_on_a_device_that_its_node_lost_is_counted_on_another() -> None:
     """The kubelet counts five of seven as used: two more fit, not three."""
-    books = some_books(1)
+    cache = some_books(1)
     for at in range(3, 8):
-        books.put_pod(_bound(f"s-{at}", at))
-    books.settle()
-    books.put_node(wire_node("node-1", gpus=7))
-    books.settle()
-    assert _held(books, *(f"s-{at}" for at in range(3, 8))) == ["gpu-0", "gpu-3", "gpu-4", "gpu-5", "gpu-6"]
-    books.put_node(wire_node("node-1", gpus=8))
-    books.settle()
-    assert _held(books, "s-7") == ["gpu-7"]
+        cache.put_pod(_bound(f"s-{at}", at))
+    cache.settle()
+    cache.put_node(wire_node("node-1", gpus=7))
+    cache.settle()
+    assert _held(cache, *(f"s-{at}" for at in range(3, 8))) == ["gpu-0", "gpu-3", "gpu-4", "gpu-5", "gpu-6"]
+    cache.put_node(wire_node("node-1", gpus=8))
+    cache.settle()
+    assert _held(cache, "s-7") == ["gpu-7"]
 
 
 @pytest.mark.parametrize("first", ["forged", "honest"])
 def test_a_grant_of_a_device_that_is_not_there_counts_as_one_that_is(first: str) -> None:
     """Whoever is seen first: the forged one never hides that a device is taken."""
-    books = some_books(1)
+    cache = some_books(1)
     pods = {"forged": _bound("forged", 99), "honest": _bound("honest", 0)}
     for name in sorted(pods, key=lambda each: each != first):
-        books.put_pod(pods[name])
-    books.settle()
-    assert _held(books, "forged", "honest") == ["gpu-0", "gpu-1"]
+        cache.put_pod(pods[name])
+    cache.settle()
+    assert _held(cache, "forged", "honest") == ["gpu-0", "gpu-1"]
 
 
 def test_a_node_without_devices_for_a_moment_changes_nothing_that_was_granted() -> None:
-    books = some_books(1)
-    books.put_pod(_bound("a", 2, 3, count=2))
-    books.settle()
-    books.put_node(wire_node("node-1", gpus=0))
-    books.settle()
-    assert _held(books, "a") == ["gpu-2", "gpu-3"]
+    cache = some_books(1)
+    cache.put_pod(_bound("a", 2, 3, count=2))
+    cache.settle()
+    cache.put_node(wire_node("node-1", gpus=0))
+    cache.settle()
+    assert _held(cache, "a") == ["gpu-2", "gpu-3"]
 
 
 def test_a_node_that_had_no_room_twice_is_kept_away_from_until_it_is_forgiven() -> None:
-    books = some_books(2)
-    books.put_pod(seen_pod("a"))
-    books.settle()
+    cache = some_books(2)
+    cache.put_pod(seen_pod("a"))
+    cache.settle()
     away = NodeRule(NODE_NAME, "NotIn", ("node-1",))
 
     def rules() -> tuple[NodeRule, ...]:
-        books.settle()
-        return books.told.workloads["default/a"].roles[0].request.node_rules
+        cache.settle()
+        return cache.told.workloads["default/a"].roles[0].request.node_rules
 
-    assert not books.underway.refuse("default/a", 100, "node node-1 has no pod slot left", "node-1")
+    assert not cache.underway.refuse("default/a", 100, "node node-1 has no pod slot left", "node-1")
     assert away not in rules()
-    assert books.underway.refuse("default/a", 101, "node node-1 has no pod slot left", "node-1")
+    assert cache.underway.refuse("default/a", 101, "node node-1 has no pod slot left", "node-1")
     assert away in rules()
-    assert not books.underway.refuse("default/a", 103, "somebody was faster", "node-2")
+    assert not cache.underway.refuse("default/a", 103, "somebody was faster", "node-2")
     assert away in rules()
-    books.underway.forgive("default/a")
+    cache.underway.forgive("default/a")
     assert away not in rules()
 
 

@@ -10,19 +10,19 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
     write_promise,
 )
 from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, Memory, Past, read_memory
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PromiseChanged, PromiseGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
-from kaiwo.model.planned_start import Delay, Place, Promise
+from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.scene import whole
 from tests.kubernetes.test_books import GANG
 
-PLACES = (Place("main-0", "node-1", whole(0)),)
-PROMISE = Promise("default/train", 1_700_000_000, PLACES, 60, 5, ("x",), Delay.NODE, "n")
+PLACES = (PlannedPod("main-0", "node-1", whole(0)),)
+PROMISE = PlannedStart("default/train", 1_700_000_000, PLACES, 60, 5, ("x",), Delay.NODE, "n")
 
 
-def gang_of(*names: str) -> list[SeenPod]:
+def gang_of(*names: str) -> list[CachedPod]:
     return [seen_pod(name, annotations=GANG) for name in names]
 
 
@@ -39,19 +39,19 @@ def test_what_somebody_spoilt_promises_nothing() -> None:
 
 def test_a_promise_of_512_pods_with_8_devices_each_fits_into_an_annotation() -> None:
     devices = tuple(Share(f"gpu-{number}", 1000, 196_608) for number in range(8))
-    places = tuple(Place(f"main-{at}", f"node-{at:04d}", devices, 96_000, 1 << 20) for at in range(512))
-    assert len(write_promise(Promise("default/huge", 1_700_000_000, places))) < 16 << 10
+    places = tuple(PlannedPod(f"main-{at}", f"node-{at:04d}", devices, 96_000, 1 << 20) for at in range(512))
+    assert len(write_promise(PlannedStart("default/huge", 1_700_000_000, places))) < 16 << 10
 
 
 def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() -> None:
-    books = some_books()
+    cache = some_books()
     for pod in gang_of("w-0", "w-1"):
-        books.put_pod(pod)
-    books.settle()
-    books.promise("default/train", PROMISE)
-    assert books.settle() == ()
-    ((pod, text),) = books.planned.due("default/train", books.waiting_pods("default/train"))
-    assert books.planned.take_stale() == ["default/train"]
+        cache.put_pod(pod)
+    cache.settle()
+    cache.promise("default/train", PROMISE)
+    assert cache.settle() == ()
+    ((pod, text),) = cache.planned.due("default/train", cache.waiting_pods("default/train"))
+    assert cache.planned.take_stale() == ["default/train"]
 
     other = some_books()
     for each in gang_of("w-0", "w-1"):
@@ -63,34 +63,34 @@ def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() ->
 
 
 def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
-    books = some_books()
+    cache = some_books()
     bearer, partner = gang_of("w-0", "w-1")
     for pod in (bearer, partner):
-        books.put_pod(pod)
-    books.settle()
-    books.promise("default/train", PROMISE)
-    books.settle()
-    books.planned.take_stale()
-    books.planned.wrote(bearer, write_promise(PROMISE))
-    assert books.planned.due("default/train", books.waiting_pods("default/train")) == []
-    books.drop_pod(bearer)
-    assert WorkloadGone("default/train") in books.settle()
-    books.put_pod(seen_pod("w-2", annotations=GANG))
-    events = books.settle()
+        cache.put_pod(pod)
+    cache.settle()
+    cache.promise("default/train", PROMISE)
+    cache.settle()
+    cache.planned.take_stale()
+    cache.planned.wrote(bearer, write_promise(PROMISE))
+    assert cache.planned.due("default/train", cache.waiting_pods("default/train")) == []
+    cache.drop_pod(bearer)
+    assert WorkloadGone("default/train") in cache.settle()
+    cache.put_pod(seen_pod("w-2", annotations=GANG))
+    events = cache.settle()
     assert [type(event) for event in events] == [WorkloadChanged, PromiseChanged]
-    assert books.planned.take_stale() == ["default/train"]
+    assert cache.planned.take_stale() == ["default/train"]
 
 
 def test_whoever_follows_believes_the_pods() -> None:
-    books = some_books()
+    cache = some_books()
     for pod in gang_of("w-0", "w-1"):
-        books.put_pod(pod)
-    books.settle()
-    books.promise("default/train", PROMISE)
-    books.settle()
-    books.follow()
-    assert books.settle() == (PromiseGone("default/train"),)
-    assert books.planned.take_stale() == []
+        cache.put_pod(pod)
+    cache.settle()
+    cache.promise("default/train", PROMISE)
+    cache.settle()
+    cache.follow()
+    assert cache.settle() == (PromiseGone("default/train"),)
+    assert cache.planned.take_stale() == []
 
 
 def test_a_queue_remembers_what_it_wrote() -> None:

@@ -37,11 +37,11 @@ def test_the_class_counts_where_nobody_wrote_it_and_the_default_where_there_is_n
 
 
 def test_the_scheduler_is_told_the_priority_of_the_class() -> None:
-    books = some_books()
-    books.priorities.put(PriorityClass(Meta("high"), 1000))
-    books.put_pod(seen_pod("w", priorityClassName="high"))
-    books.settle()
-    workload: Workload = books.told.workloads["default/w"]
+    cache = some_books()
+    cache.priorities.put(PriorityClass(Meta("high"), 1000))
+    cache.put_pod(seen_pod("w", priorityClassName="high"))
+    cache.settle()
+    workload: Workload = cache.told.workloads["default/w"]
     assert workload.priority == 1000
 
 
@@ -62,10 +62,10 @@ def test_a_type_counts_only_where_somebody_wrote_it(
     notes: dict[str, str], spec: dict[str, object], priority: int
 ) -> None:
     """A default of ours would stand above all classes with small values."""
-    books = some_books()
-    books.put_pod(seen_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
-    books.settle()
-    assert books.told.workloads["default/w"].priority == priority
+    cache = some_books()
+    cache.put_pod(seen_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
+    cache.settle()
+    assert cache.told.workloads["default/w"].priority == priority
 
 
 def test_nobody_of_a_class_goes_for_a_pod_without_one(plane: Plane, tmp_path: Path) -> None:

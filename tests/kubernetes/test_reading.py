@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, deal, read_grant, write_grant
 from kaiwo.clusters.kubernetes.cache.workload_unit import give_places
 from kaiwo.clusters.kubernetes.decode.node_decoder import find_model, read_node
-from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, Ask
+from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, PodRequest
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
 from kaiwo.clusters.ledger import Use
 from kaiwo.model.affinity import NodeRule
@@ -98,7 +98,7 @@ def test_a_pod_goes_to_the_vendor_it_names() -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("amd.com/gpu", "nvidia.com/gpu"), ("nvidia.com/gpu", "amd.com/gpu")])
 def test_none_of_a_vendors_gpus_is_no_request_for_them(one: str, other: str) -> None:
-    def ask(**amounts: str) -> Ask:
+    def ask(**amounts: str) -> PodRequest:
         return seen_pod("p", containers=[{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]).ask
 
     assert ask(**{one: "1", other: "0"}) == ask(**{one: "1"})

@@ -1,6 +1,6 @@
 """A first wave that was stopped, since the next one found no room, waits longer each time before it is tried again."""
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.in_flight import WHY
 from kaiwo.model.workload import Workload
 from tests.conformance.gangs import objects as o
@@ -11,79 +11,79 @@ NAME = "default/serve-0"
 EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
 
 
-def begun() -> tuple[Books, o.Object, list[o.Object]]:
+def begun() -> tuple[ClusterCache, o.Object, list[o.Object]]:
     """A leader that waits, whose two workers are made after it is bound."""
-    books, lws = some_books(), o.make_lws("serve", 3, annotations=EXCLUSIVE)
+    cache, lws = some_books(), o.make_lws("serve", 3, annotations=EXCLUSIVE)
     sets, leader = o.make_lws_replica(lws, 0, 0)
-    put_owners(books, lws, *sets)
-    put_pods(books, leader)
-    return books, lws, leader
+    put_owners(cache, lws, *sets)
+    put_pods(cache, leader)
+    return cache, lws, leader
 
 
-def told_again(books: Books) -> Workload:
-    books.roll.touch_all()
-    books.settle()
-    return books.told.workloads[NAME]
+def told_again(cache: ClusterCache) -> Workload:
+    cache.roll.touch_all()
+    cache.settle()
+    return cache.told.workloads[NAME]
 
 
 def test_it_waits_a_minute_then_two_and_never_longer_than_ten() -> None:
-    books, _, _ = begun()
-    assert books.told.workloads[NAME].not_before_s == 0
+    cache, _, _ = begun()
+    assert cache.told.workloads[NAME].not_before_s == 0
     pauses = []
     for _ in range(6):
-        books.relapses.note(NAME, 1_000)
-        found = told_again(books)
+        cache.relapses.note(NAME, 1_000)
+        found = told_again(cache)
         assert found.not_before_why == WHY
         pauses.append(found.not_before_s - 1_000)
     assert pauses == [60, 120, 240, 480, 600, 600]
 
 
 def test_after_an_hour_of_peace_it_begins_anew() -> None:
-    books, _, _ = begun()
-    books.relapses.note(NAME, 1_000)
-    books.relapses.note(NAME, 1_000 + 60 + 3_600)
-    assert told_again(books).not_before_s == 4_660 + 60
+    cache, _, _ = begun()
+    cache.relapses.note(NAME, 1_000)
+    cache.relapses.note(NAME, 1_000 + 60 + 3_600)
+    assert told_again(cache).not_before_s == 4_660 + 60
 
 
 def test_a_gang_that_became_whole_has_nothing_to_fear_any_more() -> None:
-    books, lws, leader = begun()
-    books.relapses.note(NAME, 1_000)
-    put_pods(books, leader, node="node-1")
-    assert told_again(books).not_before_s == 0  # what runs is not held back
+    cache, lws, leader = begun()
+    cache.relapses.note(NAME, 1_000)
+    put_pods(cache, leader, node="node-1")
+    assert told_again(cache).not_before_s == 0  # what runs is not held back
     sets, pods = o.make_lws_replica(lws, 0, 2)
-    put_owners(books, *sets)
-    put_pods(books, pods[1:])
+    put_owners(cache, *sets)
+    put_pods(cache, pods[1:])
     for pod in pods[1:]:
-        put_pods(books, [pod], node="node-1")
+        put_pods(cache, [pod], node="node-1")
     for pod in pods:
-        books.drop_pod(books.pods["default", pod["metadata"]["name"]])
-    books.settle()
-    put_pods(books, leader)
-    assert books.told.workloads[NAME].not_before_s == 0
+        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.settle()
+    put_pods(cache, leader)
+    assert cache.told.workloads[NAME].not_before_s == 0
 
 
 def test_being_told_to_go_is_not_being_whole() -> None:
     """At that moment all its pods exist, and none of them is known to leave."""
-    books, lws, _ = begun()
+    cache, lws, _ = begun()
     sets, pods = o.make_lws_replica(lws, 0, 2)
-    put_owners(books, *sets)
-    put_pods(books, pods[:1], node="node-1")
-    put_pods(books, pods[1:])
-    books.underway.begin_eviction(NAME, "leader-0", books.pods["default", "serve-0"])
-    books.relapses.note(NAME, 1_000)
-    books.settle()
+    put_owners(cache, *sets)
+    put_pods(cache, pods[:1], node="node-1")
+    put_pods(cache, pods[1:])
+    cache.underway.begin_eviction(NAME, "leader-0", cache.pods["default", "serve-0"])
+    cache.relapses.note(NAME, 1_000)
+    cache.settle()
     for pod in pods:
-        books.drop_pod(books.pods["default", pod["metadata"]["name"]])
-    books.settle()
-    put_pods(books, pods[:1])
-    assert books.told.workloads[NAME].not_before_s == 1_060
+        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.settle()
+    put_pods(cache, pods[:1])
+    assert cache.told.workloads[NAME].not_before_s == 1_060
 
 
 def test_a_gang_of_which_all_pods_exist_waits_for_room_alone() -> None:
-    books, job = some_books(), o.make_job("train", parallelism=2, completions=6)
-    put_owners(books, job)
-    put_pods(books, o.make_job_pods(job, 2))
-    books.relapses.note("default/train", 1_000)
-    books.roll.touch_all()
-    books.settle()
-    assert books.told.workloads["default/train"].not_before_s == 0
+    cache, job = some_books(), o.make_job("train", parallelism=2, completions=6)
+    put_owners(cache, job)
+    put_pods(cache, o.make_job_pods(job, 2))
+    cache.relapses.note("default/train", 1_000)
+    cache.roll.touch_all()
+    cache.settle()
+    assert cache.told.workloads["default/train"].not_before_s == 0

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from tests.kubernetes.making import seen_pod, wire_node
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ def given(name: str, runs: str | None, allocated: str | None = None) -> Json:
     return found
 
 
-def resized(cpu: str, *statuses: Json, reason: str = "", **more: Any) -> SeenPod:
+def resized(cpu: str, *statuses: Json, reason: str = "", **more: Any) -> CachedPod:
     pending = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
     status = {"containerStatuses": list(statuses), "conditions": pending} | more.pop("status", {})
     return seen_pod("p", 0, "node-1", "Running", containers=[container("c", cpu)], status=status, **more)
@@ -49,7 +49,7 @@ def resized(cpu: str, *statuses: Json, reason: str = "", **more: Any) -> SeenPod
         (resized("1", given("c", "3")), 3000),
     ],
 )
-def test_the_larger_of_spec_and_status_counts(pod: SeenPod, cpu_milli: int) -> None:
+def test_the_larger_of_spec_and_status_counts(pod: CachedPod, cpu_milli: int) -> None:
     assert (pod.ask.request.cpu_milli, pod.ask.request.memory_mib) == (cpu_milli, 1024)
 
 
@@ -84,11 +84,11 @@ def test_a_status_that_repeats_the_spec_makes_no_other_ask() -> None:
 
 
 def test_a_pod_that_shrinks_keeps_its_node_until_the_kubelet_has_given_back() -> None:
-    books = Books()
-    books.put_node(wire_node("node-1"))
-    books.put_pod(resized("1", given("c", "60", "60")))
-    books.settle()
-    assert books.told.pods["default/p"]["main-0"].cpu_milli == 60_000
-    books.put_pod(resized("1", given("c", "1", "1")))
-    books.settle()
-    assert books.told.pods["default/p"]["main-0"].cpu_milli == 1000
+    cache = ClusterCache()
+    cache.put_node(wire_node("node-1"))
+    cache.put_pod(resized("1", given("c", "60", "60")))
+    cache.settle()
+    assert cache.told.pods["default/p"]["main-0"].cpu_milli == 60_000
+    cache.put_pod(resized("1", given("c", "1", "1")))
+    cache.settle()
+    assert cache.told.pods["default/p"]["main-0"].cpu_milli == 1000

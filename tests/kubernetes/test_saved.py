@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import Above
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
@@ -15,7 +15,7 @@ from kaiwo.clusters.kubernetes.gangs.registry import read_owner
 from kaiwo.clusters.kubernetes.webhooks.admission_review import Verdict, read_review
 from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
-from kaiwo.clusters.kubernetes.writers.event_writer import Voice
+from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.model.errors import RefusedError
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.queue import THE_DEFAULT, Queue
@@ -31,22 +31,22 @@ GANG = {"kaiwo.ai/gang": "train", "kaiwo.ai/gang-size": "2"}
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
 
 
-def put(books: Books, name: str, annotations: dict[str, str], **more: Any) -> None:
-    books.put_pod(seen_pod(name, node="node-1", phase="Running", annotations=annotations, **more))
+def put(cache: ClusterCache, name: str, annotations: dict[str, str], **more: Any) -> None:
+    cache.put_pod(seen_pod(name, node="node-1", phase="Running", annotations=annotations, **more))
 
 
-def told(books: Books, now_s: int) -> list[Workload]:
-    events = books.settle(now_s)
+def told(cache: ClusterCache, now_s: int) -> list[Workload]:
+    events = cache.settle(now_s)
     assert all(isinstance(event, WorkloadChanged) for event in events), events
     return [event.workload for event in events if isinstance(event, WorkloadChanged)]
 
 
-def saved_s(books: Books, now_s: int, name: str = "default/train") -> int:
-    books.settle(now_s)
-    return books.told.workloads[name].checkpoint_s
+def saved_s(cache: ClusterCache, now_s: int, name: str = "default/train") -> int:
+    cache.settle(now_s)
+    return cache.told.workloads[name].checkpoint_s
 
 
-def put_job(books: Books, notes: dict[str, str]) -> None:
+def put_job(cache: ClusterCache, notes: dict[str, str]) -> None:
     document = {
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "train", "namespace": "default", "uid": "uid-job"},
@@ -54,109 +54,109 @@ def put_job(books: Books, notes: dict[str, str]) -> None:
     }  # fmt: skip
     owner = read_owner(document)
     assert not isinstance(owner, str)
-    books.roll.put_owner(Above(owner, notes, {}))
+    cache.roll.put_owner(Above(owner, notes, {}))
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai/", "kaiwo.silogen.ai/"])
 def test_a_pod_says_how_patient_it_is_and_what_stopping_costs(prefix: str) -> None:
-    books = some_books()
+    cache = some_books()
     notes = {prefix + "preemption-delay": "10m", prefix + "restart-cost": "5m", prefix + "last-checkpoint": "900"}
-    put(books, "train", notes)
-    books.settle(1_000)
-    work = books.told.workloads["default/train"]
+    put(cache, "train", notes)
+    cache.settle(1_000)
+    work = cache.told.workloads["default/train"]
     assert (work.preemption_delay_s, work.restart_s, work.checkpoint_s) == (600, 300, 900)
 
 
 def test_the_latest_of_its_pods_counts_and_is_followed_while_they_run() -> None:
-    books = some_books()
-    put(books, "a", GANG | {SAVED: "800"})
-    put(books, "b", GANG)
-    assert saved_s(books, 1_000) == 800
-    put(books, "b", GANG | {SAVED: "1970-01-01T00:15:00Z"})
-    assert [work.checkpoint_s for work in told(books, 1_001)] == [900]
-    put(books, "a", GANG | {SAVED: "850"})  # it is older than the other's: there is nothing to tell
-    assert books.settle(1_002) == ()
-    put(books, "b", GANG)
-    assert [work.checkpoint_s for work in told(books, 1_003)] == [850]
+    cache = some_books()
+    put(cache, "a", GANG | {SAVED: "800"})
+    put(cache, "b", GANG)
+    assert saved_s(cache, 1_000) == 800
+    put(cache, "b", GANG | {SAVED: "1970-01-01T00:15:00Z"})
+    assert [work.checkpoint_s for work in told(cache, 1_001)] == [900]
+    put(cache, "a", GANG | {SAVED: "850"})  # it is older than the other's: there is nothing to tell
+    assert cache.settle(1_002) == ()
+    put(cache, "b", GANG)
+    assert [work.checkpoint_s for work in told(cache, 1_003)] == [850]
 
 
 def test_a_time_to_come_is_the_time_at_which_it_was_read_and_stays_that() -> None:
-    books = some_books()
-    put(books, "train", {SAVED: "2999-01-01T00:00:00Z"})
-    assert saved_s(books, 1_000) == 1_000
-    put(books, "train", {SAVED: "2999-01-01T00:00:00Z", "other": "changed"})
-    assert books.settle(2_000) == ()
-    put(books, "train", {SAVED: "2999-01-01T00:00:01Z"})
-    assert saved_s(books, 3_000) == 3_000
+    cache = some_books()
+    put(cache, "train", {SAVED: "2999-01-01T00:00:00Z"})
+    assert saved_s(cache, 1_000) == 1_000
+    put(cache, "train", {SAVED: "2999-01-01T00:00:00Z", "other": "changed"})
+    assert cache.settle(2_000) == ()
+    put(cache, "train", {SAVED: "2999-01-01T00:00:01Z"})
+    assert saved_s(cache, 3_000) == 3_000
 
 
 def test_the_object_above_may_say_it_and_only_its_own_pods_are_looked_at() -> None:
-    books = some_books()
-    put(books, "train-x", {}, ownerReferences=[JOB])
-    put(books, "other", {})
-    put_job(books, {})
-    books.settle(1_000)
-    (name,) = [name for name in books.told.workloads if name != "default/other"]
-    put_job(books, {SAVED: "900"})
-    assert books.roll.take_touched() == [books.names.unit_of[name]]
-    put_job(books, {SAVED: "950"})
-    assert saved_s(books, 1_001, name) == 950
-    put_job(books, {})
-    assert saved_s(books, 1_002, name) == 0
+    cache = some_books()
+    put(cache, "train-x", {}, ownerReferences=[JOB])
+    put(cache, "other", {})
+    put_job(cache, {})
+    cache.settle(1_000)
+    (name,) = [name for name in cache.told.workloads if name != "default/other"]
+    put_job(cache, {SAVED: "900"})
+    assert cache.roll.take_touched() == [cache.names.unit_of[name]]
+    put_job(cache, {SAVED: "950"})
+    assert saved_s(cache, 1_001, name) == 950
+    put_job(cache, {})
+    assert saved_s(cache, 1_002, name) == 0
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-01-31", "-1", "9" * 400, "\u0663"])
 def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: str) -> None:
-    books = some_books()
-    books.put_pod(seen_pod("waits", annotations={SAVED: text}))
-    put(books, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m"})
-    books.put_queue(Queue("lab"))
-    books.settle(1_000)
-    assert {"default/waits", "default/train"} == set(books.told.workloads)
-    assert books.sentences == {}
-    work = books.told.workloads["default/train"]
+    cache = some_books()
+    cache.put_pod(seen_pod("waits", annotations={SAVED: text}))
+    put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m"})
+    cache.put_queue(Queue("lab"))
+    cache.settle(1_000)
+    assert {"default/waits", "default/train"} == set(cache.told.workloads)
+    assert cache.sentences == {}
+    work = cache.told.workloads["default/train"]
     assert (work.queue, work.restart_s, work.checkpoint_s) == ("lab", 300, 0)
-    ((key, sentence),) = books.saved.take_faults().items()
+    ((key, sentence),) = cache.saved.take_faults().items()
     assert key == ("default", "train")
     assert sentence.startswith(f"Pod 'train': {SAVED} is ")
     assert sentence.endswith("whole seconds since 1970; until then it counts as not said")
-    put(books, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m", "x": "y"})
-    assert books.settle(1_001) == ()
-    assert books.saved.take_faults() == {}
+    put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m", "x": "y"})
+    assert cache.settle(1_001) == ()
+    assert cache.saved.take_faults() == {}
 
 
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost", "estimate"])
 def test_garbage_on_a_pod_that_runs_leaves_it_in_its_queue(name: str) -> None:
-    books = some_books()
-    books.put_queue(Queue("lab"))
+    cache = some_books()
+    cache.put_queue(Queue("lab"))
     notes = {"kaiwo.ai/queue": "lab", "kaiwo.ai/priority": "7", "kaiwo.ai/restart-cost": "5m"}
-    put(books, "train", notes)
-    books.settle(1_000)
-    before = books.told.workloads["default/train"]
-    put(books, "train", notes | {f"kaiwo.ai/{name}": "garbage"})
-    books.settle(1_001)
-    after = books.told.workloads["default/train"]
+    put(cache, "train", notes)
+    cache.settle(1_000)
+    before = cache.told.workloads["default/train"]
+    put(cache, "train", notes | {f"kaiwo.ai/{name}": "garbage"})
+    cache.settle(1_001)
+    after = cache.told.workloads["default/train"]
     assert (after.queue, after.priority) == ("lab", 7)
     assert replace(after, restart_s=before.restart_s) == before
 
 
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost"])
 def test_garbage_on_a_pod_that_waits_is_said_on_it(name: str) -> None:
-    books = some_books()
-    books.put_pod(seen_pod("train", annotations={f"kaiwo.ai/{name}": "garbage"}))
-    assert books.settle(1_000) == ()
-    assert f"kaiwo.ai/{name}" in books.sentences["default", "train"]
-    assert "not a duration; write it as" in books.sentences["default", "train"]
+    cache = some_books()
+    cache.put_pod(seen_pod("train", annotations={f"kaiwo.ai/{name}": "garbage"}))
+    assert cache.settle(1_000) == ()
+    assert f"kaiwo.ai/{name}" in cache.sentences["default", "train"]
+    assert "not a duration; write it as" in cache.sentences["default", "train"]
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    books = some_books()
-    put(books, "train", {SAVED: "900"})
-    books.settle(1_000)
-    books.drop_pod(books.pods["default", "train"])
-    books.settle(1_001)
-    put(books, "train", {}, uid="uid-again")
-    assert saved_s(books, 1_002) == 0
+    cache = some_books()
+    put(cache, "train", {SAVED: "900"})
+    cache.settle(1_000)
+    cache.drop_pod(cache.pods["default", "train"])
+    cache.settle(1_001)
+    put(cache, "train", {}, uid="uid-again")
+    assert saved_s(cache, 1_002) == 0
 
 
 def test_the_voice_says_on_the_pod_what_cannot_be_read() -> None:
@@ -168,12 +168,12 @@ def test_the_voice_says_on_the_pod_what_cannot_be_read() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, books = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            voice = Voice(client, books, lambda: 0)
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            voice = EventWriter(client, cache, lambda: 0)
             voice.start()
             try:
-                put(books, "train", {SAVED: "yesterday"})
-                books.settle(1_000)
+                put(cache, "train", {SAVED: "yesterday"})
+                cache.settle(1_000)
                 voice.listen()
                 await until(lambda: said, "the Event")
             finally:

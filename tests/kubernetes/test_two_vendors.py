@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.node_decoder import read_node
 from kaiwo.decide import decide
@@ -18,7 +18,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.partition_modes import Mode, cut
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import THE_DEFAULT
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.kubernetes.making import seen_pod, wire_node
 
 AMD, NVIDIA = "amd.com/gpu", "nvidia.com/gpu"
@@ -49,13 +49,13 @@ def asks(name: str, resource: str, count: int = 1, **more: Any) -> Any:
 
 
 def plan(node: wire_objects.Node, *pods: Any) -> Plan:
-    books = Books()
-    books.put_node(node)
+    cache = ClusterCache()
+    cache.put_node(node)
     for pod in pods:
-        books.put_pod(pod)
-    picture = Picture()
-    picture.patch([QueueChanged(THE_DEFAULT), *books.settle()])
-    return decide(picture.snapshot(0))
+        cache.put_pod(pod)
+    state = ClusterState()
+    state.patch([QueueChanged(THE_DEFAULT), *cache.settle()])
+    return decide(state.snapshot(0))
 
 
 def devices(plan: Plan, name: str) -> set[str]:
@@ -107,10 +107,10 @@ def test_no_amd_gpu_changes_its_mode_for_who_wants_nvidias() -> None:
 @pytest.mark.parametrize("resource", [AMD, NVIDIA])
 def test_a_pod_of_another_scheduler_holds_its_own_vendors(resource: str) -> None:
     strange = asks("strange", resource, 2, node="node-1", phase="Running", schedulerName="default-scheduler")
-    books = Books()
-    books.put_node(listed())
-    books.put_pod(strange)
-    (told,) = (event.pod for event in books.settle() if isinstance(event, PodChanged))
+    cache = ClusterCache()
+    cache.put_node(listed())
+    cache.put_pod(strange)
+    (told,) = (event.pod for event in cache.settle() if isinstance(event, PodChanged))
     assert {share.gpu for share in told.devices} == (OF_AMD if resource == AMD else OF_NVIDIA)
     free = plan(listed(), strange, asks("a", AMD), asks("n", NVIDIA))
     assert {start.workload for start in free.starts} == {"default/n" if resource == AMD else "default/a"}

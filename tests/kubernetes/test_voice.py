@@ -8,7 +8,7 @@ from aiohttp import web
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.writers.binder import Outcome
-from kaiwo.clusters.kubernetes.writers.event_writer import Voice
+from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
 from kaiwo.model.plan import Start
 from tests.kubernetes.making import seen_pod, some_books
 from tests.kubernetes.speaking import run, until
@@ -27,13 +27,13 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, books = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            voice = Voice(client, books, lambda: 0)
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            voice = EventWriter(client, cache, lambda: 0)
             voice.start()
             try:
                 # A gate that is gone: the server's own word stays on the pod until ours replaces it.
-                books.put_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
-                books.settle()
+                cache.put_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
+                cache.settle()
                 voice.listen()
                 await until(lambda: asked["POST"], "the Event that comes after the condition")
                 assert asked["PATCH"] == TROUBLE + 1
@@ -58,13 +58,15 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
 
     async def test() -> None:
         async with server_that(answer) as address:
-            client, books = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            voice = Voice(client, books, lambda: 0, lambda event, **fields: told.append({"event": event, **fields}))
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            voice = EventWriter(
+                client, cache, lambda: 0, lambda event, **fields: told.append({"event": event, **fields})
+            )
             voice.start()
             try:
                 for name in ("a", "b"):
                     pod = seen_pod(name)
-                    books.put_pod(pod)
+                    cache.put_pod(pod)
                     voice.carried(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
                     await until(lambda: not voice._to_say and not voice._speaking, "the Event")
                 assert (voice.failures, refusals) == (1, [])

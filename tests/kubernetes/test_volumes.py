@@ -205,8 +205,8 @@ def test_a_claim_for_one_pod_is_given_to_one_of_two_pods_of_a_plan(plane: Plane)
             starts = (start_of("a", devices=whole(0)), start_of("b", devices=whole(1)))
             assert await scene.start(*starts) == ("default/a/main-0",)
             await _until_bound(scene.kubectl, "a")
-            await scene.until(lambda: "default/b" not in scene.picture.workloads)
-            assert "and pod a uses it" in scene.cluster.books.sentences["default", "b"]
+            await scene.until(lambda: "default/b" not in scene.state.workloads)
+            assert "and pod a uses it" in scene.cluster.cache.sentences["default", "b"]
             await scene.kubectl.delete(pod_path("a"))
             await scene.until_waiting("b")
 
@@ -243,6 +243,6 @@ def test_a_start_without_its_volume_is_taken_back(plane: Plane) -> None:
             await _until_selected(scene.kubectl, "node-1")
             await scene.kubectl.patch(f"{CLAIMS}/data", {"metadata": {"annotations": {SELECTED_NODE: None}}})
             await scene.until(lambda: "no volume could be made" in scene.workload("a").not_before_why)
-            assert ("default/a", "main-0") not in scene.picture.pods
+            assert ("default/a", "main-0") not in scene.state.pods
 
     run(test())

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from kaiwo.api.routes.metrics import webhook_metrics
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.webhooks.request_counts import BOUNDS_S, Tally
@@ -44,7 +44,7 @@ def review(name: str, kind: str = "Pod", **notes: str) -> bytes:
 def test_answers_are_counted_with_their_reason_and_their_time() -> None:
     async def test() -> list[str]:
         client = Client(Access("http://127.0.0.1:9", Trust(), Fixed(Credential())))
-        webhooks = Webhooks(client, Books(), House("kaiwo-scheduler", frozenset()))
+        webhooks = Webhooks(client, ClusterCache(), House("kaiwo-scheduler", frozenset()))
         await webhooks.start("127.0.0.1", 0, None)
         url = f"http://127.0.0.1:{webhooks.port}"
         bodies = (

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import Site
@@ -136,7 +136,7 @@ def test_without_an_answer_work_passes_and_queues_wait(plane: Plane, namespace: 
 async def _replica(site: Installed, port: int) -> AsyncIterator[Admission]:
     access = read_kubeconfig(site.kubeconfig)
     where = Site(CERTIFICATE_OF, site.namespace)
-    admission = Admission(access, Books(), where, House(OURS), lives=SHORT, look_s=0.3)
+    admission = Admission(access, ClusterCache(), where, House(OURS), lives=SHORT, look_s=0.3)
     try:
         await admission.start("127.0.0.1", port, 10)
         yield admission

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from kaiwo.model.affinity import Apart, Choice, Near, Neighbours, NodeRule, Spread, kept, obeys
+from kaiwo.model.affinity import Apart, Choice, Near, NodeRule, PodAffinity, Spread, kept, obeys
 from kaiwo.model.events import Event, NominationChanged, PodChanged, WorkloadChanged
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload
 
 RULE = NodeRule("disk", "In", ("ssd",))
-ALL = Neighbours(
+ALL = PodAffinity(
     ("m", "n"), Near("m", ("zone", "rack")), (Apart("n"), Apart("o", "rack")), (Spread("m", "zone", 2, 3),), (RULE,),
     (((RULE,), (RULE, NodeRule("x", "Exists"))),),
 )  # fmt: skip
@@ -30,7 +30,7 @@ def test_events_with_neighbours_are_read_as_they_were_written(event: Event) -> N
 
 
 def test_kept_space_keeps_others_away_and_is_near_to_nobody() -> None:
-    assert kept(ALL) == Neighbours(("kept:m", "kept:n"), apart=ALL.apart)
+    assert kept(ALL) == PodAffinity(("kept:m", "kept:n"), apart=ALL.apart)
     assert kept(None) is None
 
 

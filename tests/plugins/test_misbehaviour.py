@@ -100,8 +100,8 @@ def test_why_answers_beside_a_plugin_that_writes_to_its_rows() -> None:
     plugins = registry(Meddler(DEEDS["its rows"]))
     world = crowd()
     world.settle()
-    answer = why(world.picture, "default/huge", DEFAULT_POLICY, world.now_s, plugins)
-    assert answer == why(world.picture, "default/huge", DEFAULT_POLICY, world.now_s)
+    answer = why(world.state, "default/huge", DEFAULT_POLICY, world.now_s, plugins)
+    assert answer == why(world.state, "default/huge", DEFAULT_POLICY, world.now_s)
 
 
 class Exits:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kaiwo.model.events import Event
 from kaiwo.plugins.builtin.orders import FairShare
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.properties.strategies import states
 from tests.properties.test_laws import world_of
 
@@ -15,7 +15,7 @@ from tests.properties.test_laws import world_of
 def test_the_quick_answer_for_one_queue_is_the_answer(events: list[Event], data: st.DataObject) -> None:
     world = world_of(events)
     world.settle()
-    view = Working(world.snapshot())
+    view = WorkingCopy(world.snapshot())
     rows = np.arange(len(view.queues.names))
     amounts = st.tuples(st.integers(0, 9_000), st.integers(0, 9_000), st.integers(0, 9_000))
     need = [data.draw(amounts) for _ in rows]

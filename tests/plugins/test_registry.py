@@ -9,7 +9,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.worlds import World
 
 
@@ -104,11 +104,11 @@ class RaisesOnBob:
 def test_an_order_that_raises_puts_the_workload_last_and_the_plan_says_so() -> None:
     registry = with_plugins(RaisesOnBob())
     world = World(gpus_per_node=1)
-    world.picture, events = Picture(registry.ordering(DEFAULT_POLICY)), world.picture.events()
+    world.state, events = ClusterState(registry.ordering(DEFAULT_POLICY)), world.state.events()
     world.tell(*events).submit("bob", gpus_each=1).submit("ann", gpus_each=1).submit("longest", gpus_each=1)
     plan = decide(world.snapshot(), plugins=registry)
     assert [note.subject for note in plan.notes] == ["raises-on-bob"]
-    assert [world.picture.backlog.position(f"default/{name}") for name in ("longest", "ann", "bob")] == [1, 2, 3]
+    assert [world.state.backlog.position(f"default/{name}") for name in ("longest", "ann", "bob")] == [1, 2, 3]
 
 
 def test_what_is_no_plugin_is_refused_with_a_sentence() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from kaiwo.model.plan import Plan
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.policy import Policy
 from tests.worlds import World
 
@@ -31,7 +31,7 @@ class Story:
     jobs: list[Job]
     nodes: int = 4
     policy: Policy = field(default_factory=lambda: Policy(promises=3, large_permille=300))
-    promised: dict[str, list[tuple[int, Promise]]] = field(default_factory=dict)  # when it was told, and what
+    promised: dict[str, list[tuple[int, PlannedStart]]] = field(default_factory=dict)  # when it was told, and what
     started_s: dict[str, int] = field(default_factory=dict)
     planned: set[str] = field(default_factory=set)  # who started by a promise of its own, or by right
     plans: list[Plan] = field(default_factory=list)
@@ -41,15 +41,15 @@ class Story:
         world.queue("default", quota_milli=self.nodes * 4_000)
         arrivals, ends = sorted(self.jobs, key=lambda job: (job.arrives_s, job.name)), list[tuple[int, str]]()
         by_name = {f"default/{job.name}": job for job in self.jobs}
-        while arrivals or ends or world.picture.backlog:
+        while arrivals or ends or world.state.backlog:
             times = [job.arrives_s for job in arrivals[:1]] + [end_s for end_s, _ in ends[:1]]
-            times += [world.picture.look_again_s] if world.picture.look_again_s else []
+            times += [world.state.look_again_s] if world.state.look_again_s else []
             if not times:
                 return world
             world.now_s = max(world.now_s, min(times))
             while ends and ends[0][0] <= world.now_s:
                 end_s, name = heappop(ends)
-                if self.started_s.get(name, -1) + by_name[name].runs_s == end_s and name in world.picture.pods:
+                if self.started_s.get(name, -1) + by_name[name].runs_s == end_s and name in world.state.pods:
                     world.finish(name)
             while arrivals and arrivals[0].arrives_s <= world.now_s:
                 self._submit(world, arrivals.pop(0))

@@ -16,16 +16,16 @@ from tests.worlds import World
 
 def main(shuffle_seed: int) -> None:
     for seed in range(20):
-        events = waiting_world(seed, most_nodes=6, most_work=30).picture.events()
+        events = waiting_world(seed, most_nodes=6, most_work=30).state.events()
         tell([event for event in events if not isinstance(event, PodChanged)], 1_000, shuffle_seed)
     for seed in range(20):  # with work that runs, and is stopped for others
         world = contended_world(seed)
-        tell(list(world.picture.events()), world.now_s, shuffle_seed)
+        tell(list(world.state.events()), world.now_s, shuffle_seed)
     for seed in range(10):  # with reservations that begin, hold and end
         story = ReservedWorld(seed)
         for _ in range(30):
             story.step()
-        tell(list(story.world.picture.events()), story.world.now_s, shuffle_seed)
+        tell(list(story.world.state.events()), story.world.now_s, shuffle_seed)
 
 
 def tell(events: list[Event], now_s: int, shuffle_seed: int) -> None:

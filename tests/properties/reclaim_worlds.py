@@ -62,7 +62,7 @@ def _tight_work(name: str, draw: random.Random, now_s: int) -> Workload:
 
 
 def _queues(world: World, draw: random.Random) -> list[str]:
-    total = 4 * len(world.picture.node_objects)
+    total = 4 * len(world.state.node_objects)
     leaves = ["default"]
     for top in range(draw.randint(1, 3)):
         name = f"t{top}"

@@ -43,15 +43,15 @@ class ReservedWorld:
                 world.tell(WorkloadChanged(self._work()))
             case "time":
                 world.now_s += draw.choice((1, 5, 20, 60))
-            case "end" if world.picture.pods:
-                world.finish(draw.choice(sorted(world.picture.pods)))
+            case "end" if world.state.pods:
+                world.finish(draw.choice(sorted(world.state.pods)))
             case "reserve":
                 world.tell(ReservationChanged(self._reservation()))
-            case "drop" if world.picture.reserved.objects:
-                world.tell(ReservationGone(draw.choice(sorted(world.picture.reserved.objects))))
+            case "drop" if world.state.reserved.objects:
+                world.tell(ReservationGone(draw.choice(sorted(world.state.reserved.objects))))
             case "node":
-                name = draw.choice(sorted(world.picture.node_objects))
-                node = world.picture.node_objects[name]
+                name = draw.choice(sorted(world.state.node_objects))
+                node = world.state.node_objects[name]
                 at = draw.randrange(len(node.gpus))
                 gpu = replace(node.gpus[at], healthy=draw.random() < 0.7)
                 world.tell(NodeChanged(replace(node, gpus=(*node.gpus[:at], gpu, *node.gpus[at + 1 :]))))
@@ -77,7 +77,7 @@ class ReservedWorld:
         draw, now_s = self.draw, self.world.now_s
         start_s = draw.choice((0, now_s, now_s + 10, now_s + 50))
         place = draw.choice(("gpus", "gpus", "nodes", "devices"))
-        nodes = sorted(self.world.picture.node_objects)
+        nodes = sorted(self.world.state.node_objects)
         owner = draw.choice((Owner(), Owner(queue="lab"), Owner(queue="batch"), Owner(user="ada")))
         found = Reservation(
             f"r{draw.randrange(4)}",

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaiwo.model.plan import Cause, Plan, encode_plan
-from kaiwo.model.planned_start import Delay, Promise
+from kaiwo.model.planned_start import Delay, PlannedStart
 from kaiwo.model.workload import Pod
 from tests.properties.backfill_worlds import Job, Story
 from tests.worlds import World
@@ -60,7 +60,7 @@ def test_with_exact_run_times_a_promise_only_moves_earlier(work: list[Job]) -> N
 @given(jobs(is_exact=False, has_ranks=True))
 def test_a_promise_that_moves_later_says_why_and_backfill_is_never_why(work: list[Job]) -> None:
     story = Story(work)
-    current: dict[str, tuple[int, Promise]] = {}
+    current: dict[str, tuple[int, PlannedStart]] = {}
 
     def look(world: World, plan: Plan) -> None:
         assert world.is_within_capacity()
@@ -80,14 +80,14 @@ def test_a_promise_that_moves_later_says_why_and_backfill_is_never_why(work: lis
         assert all(eviction.cause is not Cause.DEADLINE or eviction.beneficiary for eviction in plan.evictions)
 
 
-def fillers_in_the_way(world: World, promise: Promise, since_s: int) -> set[str]:
+def fillers_in_the_way(world: World, promise: PlannedStart, since_s: int) -> set[str]:
     """Who came to the place after it was promised, is not more important, and should stay beyond the start."""
-    owner = world.picture.workloads.get(promise.workload)
+    owner = world.state.workloads.get(promise.workload)
     found = set()
     for place in promise.places:
         gpus = {share.gpu for share in place.devices}
-        for pod in world.picture.held_on.get(place.node, {}).values():
-            workload = world.picture.workloads.get(pod.workload)
+        for pod in world.state.held_on.get(place.node, {}).values():
+            workload = world.state.workloads.get(pod.workload)
             if not isinstance(pod, Pod) or workload is None or owner is None or pod.workload == promise.workload:
                 continue
             is_there = not gpus.isdisjoint(share.gpu for share in pod.devices)
@@ -117,11 +117,11 @@ def test_a_plan_does_not_hang_on_what_was_remembered(work: list[Job]) -> None:
     story = Story(work)
 
     def look(world: World, plan: Plan) -> None:
-        if world.picture.promises:
+        if world.state.promises:
             twin = World(nodes=0, policy=world.policy)
-            twin.tell(*world.picture.events())
+            twin.tell(*world.state.events())
             twin.now_s = world.now_s
-            ours = world.picture.fork()
+            ours = world.state.fork()
             ours.backlog.all_open = True
             ours.memo.clear()
             theirs, mine = twin.decide(), World.decide(_around(ours, world))
@@ -132,7 +132,7 @@ def test_a_plan_does_not_hang_on_what_was_remembered(work: list[Job]) -> None:
     story.play(look)
 
 
-def _around(picture: object, world: World) -> World:
+def _around(state: object, world: World) -> World:
     other = World(nodes=0, policy=world.policy)
-    other.picture, other.now_s = picture, world.now_s  # type: ignore[assignment]
+    other.state, other.now_s = state, world.now_s  # type: ignore[assignment]
     return other

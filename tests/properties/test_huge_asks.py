@@ -29,4 +29,4 @@ def test_a_huge_gang_in_a_contended_cluster_waits_and_all_else_goes_on() -> None
     world.submit("small", gpus_each=1, queue="a")
     world.settle()
     assert world.is_running("small")
-    assert not any(name.startswith("default/huge") for name in world.picture.pods)
+    assert not any(name.startswith("default/huge") for name in world.state.pods)

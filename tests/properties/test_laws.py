@@ -17,9 +17,9 @@ from kaiwo.explain import obstacles_of
 from kaiwo.model.events import Event, PodGone, WorkloadChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import StaleSnapshotError
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.properties.strategies import states
 from tests.worlds import World, audit
 
@@ -43,7 +43,7 @@ def world_of(events: list[Event], policy: Policy = DEFAULT_POLICY) -> World:
 def test_no_plan_promises_more_than_there_is(events: list[Event], policy: Policy) -> None:
     world = world_of(events, policy)
     for _ in world.settle():
-        assert audit(world.picture) == []
+        assert audit(world.state) == []
 
 
 @given(states(), policies)
@@ -57,7 +57,7 @@ def test_no_gang_starts_halfway(events: list[Event], policy: Policy) -> None:
         for start in plan.starts:
             started.setdefault(start.workload, []).append(start.pod)
     for name, pods in started.items():
-        for role in world.picture.workloads[name].roles:
+        for role in world.state.workloads[name].roles:
             assert not pods or sum(pod.rsplit("-", 1)[0] == role.name for pod in pods) >= role.needed
         assert len(pods) == len(set(pods))
 
@@ -88,31 +88,31 @@ def test_a_plan_survives_its_encoding(events: list[Event]) -> None:
 def test_every_waiting_workload_has_an_obstacle(events: list[Event], policy: Policy) -> None:
     world = world_of(events, policy)
     world.settle()
-    for name in (*world.picture.backlog.standing(), *world.picture.backlog.gate):
-        assert obstacles_of(world.picture, name, policy, world.now_s)
+    for name in (*world.state.backlog.standing(), *world.state.backlog.gate):
+        assert obstacles_of(world.state, name, policy, world.now_s)
 
 
 @given(states())
 def test_decide_does_not_change_the_snapshot(events: list[Event]) -> None:
     world = world_of(events)
     snapshot = world.snapshot()
-    before = _arrays(world.picture)
+    before = _arrays(world.state)
     decide(snapshot)
-    assert _arrays(world.picture) == before
+    assert _arrays(world.state) == before
 
 
 @given(states())
 def test_undo_leaves_no_trace(events: list[Event]) -> None:
     world = world_of(events)
     snapshot = world.snapshot()
-    working = Working(snapshot)
+    working = WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeBook(world.picture, Working(snapshot), working, active), active, packs=True)
+    placer = Placer(working, ShapeBook(world.state, WorkingCopy(snapshot), working, active), active, packs=True)
     before = (working.free.tobytes(), working.gpus.tobytes(), working.queue_used.tobytes())
-    for workload in world.picture.workloads.values():
+    for workload in world.state.workloads.values():
         if workload.queue in working.queues.row:
             with working.trial():
-                place_workload(working, placer, world.picture, workload, world.picture.needs_of(workload))
+                place_workload(working, placer, world.state, workload, world.state.needs_of(workload))
             assert (working.free.tobytes(), working.gpus.tobytes(), working.queue_used.tobytes()) == before
 
 
@@ -120,13 +120,13 @@ def test_undo_leaves_no_trace(events: list[Event]) -> None:
 def test_a_patched_picture_equals_one_built_anew(events: list[Event], data: st.DataObject) -> None:
     world = world_of(events)
     _live_a_little(world, data)
-    rebuilt = Picture()
-    rebuilt.patch(world.picture.events())
+    rebuilt = ClusterState()
+    rebuilt.patch(world.state.events())
     world.snapshot(), rebuilt.snapshot(world.now_s)
-    assert _arrays(world.picture) == _arrays(rebuilt)
-    assert set(world.picture.backlog.standing()) == set(rebuilt.backlog.standing())
-    assert world.picture.backlog.gate == rebuilt.backlog.gate
-    assert audit(world.picture) == []
+    assert _arrays(world.state) == _arrays(rebuilt)
+    assert set(world.state.backlog.standing()) == set(rebuilt.backlog.standing())
+    assert world.state.backlog.gate == rebuilt.backlog.gate
+    assert audit(world.state) == []
 
 
 @given(states(), st.data())
@@ -135,8 +135,8 @@ def test_nothing_that_could_start_is_forgotten(events: list[Event], data: st.Dat
     world = world_of(events)
     _live_a_little(world, data)
     world.settle()
-    fresh = Picture()
-    fresh.patch(world.picture.events())
+    fresh = ClusterState()
+    fresh.patch(world.state.events())
     assert decide(fresh.snapshot(world.now_s)).starts == ()
 
 
@@ -151,37 +151,37 @@ def test_an_idle_cycle_does_nothing(events: list[Event]) -> None:
 def test_a_fork_lives_its_own_life(events: list[Event], data: st.DataObject) -> None:
     world = world_of(events)
     world.settle()
-    before = (_arrays(world.picture), encode_plan(decide(world.snapshot())))
+    before = (_arrays(world.state), encode_plan(decide(world.snapshot())))
     other = World(nodes=0)
-    other.picture, other.now_s = world.picture.fork(), world.now_s
+    other.state, other.now_s = world.state.fork(), world.now_s
     _live_a_little(other, data)
     other.settle()
-    assert (_arrays(world.picture), encode_plan(decide(world.snapshot()))) == before
+    assert (_arrays(world.state), encode_plan(decide(world.snapshot()))) == before
 
 
 def _live_a_little(world: World, data: st.DataObject) -> None:
     """Some cycles with things happening in between."""
     for _ in range(data.draw(st.integers(1, 4))):
         world.decide()
-        names = sorted(world.picture.workloads)
+        names = sorted(world.state.workloads)
         happening = data.draw(st.sampled_from(["finish", "lose", "lose a pod", "hold", "wait"]))
         if happening == "finish" and names:
             world.finish(data.draw(st.sampled_from(names)))
-        elif happening == "lose" and len(world.picture.node_objects) > 1:
-            world.lose_node(data.draw(st.sampled_from(sorted(world.picture.node_objects))))
-        elif happening == "lose a pod" and world.picture.pods:
-            name = data.draw(st.sampled_from(sorted(world.picture.pods)))
-            world.tell(PodGone(name, data.draw(st.sampled_from(sorted(world.picture.pods[name])))))
+        elif happening == "lose" and len(world.state.node_objects) > 1:
+            world.lose_node(data.draw(st.sampled_from(sorted(world.state.node_objects))))
+        elif happening == "lose a pod" and world.state.pods:
+            name = data.draw(st.sampled_from(sorted(world.state.pods)))
+            world.tell(PodGone(name, data.draw(st.sampled_from(sorted(world.state.pods[name])))))
         elif happening == "hold" and names:
-            workload = world.picture.workloads[data.draw(st.sampled_from(names))]
+            workload = world.state.workloads[data.draw(st.sampled_from(names))]
             world.tell(WorkloadChanged(msgspec.structs.replace(workload, held=not workload.held)))
         elif happening == "wait":
             world.now_s += data.draw(st.sampled_from([1, 10, 2_000]))
         world.decide()
 
 
-def _arrays(picture: Picture) -> list[bytes]:
-    nodes, queues = picture.nodes, picture.queues
+def _arrays(state: ClusterState) -> list[bytes]:
+    nodes, queues = state.nodes, state.queues
     arrays = (nodes.free, nodes.gpus, nodes.open, nodes.gpu_total, nodes.cpu_size, queues.used, queues.limit)
     return [np.ascontiguousarray(array).tobytes() for array in arrays]
 

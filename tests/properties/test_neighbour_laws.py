@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.decide import decide
-from kaiwo.model.affinity import NODE, Apart, Near, Neighbours, Spread
+from kaiwo.model.affinity import NODE, Apart, Near, PodAffinity, Spread
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, role_of
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.feasible_nodes import feasible_nodes
 from tests.worlds import World, audit
 
@@ -32,13 +32,13 @@ spreads = st.lists(
     ),
     max_size=2,
 ).map(tuple)  # fmt: skip
-neighbours = st.builds(Neighbours, marks, nears, aparts, spreads)
+neighbours = st.builds(PodAffinity, marks, nears, aparts, spreads)
 
 
 class Work(NamedTuple):
     """One workload to come."""
 
-    neighbours: Neighbours
+    neighbours: PodAffinity
     pods: int
     minimum: int
     gpus: int
@@ -65,21 +65,21 @@ def test_nobody_is_placed_against_a_rule(world: World, come: list[Work]) -> None
         request = Request(gpus=work.gpus, neighbours=work.neighbours)
         world.submit(f"w{number}", work.pods, minimum=work.minimum, request=request, priority=work.priority)
         for _ in range(3):
-            before = _pods(world.picture)
+            before = _pods(world.state)
             plan = world.decide()
-            _check(world.picture, before, plan)
+            _check(world.state, before, plan)
             world.let_go()
-    assert audit(world.picture) == []
-    assert _counts_are_true(world.picture)
+    assert audit(world.state) == []
+    assert _counts_are_true(world.state)
 
 
 @given(worlds(), st.lists(works, min_size=1, max_size=5), neighbours)
-def test_the_feasible_nodes_are_those_that_the_rules_leave(world: World, come: list[Work], own: Neighbours) -> None:
+def test_the_feasible_nodes_are_those_that_the_rules_leave(world: World, come: list[Work], own: PodAffinity) -> None:
     for number, work in enumerate(come):
         world.submit(f"w{number}", work.pods, request=Request(neighbours=work.neighbours), minimum=1)
     world.settle()
-    there = _pods(world.picture)
-    plain = {name: node.labels for name, node in world.picture.node_objects.items()}
+    there = _pods(world.state)
+    plain = {name: node.labels for name, node in world.state.node_objects.items()}
     obey = {name for name in plain if _may_come(plain, there, own, name)}
     assert set(feasible_nodes(world.snapshot(), Request(neighbours=own))) == obey
 
@@ -88,11 +88,11 @@ def test_the_feasible_nodes_are_those_that_the_rules_leave(world: World, come: l
 def test_equal_snapshots_give_equal_plans_and_looking_leaves_no_trace(world: World, come: list[Work]) -> None:
     for number, work in enumerate(come):
         world.submit(f"w{number}", work.pods, request=Request(gpus=work.gpus, neighbours=work.neighbours))
-    again = Picture(world.plugins.ordering(world.policy))
-    again.patch(reversed(world.picture.events()))
+    again = ClusterState(world.plugins.ordering(world.policy))
+    again.patch(reversed(world.state.events()))
     first = encode_plan(decide(world.snapshot()))
     assert first == encode_plan(decide(world.snapshot())) == encode_plan(decide(again.snapshot(world.now_s)))
-    assert _counts_are_true(world.picture)
+    assert _counts_are_true(world.state)
 
 
 @given(worlds(), st.lists(works, min_size=1, max_size=4))
@@ -101,8 +101,8 @@ def test_whoever_could_be_placed_does_not_wait(world: World, come: list[Work]) -
     for number, work in enumerate(come):
         world.submit(f"w{number}", request=Request(gpus=work.gpus, neighbours=work.neighbours))
     world.settle()
-    for name, workload in world.picture.workloads.items():
-        if name not in world.picture.pods:
+    for name, workload in world.state.workloads.items():
+        if name not in world.state.pods:
             assert feasible_nodes(world.snapshot(), workload.roles[0].request) == (), name
 
 
@@ -117,17 +117,17 @@ def test_nobody_is_stopped_for_nothing(world: World, come: list[Work]) -> None:
             if not served:
                 break
             world.let_go().decide()
-            assert served <= set(world.picture.pods), f"{served} did not start"
+            assert served <= set(world.state.pods), f"{served} did not start"
 
 
-def _pods(picture: Picture) -> list[Pod]:
-    return [pod for pods in picture.pods.values() for pod in pods.values()]
+def _pods(state: ClusterState) -> list[Pod]:
+    return [pod for pods in state.pods.values() for pod in pods.values()]
 
 
-def _check(picture: Picture, before: list[Pod], plan: Plan) -> None:
-    labels = {name: node.labels for name, node in picture.node_objects.items()}
+def _check(state: ClusterState, before: list[Pod], plan: Plan) -> None:
+    labels = {name: node.labels for name, node in state.node_objects.items()}
     new = [
-        (start.node, role_of(picture.workloads[start.workload], start.pod).request.neighbours) for start in plan.starts
+        (start.node, role_of(state.workloads[start.workload], start.pod).request.neighbours) for start in plan.starts
     ]
     every = [(pod.node, pod.neighbours) for pod in before] + new
     for at, (node, own) in enumerate(every[len(before) :], len(before)):
@@ -138,14 +138,14 @@ def _check(picture: Picture, before: list[Pod], plan: Plan) -> None:
         assert _is_near(labels, others, own, node) or _is_first(labels, every[: len(before)], own), f"{node}: {own}"
 
 
-def _may_come(labels: dict[str, dict[str, str]], there: Iterable[Pod], own: Neighbours, node: str) -> bool:
+def _may_come(labels: dict[str, dict[str, str]], there: Iterable[Pod], own: PodAffinity, node: str) -> bool:
     others = [(pod.node, pod.neighbours) for pod in there]
     has_levels = own.near is None or all(_place(labels, node, level) for level in own.near.levels)
     is_near = _is_near(labels, others, own, node) or (has_levels and _is_first(labels, others, own))
     return _is_apart(labels, others, own, node) and is_near and _is_even(labels, others, own, node)
 
 
-Others = list[tuple[str, Neighbours | None]]
+Others = list[tuple[str, PodAffinity | None]]
 Labels = dict[str, dict[str, str]]
 
 
@@ -158,7 +158,7 @@ def _share(labels: Labels, one: str, other: str, level: str) -> bool:
     return place is not None and place == _place(labels, other, level)
 
 
-def _is_apart(labels: Labels, others: Others, own: Neighbours, node: str) -> bool:
+def _is_apart(labels: Labels, others: Others, own: PodAffinity, node: str) -> bool:
     for where, other in others:
         assert other is not None
         if any(rule.mark in other.marks and _share(labels, node, where, rule.level) for rule in own.apart):
@@ -168,7 +168,7 @@ def _is_apart(labels: Labels, others: Others, own: Neighbours, node: str) -> boo
     return True
 
 
-def _is_near(labels: Labels, others: Others, own: Neighbours, node: str) -> bool:
+def _is_near(labels: Labels, others: Others, own: PodAffinity, node: str) -> bool:
     if own.near is None:
         return True
     mark = own.near.mark
@@ -178,7 +178,7 @@ def _is_near(labels: Labels, others: Others, own: Neighbours, node: str) -> bool
     )
 
 
-def _is_first(labels: Labels, others: Others, own: Neighbours) -> bool:
+def _is_first(labels: Labels, others: Others, own: PodAffinity) -> bool:
     near = own.near
     if near is None or near.mark not in own.marks:
         return False
@@ -188,7 +188,7 @@ def _is_first(labels: Labels, others: Others, own: Neighbours) -> bool:
     )
 
 
-def _is_even(labels: Labels, others: Others, own: Neighbours, node: str) -> bool:
+def _is_even(labels: Labels, others: Others, own: PodAffinity, node: str) -> bool:
     levels = [rule.level for rule in own.spread]
     counted = [name for name in labels if all(_place(labels, name, level) is not None for level in levels)]
     for rule in own.spread:
@@ -205,18 +205,18 @@ def _is_even(labels: Labels, others: Others, own: Neighbours, node: str) -> bool
     return True
 
 
-def _counts_are_true(picture: Picture) -> bool:
+def _counts_are_true(state: ClusterState) -> bool:
     """What is counted follows from what is there."""
-    again = Picture()
-    again.patch(picture.events())
-    return (again.marks.by_node, again.marks.levels) == (picture.marks.by_node, picture.marks.levels)
+    again = ClusterState()
+    again.patch(state.events())
+    return (again.marks.by_node, again.marks.levels) == (state.marks.by_node, state.marks.levels)
 
 
 def test_a_node_that_changes_its_labels_is_counted_anew() -> None:
-    world = World(nodes=2).submit("w", request=Request(neighbours=Neighbours(("m",))))
+    world = World(nodes=2).submit("w", request=Request(neighbours=PodAffinity(("m",))))
     world.settle()
-    for name, node in list(world.picture.node_objects.items()):
+    for name, node in list(world.state.node_objects.items()):
         world.tell(NodeChanged(replace(node, labels={"zone": name})))
     (home,) = world.nodes_of("w")
-    near = Request(neighbours=Neighbours(near=Near("m", ("zone",))))
+    near = Request(neighbours=PodAffinity(near=Near("m", ("zone",))))
     assert feasible_nodes(world.snapshot(), near) == (home,)

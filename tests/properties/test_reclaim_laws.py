@@ -8,8 +8,8 @@ import pytest
 from kaiwo.model.plan import Cause, Eviction, Plan
 from kaiwo.model.workload import Phase
 from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import Standing
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.queues.reclaim_rules import QueueShares
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.conftest import IS_QUICK, SIZE
 from tests.properties.reclaim_worlds import contended_world, tight_world
 from tests.worlds import World, audit
@@ -32,10 +32,10 @@ class Watch:
         """Cycles until nothing happens; whoever is told to go is gone before the next one."""
         plan = Plan()
         for number in range(CYCLES):
-            now = standing(Working(self.world.snapshot()))
+            now = standing(WorkingCopy(self.world.snapshot()))
             now = now._replace(used=now.used.copy())
             plan = self.world.decide()
-            assert not audit(self.world.picture), audit(self.world.picture)
+            assert not audit(self.world.state), audit(self.world.state)
             self._check_victims(plan, now)
             self._check_beneficiaries(plan, number)
             if plan.is_empty and not plan.unfinished:
@@ -45,11 +45,11 @@ class Watch:
         assert not self._waits_since, self._waits_since
         return plan
 
-    def _check_victims(self, plan: Plan, now: Standing) -> None:
+    def _check_victims(self, plan: Plan, now: QueueShares) -> None:
         moved = {(each.workload, each.pod) for each in plan.nominations}
         pairs = {(each.workload, each.beneficiary) for each in self.evictions}
         for each in plan.evictions:
-            victim = self.world.picture.workloads[each.workload]
+            victim = self.world.state.workloads[each.workload]
             assert victim.preemptible, each
             assert (each.beneficiary, each.workload) not in pairs, f"to and fro: {each}"
             if each.cause is Cause.RECLAIM and (each.workload, each.pod) not in moved:
@@ -68,10 +68,10 @@ class Watch:
 
     def check_end(self) -> None:
         """Gangs run whole or not at all; what may not be preempted is inside every quota."""
-        for name, pods in self.world.picture.pods.items():
-            needed = sum(role.needed for role in self.world.picture.workloads[name].roles)
+        for name, pods in self.world.state.pods.items():
+            needed = sum(role.needed for role in self.world.state.workloads[name].roles)
             assert sum(pod.phase in (Phase.RUNNING, Phase.ASSUMED) for pod in pods.values()) >= needed, name
-        queues = self.world.picture.queues
+        queues = self.world.state.queues
         assert (queues.fixed <= queues.quota).all()
 
 
@@ -99,11 +99,11 @@ def test_no_victim_twice_within_its_minimum_run_time() -> None:
         for _ in range(20):
             world.now_s += 7
             plan = world.decide()
-            tree = world.picture.queues.tree
+            tree = world.state.queues.tree
             for each in plan.evictions:
                 if each.cause is not Cause.RECLAIM:
                     continue
-                row = world.picture.queues.row[world.picture.workloads[each.workload].queue]
+                row = world.state.queues.row[world.state.workloads[each.workload].queue]
                 if (at_s := stopped_s.get((each.workload, each.pod))) is not None:
                     assert world.now_s - at_s >= tree.min_runtime_s[row], (seed, each)
                 stopped_s[each.workload, each.pod] = world.now_s

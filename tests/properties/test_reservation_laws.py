@@ -11,7 +11,7 @@ from kaiwo.model.events import Event, PodChanged, ReservationChanged
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conftest import IS_FULL, IS_QUICK
 from tests.properties.reserved_worlds import ReservedWorld
 from tests.worlds import World, audit
@@ -38,7 +38,7 @@ def test_a_picture_made_anew_decides_the_same_to_the_byte() -> None:
         for _ in range(STEPS):
             story.step()
         world = story.world
-        events = list(world.picture.events())
+        events = list(world.state.events())
         story.draw.shuffle(events)
         plans = []
         for copies in (events, msgspec.msgpack.decode(msgspec.msgpack.encode(events[::-1]), type=list[Event])):
@@ -52,14 +52,14 @@ def test_a_picture_made_anew_decides_the_same_to_the_byte() -> None:
 def _live(world: World) -> None:
     """Cycles until all is quiet; after each of them nobody is where they may not be."""
     for _ in range(60):
-        before = {(pod.workload, pod.name) for pods in world.picture.pods.values() for pod in pods.values()}
+        before = {(pod.workload, pod.name) for pods in world.state.pods.values() for pod in pods.values()}
         snapshot = world.snapshot()
         plan = decide(snapshot, world.policy, world.plugins)
         assert encode_plan(plan) == encode_plan(decide(world.snapshot(), world.policy, world.plugins)), "two answers"
         world.after(plan)
         _check_strangers(world, plan, before)
         _check_expiry(world, plan)
-        assert not audit(world.picture)
+        assert not audit(world.state)
         world.let_go()
         if not (plan.starts or plan.evictions or plan.unfinished or plan.reserved):
             return
@@ -69,15 +69,15 @@ def _live(world: World) -> None:
 def _check_strangers(world: World, plan: Plan, before: set[tuple[str, str]]) -> None:
     """While a reservation is active no stranger's pod is on its devices, unless it was there and is leaving, or was
     there and may not be told to go; and nobody was started who could not be gone by the start."""
-    picture, now_s = world.picture, world.now_s
+    state, now_s = world.state, world.now_s
     told = {(each.workload, each.pod) for each in plan.evictions}
-    for pods in picture.pods.values():
+    for pods in state.pods.values():
         for pod in pods.values():
-            workload = picture.workloads.get(pod.workload)
+            workload = state.workloads.get(pod.workload)
             if workload is None or pod.phase is Phase.DONE:
                 continue
             is_new = (pod.workload, pod.name) not in before
-            for reservation in _against(picture, pod, workload, now_s):
+            for reservation in _against(state, pod, workload, now_s):
                 where = f"{pod.workload}/{pod.name} on {pod.node} against {reservation.name}"
                 if reservation.phase(now_s) is ReservationPhase.ACTIVE:
                     assert not is_new, f"a stranger was started: {where}"
@@ -88,12 +88,12 @@ def _check_strangers(world: World, plan: Plan, before: set[tuple[str, str]]) -> 
                     assert ends_s <= reservation.start_s, f"it would outlast the beginning: {where}"
 
 
-def _against(picture: Picture, pod: Pod, workload: Workload, now_s: int) -> list[Reservation]:
+def _against(state: ClusterState, pod: Pod, workload: Workload, now_s: int) -> list[Reservation]:
     """The reservations of a pod's devices that do not admit it. Of several active ones the strongest counts."""
     line = (workload.queue,)
     found = []
     for share in pod.devices:
-        live = [r for r in picture.reserved.objects.values() if now_s < r.until_s and _has(r, pod.node, share.gpu)]
+        live = [r for r in state.reserved.objects.values() if now_s < r.until_s and _has(r, pod.node, share.gpu)]
         live.sort(key=lambda r: (r.gpus > 0, r.rank))
         active = [r for r in live if now_s >= r.start_s]
         found += [r for r in (*active[:1], *(r for r in live if now_s < r.start_s)) if not r.admits(workload, line)]
@@ -107,9 +107,9 @@ def _has(reservation: Reservation, node: str, gpu: str) -> bool:
 def _check_expiry(world: World, plan: Plan) -> None:
     """Nothing starts or stays up past its expiry."""
     told = {(each.workload, each.pod) for each in plan.evictions}
-    for name, workload in world.picture.workloads.items():
+    for name, workload in world.state.workloads.items():
         if 0 < workload.expires_s <= world.now_s:
-            pods = world.picture.pods.get(name, {}).values()
+            pods = world.state.pods.get(name, {}).values()
             up = [pod for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
             assert all((name, pod.name) in told for pod in up), f"{name} outlived its allocation"
             assert name not in {start.workload for start in plan.starts}
@@ -122,4 +122,4 @@ def test_two_pictures_with_picks_in_other_places_keep_them() -> None:
     there = Reservation("r0", gpus=2, picked=(Device("far", "gpu-2"), Device("far", "gpu-3")))
     world.tell(ReservationChanged(there))
     assert all(not plan.reserved for plan in world.settle())
-    assert not [event for event in world.picture.events() if isinstance(event, PodChanged)]
+    assert not [event for event in world.state.events() if isinstance(event, PodChanged)]

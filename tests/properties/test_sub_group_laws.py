@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kaiwo.model.plan import encode_plan
 from kaiwo.model.workload import Branch, Workload, fault_in, is_branch_whole, is_enough, pods_up, tree_of
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import steps_of, ways_of
 from tests.properties.tree_worlds import arrivals, tree, tree_world
 from tests.worlds import World, audit
@@ -25,10 +25,10 @@ def test_a_tree_starts_whole_and_loses_whole_sub_groups(seed: int) -> None:
         for _ in range(6):
             plan = world.decide()
             world.let_go()
-            assert audit(world.picture) == []
+            assert audit(world.state) == []
             started, stopped = ({each.workload for each in part} for part in (plan.starts, plan.evictions))
-            under_way = (started & stopped) | set(world.picture.nominations)
-            whole = {name for name in (whole | started) - under_way if name in world.picture.pods}
+            under_way = (started & stopped) | set(world.state.nominations)
+            whole = {name for name in (whole | started) - under_way if name in world.state.pods}
             for name in whole:
                 _assert_whole(world, name)
 
@@ -70,17 +70,17 @@ def test_a_tree_that_could_start_is_not_forgotten(seed: int) -> None:
     world = tree_world(seed)
     for wave in arrivals(seed):
         world.tell(*wave).settle()
-    fresh = Picture()
-    fresh.patch(world.picture.events())
+    fresh = ClusterState()
+    fresh.patch(world.state.events())
     other = World(nodes=0, policy=world.policy)
-    other.picture = fresh
+    other.state = fresh
     other.now_s = world.now_s
     assert other.decide().starts == ()
 
 
 def _assert_whole(world: World, name: str) -> None:
-    workload = world.picture.workloads[name]
-    pods = world.picture.pods.get(name, {})
+    workload = world.state.workloads[name]
+    pods = world.state.pods.get(name, {})
     if not pods:
         return
     assert is_enough(workload, pods), f"{name} runs with {sorted(pods)}"

@@ -18,9 +18,9 @@ from kaiwo.model.queue import Amounts, Fairness, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, role_of
 from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import Claim, Standing, Taking, may_claim, may_take, victim_queues
+from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, Taking, may_claim, may_take, victim_queues
 from kaiwo.snapshot.queue_table import GPU
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
 NAME, NIC, MOST_PODS = "default/claim", "example.com/nic", 6
@@ -53,13 +53,13 @@ def crowded_world(seed: int) -> World | None:
         world.tell(WorkloadChanged(_work(f"default/r{number}", draw, draw.choice("aab"), world.now_s)))
         world.settle()
     world.now_s += draw.choice((10, 1_000))
-    for name in list(world.picture.workloads):
-        if name not in world.picture.pods:
+    for name in list(world.state.workloads):
+        if name not in world.state.pods:
             world.tell(WorkloadGone(name))
     world.settle()
     if draw.random() < 0.4:
         _let_only_move(world, draw)
-    if sum(len(pods) for pods in world.picture.pods.values()) > MOST_PODS:
+    if sum(len(pods) for pods in world.state.pods.values()) > MOST_PODS:
         return None
     claim = Role(_request(draw), count=draw.choice((1, 1, 2, 3)))
     return world.tell(WorkloadChanged(Workload(NAME, (claim,), "c", submitted_s=world.now_s)))
@@ -72,9 +72,9 @@ def shrinking_world(seed: int) -> World:
     for number in range(draw.choice((1, 2, 3))):
         world.submit(f"r{number}", memory_mib=draw.choice((30, 60)) * GIB, queue="a")
     world.queue("a").queue("b").queue("c", quota_milli=4_000).queue("fix", quota_milli=1_000).settle()
-    for name in [name for name in world.picture.workloads if name not in world.picture.pods]:
+    for name in [name for name in world.state.workloads if name not in world.state.pods]:
         world.tell(WorkloadGone(name))
-    now = standing(Working(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()))
     world.queue("a", quota_milli=int(now.used[now.queues.row["a"], GPU]) - draw.choice((0, 0, 1)))
     world.node("late", gpus=1, model=LARGE)
     fraction = draw.choice((300, 500, 600, 800))
@@ -95,10 +95,10 @@ def _let_only_move(world: World, draw: random.Random) -> None:
 
     Somebody who may not be touched has a part of it.
     """
-    used = standing(Working(world.snapshot()))
+    used = standing(WorkingCopy(world.snapshot()))
     for name in "ab":
         milli, cpu, _ = used.used[used.queues.row[name]].tolist()
-        old = world.picture.queue_objects[name]
+        old = world.state.queue_objects[name]
         world.tell(QueueChanged(replace(old, gpu=Amounts(milli), cpu=Amounts(cpu))))
     world.tell(QueueChanged(Queue("c", gpu=Amounts(3_000), cpu=Amounts(8_000))))
     _node(world, draw, "late")
@@ -108,7 +108,7 @@ def _let_only_move(world: World, draw: random.Random) -> None:
         role = Role(fixed, count=draw.choice((1, 2)))
         world.tell(WorkloadChanged(Workload("default/fixed", (role,), "fix", preemptible=False)))
     world.settle()
-    if "default/fixed" not in world.picture.pods:
+    if "default/fixed" not in world.state.pods:
         world.tell(WorkloadGone("default/fixed"))
 
 
@@ -134,20 +134,20 @@ def _request(draw: random.Random) -> Request:
 
 def somebody_could_go(world: World) -> bool:
     """Some of the others, stopped by the rules or moved to other places, leave room for the claim."""
-    picture = world.picture
-    want, pods = picture.workloads[NAME].roles[0].request, picture.workloads[NAME].roles[0].count
-    now = standing(Working(world.snapshot()))
-    claim = Claim(now.queues.row["c"], np.array(_least(want, pods, world)))
+    state = world.state
+    want, pods = state.workloads[NAME].roles[0].request, state.workloads[NAME].roles[0].count
+    now = standing(WorkingCopy(world.snapshot()))
+    claim = ReclaimRequest(now.queues.row["c"], np.array(_least(want, pods, world)))
     if may_claim(now, claim) is not None:
         return False
     may_lose = victim_queues(now, claim)
-    names = [name for name in picture.pods if may_lose[now.queues.row[picture.workloads[name].queue]]]
+    names = [name for name in state.pods if may_lose[now.queues.row[state.workloads[name].queue]]]
     for choice in itertools.product(*(list(_ways(world, name)) for name in names)):
         stopped = [pod for gone, _ in choice for pod in gone]
         moved = [pod for _, moves in choice for pod in moves]
         if may_take(now, claim, _takings(world, now, choice)) is None and _fits(
             _places(world, stopped + moved),
-            [want] * pods + [role_of(picture.workloads[pod.workload], pod.name).request for pod in moved],
+            [want] * pods + [role_of(state.workloads[pod.workload], pod.name).request for pod in moved],
         ):
             return True
     return False
@@ -155,11 +155,11 @@ def somebody_could_go(world: World) -> bool:
 
 def _ways(world: World, name: str) -> Iterator[tuple[list[Pod], list[Pod]]]:
     """Who of a workload stops and who moves: what it can spare, whichever; or all of it, unless it is too young."""
-    workload, pods = world.picture.workloads[name], list(world.picture.pods[name].values())
+    workload, pods = world.state.workloads[name], list(world.state.pods[name].values())
     yield [], []
     if not workload.preemptible:
         return
-    least_s = world.picture.queue_objects[workload.queue].fairness.min_runtime_s or 0
+    least_s = world.state.queue_objects[workload.queue].fairness.min_runtime_s or 0
     is_young = world.now_s - min(pod.since_s for pod in pods) < least_s
     spare = max(0, len(pods) - workload.roles[0].needed)
     for fates in itertools.product(("stay", "stop", "move"), repeat=len(pods)):
@@ -172,15 +172,15 @@ def _ways(world: World, name: str) -> Iterator[tuple[list[Pod], list[Pod]]]:
             yield stopped, moved
 
 
-def _takings(world: World, now: Standing, choice: tuple[tuple[list[Pod], list[Pod]], ...]) -> list[Taking]:
+def _takings(world: World, now: QueueShares, choice: tuple[tuple[list[Pod], list[Pod]], ...]) -> list[Taking]:
     """What is stopped, as the rules count it: a surplus pod each, then the rest of a workload."""
     found = []
     for stopped, _ in choice:
         if not stopped:
             continue
-        workload = world.picture.workloads[stopped[0].workload]
+        workload = world.state.workloads[stopped[0].workload]
         charges = [(sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib) for pod in stopped]
-        all_pods = len(world.picture.pods[workload.name])
+        all_pods = len(world.state.pods[workload.name])
         surplus = max(0, all_pods - workload.roles[0].needed)
         # Which of equal pods is called surplus does not matter; of unequal ones the larger first leaves the least rest.
         charges.sort(reverse=True)
@@ -192,18 +192,18 @@ def _takings(world: World, now: Standing, choice: tuple[tuple[list[Pod], list[Po
 
 
 def _least(want: Request, pods: int, world: World) -> tuple[int, int, int]:
-    sizes = [gpu.memory_mib for node in world.picture.node_objects.values() for gpu in node.gpus]
+    sizes = [gpu.memory_mib for node in world.state.node_objects.values() for gpu in node.gpus]
     milli = want.gpus * (want.gpu_mib * 1000 // max(sizes)) if want.is_memory else want.charge_milli
     return milli * pods, want.cpu_milli * pods, want.memory_mib * pods
 
 
 def _places(world: World, without: list[Pod]) -> list[Place]:
-    picture, found = world.picture, []
+    state, found = world.state, []
     left = {(pod.workload, pod.name) for pod in without}
-    for name, node in sorted(picture.node_objects.items()):
+    for name, node in sorted(state.node_objects.items()):
         here = [
             pod
-            for pods in picture.pods.values()
+            for pods in state.pods.values()
             for pod in pods.values()
             if pod.node == name and (pod.workload, pod.name) not in left
         ]

@@ -4,7 +4,7 @@ import numpy as np
 
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
 from kaiwo.queues.fair_share import Wants, fair_shares
-from kaiwo.queues.reclaim_rules import Claim, Rule, Taking, may_claim, may_take, stand
+from kaiwo.queues.reclaim_rules import ReclaimRequest, Rule, Taking, may_claim, may_take, stand
 from kaiwo.queues.share_breakdown import terms_of
 from kaiwo.snapshot.queue_table import QueueTable
 
@@ -44,7 +44,7 @@ def test_a_queue_within_its_gpu_quota_keeps_a_model_it_does_not_list() -> None:
     used = {"any": 4}
     table, wants = world(used, {"fast": 2})
     now = stand(table, fair_shares(table, wants).share, amounts(table, used), np.zeros((2, 4), np.int64))
-    claim = Claim(table.row["fast"], np.array([2_000, 0, 0, 2_000]))
+    claim = ReclaimRequest(table.row["fast"], np.array([2_000, 0, 0, 2_000]))
     assert may_claim(now, claim) is None
     refusal = may_take(now, claim, [Taking(table.row["any"], np.array([2_000, 0, 0, 2_000]))])
     assert refusal is not None
@@ -60,7 +60,7 @@ def test_a_queue_over_its_model_quota_gives_the_model_back() -> None:
     used = np.array([[0, 0, 0, 0], [4_000, 0, 0, 4_000]])
     wants = Wants(np.array([8_000, 0, 0, 4_000]), used + np.array([[3_000, 0, 0, 3_000], [0, 0, 0, 0]]))
     now = stand(table, fair_shares(table, wants).share, used, np.zeros_like(used))
-    claim = Claim(table.row["fast"], np.array([3_000, 0, 0, 3_000]))
+    claim = ReclaimRequest(table.row["fast"], np.array([3_000, 0, 0, 3_000]))
     taking = Taking(table.row["other"], np.array([1_000, 0, 0, 1_000]))
     assert may_claim(now, claim) is None
     assert may_take(now, claim, [taking] * 3) is None

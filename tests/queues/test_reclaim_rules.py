@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy
 from kaiwo.queues.fair_share import Wants, fair_shares
 from kaiwo.queues.reclaim_rules import (
-    Claim,
     Exchange,
+    QueueShares,
+    ReclaimRequest,
     Refusal,
     Rule,
-    Standing,
     Taking,
     may_claim,
     may_take,
@@ -50,8 +50,8 @@ class Cluster:
         wants = Wants(np.array([total * 1000, 0, 0]), self.table.used + self.table.summed(waits))
         self.now = stand(self.table, fair_shares(self.table, wants).share)
 
-    def claim(self, queue: str, count: float, preemptible: bool = True) -> Claim:
-        return Claim(self.table.row[queue], gpus(count), preemptible)
+    def claim(self, queue: str, count: float, preemptible: bool = True) -> ReclaimRequest:
+        return ReclaimRequest(self.table.row[queue], gpus(count), preemptible)
 
     def take(self, queue: str, count: float) -> Taking:
         return Taking(self.table.row[queue], gpus(count))
@@ -153,13 +153,13 @@ def test_too_much_of_one_thing_is_no_reason_to_lose_another() -> None:
     )
     wants = Wants(TOTALS, table.used + table.summed({"needs-gpus": (1_000, 0, 0)}))
     now = stand(table, fair_shares(table, wants).share)
-    claim = Claim(table.row["needs-gpus"], gpus(1))
+    claim = ReclaimRequest(table.row["needs-gpus"], gpus(1))
     refusal = may_take(now, claim, [Taking(table.row["hoards-memory"], np.array([1_000, 0, 128]))])
     assert refusal == Refusal(Rule.WITHIN_QUOTA, table.row["hoards-memory"], 0, 4_000, 4_000)
 
 
 @st.composite
-def clashes(draw: st.DrawFn) -> tuple[Standing, Claim, list[Taking]]:
+def clashes(draw: st.DrawFn) -> tuple[QueueShares, ReclaimRequest, list[Taking]]:
     """A random tree with used and waiting work, a claim of one leaf, and work of others to take."""
     queues = draw(queue_sets())
     table = QueueTable(queues, draw(demands(queues)))
@@ -173,11 +173,11 @@ def clashes(draw: st.DrawFn) -> tuple[Standing, Claim, list[Taking]]:
     for row in draw(st.lists(st.sampled_from(leaves), max_size=4)):
         amount = np.minimum([draw(size), draw(size), draw(st.integers(0, 500))], table.used[row])
         takings.append(Taking(row, amount))
-    return now, Claim(claimant, need), takings
+    return now, ReclaimRequest(claimant, need), takings
 
 
 @given(clashes())
-def test_an_undone_piece_leaves_no_trace(clash: tuple[Standing, Claim, list[Taking]]) -> None:
+def test_an_undone_piece_leaves_no_trace(clash: tuple[QueueShares, ReclaimRequest, list[Taking]]) -> None:
     now, claim, takings = clash
     with_detours, plain = Exchange(now, claim), Exchange(now, claim)
     for taking in takings:
@@ -189,7 +189,7 @@ def test_an_undone_piece_leaves_no_trace(clash: tuple[Standing, Claim, list[Taki
 
 
 @given(clashes())
-def test_whoever_is_taken_from_was_worth_a_look(clash: tuple[Standing, Claim, list[Taking]]) -> None:
+def test_whoever_is_taken_from_was_worth_a_look(clash: tuple[QueueShares, ReclaimRequest, list[Taking]]) -> None:
     now, claim, _ = clash
     worth_a_look = victim_queues(now, claim)
     for row, is_leaf in enumerate(now.queues.is_leaf):
@@ -198,7 +198,9 @@ def test_whoever_is_taken_from_was_worth_a_look(clash: tuple[Standing, Claim, li
 
 
 @given(clashes())
-def test_work_of_a_queue_within_its_quota_is_never_taken(clash: tuple[Standing, Claim, list[Taking]]) -> None:
+def test_work_of_a_queue_within_its_quota_is_never_taken(
+    clash: tuple[QueueShares, ReclaimRequest, list[Taking]],
+) -> None:
     now, claim, takings = clash
     is_safe = [(now.used[taking.queue] <= now.quota[taking.queue]).all() for taking in takings]
     if any(is_safe):
@@ -206,12 +208,12 @@ def test_work_of_a_queue_within_its_quota_is_never_taken(clash: tuple[Standing, 
 
 
 @given(clashes(), st.sampled_from([500, 1_000, 3_000, 8_000]))
-def test_what_was_taken_is_not_taken_back(clash: tuple[Standing, Claim, list[Taking]], size: int) -> None:
+def test_what_was_taken_is_not_taken_back(clash: tuple[QueueShares, ReclaimRequest, list[Taking]], size: int) -> None:
     now, *_ = clash
     leaves = [row for row, is_leaf in enumerate(now.queues.is_leaf) if is_leaf]
     for claimant in leaves:
         for need in (np.array([size, 0, 0]), np.array([size, size, 0]), np.array([0, size, 64])):
-            claim = Claim(claimant, need)
+            claim = ReclaimRequest(claimant, need)
             if may_claim(now, claim) is not None:
                 continue
             for victim in leaves:
@@ -220,20 +222,20 @@ def test_what_was_taken_is_not_taken_back(clash: tuple[Standing, Claim, list[Tak
                     assert not can_take_back(now, claim, taking)
 
 
-def can_take_back(now: Standing, claim: Claim, taking: Taking) -> bool:
+def can_take_back(now: QueueShares, claim: ReclaimRequest, taking: Taking) -> bool:
     """After the exchange, the victim's queue claims the same from the claimant's."""
     used = now.used.copy()
     for above in now.queues.path[taking.queue]:
         used[above] -= taking.amount
     for above in now.queues.path[claim.queue]:
         used[above] += claim.need
-    later, back = now._replace(used=used), Claim(taking.queue, taking.amount)
+    later, back = now._replace(used=used), ReclaimRequest(taking.queue, taking.amount)
     return may_claim(later, back) is None and may_take(later, back, [Taking(claim.queue, claim.need)]) is None
 
 
 @given(clashes())
 def test_a_conservative_queue_reaches_no_further_than_an_aggressive_one(
-    clash: tuple[Standing, Claim, list[Taking]],
+    clash: tuple[QueueShares, ReclaimRequest, list[Taking]],
 ) -> None:
     now, claim, takings = clash
     if may_claim(now, claim) is not None or may_take(now, claim, takings) is not None:

@@ -12,7 +12,7 @@ from kaiwo.model.plan import Cause
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
-from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from kaiwo.runtime.loop.replay import replay
 
 GPUS = tuple(Gpu(f"gpu-{number}", "MI300X", 196_608) for number in range(8))
@@ -35,15 +35,15 @@ def test_planned_starts_replay(tmp_path: Path, segment_bytes: int) -> None:
     ]
     numbers, causes, promised = [], set(), set()
     with Journal(tmp_path / "journal", segment_bytes=segment_bytes) as journal:
-        scheduler = Scheduler(journal)
+        scheduler = CycleRunner(journal)
         for now_s, events in story:
-            scheduler.picture.patch(events)
+            scheduler.state.patch(events)
             scheduler.note(events)
             while decision := scheduler.cycle(now_s):
                 numbers.append(decision.summary.number)
                 causes |= {each.cause for each in decision.plan.evictions}
                 promised |= {each.start_s for each in decision.plan.promises}
-        assert "default/gang" in scheduler.picture.pods
+        assert "default/gang" in scheduler.state.pods
     assert causes == {Cause.DEADLINE}
     assert promised == {900, 600}
     for number in numbers:

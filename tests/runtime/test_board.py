@@ -7,7 +7,7 @@ import pytest
 
 from kaiwo.model.workload_record import State
 from kaiwo.runtime.overview import cluster_overview as board_module
-from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_table import MANY, WorkloadRows
 from tests.api.fake import FakeLoop, record
 from tests.api.world import run
@@ -23,7 +23,7 @@ def test_a_large_update_is_waited_for_only_by_who_wrote(monkeypatch: pytest.Monk
 
     async def test() -> None:
         live = FakeLoop()
-        board = Board(live)
+        board = ClusterOverview(live)
         live.put(record("first"))
         assert len(await board.fresh()) == 1
         monkeypatch.setattr(board_module, "_updated", slow)
@@ -46,7 +46,7 @@ def test_a_large_update_is_waited_for_only_by_who_wrote(monkeypatch: pytest.Monk
 def test_small_changes_are_seen_at_once() -> None:
     async def test() -> None:
         live = FakeLoop()
-        board = Board(live)
+        board = ClusterOverview(live)
         await board.fresh()
         live.put(record("a"))
         assert len(await board.fresh()) == 1

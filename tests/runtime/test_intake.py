@@ -16,8 +16,8 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 from kaiwo.runtime.loop.event_intake import Intake
 from kaiwo.runtime.loop.health import NOT_READY_AFTER, Health
-from kaiwo.runtime.loop.scheduling_loop import Loop
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
+from kaiwo.snapshot.cluster_state import ClusterState
 
 TOO_MANY = 10**30
 
@@ -28,22 +28,22 @@ def node(name: str, cpu_milli: int = 64_000, **more: int) -> Node:
 
 
 def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() -> None:
-    picture, health = Picture(), Health()
+    state, health = ClusterState(), Health()
     batch = [QueueChanged(THE_DEFAULT), *map(NodeChanged, (node("a"), node("b", TOO_MANY), node("c")))]
-    heard = Intake(picture, health).hear(batch)
+    heard = Intake(state, health).hear(batch)
     assert heard == [batch[0], batch[1], NodeGone("b"), batch[3]]
-    picture.tidy()
-    assert (picture.nodes.names, health.left_out) == (["a", "c"], 1)
+    state.tidy()
+    assert (state.nodes.names, health.left_out) == (["a", "c"], 1)
 
 
 def test_a_node_that_grows_beyond_counting_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    picture, health = Picture(), Health()
-    intake = Intake(picture, health)
+    state, health = ClusterState(), Health()
+    intake = Intake(state, health)
     intake.hear([NodeChanged(node("a")), NodeChanged(node("b"))])
-    picture.tidy()
+    state.tidy()
     intake.hear([NodeChanged(node("b", strange=TOO_MANY))])
-    picture.tidy()
-    assert (picture.nodes.names, health.left_out) == (["a"], 1)
+    state.tidy()
+    assert (state.nodes.names, health.left_out) == (["a"], 1)
     told = capsys.readouterr().err
     assert '"event": "left-out"' in told
     assert '"what": "NodeChanged b"' in told
@@ -55,27 +55,27 @@ def test_a_workload_that_cannot_stand_in_line_stops_nobody() -> None:
             raise ValueError("no place for it")
         return ((0, 0),), ()
 
-    picture, health = Picture(order), Health()
-    intake = Intake(picture, health)
+    state, health = ClusterState(order), Health()
+    intake = Intake(state, health)
     work = [Workload(f"default/{name}", (Role(Request(gpus=1)),)) for name in "abc"]
     intake.hear([QueueChanged(THE_DEFAULT), NodeChanged(node("n")), *map(WorkloadChanged, work)])
     while intake.seat(10):
         pass
-    assert [picture.backlog.position(each.name) for each in work] == [1, 0, 2]
+    assert [state.backlog.position(each.name) for each in work] == [1, 0, 2]
     assert health.left_out == 1
 
 
 def test_a_loop_with_such_a_node_goes_on_and_its_journal_can_be_read(tmp_path: Path) -> None:
     async def play() -> None:
         simulated = SimulatedCluster([node("a"), node("b", TOO_MANY)])
-        loop = Loop(simulated, Journal(tmp_path / "journal"))
+        loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"))
         task = asyncio.create_task(loop.run())
         await simulated.submit([(Workload("default/w", (Role(Request(gpus=1)),)), Program(simulated_s=60))])
         async with asyncio.timeout(20):
             seen = -1
-            while "default/w" not in loop.picture.pods:
+            while "default/w" not in loop.state.pods:
                 seen = await loop.changed(seen)
-        assert (loop.health.failures, loop.health.left_out, loop.picture.nodes.names) == (0, 1, ["a"])
+        assert (loop.health.failures, loop.health.left_out, loop.state.nodes.names) == (0, 1, ["a"])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

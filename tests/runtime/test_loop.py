@@ -17,7 +17,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program, State
 from kaiwo.runtime.loop.cycle_runner import Decision
-from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.snapshot import Snapshot
 
 
@@ -30,7 +30,7 @@ def job(name: str, gpus: int) -> tuple[Workload, Program]:
     return Workload(f"default/{name}", (Role(Request(gpus=gpus)),)), Program(simulated_s=60)
 
 
-async def until(loop: Loop, condition) -> None:  # type: ignore[no-untyped-def]
+async def until(loop: SchedulingLoop, condition) -> None:  # type: ignore[no-untyped-def]
     async with asyncio.timeout(20):
         seen = -1
         while not condition():
@@ -40,7 +40,7 @@ async def until(loop: Loop, condition) -> None:  # type: ignore[no-untyped-def]
 def run(tmp_path: Path, story) -> None:  # type: ignore[no-untyped-def]
     async def play() -> None:
         simulated = cluster()
-        loop = Loop(simulated, Journal(tmp_path / "journal"))
+        loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"))
         task = asyncio.create_task(loop.run())
         try:
             await story(loop, simulated)
@@ -52,22 +52,22 @@ def run(tmp_path: Path, story) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_work_starts_ends_and_makes_room(tmp_path: Path) -> None:
-    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+    async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
         await simulated.submit([job("first", 4), job("second", 4)])
-        await until(loop, lambda: "default/first" in loop.picture.pods)
-        assert loop.picture.backlog.position("default/second") == 1
+        await until(loop, lambda: "default/first" in loop.state.pods)
+        assert loop.state.backlog.position("default/second") == 1
         simulated.advance(60)
-        await until(loop, lambda: "default/second" in loop.picture.pods)
+        await until(loop, lambda: "default/second" in loop.state.pods)
         assert simulated.record("default/first").state is State.SUCCEEDED
 
     run(tmp_path, story)
 
 
 def test_a_question_sees_a_picture_that_stands_still(tmp_path: Path) -> None:
-    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+    async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
         await simulated.submit([job(f"j{number}", 1) for number in range(8)])
-        await until(loop, lambda: len(loop.picture.pods) == 4)
-        before, after = await loop.ask(lambda picture: (picture.version, picture.version))
+        await until(loop, lambda: len(loop.state.pods) == 4)
+        before, after = await loop.ask(lambda state: (state.version, state.version))
         assert before == after
 
     run(tmp_path, story)
@@ -92,7 +92,7 @@ def test_nothing_is_decided_before_the_state_is_known(tmp_path: Path) -> None:
 
     async def play() -> None:
         simulated = Slow([Node("node-0", 1_000, 1_000)])
-        loop = Loop(simulated, Journal(tmp_path / "journal"))
+        loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"))
         task = asyncio.create_task(loop.run())
         await simulated.submit([job("early", 0)])
         for _ in range(20):
@@ -100,7 +100,7 @@ def test_nothing_is_decided_before_the_state_is_known(tmp_path: Path) -> None:
         assert not loop.ready
         assert simulated.applied == []
         gate.set()
-        await until(loop, lambda: "default/early" in loop.picture.pods)
+        await until(loop, lambda: "default/early" in loop.state.pods)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -112,7 +112,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(module, "AFTER_FAILURE_S", 0.01)
 
-    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+    async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
         decide = loop._scheduler.decide
         failures = iter([True, True, False])
 
@@ -123,7 +123,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(loop._scheduler, "decide", sometimes)
         await simulated.submit([job("patient", 1)])
-        await until(loop, lambda: "default/patient" in loop.picture.pods)
+        await until(loop, lambda: "default/patient" in loop.state.pods)
         assert loop.health.failures == 2
 
     run(tmp_path, story)
@@ -132,7 +132,7 @@ def test_a_cycle_that_fails_is_counted_and_tried_again(tmp_path: Path, monkeypat
 def test_it_says_since_when_a_cycle_is_being_decided(tmp_path: Path) -> None:
     seen: list[float | None] = []
 
-    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+    async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
         decide = loop._scheduler.decide
 
         def watched(snapshot: Snapshot) -> Decision:
@@ -141,7 +141,7 @@ def test_it_says_since_when_a_cycle_is_being_decided(tmp_path: Path) -> None:
 
         loop._scheduler.decide = watched  # type: ignore[method-assign]
         await simulated.submit([job("one", 1)])
-        await until(loop, lambda: "default/one" in loop.picture.pods)
+        await until(loop, lambda: "default/one" in loop.state.pods)
         assert loop.busy_since is None
 
     run(tmp_path, story)

@@ -24,7 +24,7 @@ from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
-from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.runtime.nodes.agent_registry import Agents
 from kaiwo.runtime.nodes.local_node import devices_of
 from kaiwo.runtime.partitioning.local_machine import Machine
@@ -50,7 +50,7 @@ class Play:
     def __init__(self, folder: Path, nodes: list[Node], policy: str = "on") -> None:
         self.folder = folder
         self.cluster = SimulatedCluster(nodes)
-        self.loop = Loop(self.cluster, Journal(folder / "journal"))
+        self.loop = SchedulingLoop(self.cluster, Journal(folder / "journal"))
         self.partitions = Partitions(self.loop, Agents(self.cluster), str(folder), policy)
 
     async def submit(self, name: str, want: Request, lasts_s: int = 600, **more: Any) -> None:
@@ -69,7 +69,7 @@ class Play:
                 await asyncio.sleep(0.005)
 
     def _is_still(self) -> bool:
-        known, backlog = dict(self.loop.picture.node_objects), self.loop.picture.backlog
+        known, backlog = dict(self.loop.state.node_objects), self.loop.state.backlog
         is_open = backlog.open or (backlog.all_open and backlog.by_key)
         return self.loop.ready and known == self.cluster.world.nodes and not is_open
 
@@ -90,7 +90,7 @@ class Play:
         return [gpu.id for gpu in self.cluster.world.nodes[name].gpus if change_of(gpu) == "draining"]
 
     def runs(self, name: str) -> bool:
-        return f"default/{name}" in self.loop.picture.pods
+        return f"default/{name}" in self.loop.state.pods
 
 
 def play(tmp_path: Path, story: Story, *nodes: Node, policy: str = "on") -> None:
@@ -267,7 +267,7 @@ def test_a_plan_is_rolled_out_node_by_node_and_its_nodes_are_left_to_it(tmp_path
     async def story(it: Play) -> None:
         await it.partitions.put_plans([plan("cut", "cpx-nps1", "a", "b")])
         await it.submit("busy", Request(gpus=1), 90)
-        held = next(iter(it.loop.picture.pods["default/busy"].values())).node
+        held = next(iter(it.loop.state.pods["default/busy"].values())).node
         await it.turn()
         stands = {each.node: each.state for each in it.partitions.look.stands}
         assert sorted(stands.values()) == (["draining", "pending"] if held == "a" else ["changing", "pending"])

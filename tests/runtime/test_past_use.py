@@ -15,7 +15,7 @@ from kaiwo.queues.share_breakdown import terms_of
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, TELL_S, InFile, InQueues, PastUse
 from kaiwo.snapshot.queue_table import GPU
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.worlds import World
 
 HALF_LIFE_S = 3_600
@@ -31,8 +31,8 @@ def watch(world: World, past_use: PastUse, seconds: int) -> int:
     told = 0
     for _ in range(0, seconds, LOOK_S):
         world.now_s += LOOK_S
-        world.picture.tidy()
-        event = past_use.look(world.picture, world.now_s)
+        world.state.tidy()
+        event = past_use.look(world.state, world.now_s)
         if event is not None:
             world.tell(event)
             told += 1
@@ -40,7 +40,7 @@ def watch(world: World, past_use: PastUse, seconds: int) -> int:
 
 
 def gpu_share(world: World, queue: str) -> int:
-    view = Working(world.snapshot())
+    view = WorkingCopy(world.snapshot())
     return int(shares_of(view).share[view.queues.row[queue], GPU])
 
 
@@ -67,7 +67,7 @@ def test_who_used_much_lately_gets_less_of_what_both_want(tmp_path: Path) -> Non
     assert heavy + light == 8_000
     assert heavy < light
     world.settle()
-    running = [name for name in world.picture.pods if world.is_running(name)]
+    running = [name for name in world.state.pods if world.is_running(name)]
     assert sum("light" in name for name in running) == light // 1000
 
 
@@ -76,12 +76,12 @@ def test_half_of_it_is_forgotten_after_a_half_life(tmp_path: Path) -> None:
     world.running("long", gpus=8, queue="heavy")
     past_use = kept(tmp_path)
     watch(world, past_use, 20 * HALF_LIFE_S)
-    assert world.picture.past_use is not None
-    assert world.picture.past_use.parts["heavy"][GPU] > 0.99 * ONE
+    assert world.state.past_use is not None
+    assert world.state.past_use.parts["heavy"][GPU] > 0.99 * ONE
     world.finish("long")
     watch(world, past_use, HALF_LIFE_S)
-    assert abs(world.picture.past_use.parts["heavy"][GPU] / ONE - 0.5) < 0.02
-    view = Working(world.snapshot())
+    assert abs(world.state.past_use.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+    view = WorkingCopy(world.snapshot())
     terms = terms_of(view.queues, wants_of(view), shares_of(view), view.queues.row["heavy"])
     assert terms[GPU].past_ppm is not None
     assert abs(terms[GPU].past_ppm - 500_000) < 20_000
@@ -93,7 +93,7 @@ def test_a_restart_remembers_and_counts_the_pause_as_idle(tmp_path: Path) -> Non
     watch(world, kept(tmp_path), 20 * HALF_LIFE_S)
     world.now_s += HALF_LIFE_S
     again = kept(tmp_path)
-    told = again.look(world.picture, world.now_s)
+    told = again.look(world.state, world.now_s)
     assert told is not None
     assert abs(told.parts["heavy"][GPU] / ONE - 0.5) < 0.02
 
@@ -118,7 +118,7 @@ def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_whe
     watch(world, first, 2 * HALF_LIFE_S)
     other = handed_over(memory)
     second = in_queues(other)
-    told = second.look(world.picture, world.now_s)
+    told = second.look(world.state, world.now_s)
     assert told is not None
     assert abs(told.parts["heavy"][GPU] / ONE - 0.75) < 0.03
     watch(world, second, 4 * HALF_LIFE_S)
@@ -147,8 +147,8 @@ def test_the_objects_are_written_when_it_moves_by_a_hundredth_and_not_while_it_f
 def test_a_broken_file_is_an_empty_memory(tmp_path: Path) -> None:
     (tmp_path / "past-use.json").write_text("{half")
     world = two_teams()
-    world.picture.tidy()
-    told = kept(tmp_path).look(world.picture, 100)
+    world.state.tidy()
+    told = kept(tmp_path).look(world.state, 100)
     assert told is not None
     assert told.parts == {}
 
@@ -165,6 +165,6 @@ def test_a_journal_base_carries_it(tmp_path: Path) -> None:
     world = two_teams()
     world.running("long", gpus=8, queue="heavy")
     watch(world, kept(tmp_path), HALF_LIFE_S)
-    state = pack_state(world.picture, world.policy, world.now_s)
-    again = unpack_state(world.picture.events(), state, world.plugins)
-    assert again.past_use == world.picture.past_use
+    state = pack_state(world.state, world.policy, world.now_s)
+    again = unpack_state(world.state.events(), state, world.plugins)
+    assert again.past_use == world.state.past_use

@@ -11,7 +11,7 @@ from kaiwo.history import Journal
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.loop.cycle_runner import Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
 from kaiwo.runtime.loop.replay import replay
 from tests.properties.reclaim_worlds import contended_world
 from tests.properties.strategies import states
@@ -23,24 +23,24 @@ def test_every_cycle_replays_to_the_same_plan(tmp_path_factory, events: list[Eve
     home = tmp_path_factory.mktemp("home")
     # A tiny segment makes bases in the middle of the story.
     with Journal(home / "journal", segment_bytes=data.draw(st.sampled_from([1, 2_000, 2**23]))) as journal:
-        numbers = _tell_a_story(Scheduler(journal), events, data)
+        numbers = _tell_a_story(CycleRunner(journal), events, data)
     for number in numbers:
         result = replay(str(home), number)
         assert result.now == result.then, number
         assert result.differences == ()
 
 
-def _tell_a_story(scheduler: Scheduler, events: list[Event], data: st.DataObject) -> list[int]:
+def _tell_a_story(scheduler: CycleRunner, events: list[Event], data: st.DataObject) -> list[int]:
     numbers = []
     _take(scheduler, events)
     for second in range(data.draw(st.integers(1, 6))):
         decision = scheduler.cycle(now_s=5 + second)
         if decision is not None:
             numbers.append(decision.summary.number)
-        running = sorted(scheduler.picture.pods)
+        running = sorted(scheduler.state.pods)
         if running:
             name = data.draw(st.sampled_from(running))
-            pods = [PodGone(name, pod) for pod in sorted(scheduler.picture.pods[name])]
+            pods = [PodGone(name, pod) for pod in sorted(scheduler.state.pods[name])]
             _take(scheduler, [WorkloadGone(name), *pods])
     return numbers
 
@@ -53,8 +53,8 @@ def test_cycles_that_stop_and_move_work_replay_to_the_same_plan(tmp_path: Path, 
         numbers = []
         world = contended_world(seed)
         with Journal(home / "journal", segment_bytes=segment_bytes) as journal:
-            scheduler = Scheduler(journal, world.policy)
-            _take(scheduler, list(world.picture.events()))
+            scheduler = CycleRunner(journal, world.policy)
+            _take(scheduler, list(world.state.events()))
             for second in range(8):
                 decision = scheduler.cycle(world.now_s + second)
                 if decision is None:
@@ -70,8 +70,8 @@ def test_cycles_that_stop_and_move_work_replay_to_the_same_plan(tmp_path: Path, 
     assert evictions > 5
 
 
-def _take(scheduler: Scheduler, events: list[Event]) -> None:
-    scheduler.picture.patch(events)
+def _take(scheduler: CycleRunner, events: list[Event]) -> None:
+    scheduler.state.patch(events)
     scheduler.note(events)
 
 

@@ -9,7 +9,7 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history import Journal
 from kaiwo.model.events import Event, PodChanged, PodGone
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.loop.cycle_runner import Decision, Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner, Decision
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
 from kaiwo.runtime.loop.replay import replay
 from tests.properties.reserved_worlds import ReservedWorld
@@ -19,13 +19,13 @@ from tests.worlds import World
 class JournaledWorld(World):
     """What happens, happens to a scheduler's picture, and is in its journal."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: CycleRunner) -> None:
         self._scheduler = scheduler
         super().__init__(nodes=0)
-        self.picture = scheduler.picture
+        self.state = scheduler.state
 
     def tell(self, *events: Event) -> "World":
-        self._scheduler.picture.patch(events)
+        self._scheduler.state.patch(events)
         self._scheduler.note(events)
         return self
 
@@ -42,7 +42,7 @@ def test_a_story_with_reservations_replays_to_the_same_plans(tmp_path: Path, seg
     for seed in range(6):
         home = tmp_path / str(seed)
         with Journal(home / "journal", segment_bytes=segment_bytes) as journal:
-            made = _tell_a_story(seed, Scheduler(journal))
+            made = _tell_a_story(seed, CycleRunner(journal))
         for decision in made:
             result = replay(str(home), decision.summary.number)
             assert result.is_same, (seed, decision.summary.number, result.then, result.now)
@@ -52,7 +52,7 @@ def test_a_story_with_reservations_replays_to_the_same_plans(tmp_path: Path, seg
     assert sum(len(decision.plan.reserved) for decision in decisions) > 3
 
 
-def _tell_a_story(seed: int, scheduler: Scheduler) -> list[Decision]:
+def _tell_a_story(seed: int, scheduler: CycleRunner) -> list[Decision]:
     world = JournaledWorld(scheduler)
     story = ReservedWorld(seed, world)
     made = []
@@ -68,7 +68,7 @@ def _tell_a_story(seed: int, scheduler: Scheduler) -> list[Decision]:
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_first_cycle_that_work_made_due_which_is_gone_replays_to_the_same_plan(tmp_path: Path, is_gone: bool) -> None:
     with Journal(tmp_path / "journal") as journal:
-        scheduler = Scheduler(journal)
+        scheduler = CycleRunner(journal)
         world = JournaledWorld(scheduler)
         world.queue("default").node("node-0")
         world.submit("held", gpus_each=1, held=True).submit("brief", gpus_each=1, held=True, expires_s=1_000)
@@ -83,10 +83,10 @@ def test_a_first_cycle_that_work_made_due_which_is_gone_replays_to_the_same_plan
 
 def test_a_base_says_when_nothing_is_due_any_more(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal", segment_bytes=1) as journal:
-        scheduler = Scheduler(journal)
+        scheduler = CycleRunner(journal)
         world = JournaledWorld(scheduler)
         world.queue("default").node("node-0").submit("brief", gpus_each=1, held=True, expires_s=1_000)
         assert scheduler.cycle(now_s=5) is not None
-        assert not scheduler.picture.is_due
-    state = pack_state(scheduler.picture, scheduler.policy, 5)
-    assert unpack_state(scheduler.picture.events(), state, BUILTIN).is_due is False
+        assert not scheduler.state.is_due
+    state = pack_state(scheduler.state, scheduler.policy, 5)
+    assert unpack_state(scheduler.state.events(), state, BUILTIN).is_due is False

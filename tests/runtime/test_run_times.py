@@ -20,7 +20,7 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 from kaiwo.runtime.loop.learned_run_times import FILE, KINDS_KEPT, RUNS_KEPT, InFile, RunTimes, conservative_s, kind_of
 from kaiwo.runtime.loop.replay import replay
-from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.runtime.test_loop import cluster, until
 from tests.worlds import World
 
@@ -124,8 +124,8 @@ def two_nodes() -> World:
 
 def test_a_start_is_planned_by_what_earlier_runs_took() -> None:
     world = two_nodes()
-    assert world.picture.promises["default/gang"].start_s == 600
-    said = planned_start(world.picture, "default/gang", 0)
+    assert world.state.promises["default/gang"].start_s == 600
+    said = planned_start(world.state, "default/gang", 0)
     assert "its run is expected to take 1 h, by earlier runs like it" in said
 
 
@@ -134,7 +134,7 @@ def test_it_fills_a_gap_and_goes_at_its_expected_end() -> None:
     world.decide()
     assert world.is_running("short")
     assert world.why("long") == [Reason.PROMISED]
-    assert "as earlier runs like it did" in why(world.picture, "default/long", world.policy, 0).answer
+    assert "as earlier runs like it did" in why(world.state, "default/long", world.policy, 0).answer
     world.now_s = 580
     assert {each.cause for each in world.decide().evictions} == {Cause.DEADLINE}
 
@@ -152,7 +152,7 @@ def test_the_owners_word_and_the_limit_come_first() -> None:
     world = World(nodes=2).running("old", gpus=8, estimate_s=300, learned_s=600)
     world.submit("gang", pods=2, gpus_each=8, learned_s=3600, time_limit_s=60)
     world.decide()
-    promise = world.picture.promises["default/gang"]
+    promise = world.state.promises["default/gang"]
     assert (promise.start_s, promise.run_s) == (300, 60)
 
 
@@ -160,19 +160,19 @@ def test_the_loop_learns_remembers_and_replays(tmp_path: Path) -> None:
     """Runs on a cluster: they end, the next one has a run time, a new process knows it, and the journal replays."""
 
     async def play(simulated: SimulatedCluster, names: list[str]) -> tuple[int, list[int]]:
-        loop = Loop(simulated, Journal(tmp_path / "journal"), run_times=RunTimes(InFile(str(tmp_path))))
+        loop = SchedulingLoop(simulated, Journal(tmp_path / "journal"), run_times=RunTimes(InFile(str(tmp_path))))
         task = asyncio.create_task(loop.run())
         numbers: list[int] = []
         learned_s = 0
         try:
             for name in names:
                 await simulated.submit([(work(name), Program(simulated_s=60))])
-                await until(loop, lambda name=name: f"default/{name}" in loop.picture.pods)
-                learned_s = loop.picture.workloads[f"default/{name}"].learned_s
+                await until(loop, lambda name=name: f"default/{name}" in loop.state.pods)
+                learned_s = loop.state.workloads[f"default/{name}"].learned_s
                 assert loop.last_cycle is not None
                 numbers.append(loop.last_cycle.number)
                 simulated.advance(60)
-                await until(loop, lambda name=name: f"default/{name}" not in loop.picture.workloads)
+                await until(loop, lambda name=name: f"default/{name}" not in loop.state.workloads)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -7,15 +7,15 @@ from msgspec.structs import replace
 
 from kaiwo.decide.actions.allocate import line_up
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
 from kaiwo.queues.current_shares import shares_of
 from kaiwo.runtime.overview import queue_shares as module
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
-from kaiwo.snapshot.cluster_state import Picture
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.working_copy import WorkingCopy
 from tests.api.fake import FakeLoop, record
 from tests.api.world import run
 from tests.worlds import World
@@ -24,13 +24,13 @@ from tests.worlds import World
 class Live:
     """A picture and a number."""
 
-    def __init__(self, picture: Picture, revision: int = 1) -> None:
-        self.picture, self.revision = picture, revision
+    def __init__(self, state: ClusterState, revision: int = 1) -> None:
+        self.state, self.revision = state, revision
 
 
-def stand(picture: Picture) -> dict[str, QueueStanding]:
+def stand(state: ClusterState) -> dict[str, QueueStanding]:
     async def work() -> dict[str, QueueStanding]:
-        standings = Standings(Live(picture))
+        standings = Standings(Live(state))
         await standings.fresh()
         return {each.queue.name: each for each in standings.queues}
 
@@ -59,16 +59,16 @@ def test_they_are_worked_out_once_a_revision(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_queue_that_no_cycle_has_seen_yet_is_there() -> None:
     world = World().queue("lab").queue("team", "lab", quota_milli=4000)
-    world.picture.tidy()
+    world.state.tidy()
     world.tell(QueueChanged(Queue("new", "lab", gpu=Amounts(2000))))
-    found = stand(world.picture)
+    found = stand(world.state)
     assert list(found) == ["default", "lab", "new", "team"]
     assert (found["new"].depth, found["new"].is_leaf, found["lab"].is_leaf) == (1, True, False)
 
 
 def test_what_a_queue_does_not_say_comes_from_above() -> None:
     rules = Fairness(SharePolicy.FIFO, ReclaimStrategy.CONSERVATIVE, 60)
-    found = stand(World().queue("lab", fairness=rules).queue("team", "lab").picture)
+    found = stand(World().queue("lab", fairness=rules).queue("team", "lab").state)
     team = found["team"]
     assert Fairness(team.policy, team.reclaim_strategy, team.min_runtime_s) == rules
 
@@ -77,7 +77,7 @@ def test_work_that_may_not_be_preempted_is_told_apart() -> None:
     world = World().queue("lab", quota_milli=8000)
     world.submit("fixed", gpus_each=3, queue="lab", preemptible=False).submit("free", gpus_each=2, queue="lab")
     world.settle()
-    lab = stand(world.picture)["lab"]
+    lab = stand(world.state)["lab"]
     assert (lab.used[0], lab.fixed[0]) == (5000, 3000)
     assert lab.turn is None
 
@@ -108,25 +108,25 @@ def worlds(draw: st.DrawFn) -> World:
 @given(worlds())
 def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: World) -> None:
     snapshot = world.snapshot()
-    found = stand(world.picture)
-    desk = Desk(snapshot, DEFAULT_POLICY, BUILTIN.active(DEFAULT_POLICY))
-    turns, _ = line_up(desk, desk.picture.backlog.candidates(everybody=True), whatever_limits=True)
+    found = stand(world.state)
+    desk = CycleState(snapshot, DEFAULT_POLICY, BUILTIN.active(DEFAULT_POLICY))
+    turns, _ = line_up(desk, desk.state.backlog.candidates(everybody=True), whatever_limits=True)
     if not turns:
         assert all(each.turn is None for each in found.values())
         return
-    row = world.picture.queues.row[turns.queue]
-    on_the_way = [world.picture.queues.names[above] for above in world.picture.queues.path[row]]
+    row = world.state.queues.row[turns.queue]
+    on_the_way = [world.state.queues.names[above] for above in world.state.queues.path[row]]
     assert all(found[name].turn is not None and found[name].turn.place == 1 for name in on_the_way)
     assert {found[name].turn.head.workload for name in on_the_way} == {turns.lane.first[0]}
-    shares = shares_of(Working(snapshot))
+    shares = shares_of(WorkingCopy(snapshot))
     for name, each in found.items():
-        assert [terms.share for terms in each.terms] == shares.share[world.picture.queues.row[name]].tolist()
+        assert [terms.share for terms in each.terms] == shares.share[world.state.queues.row[name]].tolist()
 
 
 def test_work_that_can_never_start_is_not_next() -> None:
     world = World(nodes=1).submit("huge", gpus_each=64, submitted_s=0).submit("small", gpus_each=1, submitted_s=1)
-    world.picture.tidy()
-    turn = stand(world.picture)["default"].turn
+    world.state.tidy()
+    turn = stand(world.state)["default"].turn
     assert turn is not None
     assert turn.head.workload == "default/small"
 
@@ -134,6 +134,6 @@ def test_work_that_can_never_start_is_not_next() -> None:
 def test_held_work_asks_for_nothing() -> None:
     world = World()
     world.submit("held", gpus_each=2, held=True)
-    assert stand(world.picture)["default"].terms[0].wants == 0
-    world.tell(WorkloadChanged(replace(world.picture.workloads["default/held"], held=False)))
-    assert stand(world.picture)["default"].terms[0].wants == 2000
+    assert stand(world.state)["default"].terms[0].wants == 0
+    world.tell(WorkloadChanged(replace(world.state.workloads["default/held"], held=False)))
+    assert stand(world.state)["default"].terms[0].wants == 2000

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kaiwo.clusters.simulated import SimulatedCluster
 from kaiwo.manifests import parse_all
-from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from tests.runtime.test_loop import job, run, until
 
 TEXT = """
@@ -22,12 +22,12 @@ subGroups:
 def test_replicas_start_whole_and_join_whole(tmp_path: Path) -> None:
     """Four GPUs, of which one is in use: one replica fits, and a second when the other work is over."""
 
-    async def story(loop: Loop, simulated: SimulatedCluster) -> None:
+    async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
         def up() -> list[str]:
-            return sorted(loop.picture.pods.get("default/serve", {}))
+            return sorted(loop.state.pods.get("default/serve", {}))
 
         await simulated.submit([job("other", 1)])
-        await until(loop, lambda: "default/other" in loop.picture.pods)
+        await until(loop, lambda: "default/other" in loop.state.pods)
         await simulated.submit(parse_all(TEXT).submissions)
         await until(loop, up)
         assert up() == ["r0-0", "r0-1"]

@@ -12,7 +12,7 @@ from tests.worlds import World
 
 
 def told(world: World, name: str) -> str:
-    return sentence(obstacles_of(world.picture, f"default/{name}", world.policy, world.now_s)[0])
+    return sentence(obstacles_of(world.state, f"default/{name}", world.policy, world.now_s)[0])
 
 
 def test_the_reason_names_the_resource_the_queue_and_the_amount() -> None:
@@ -33,7 +33,7 @@ def test_idle_capacity_and_an_eligible_job_never_stay_apart() -> None:
     world = World(nodes=1, gpus_per_node=2).node("spare", gpus=2, cordoned=True)
     world.running("old", gpus=2).submit("new", gpus_each=2).settle()
     assert not world.is_running("new")
-    spare = world.picture.node_objects["spare"]
+    spare = world.state.node_objects["spare"]
     world.tell(NodeChanged(replace(spare, cordoned=False))).settle()
     assert world.nodes_of("new") == ["spare"]
 
@@ -51,7 +51,7 @@ def test_a_job_whose_start_is_refused_does_not_block_the_others() -> None:
     world = World(gpus_per_node=1).submit("doomed", gpus_each=1, priority=100).submit("fine", gpus_each=1)
     (start,) = world.decide().starts
     assert start.workload == "default/doomed"
-    doomed = world.picture.workloads["default/doomed"]
+    doomed = world.state.workloads["default/doomed"]
     backing_off = replace(doomed, not_before_s=60, not_before_why="the start was refused")
     world.tell(PodGone("default/doomed", start.pod), WorkloadChanged(backing_off)).settle()
     assert world.is_running("fine")
@@ -73,9 +73,9 @@ def test_free_gpus_on_many_nodes_do_not_admit_a_pod_that_needs_one_node() -> Non
     """kueue#5243: 8 GPUs free on 4 nodes admitted an 8-GPU pod that could never run and blocked all."""
     world = World(nodes=4).running("old", gpus=32)
     for number in range(4):
-        pods = [pod for pod in world.picture.pods["default/old"].values() if pod.node == f"node-{number}"][:2]
+        pods = [pod for pod in world.state.pods["default/old"].values() if pod.node == f"node-{number}"][:2]
         world.tell(*(PodGone("default/old", pod.name) for pod in pods))
-    old = world.picture.workloads["default/old"]
+    old = world.state.workloads["default/old"]
     world.tell(WorkloadChanged(replace(old, roles=(replace(old.roles[0], minimum=1),), held=True)))
     world.submit("eight", gpus_each=8).submit("two", gpus_each=2).settle()
     assert not world.is_running("eight")

@@ -41,7 +41,7 @@ def test_eight_gpus_are_reclaimed_on_one_node_and_not_on_four() -> None:
     plan = world.decide()
     assert len(plan.evictions) == 8
     victims = {(each.workload, each.pod) for each in plan.evictions}
-    assert len({world.picture.pods[w][p].node for w, p in victims}) == 1
+    assert len({world.state.pods[w][p].node for w, p in victims}) == 1
     world.let_go().decide()
     assert world.is_running("blue")
 
@@ -71,7 +71,7 @@ def test_a_victim_is_chosen_so_that_the_preemptor_obeys_every_rule() -> None:
     world.submit("high", request=ssd, priority=100, submitted_s=99)
     plan = world.decide()
     assert len(plan.evictions) == 2
-    assert {world.picture.pods[each.workload][each.pod].node for each in plan.evictions} == {"right"}
+    assert {world.state.pods[each.workload][each.pod].node for each in plan.evictions} == {"right"}
     world.let_go().decide()
     assert world.nodes_of("high") == ["right"]
 
@@ -94,9 +94,9 @@ def test_a_gang_is_stopped_whole_and_only_when_it_must_be() -> None:
     world = two_teams(nodes=1, quota_milli=4_000)
     world.submit("elastic", pods=8, minimum=2, gpus_each=1, queue="red").settle()
     world.submit("blue", gpus_each=2, queue="blue").settle()
-    assert len(world.picture.pods["default/elastic"]) == 6
+    assert len(world.state.pods["default/elastic"]) == 6
     world.submit("blue-too", gpus_each=2, queue="blue").settle()
-    assert len(world.picture.pods["default/elastic"]) == 4
+    assert len(world.state.pods["default/elastic"]) == 4
 
 
 def test_work_within_its_quota_is_safe_from_others() -> None:
@@ -149,12 +149,12 @@ def test_space_that_is_kept_on_a_lost_node_is_given_up() -> None:
         world.submit(f"red{number:02}", gpus_each=1, queue="red")
     world.settle()
     world.submit("blue", gpus_each=8, queue="blue").decide()
-    (kept,) = world.picture.nominations["default/blue"].values()
+    (kept,) = world.state.nominations["default/blue"].values()
     world.let_go().lose_node(kept.node)
-    world.tell(NodeChanged(Node("fresh", 192_000, 2**21, gpus=world.picture.node_objects[_other(kept.node)].gpus)))
+    world.tell(NodeChanged(Node("fresh", 192_000, 2**21, gpus=world.state.node_objects[_other(kept.node)].gpus)))
     world.settle()
     assert world.nodes_of("blue") == ["fresh"]
-    assert not world.picture.nominations
+    assert not world.state.nominations
 
 
 def test_the_reason_says_that_the_fair_share_is_used_up() -> None:
@@ -173,7 +173,7 @@ def test_a_victim_that_comes_back_does_not_push_its_beneficiary_out() -> None:
         world.submit(f"red{number}", gpus_each=1, queue="red")
     world.settle()
     world.submit("blue", gpus_each=4, queue="blue").decide()
-    for name, pods in list(world.picture.pods.items()):
+    for name, pods in list(world.state.pods.items()):
         for pod in list(pods.values()):
             if pod.phase == "releasing":
                 world.tell(PodGone(name, pod.name))  # and its replacement waits at once
@@ -226,7 +226,7 @@ def test_who_had_to_go_makes_nobody_go_for_a_while_and_starts_where_there_is_roo
     world.tell(QueueChanged(Queue("b", gpu=Amounts(quota=8_000))))  # now it is owed everything, and may not take it yet
     world.tell(QueueChanged(Queue("a"))).settle()
     assert world.is_running("owner")
-    assert world.picture.look_again_s == world.now_s + world.policy.hold_off_s
+    assert world.state.look_again_s == world.now_s + world.policy.hold_off_s
     world.now_s += world.policy.hold_off_s
     world.settle()
     assert world.is_running("guest")

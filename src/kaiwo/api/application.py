@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from starlette.routing import Route as Path
 
 from kaiwo.api.context import Context
-from kaiwo.api.endpoint import Call, Door, Route
+from kaiwo.api.endpoint import Call, Endpoint, Route
 from kaiwo.api.http.problems import JSON, ApiError, respond
 from kaiwo.api.openapi import make_document
 from kaiwo.api.routes import (
@@ -118,7 +118,7 @@ def _doors(context: Context, routes: Sequence[Route]) -> list[Any]:
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
-    return [Path(path, Door(context, each)) for path, each in by_path.items()]
+    return [Path(path, Endpoint(context, each)) for path, each in by_path.items()]
 
 
 async def _nothing_there(scope: Any, receive: Any, send: Any) -> None:

@@ -20,7 +20,7 @@ from kaiwo.clusters.kubernetes.webhooks.request_counts import Tally
 from kaiwo.runtime.kubernetes.leadership import ALONE, Leadership
 from kaiwo.runtime.loop.loop_metrics import CycleTimes, LoopLag
 from kaiwo.runtime.nodes.agent_registry import Agents
-from kaiwo.runtime.overview.cluster_overview import Board, Live
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, Live
 from kaiwo.runtime.partitioning.partitioning_loop import Partitions
 
 
@@ -31,7 +31,7 @@ class Context:
         self.live = live
         self.settings = settings
         self.access = Access(settings)
-        self.board = Board(live)
+        self.board = ClusterOverview(live)
         self.agents = Agents(live.cluster)
         self.partitions = Partitions(live, self.agents, settings.home, settings.partitions, settings.dcm_config)
         self.log = LineLog(Path(settings.home) / "api.log")

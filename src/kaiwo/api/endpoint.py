@@ -71,7 +71,7 @@ class Route(msgspec.Struct, frozen=True):
         return sorted(codes)
 
 
-class Door:
+class Endpoint:
     """All methods of one path: an ASGI application for starlette's router."""
 
     def __init__(self, context: Context, routes: Sequence[Route]) -> None:

@@ -6,7 +6,7 @@ In:    /proc.   Out: one word, to be compared and not to be read.
 import os
 
 
-def seat() -> str:
+def process_identity() -> str:
     """The machine as it was started, its view of the file system (a container has its own), and the user."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:

@@ -33,7 +33,7 @@ from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.learned_run_times import InFile as RunsInFile
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import InQueues, PastUse
-from kaiwo.runtime.loop.scheduling_loop import Loop, first_of
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -48,7 +48,7 @@ class Scheduling(NamedTuple):
     """The scheduler while it runs."""
 
     cluster: KubernetesCluster
-    loop: Loop
+    loop: SchedulingLoop
     context: "Context"
     url: str
     scheduling: "asyncio.Task[None]"  # ends only when it fails
@@ -75,11 +75,13 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         sys.stderr.flush()
     leading = Leading(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
-    cluster.books.extended = options.extends if options.extender_port else ""
-    past_use = PastUse.of(policy, InQueues(cluster.books.memory))
+    cluster.cache.extended = options.extends if options.extender_port else ""
+    past_use = PastUse.of(policy, InQueues(cluster.cache.memory))
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunsInFile(options.home))
-    loop = Loop(cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use, run_times=run_times)
+    loop = SchedulingLoop(
+        cluster, journal, policy, may_decide=leading.may_decide, past_use=past_use, run_times=run_times
+    )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
         stack.push_async_callback(leading.hand_over, cluster)
@@ -97,8 +99,8 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
             context.webhooks = admission.webhooks.tally
         if options.extender_port:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
-        books = cluster.books
-        status = QueueStatus(cluster.client, books.queue_generations, books.queue_shelf.faults, emit)
+        cache = cluster.cache
+        status = QueueStatus(cluster.client, cache.queue_generations, cache.queue_shelf.faults, emit)
         from kaiwo.runtime.kubernetes.publish_queue_status import EVERY_S, show_queues
 
         showing = asyncio.create_task(show_queues(context.board, status, leading.may_decide, EVERY_S))
@@ -115,7 +117,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         yield Scheduling(cluster, loop, context, url, ending)
 
 
-async def _api(options: SchedulerOptions, loop: Loop) -> "tuple[Starlette, Context]":
+async def _api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[Starlette, Context]":
     """Loaded here, beside the first lists: half a second that no pod has to wait for."""
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.application")
     from kaiwo.api.application import context_of, make_app
@@ -160,15 +162,17 @@ async def _admission(options: SchedulerOptions, access: Access, cluster: Kuberne
     namespace = options.lease_namespace or access.namespace
     site = Site(options.webhooks, namespace, options.agents, options.host_names if options.agents else ())
     house = House(options.scheduler, frozenset(options.may_name_users))
-    admission = Admission(access, cluster.books, site, house, emit)
+    admission = Admission(access, cluster.cache, site, house, emit)
     await admission.start(options.host, options.webhook_port, WEBHOOKS_S)
     return admission
 
 
-async def _extender(options: SchedulerOptions, cluster: KubernetesCluster, loop: Loop, leading: Leading) -> Extender:
-    judge = Extension(loop, cluster.books)
-    binder = Binder(cluster.client, cluster.books, judge, cluster.settle, emit)
-    names = cluster.books.names
+async def _extender(
+    options: SchedulerOptions, cluster: KubernetesCluster, loop: SchedulingLoop, leading: Leading
+) -> Extender:
+    judge = Extension(loop, cluster.cache)
+    binder = Binder(cluster.client, cluster.cache, judge, cluster.settle, emit)
+    names = cluster.cache.names
     extender = Extender(judge, binder, lambda key: names.find(key) or "", leading.may_decide)
     await extender.start(options.extender_port)
     return extender
@@ -198,7 +202,7 @@ async def _run(options: SchedulerOptions) -> None:
 
 
 def _greet(options: SchedulerOptions, kaiwo: Scheduling) -> None:
-    nodes = kaiwo.cluster.books.nodes
+    nodes = kaiwo.cluster.cache.nodes
     gpus = sum(len(node.gpus) for node in nodes.values())
     lines = [
         f"Kaiwo schedules {kaiwo.cluster.name} for pods with schedulerName: {options.scheduler}",

@@ -27,7 +27,7 @@ from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.learned_run_times import InFile as RunsInFile
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.past_usage_tracker import InFile, PastUse
-from kaiwo.runtime.loop.scheduling_loop import Loop, first_of
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 from kaiwo.runtime.nodes.in_process_agent import watching
 from kaiwo.runtime.nodes.local_gpu_shares import MachineShares
 from kaiwo.runtime.nodes.local_node import real_node
@@ -45,7 +45,7 @@ class Running(NamedTuple):
     """The product while it runs."""
 
     cluster: LocalCluster
-    loop: Loop
+    loop: SchedulingLoop
     context: Context
     url: str
     scheduling: "asyncio.Task[None]"  # ends only when it fails
@@ -69,7 +69,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     past_use = PastUse.of(policy, InFile(options.home))
     run_times = RunTimes(RunsInFile(options.home))
     journal = Journal(Path(options.home) / "journal")
-    loop = Loop(cluster, journal, policy, past_use=past_use, run_times=run_times)
+    loop = SchedulingLoop(cluster, journal, policy, past_use=past_use, run_times=run_times)
     settings = Settings(
         home=options.home,
         host=options.host,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kaiwo.decide.actions.allocate import Allocate, line_up
 from kaiwo.decide.actions.reclaim import MAKE_ROOM, has_work, make_room
 from kaiwo.decide.actions.stale_gangs import stop_stale_gangs
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.nominations import lost_space
 from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
 from kaiwo.decide.planned_starts.keep_planned import keep_promises
@@ -22,7 +22,7 @@ from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.backlog import ClaimKey, WaitingClass
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
 BUILTIN = builtin_registry()
@@ -31,14 +31,14 @@ ROOM_PART = 4  # the part of the budget that is kept for making room, where that
 
 def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> Plan:
     """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte."""
-    picture, active = snapshot.read(), plugins.active(policy)
-    notes = _order_faults(picture)
-    candidates = picture.backlog.candidates(everybody=picture.rules != active.rules)
-    if not candidates and not picture.backlog.unclaimed and not picture.wants_cycle:
+    state, active = snapshot.read(), plugins.active(policy)
+    notes = _order_faults(state)
+    candidates = state.backlog.candidates(everybody=state.rules != active.rules)
+    if not candidates and not state.backlog.unclaimed and not state.wants_cycle:
         return Plan(notes=notes)
     while True:
         try:
-            return _cycle(Desk(snapshot, policy, active), candidates, notes)
+            return _cycle(CycleState(snapshot, policy, active), candidates, notes)
         except PluginFaultError as fault:
             notes += (Note("plugin-set-aside", fault.plugin, fault.detail),)
             active = active.without(fault.plugin)
@@ -58,15 +58,15 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
     active = plugins.active(policy)
     while True:
         try:
-            return _fate(Desk(snapshot, policy, active), name)
+            return _fate(CycleState(snapshot, policy, active), name)
         except PluginFaultError as fault:
             active = active.without(fault.plugin)
 
 
-def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
+def _cycle(desk: CycleState, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
     # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
     # however often something is freed.
-    waits_for_room = bool(desk.picture.backlog.unclaimed)
+    waits_for_room = bool(desk.state.backlog.unclaimed)
     if waits_for_room:  # since the last cycle: so much of the budget is for those, whatever there is to start
         desk.most_steps -= desk.policy.steps // ROOM_PART
     desk.given_up += lost_space(desk)
@@ -75,7 +75,7 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
     left: list[list[WaitingClass]] = []
     barred: list[list[WaitingClass]] = []
     candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
-    for group in _split(candidates, desk.picture.backlog.resumed):
+    for group in _split(candidates, desk.state.backlog.resumed):
         turns, may_not = line_up(desk, group)
         if "allocate" in desk.policy.actions:
             Allocate(desk, turns).run(lambda: desk.is_spent)
@@ -89,7 +89,7 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
             if desk.is_spent:
                 rest.append(found)
             else:
-                desk.give_up(found)
+                desk.mark_stuck(found)
     desk.book.shade = None
     unreached = [found for rest in left for found in rest]
     desk.most_steps = desk.policy.steps
@@ -118,12 +118,12 @@ def _cycle(desk: Desk, candidates: list[WaitingClass], notes: tuple[Note, ...]) 
     )
 
 
-def _all_unclaimed(desk: Desk) -> set[ClaimKey]:
+def _all_unclaimed(desk: CycleState) -> set[ClaimKey]:
     """No room is sought in this cycle: who was stuck is not forgotten."""
     return {(action, *key) for action in desk.policy.actions if action in MAKE_ROOM for key in desk.stuck}
 
 
-def _make_room(desk: Desk) -> set[ClaimKey]:
+def _make_room(desk: CycleState) -> set[ClaimKey]:
     """The policy's other actions, one after the other, for those who are stuck; whom the budget did not reach.
 
     None of them may use up what the later ones need: else those would never have a turn where much is stuck.
@@ -147,8 +147,8 @@ def _make_room(desk: Desk) -> set[ClaimKey]:
     return unreached
 
 
-def _fate(desk: Desk, name: str) -> Fate:
-    backlog = desk.picture.backlog
+def _fate(desk: CycleState, name: str) -> Fate:
+    backlog = desk.state.backlog
     mind_reservations(desk)
     target, _ = backlog.stand_of(name)
     seen = 0
@@ -160,7 +160,7 @@ def _fate(desk: Desk, name: str) -> Fate:
         return is_started or target.key in desk.stuck or not desk.could_fit(target, name)
 
     keep_promises(desk)
-    candidates = backlog.candidates(everybody=desk.picture.rules != desk.active.rules)
+    candidates = backlog.candidates(everybody=desk.state.rules != desk.active.rules)
     candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
     for group in _split(candidates, backlog.resumed):
         turns, _ = line_up(desk, group, always=target)
@@ -182,10 +182,10 @@ def _rest(turns: Turns[Lane]) -> list[WaitingClass]:
     return [found for lane in turns.lanes.values() for found in lane.rest()]
 
 
-def _waits(desk: Desk) -> tuple[Wait, ...]:
+def _waits(desk: CycleState) -> tuple[Wait, ...]:
     """What changed in why anything waits, told in the state at the end of the cycle."""
-    inquiry = Inquiry(desk.picture, desk.active, desk.book)
-    told = desk.stuck | {key: desk.picture.backlog.by_key[key] for key in desk.verdicts}
+    inquiry = Inquiry(desk.state, desk.active, desk.book)
+    told = desk.stuck | {key: desk.state.backlog.by_key[key] for key in desk.verdicts}
     changed = []
     for key, found in told.items():
         verdict = desk.verdicts.get(key)
@@ -196,10 +196,10 @@ def _waits(desk: Desk) -> tuple[Wait, ...]:
     return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))
 
 
-def _order_faults(picture: Picture) -> tuple[Note, ...]:
+def _order_faults(state: ClusterState) -> tuple[Note, ...]:
     """Orders that misbehaved about somebody who waits, each with one example."""
     told: dict[str, str] = {}
-    for name in sorted(picture.backlog.faults):
-        for plugin, detail in picture.backlog.faults[name]:
+    for name in sorted(state.backlog.faults):
+        for plugin, detail in state.backlog.faults[name]:
             told.setdefault(plugin, f"{name}: {detail}")
     return tuple(Note("plugin-misbehaved", plugin, told[plugin]) for plugin in sorted(told))

@@ -8,18 +8,18 @@ starts without that memory and must spend the same.
 from typing import TYPE_CHECKING
 
 from kaiwo.decide.make_room.eviction_budget import EvictionBudget
-from kaiwo.decide.make_room.victim_units import Roster
+from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.placement.place_pods import Payer, Placer
 from kaiwo.decide.placement.place_workload import Placement
 from kaiwo.decide.placement.queue_limits import charge_of, least_by_model, least_charge, within_limits
 from kaiwo.decide.placement.shape_scores import ShapeBook
-from kaiwo.decide.planned_starts.backfill import Shades
-from kaiwo.decide.planned_starts.future_quota import Due
+from kaiwo.decide.planned_starts.backfill import BackfillMasks
+from kaiwo.decide.planned_starts.future_quota import QueueCharge
 from kaiwo.decide.turn_order import Lane
 from kaiwo.model.affinity import kept
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import FOR_OTHERS, Eviction, Nomination, Start
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Picked
@@ -31,33 +31,33 @@ from kaiwo.snapshot.backlog import ClassKey, Needs, WaitingClass, each_way, must
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import Charge
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
-    from kaiwo.decide.make_room.candidate_nodes import Sieve
+    from kaiwo.decide.make_room.candidate_nodes import CandidateNodes
 
 MOST_PASSED = 256  # of one class, to find one that fits into a gap
 NODES_A_STEP = 256  # looking at so many nodes for a new shape costs about as much as placing a pod
 
 
-class Desk:
+class CycleState:
     """The working state of one cycle."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, active: Active) -> None:
-        self.picture, self.policy, self.active = snapshot.read(), policy, active
-        self.working = Working(snapshot)
-        self.book = ShapeBook(self.picture, Working(snapshot), self.working, active)
+        self.state, self.policy, self.active = snapshot.read(), policy, active
+        self.working = WorkingCopy(snapshot)
+        self.book = ShapeBook(self.state, WorkingCopy(snapshot), self.working, active)
         self.placer = Placer(self.working, self.book, active, packs=policy.placement == "pack")
         self.starts: list[Start] = []
         self.given_up: list[tuple[str, str]] = []
         self.evictions: list[Eviction] = []
         self.stopped: set[str] = set()  # the workloads of which some pods have to go
         self.nominations: list[Nomination] = []
-        self.promised: dict[str, Promise] = {}  # who waits for a planned start
+        self.promised: dict[str, PlannedStart] = {}  # who waits for a planned start
         self.unpromised: list[str] = []  # and who does no longer
         self.begun: set[str] = set()  # who starts as it was planned: no turn starts it a second time
         self.due_by_turns: list[WaitingClass] = []  # of these, who may start now if it is still free at their turn
-        self.shades: Shades | None = None  # what the others have to mind; None: nothing is promised
+        self.shades: BackfillMasks | None = None  # what the others have to mind; None: nothing is promised
         self.dimmed: dict[ClassKey, Obstacle] = {}  # classes that would fit if they did not stay so long
         self.passed_over: dict[ClassKey, int] = {}  # how many of a class wait for a planned start, or stay too long
         self.reserved: list[Picked] = []
@@ -66,9 +66,9 @@ class Desk:
         self.verdicts: dict[ClassKey, Obstacle] = {}  # why room could not be made
         self.placed: set[str] = set()  # workloads for which room was made
         self.look_again_s = 0
-        self.sieve: Sieve | None = None  # made when first asked for
-        self.spared = EvictionBudget(self.picture, snapshot.now_s)
-        self.roster = Roster(self.picture, snapshot.now_s, policy.victim_order)
+        self.sieve: CandidateNodes | None = None  # made when first asked for
+        self.spared = EvictionBudget(self.state, snapshot.now_s)
+        self.roster = VictimUnits(self.state, snapshot.now_s, policy.victim_order)
         self.stuck: dict[ClassKey, WaitingClass] = {}  # tried in this cycle, or barred from a try
         self.steps, self.most_steps = 0, policy.steps
         self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
@@ -96,7 +96,7 @@ class Desk:
         Where starts are promised to others, from here on the nodes look as they do to this workload of the class.
         """
         if self.shades is not None:
-            workload = self.picture.workloads[name or found.line.at(0)[1]]
+            workload = self.state.workloads[name or found.line.at(0)[1]]
             if workload.name in self.promised:
                 return False  # it starts when it is planned to
             self.book.shade = None if found.signature[2] else self.shades.of(workload, self.due_of(found))
@@ -104,16 +104,16 @@ class Desk:
             return True  # space is kept for it
         return self._has_room(found) and self.leaves_dues(found, name)
 
-    def due_of(self, found: WaitingClass) -> Due:
+    def due_of(self, found: WaitingClass) -> QueueCharge:
         """What the queue pays for a workload of this class."""
         queue, is_fixed, _ = self.payer(found)
-        return Due(queue, self.claim_of(found), is_fixed)
+        return QueueCharge(queue, self.claim_of(found), is_fixed)
 
     def leaves_dues(self, found: WaitingClass, name: str) -> bool:
         """It takes nothing of what queues must pay for the planned starts of others."""
         if self.shades is None or self.book.shade is None:
             return True
-        return self.shades.leave_dues(self.picture.workloads[name or found.line.at(0)[1]], self.due_of(found))
+        return self.shades.leave_dues(self.state.workloads[name or found.line.at(0)[1]], self.due_of(found))
 
     def seeks_shorter(self, found: WaitingClass, name: str) -> bool:
         """It did not fit, and only because it stays too long: one behind it in its class may not."""
@@ -125,7 +125,7 @@ class Desk:
             self.book.shade = None
             if not self._has_room(found):
                 return False
-            self.dimmed.setdefault(found.key, self.shades.obstacle(self.picture.workloads[name], self.due_of(found)))
+            self.dimmed.setdefault(found.key, self.shades.obstacle(self.state.workloads[name], self.due_of(found)))
         passed = self.passed_over[found.key] = self.passed_over.get(found.key, 0) + 1
         return passed <= MOST_PASSED
 
@@ -152,7 +152,7 @@ class Desk:
         if kept_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # the space that is kept for it is paid for; and without limits all is allowed
         if found.choices is not None:  # what one way needs too much of, another may need less of
-            charges = (least_charge(self.picture, way, lambda _: self.largest_mib) for way in each_way(found))
+            charges = (least_charge(self.state, way, lambda _: self.largest_mib) for way in each_way(found))
             return any(within_limits(self.working, row, charge, not is_preemptible) for charge in charges)
         return within_limits(self.working, row, self.least(found), not is_preemptible)
 
@@ -162,7 +162,7 @@ class Desk:
             needs = must_pay(found)
             charge = self._least.get(needs)
             if charge is None:
-                charge = self._least[needs] = least_charge(self.picture, needs, lambda _: self.largest_mib)
+                charge = self._least[needs] = least_charge(self.state, needs, lambda _: self.largest_mib)
             found.least = (self.largest_mib, charge)
         return found.least[1]
 
@@ -170,7 +170,7 @@ class Desk:
         """The same, with what it needs of bounded GPU models."""
         if not self.working.queues.models:
             return self.least(found)
-        return (*self.least(found), *least_by_model(self.picture, must_pay(found)))
+        return (*self.least(found), *least_by_model(self.state, must_pay(found)))
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""
@@ -181,11 +181,11 @@ class Desk:
     def next_of(self, lane: Lane) -> tuple[Charge, int]:
         """What the first workload of a lane needs to start, and since when it waits."""
         name, _, found = lane.first
-        return self.least(found), self.picture.workloads[name].submitted_s
+        return self.least(found), self.state.workloads[name].submitted_s
 
     def one_pod_of(self, found: WaitingClass, workload: Workload) -> tuple[Charge, int]:
         """What one more pod of a workload needs, and since when it waits."""
-        want = self.picture.backlog.shapes[found.needs[0][0]]
+        want = self.state.backlog.shapes[found.needs[0][0]]
         return charge_of(want, 1, self.largest_mib), workload.submitted_s
 
     def payer(self, found: WaitingClass) -> Payer:
@@ -210,14 +210,14 @@ class Desk:
         self.evictions.append(eviction)
         self.stopped.add(eviction.workload)
         if eviction.cause in FOR_OTHERS:
-            self.spared.count(self.picture.workloads[eviction.workload])
+            self.spared.count(self.state.workloads[eviction.workload])
         self.roster.gone.add((eviction.workload, eviction.pod))
 
     def keep(self, workload: Workload, placement: Placement) -> None:
         """Keep the space of a placement for a workload that cannot start there yet."""
         self.placed.add(workload.name)
         self.given_up.extend(placement.given_up)
-        there = self.picture.nominations.get(workload.name, {}) if not placement.given_up else {}
+        there = self.state.nominations.get(workload.name, {}) if not placement.given_up else {}
         for start in placement.starts:
             if start.pod in there:
                 continue  # where space was kept for it before
@@ -229,7 +229,7 @@ class Desk:
         """An answer of this cycle may be another one at that time."""
         self.look_again_s = min(self.look_again_s or at_s, at_s)
 
-    def give_up(self, found: WaitingClass) -> None:
+    def mark_stuck(self, found: WaitingClass) -> None:
         """The class is stuck for this cycle: nobody in it can start. Telling why is a step, too."""
         if found.key not in self.stuck:
             self.stuck[found.key] = found

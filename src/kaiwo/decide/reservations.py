@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.gpus.partitioning.pending_mode_change import change_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
@@ -44,9 +44,9 @@ class Candidate(NamedTuple):
 class Fleet:
     """The GPUs of all nodes, and which live reservations have them: kept along while places are picked."""
 
-    def __init__(self, desk: Desk, reservations: Iterable[Reservation]) -> None:
+    def __init__(self, desk: CycleState, reservations: Iterable[Reservation]) -> None:
         self.desk = desk
-        self.nodes = desk.picture.node_objects
+        self.nodes = desk.state.node_objects
         self.on = cache(self._on)  # by node; for this cycle only
         self._holders: dict[Device, list[Reservation]] = {}
         for each in reservations:
@@ -67,7 +67,7 @@ class Fleet:
     def _on(self, name: str) -> list[Candidate]:
         node = self.nodes[name]
         tenants: dict[str, list[Held]] = {}
-        for held in self.desk.picture.held_on.get(name, {}).values():
+        for held in self.desk.state.held_on.get(name, {}).values():
             for share in held.devices:
                 tenants.setdefault(share.gpu, []).append(held)
         is_closed = node.cordoned or not node.ready
@@ -143,12 +143,12 @@ def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tup
             yield each, max(quality, HELD) if each.is_changing and each.device not in wanted.picked else quality
 
 
-def _quality(desk: Desk, wanted: Reservation, tenants: tuple[Held, ...], is_active: bool) -> int:
+def _quality(desk: CycleState, wanted: Reservation, tenants: tuple[Held, ...], is_active: bool) -> int:
     """Whether its tenants are gone by the start, can be told to go, or stay."""
     worst = FREE
     for held in tenants:
-        workload = desk.picture.workloads.get(held.workload)
-        if workload is not None and desk.picture.reserved.is_owners(wanted, workload, desk.picture.queue_objects):
+        workload = desk.state.workloads.get(held.workload)
+        if workload is not None and desk.state.reserved.is_owners(wanted, workload, desk.state.queue_objects):
             continue
         stays = workload is None or (not workload.preemptible and _ends_s(held, workload) > wanted.start_s)
         # Who runs where long before the start says nothing; at the start fewer have to go from an empty device.
@@ -189,9 +189,9 @@ UP = (Phase.ASSUMED, Phase.RUNNING)
 MOST_SEARCHES = 16  # a cycle: each looks at every GPU of the cluster
 
 
-def mind_reservations(desk: Desk) -> None:
+def mind_reservations(desk: CycleState) -> None:
     """Everything that the time and the reservations ask for, before anybody who waits is looked at."""
-    view, book = desk.working.reserved, desk.picture.reserved
+    view, book = desk.working.reserved, desk.state.reserved
     if view is not None:
         view = _pick_places(desk, view)
         for claim in view.claims:
@@ -200,11 +200,11 @@ def mind_reservations(desk: Desk) -> None:
     for reservation in book.leaving:
         _end(desk, reservation)
     _expire(desk)
-    if at_s := next_moment_s(desk.picture, desk.working.now_s):
+    if at_s := next_moment_s(desk.state, desk.working.now_s):
         desk.look_again(at_s)
 
 
-def _pick_places(desk: Desk, view: ReservedView) -> ReservedView:
+def _pick_places(desk: CycleState, view: ReservedView) -> ReservedView:
     """Choose devices where only a number was given; the cycle goes on with the new ones."""
     claims = list(view.claims)
     fleet = Fleet(desk, (claim.reservation for claim in claims))
@@ -222,7 +222,7 @@ def _pick_places(desk: Desk, view: ReservedView) -> ReservedView:
     return fresh
 
 
-def _searches(desk: Desk, fleet: Fleet, claims: list[Claim]) -> list[int]:
+def _searches(desk: CycleState, fleet: Fleet, claims: list[Claim]) -> list[int]:
     """Whose place has to be looked for, the strongest first. Where those are many, they take turns."""
     short = [
         at for at, claim in enumerate(claims) if claim.reservation.gpus and not is_well_placed(fleet, claim.reservation)
@@ -234,16 +234,16 @@ def _searches(desk: Desk, fleet: Fleet, claims: list[Claim]) -> list[int]:
     return (short[first:] + short[:first])[:MOST_SEARCHES]
 
 
-def _clear(desk: Desk, view: ReservedView, claim: Claim) -> None:
+def _clear(desk: CycleState, view: ReservedView, claim: Claim) -> None:
     """Whoever is on the devices of an active reservation and is not its owner's goes, if it may be preempted."""
-    picture, nodes = desk.picture, desk.working.nodes
+    state, nodes = desk.state, desk.working.nodes
     places = set(zip(claim.rows.tolist(), claim.columns.tolist(), strict=True))
     whole = set(claim.whole.tolist())
     hit: dict[str, set[str]] = {}
     for row in sorted({row for row, _ in places} | whole):
-        for kind, name, pod in sorted(picture.held_on.get(nodes.names[row], {})):
-            held = picture.held_on[nodes.names[row]][kind, name, pod]
-            workload = picture.workloads.get(name)
+        for kind, name, pod in sorted(state.held_on.get(nodes.names[row], {})):
+            held = state.held_on[nodes.names[row]][kind, name, pod]
+            workload = state.workloads.get(name)
             columns = [nodes.column[row].get(share.gpu) for share in held.devices]
             is_here = row in whole or any((row, column) in places for column in columns)
             if workload is None or not is_here or not _is_stranger(desk, view, workload, row, columns):
@@ -253,27 +253,27 @@ def _clear(desk: Desk, view: ReservedView, claim: Claim) -> None:
             elif held.phase in UP and workload.preemptible:
                 hit.setdefault(name, set()).add(pod)
     for name in sorted(hit):
-        _evict(desk, picture.workloads[name], hit[name], claim.name)
+        _evict(desk, state.workloads[name], hit[name], claim.name)
 
 
-def _is_stranger(desk: Desk, view: ReservedView, workload: Workload, row: int, columns: list[int | None]) -> bool:
+def _is_stranger(desk: CycleState, view: ReservedView, workload: Workload, row: int, columns: list[int | None]) -> bool:
     """It could not have been started here now."""
-    passes = desk.picture.reserved.passes_of(workload, desk.picture.queue_objects)
+    passes = desk.state.reserved.passes_of(workload, desk.state.queue_objects)
     closed = view.closed(passes, 0)
     is_kept_out = any(column is not None and closed[row, column] for column in columns)
     return is_kept_out or bool(view.closed_nodes(passes, 0)[row])
 
 
-def _end(desk: Desk, reservation: Reservation) -> None:
+def _end(desk: CycleState, reservation: Reservation) -> None:
     """The owner's work that began before the end goes with the reservation, also what may not be preempted."""
-    picture, book = desk.picture, desk.picture.reserved
+    state, book = desk.state, desk.state.reserved
     claim = claim_of(reservation, desk.working.nodes)
     for row in sorted(set(claim.rows.tolist())):
         columns = set(claim.columns[claim.rows == row].tolist())
         known = desk.working.nodes.column[row]
         hit: dict[str, set[str]] = {}
-        for held in picture.held_on.get(desk.working.nodes.names[row], {}).values():
-            workload = picture.workloads.get(held.workload)
+        for held in state.held_on.get(desk.working.nodes.names[row], {}).values():
+            workload = state.workloads.get(held.workload)
             if (
                 workload is None
                 or not isinstance(held, Pod)
@@ -282,22 +282,22 @@ def _end(desk: Desk, reservation: Reservation) -> None:
             ):
                 continue
             is_here = any(known.get(share.gpu) in columns for share in held.devices)
-            if is_here and book.is_owners(reservation, workload, picture.queue_objects):
+            if is_here and book.is_owners(reservation, workload, state.queue_objects):
                 hit.setdefault(held.workload, set()).add(held.name)
         for name in sorted(hit):
-            _evict(desk, picture.workloads[name], hit[name], reservation.name)
+            _evict(desk, state.workloads[name], hit[name], reservation.name)
 
 
-def _expire(desk: Desk) -> None:
+def _expire(desk: CycleState) -> None:
     """Workloads whose allocation was given until now end, with all their pods."""
-    for name in expired_work(desk.picture, desk.working.now_s):
+    for name in expired_work(desk.state, desk.working.now_s):
         desk.expired.append(name)
         for pod in _up(desk, name):
             if (name, pod.name) not in desk.roster.gone:
                 desk.evict(Eviction(name, pod.name, Cause.EXPIRED))
 
 
-def _evict(desk: Desk, workload: Workload, pods: Iterable[str], reservation: str) -> None:
+def _evict(desk: CycleState, workload: Workload, pods: Iterable[str], reservation: str) -> None:
     """These pods, or all of them when the workload cannot go on without these."""
     up = _up(desk, workload.name)
     gone = desk.roster.gone
@@ -311,6 +311,6 @@ def _evict(desk: Desk, workload: Workload, pods: Iterable[str], reservation: str
         lost = 0  # told once
 
 
-def _up(desk: Desk, name: str) -> list[Pod]:
-    pods = desk.picture.pods.get(name, {})
+def _up(desk: CycleState, name: str) -> list[Pod]:
+    pods = desk.state.pods.get(name, {})
     return [pods[pod] for pod in sorted(pods) if pods[pod].phase in UP]

@@ -14,7 +14,7 @@ from kaiwo.plugins.guarded_calls import ask_row, ask_rows
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.backlog import Place, WaitingClass
 from kaiwo.snapshot.queue_table import NOBODY, Charge
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 Head = tuple[Place, int, WaitingClass]  # the place, its position in the class's line, the class
 
@@ -91,7 +91,7 @@ class Turns(Generic[L]):
     def __init__(
         self,
         lanes: dict[str, L],
-        working: Working,
+        working: WorkingCopy,
         active: Active,
         next_of: "Callable[[L], Next]",
         reverse: bool = False,

@@ -13,9 +13,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle import decide
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.nominations import claim_beside
-from kaiwo.decide.make_room.victim_units import Roster
+from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.placement.queue_limits import least_charge
 from kaiwo.explain.cheapest_change import SMALL, other_models, other_queues
 from kaiwo.explain.placement_check import Room, is_within
@@ -42,10 +42,10 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Phase, Role, Workload
 from kaiwo.plugins.registry import Registry
 from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import Claim, may_claim, victim_queues
+from kaiwo.queues.reclaim_rules import ReclaimRequest, may_claim, victim_queues
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.backlog import must_pay
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import Charge
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -64,30 +64,30 @@ def is_served(question: Question, told: list[Event], undone: list[Event]) -> boo
 
 
 def _may_reclaim(question: Question, snapshot: Snapshot, policy: Policy, plugins: Registry) -> bool:
-    desk = Desk(snapshot, policy, question.active)
-    if not desk.picture.backlog.stands(question.name):
+    desk = CycleState(snapshot, policy, question.active)
+    if not desk.state.backlog.stands(question.name):
         return False
-    found, _ = desk.picture.backlog.stand_of(question.name)
+    found, _ = desk.state.backlog.stand_of(question.name)
     row = desk.working.queues.row.get(found.queue)
     if row is None:
         return False
     now = standing(desk.working)
-    claim = Claim(row, np.array(claim_beside(desk, found)), question.workload.preemptible)
+    claim = ReclaimRequest(row, np.array(claim_beside(desk, found)), question.workload.preemptible)
     return may_claim(now, claim) is None and bool(victim_queues(now, claim).any())
 
 
 def _next_cycles(name: str, snapshot: Snapshot, policy: Policy, plugins: Registry) -> bool | None:
-    picture, now_s = snapshot.read(), snapshot.now_s
+    state, now_s = snapshot.read(), snapshot.now_s
     policy = replace(policy, steps=min(policy.steps, MOST_STEPS))
     for _ in range(CYCLES):
-        plan = decide(picture.snapshot(now_s), policy, plugins)
+        plan = decide(state.snapshot(now_s), policy, plugins)
         if _serves(plan, name):
             return True
         if plan.unfinished or plan.unclaimed:
             return None
         if not plan.starts and not plan.evictions:
             return False
-        picture = _carried_out(picture, plan, now_s)
+        state = _carried_out(state, plan, now_s)
     return False
 
 
@@ -95,9 +95,9 @@ def _serves(plan: Plan, name: str) -> bool:
     return name in {start.workload for start in plan.starts} | {kept.workload for kept in plan.nominations}
 
 
-def _carried_out(picture: Picture, plan: Plan, now_s: int) -> Picture:
+def _carried_out(state: ClusterState, plan: Plan, now_s: int) -> ClusterState:
     """A fork in which all of the plan has happened: who was told to go is gone."""
-    fork = picture.fork()
+    fork = state.fork()
     assumed = assume(fork, plan, now_s)
     fork.absorb(plan)
     fork.patch(assumed)
@@ -116,8 +116,8 @@ FEW = 16  # so many sizes are tried one by one
 
 def may_ever_take(question: Question) -> bool:
     """Others may be stopped for it at all, and it is its turn to be asked about."""
-    backlog, name = question.picture.backlog, question.name
-    if name in backlog.gate or name in question.picture.pods or backlog.all_open or not question.workload.stops_others:
+    backlog, name = question.state.backlog, question.name
+    if name in backlog.gate or name in question.state.pods or backlog.all_open or not question.workload.stops_others:
         return False
     if backlog.stand_of(name)[0].key in backlog.open:
         return False
@@ -143,8 +143,8 @@ def raise_that_takes(question: Question) -> tuple[Change | None, bool]:
         return None, True
     if question.cycle_looks > MOST_LOOKS:
         return found[0], False
-    picture, workload = question.picture, question.workload
-    told, undone = events_of(picture, workload, found[0]), events_to_undo(picture, workload, found[0])
+    state, workload = question.state, question.workload
+    told, undone = events_of(state, workload, found[0]), events_to_undo(state, workload, found[0])
     verdict = is_served(question, told, undone)
     return (None if verdict is False else found[0]), verdict is not None
 
@@ -152,7 +152,7 @@ def raise_that_takes(question: Question) -> tuple[Change | None, bool]:
 def _has_victims(question: Question, need: Charge) -> bool:
     """Somebody has more than is protected from such a claim: most cycles need not be tried."""
     now = standing(question.view)
-    claim = Claim(now.queues.row[question.workload.queue], np.array(need), question.workload.preemptible)
+    claim = ReclaimRequest(now.queues.row[question.workload.queue], np.array(need), question.workload.preemptible)
     return bool(victim_queues(now, claim).any())
 
 
@@ -161,11 +161,11 @@ class _Search:
 
     def __init__(self, question: Question) -> None:
         self._question, self._workload = question, question.workload
-        is_small = len(question.picture.node_objects) <= SMALL
+        is_small = len(question.state.node_objects) <= SMALL
         self._left = MOST_LOOKS * (LONGER if is_small else 1)
         self._cycle_looks = question.cycle_looks
-        self._roster = Roster(question.picture, question.now_s, question.policy.victim_order)
-        sizes = [gpu.memory_mib for node in question.picture.node_objects.values() for gpu in node.gpus]
+        self._roster = VictimUnits(question.state, question.now_s, question.policy.victim_order)
+        sizes = [gpu.memory_mib for node in question.state.node_objects.values() for gpu in node.gpus]
         # Less than a hundredth of a device is paid for with next to nothing, and nobody is stopped for nothing.
         self._largest_mib = max(sizes, default=0)
         self._least = LEAST | {GPU_MEMORY: max(1, self._largest_mib * LEAST[SHARE] // WHOLE_MILLI)}
@@ -233,8 +233,8 @@ class _Search:
 
     def _may_pay(self, queue: str) -> bool:
         """A queue takes nothing from others above its limit; what it takes below its parent the parent has already."""
-        view, found = self._question.view, self._question.picture.backlog.stand_of(self._workload.name)[0]
-        least = least_charge(self._question.picture, must_pay(found), lambda _: self._largest_mib)
+        view, found = self._question.view, self._question.state.backlog.stand_of(self._workload.name)[0]
+        least = least_charge(self._question.state, must_pay(found), lambda _: self._largest_mib)
         row = view.queues.row[queue]
         left = (view.queues.limit[row] - view.queue_used[row]).tolist()
         return self._has_below(queue) or is_within(least, left)

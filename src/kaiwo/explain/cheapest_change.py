@@ -16,7 +16,7 @@ from kaiwo.explain.smaller_request import smaller_sizes
 from kaiwo.explain.verify_change import Question
 from kaiwo.explain.workload_to_stop import Stops
 from kaiwo.model.queue import who_turns_away
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 Candidates = Iterator[Change | None]  # cheapest first; None: others may help that are not named
 Kinds = Iterator[tuple[Question, Candidates]]  # of one kind, and the state in which they are tried
@@ -56,7 +56,7 @@ class _Search:
 
 def cheapest_change(question: Question) -> tuple[Change | None, str]:
     """The change, and what must be said of the search: why there is none, or that a cheaper one may exist."""
-    waiting = question.picture.backlog
+    waiting = question.state.backlog
     if question.name in waiting.gate:
         return None, "it is not tried before what is in its way is gone; what helps stands beside it"
     if waiting.all_open or waiting.stand_of(question.name)[0].key in waiting.open:
@@ -76,7 +76,7 @@ def cheapest_change(question: Question) -> tuple[Change | None, str]:
 def _kinds(question: Question) -> Kinds:
     """The closed list, cheapest kind first. Work that runs and would grow is helped by a limit alone."""
     room, most = Room(question), most_looks(question)
-    if question.name in question.picture.pods:
+    if question.name in question.state.pods:
         yield question, raises(question, room, most)
         return
     again = question.resubmitted
@@ -96,22 +96,22 @@ def most_looks(question: Question) -> int:
 
 
 def _is_small(question: Question) -> bool:
-    return len(question.picture.node_objects) <= SMALL
+    return len(question.state.node_objects) <= SMALL
 
 
 def other_models(question: Question) -> list[str]:
     """Every model in the cluster that it does not ask for; none where it asks for none."""
     asked = {model for role in question.workload.roles for model in role.request.gpu_models}
-    there = {gpu.model for node in question.picture.node_objects.values() for gpu in node.gpus}
+    there = {gpu.model for node in question.state.node_objects.values() for gpu in node.gpus}
     return sorted(there - asked) if asked else []
 
 
 def other_queues(question: Question) -> Iterator[str]:
     """Every other queue that takes work of this user and namespace."""
-    picture, workload = question.picture, question.workload
-    for name, is_leaf in zip(picture.queues.names, picture.queues.is_leaf, strict=True):
+    state, workload = question.state, question.workload
+    for name, is_leaf in zip(state.queues.names, state.queues.is_leaf, strict=True):
         is_other = is_leaf and name != workload.queue
-        if is_other and who_turns_away(picture.queue_objects, replace(workload, queue=name)) is None:
+        if is_other and who_turns_away(state.queue_objects, replace(workload, queue=name)) is None:
             yield name
 
 
@@ -124,15 +124,15 @@ def _models_with_room(question: Question, room: Room) -> Iterator[Change]:
 def _queues_with_room(question: Question, room: Room) -> Iterator[Change]:
     """Those that have enough left."""
     workload = question.workload
-    brings_room = _with_reservations(question.picture)
+    brings_room = _with_reservations(question.state)
     has_room = room.takes_anywhere(workload)
     for name in other_queues(question):
         if (has_room or name in brings_room) and room.takes(replace(workload, queue=name)):
             yield Change(Kind.OTHER_QUEUE, "researcher", name)
 
 
-def _with_reservations(picture: Picture) -> set[str]:
+def _with_reservations(state: ClusterState) -> set[str]:
     """The queues whose work may use GPUs that are reserved for them or for a queue above."""
-    queues = picture.queues
-    owners = {queues.row.get(each.owner.queue) for each in picture.reserved.objects.values() if each.owner.queue}
+    queues = state.queues
+    owners = {queues.row.get(each.owner.queue) for each in state.reserved.objects.values() if each.owner.queue}
     return {name for name, path in zip(queues.names, queues.path, strict=True) if not owners.isdisjoint(path)}

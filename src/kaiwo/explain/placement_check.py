@@ -9,11 +9,11 @@ from copy import copy
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.obstacles.shortages import largest_device_mib
 from kaiwo.decide.placement.place_workload import place_workload
 from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
-from kaiwo.decide.planned_starts.future_quota import Due
+from kaiwo.decide.planned_starts.future_quota import QueueCharge
 from kaiwo.decide.planned_starts.keep_planned import keep_promises
 from kaiwo.decide.reservations import mind_reservations
 from kaiwo.explain.verify_change import Question
@@ -21,7 +21,7 @@ from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import Needs
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.queue_table import Charge
 from kaiwo.snapshot.snapshot import Snapshot
@@ -31,16 +31,16 @@ class Room:
     """One working copy on which placements are tried and undone."""
 
     def __init__(self, question: Question) -> None:
-        self._picture = _with_own_shapes(question.picture)
-        snapshot = Snapshot(self._picture, question.now_s)
+        self._state = _with_own_shapes(question.state)
+        snapshot = Snapshot(self._state, question.now_s)
         active = question.active
-        desk = Desk(snapshot, question.policy, active)
+        desk = CycleState(snapshot, question.policy, active)
         mind_reservations(desk)
         keep_promises(desk)
         self.working, self._book, self._placer = desk.working, desk.book, desk.placer
         self._shades = desk.shades.without(question.name) if desk.shades is not None else None
         self._least_shades = self._shades.at_their_least() if self._shades is not None else None
-        backlog = self._picture.backlog
+        backlog = self._state.backlog
         is_hopeless = backlog.stand_of(question.name)[0].key in backlog.hopeless  # its wish counts once it is changed
         self._wishes = None if is_hopeless else _wishes(question.workload)
         rows = np.arange(len(self.working.nodes.names))
@@ -57,18 +57,18 @@ class Room:
         row = self._queue(workload, limits)
         if row is None or not self._could_take(workload, row, limits):
             return False
-        needs = self._picture.needs_of(workload)
+        needs = self._state.needs_of(workload)
         if not self._has_kept_space(workload) and not workload.groups:
             queues = self.working.queues
             is_bounded = queues.is_bounded[row] or not workload.preemptible
             if not queues.is_model_bounded[row] and self._is_counted(needs, limits and is_bounded):
                 return True
-            minds_nobody = all(self._picture.backlog.shapes[shape].neighbours is None for shape, _, _ in needs)
+            minds_nobody = all(self._state.backlog.shapes[shape].neighbours is None for shape, _, _ in needs)
             if not limits and minds_nobody and not any(needed for _, _, needed in needs):
                 return True  # any one pod is enough
         mark = self.working.mark()
         workload = replace(workload, queue=self.working.queues.names[row])
-        placed = place_workload(self.working, self._placer, self._picture, workload, needs, limits)
+        placed = place_workload(self.working, self._placer, self._state, workload, needs, limits)
         self.working.back_to(mark)
         return placed is not None
 
@@ -83,7 +83,7 @@ class Room:
 
     def largest_mib(self, shape: int) -> int:
         """The largest device that would serve a shape, free or not."""
-        return largest_device_mib(self.working, self._picture.backlog.shapes[shape])
+        return largest_device_mib(self.working, self._state.backlog.shapes[shape])
 
     def sizes_with_room(self, want: Request) -> list[int]:
         """Of the devices that would take a request now: their memory."""
@@ -110,7 +110,7 @@ class Room:
         return None if limits else next((at for at, is_leaf in enumerate(queues.is_leaf) if is_leaf), None)
 
     def _could_take(self, workload: Workload, row: int, limits: bool) -> bool:
-        needs = self._picture.needs_of(workload)
+        needs = self._state.needs_of(workload)
         self._book.shade = None  # of whoever was asked about before
         is_held_up = self._shades is not None and limits and not self._look_through_its_eyes(workload, row, needs)
         if self._has_kept_space(workload) or workload.groups:
@@ -118,19 +118,19 @@ class Room:
         if is_held_up or not self._has_room(needs):
             return False
         left = self.left(row, is_fixed=not workload.preemptible)
-        return not limits or is_within(least_charge(self._picture, needs, self.largest_mib), left)
+        return not limits or is_within(least_charge(self._state, needs, self.largest_mib), left)
 
     def _look_through_its_eyes(self, workload: Workload, row: int, needs: Needs) -> bool:
         """See the nodes as planned starts of others leave them to it; no: it would take what their queues must pay."""
         shades = self._shades if _wishes(workload) == self._wishes else self._least_shades
         assert shades is not None
-        charge = (*least_charge(self._picture, needs, self.largest_mib), *least_by_model(self._picture, needs))
-        due = Due(row, charge, not workload.preemptible)
+        charge = (*least_charge(self._state, needs, self.largest_mib), *least_by_model(self._state, needs))
+        due = QueueCharge(row, charge, not workload.preemptible)
         self._book.shade = None if self._has_kept_space(workload) else shades.of(workload, due)
         return self._book.shade is None or shades.leave_dues(workload, due)
 
     def _has_kept_space(self, workload: Workload) -> bool:
-        return workload.name in self._picture.nominations
+        return workload.name in self._state.nominations
 
     def _has_room(self, needs: Needs) -> bool:
         """Each shape for itself, and whole devices for all together: what is missing here no placement can mend."""
@@ -138,7 +138,7 @@ class Room:
             return any(self._book.state(shape).room for shape, _, _ in needs)
         if not all(self._book.state(shape).room >= needed for shape, _, needed in needs if needed):
             return False
-        shapes = self._picture.backlog.shapes
+        shapes = self._state.backlog.shapes
         whole = sum(needed * shapes[shape].gpus for shape, _, needed in needs if shapes[shape].is_whole)
         return len(needs) == 1 or whole <= self._whole_devices
 
@@ -146,7 +146,7 @@ class Room:
         """Counting decides: equal pods that stand in nobody's way but their own, at a price that is known."""
         if len(needs) != 1 or not needs[0][2] or not self._counts_are_exact:
             return False
-        want = self._picture.backlog.shapes[needs[0][0]]
+        want = self._state.backlog.shapes[needs[0][0]]
         if want.neighbours is not None:
             return False  # each pod may close nodes to the next, or open some
         return (want.is_exclusive or want.gpus <= 1) and not (want.hangs_on_device and is_bounded)
@@ -162,11 +162,11 @@ def _wishes(workload: Workload) -> tuple[str, tuple[tuple[str, ...], ...]]:
     return workload.queue, tuple(role.request.gpu_models for role in workload.roles)
 
 
-def _with_own_shapes(picture: Picture) -> Picture:
+def _with_own_shapes(state: ClusterState) -> ClusterState:
     """The same picture, but new shapes and what is worked out about them leave no trace. Half the cost of a fork."""
-    picture.tidy()
-    other = copy(picture)
-    other.backlog = copy(picture.backlog)
-    other.backlog.shapes = picture.backlog.shapes.copy()
-    other.memo = {key: dict(kept) for key, kept in picture.memo.items()}
+    state.tidy()
+    other = copy(state)
+    other.backlog = copy(state.backlog)
+    other.backlog.shapes = state.backlog.shapes.copy()
+    other.memo = {key: dict(kept) for key, kept in state.memo.items()}
     return other

@@ -3,23 +3,23 @@
 In:    the picture, a workload's name.   Out: one sentence; empty when it has no planned start.
 """
 
-from kaiwo.model.planned_start import Delay, Promise, known_run_s
+from kaiwo.model.planned_start import Delay, PlannedStart, known_run_s
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 MOST_NODES = 4
 LEARNED = "earlier runs like it"
 
 
-def planned_start(picture: Picture, name: str, now_s: int) -> str:
+def planned_start(state: ClusterState, name: str, now_s: int) -> str:
     """`planned start 2026-01-01 14:05 UTC (in 12 min) on nodes a, b, because train-3 ends then; ...`."""
-    promise = picture.promises.get(name)
+    promise = state.promises.get(name)
     if promise is None:
         return ""
     when = f"{clock_words(promise.start_s)} ({_ahead(promise.start_s - now_s)})"
     said = f"planned start {when} on {_nodes(promise)}, because {_because(promise)}"
-    return said + _delay(promise) + _assumed(promise, picture.workloads[name])
+    return said + _delay(promise) + _assumed(promise, state.workloads[name])
 
 
 def gap_words(seconds: int) -> str:
@@ -34,13 +34,13 @@ def _ahead(seconds: int) -> str:
     return f"in {gap_words(seconds)}" if seconds > 0 else "now"
 
 
-def _nodes(promise: Promise) -> str:
+def _nodes(promise: PlannedStart) -> str:
     names = promise.nodes
     more = f" and {len(names) - MOST_NODES} more" if len(names) > MOST_NODES else ""
     return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:MOST_NODES])}{more}"
 
 
-def _because(promise: Promise) -> str:
+def _because(promise: PlannedStart) -> str:
     if not promise.after:
         return "its place is free from then on"
     names = [name.removeprefix("default/") for name in promise.after]
@@ -48,7 +48,7 @@ def _because(promise: Promise) -> str:
     return f"{who} {'is' if len(names) == 1 else 'are'} expected to end by then, the last to leave its place"
 
 
-def _delay(promise: Promise) -> str:
+def _delay(promise: PlannedStart) -> str:
     if promise.delay is None:
         return ""
     words = _DELAYS[promise.delay].format(who=promise.delayed_by.removeprefix("default/") or "somebody")
@@ -65,7 +65,7 @@ def run_time_from(workload: Workload) -> str:
     return LEARNED if run_s == workload.learned_s and not workload.estimate_s else "its time limit"
 
 
-def _assumed(promise: Promise, workload: Workload) -> str:
+def _assumed(promise: PlannedStart, workload: Workload) -> str:
     if promise.run_s:
         by = f", by {run_time_from(workload)}" if promise.run_s == known_run_s(workload) else ""
         return f"; its run is expected to take {gap_words(promise.run_s)}{by}"

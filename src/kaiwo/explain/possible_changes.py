@@ -22,7 +22,7 @@ from kaiwo.model.gpu import BY_TURNS, SHARED_MILLI
 from kaiwo.model.queue import UNLIMITED, Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Role, Workload
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class Kind(enum.StrEnum):
@@ -104,11 +104,11 @@ def with_model(workload: Workload, model: str) -> Workload:
     return replace(workload, roles=roles)
 
 
-def bound_name(picture: Picture, queue: str, column: int, word: str) -> str:
+def bound_name(state: ClusterState, queue: str, column: int, word: str) -> str:
     """`queue:resource:bound`, or `queue:gpu/model:bound`."""
     if column < len(RESOURCES):
         return f"{queue}:{RESOURCES[column]}:{word}"
-    return f"{queue}:gpu/{picture.queues.models[column - len(RESOURCES)]}:{word}"
+    return f"{queue}:gpu/{state.queues.models[column - len(RESOURCES)]}:{word}"
 
 
 def split_bound(subject: str) -> tuple[str, str, str, str]:
@@ -119,18 +119,18 @@ def split_bound(subject: str) -> tuple[str, str, str, str]:
     return queue, resource, model, word
 
 
-def bound_of(picture: Picture, subject: str) -> int:
+def bound_of(state: ClusterState, subject: str) -> int:
     """The limit or quota that a subject names, as it is."""
     queue, resource, model, word = split_bound(subject)
-    found = picture.queue_objects[queue]
+    found = state.queue_objects[queue]
     value: int = getattr(found.gpu_models[model] if model else getattr(found, resource), word)
     return value
 
 
-def highest_raise(picture: Picture, subject: str, left: int) -> int:
+def highest_raise(state: ClusterState, subject: str, left: int) -> int:
     """More than the cluster has is as good as none; and a quota stays within the limits, or the door refuses it."""
     queue, resource, model, word = split_bound(subject)
-    nodes, found = picture.node_objects.values(), picture.queue_objects[queue]
+    nodes, found = state.node_objects.values(), state.queue_objects[queue]
     if resource == "gpu":
         there = sum(gpu.milli for node in nodes for gpu in node.gpus if not model or gpu.model == model)
     else:
@@ -138,20 +138,20 @@ def highest_raise(picture: Picture, subject: str, left: int) -> int:
     highest = max(0, there - left)
     if word == "quota":
         limits = [getattr(found, resource).limit, *([found.gpu_models[model].limit] if model else [])]
-        highest = min([highest, *(limit - bound_of(picture, subject) for limit in limits if limit != UNLIMITED)])
+        highest = min([highest, *(limit - bound_of(state, subject) for limit in limits if limit != UNLIMITED)])
     return highest
 
 
-def raised(picture: Picture, subject: str, raise_by: int) -> Queue:
+def raised(state: ClusterState, subject: str, raise_by: int) -> Queue:
     """The queue with a higher limit or quota."""
     queue, resource, model, word = split_bound(subject)
-    found, higher = picture.queue_objects[queue], {word: bound_of(picture, subject) + raise_by}
+    found, higher = state.queue_objects[queue], {word: bound_of(state, subject) + raise_by}
     if model:
         return replace(found, gpu_models=found.gpu_models | {model: replace(found.gpu_models[model], **higher)})
     return replace(found, **{resource: replace(getattr(found, resource), **higher)})
 
 
-def events_of(picture: Picture, workload: Workload, change: Change) -> list[Event]:
+def events_of(state: ClusterState, workload: Workload, change: Change) -> list[Event]:
     """What applying the change does to the cluster."""
     match change.kind:
         case Kind.SMALLER_SIZE:
@@ -162,30 +162,30 @@ def events_of(picture: Picture, workload: Workload, change: Change) -> list[Even
         case Kind.OTHER_QUEUE:
             return [WorkloadChanged(replace(workload, queue=change.subject))]
         case Kind.QUOTA:
-            return [QueueChanged(raised(picture, change.subject, change.value))]
+            return [QueueChanged(raised(state, change.subject, change.value))]
         case Kind.STOP:
-            pods = held_by(picture, change.subject)
+            pods = held_by(state, change.subject)
             return [WorkloadGone(change.subject), *(PodGone(change.subject, pod.name) for pod in pods)]
     raise ValueError(f"no such change: {change.kind}")
 
 
-def events_to_undo(picture: Picture, workload: Workload, change: Change) -> list[Event]:
+def events_to_undo(state: ClusterState, workload: Workload, change: Change) -> list[Event]:
     """What puts a picture back in which the change is about to be applied."""
     match change.kind:
         case Kind.QUOTA:
-            return [QueueChanged(picture.queue_objects[change.subject.split(":")[0]])]
+            return [QueueChanged(state.queue_objects[change.subject.split(":")[0]])]
         case Kind.STOP:
-            kept = picture.nominations.get(change.subject, {})
+            kept = state.nominations.get(change.subject, {})
             return [
-                WorkloadChanged(picture.workloads[change.subject]),
-                *(PodChanged(pod) for pod in held_by(picture, change.subject)),
+                WorkloadChanged(state.workloads[change.subject]),
+                *(PodChanged(pod) for pod in held_by(state, change.subject)),
                 *(NominationChanged(kept[pod]) for pod in sorted(kept)),
-                *([picture.stopped[change.subject]] if change.subject in picture.stopped else []),
+                *([state.stopped[change.subject]] if change.subject in state.stopped else []),
             ]
     return [WorkloadChanged(workload)]
 
 
-def held_by(picture: Picture, name: str) -> list[Pod]:
+def held_by(state: ClusterState, name: str) -> list[Pod]:
     """The pods whose places a stop frees, by name."""
-    pods = picture.pods.get(name, {})
+    pods = state.pods.get(name, {})
     return [pods[pod] for pod in sorted(pods) if pods[pod].phase in HELD]

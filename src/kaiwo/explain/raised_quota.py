@@ -29,7 +29,7 @@ class Bound(NamedTuple):
 
     def raised(self, question: Question, by: int) -> Change:
         """The change that leaves more."""
-        subject = bound_name(question.picture, self.queue, self.column, self.word)
+        subject = bound_name(question.state, self.queue, self.column, self.word)
         return Change(Kind.QUOTA, "admin", subject, by, by)
 
 
@@ -61,7 +61,7 @@ def only_raise(question: Question, room: Room) -> tuple[Change, Charge] | None:
     if len(must) != 1:
         return None
     change = must[0].raised(question, least[must[0].column] - must[0].left)
-    is_possible = change.value <= highest_raise(question.picture, change.subject, must[0].left)
+    is_possible = change.value <= highest_raise(question.state, change.subject, must[0].left)
     return (change, least) if is_possible else None
 
 
@@ -76,7 +76,7 @@ class _Search:
         """What it pays at least and what those before it take need a raise of so much; then steps in between."""
         question, bound = self._question, self._bound
         low = max(0, self._pays[0] - bound.left - 1)
-        top = highest_raise(question.picture, bound.raised(question, 0).subject, bound.left)
+        top = highest_raise(question.state, bound.raised(question, 0).subject, bound.left)
         if top <= low:
             return None
         if len(self._pays) == 1 and low and self._has_fixed_order():
@@ -127,12 +127,12 @@ class _Search:
 
         Let somebody take something that a lower bound forbade: that alone is more than all that the lower one had left.
         """
-        return self._bound.queue == self._question.workload.queue and not self._question.picture.leaving
+        return self._bound.queue == self._question.workload.queue and not self._question.state.leaving
 
 
 def _charges(question: Question, room: Room) -> list[Charge]:
     """What it may have to pay, the least first and the most that it can be last; of sub-groups each way has its own."""
-    found = question.picture.backlog.stand_of(question.name)[0]
+    found = question.state.backlog.stand_of(question.name)[0]
     ways = each_way(found)
     if not ways:
         return _charges_of(question, room, found.needs)
@@ -144,13 +144,13 @@ def _charges(question: Question, room: Room) -> list[Charge]:
 def _charges_of(question: Question, room: Room, needs: Needs) -> list[Charge]:
     """Of large devices the same memory is a smaller part than of small; behind the resources stands what it takes of
     each bounded GPU model."""
-    picture = question.picture
-    wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in needs]
+    state = question.state
+    wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in needs]
     sizes = sorted({size for want, _ in wants if want.is_memory for size in room.sizes_with_room(want)})
     prices: list[Callable[[int], int]] = [lambda _, size=size: size for size in reversed(sizes or [0])]  # type: ignore[misc]
-    by_model = least_by_model(picture, needs)
-    charges = [(*least_charge(picture, needs, price), *by_model) for price in prices]
-    gpu, cpu, memory = least_charge(picture, needs, prices[-1])
+    by_model = least_by_model(state, needs)
+    charges = [(*least_charge(state, needs, price), *by_model) for price in prices]
+    gpu, cpu, memory = least_charge(state, needs, prices[-1])
     dearer = [(want.gpus * WHOLE_MILLI - want.charge_milli, needed) for want, needed in wants if want.is_partition]
     gpu += sum(max(1, needed) * milli for milli, needed in dearer)
     most = (gpu, cpu, memory, *(max(each, gpu) for each in by_model))
@@ -159,14 +159,14 @@ def _charges_of(question: Question, room: Room, needs: Needs) -> list[Charge]:
 
 def _taken(question: Question, bound: Bound, fate: Fate) -> dict[str, int]:
     """What others who started before it took of the bound, by workload."""
-    picture, view = question.picture, question.view
-    row = picture.queues.row[bound.queue]
+    state, view = question.state, question.view
+    row = state.queues.row[bound.queue]
     taken: dict[str, int] = {}
     for start in fate.starts:
-        workload = picture.workloads[start.workload]
+        workload = state.workloads[start.workload]
         if workload.name == question.name:
             break  # others of the same stroke come after it
-        if row not in picture.queues.path[picture.queues.row[workload.queue]]:
+        if row not in state.queues.path[state.queues.row[workload.queue]]:
             continue
         if bound.word == "quota" and workload.preemptible:
             continue

@@ -19,9 +19,9 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.registry import Active, Registry
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 Answer = TypeVar("Answer")
 
@@ -34,7 +34,7 @@ MOST_FOR_A_CANCEL = 200
 class Question:
     """What is asked about: one waiting workload in one state of the cluster."""
 
-    picture: Picture
+    state: ClusterState
     name: str
     policy: Policy
     now_s: int
@@ -47,7 +47,7 @@ class Question:
     @property
     def workload(self) -> Workload:
         """The one that waits."""
-        return self.picture.workloads[self.name]
+        return self.state.workloads[self.name]
 
     @cached_property
     def active(self) -> Active:
@@ -58,11 +58,11 @@ class Question:
         return active
 
     @cached_property
-    def view(self) -> Working:
+    def view(self) -> WorkingCopy:
         """The cluster as it is, with the space that is kept for the workload free."""
-        view = Working(Snapshot(self.picture, self.now_s))
+        view = WorkingCopy(Snapshot(self.state, self.now_s))
         queue = view.queues.row.get(self.workload.queue)
-        for kept in self.picture.nominations.get(self.name, {}).values():
+        for kept in self.state.nominations.get(self.name, {}).values():
             if queue is not None:
                 view.give_back(kept, queue, is_fixed=not self.workload.preemptible)
         return view
@@ -74,11 +74,11 @@ class Question:
         What was planned or kept for it is gone then, and a cycle gave it to others. Without its wish the shares of
         others are larger, too: where a cycle costs little, it is asked whether they take more.
         """
-        picture = self.picture
-        has_space = self.name in picture.promises or self.name in picture.nominations
+        state = self.state
+        has_space = self.name in state.promises or self.name in state.nominations
         if not has_space and self.cycle_looks > MOST_FOR_A_CANCEL:
             return self
-        fork = picture.fork()
+        fork = state.fork()
         fork.patch([WorkloadGone(self.name)])
         plan = decide(fork.snapshot(self.now_s), self.policy, self.plugins)
         if not has_space and not plan.starts and not plan.nominations:
@@ -91,9 +91,9 @@ class Question:
     @cached_property
     def cycle_looks(self) -> int:
         """About what a whole cycle of `decide` costs, in looks: see `fate_with`."""
-        classes = self.picture.backlog.by_key.values()
+        classes = self.state.backlog.by_key.values()
         pods = sum(needed for found in classes for _, _, needed in found.needs)  # of large gangs each is placed alone
-        return A_CYCLE + (len(self.picture.node_objects) + len(classes) + pods) // 4
+        return A_CYCLE + (len(self.state.node_objects) + len(classes) + pods) // 4
 
     @cached_property
     def as_the_last(self) -> "Question":
@@ -101,7 +101,7 @@ class Question:
 
         It came last, nobody holds it off from stopping others, and it has waited as long as it lets others be.
         """
-        fork = self.resubmitted.picture.fork()
+        fork = self.resubmitted.state.fork()
         anew = structs.replace(_submitted_anew(self.workload, self.now_s), preemption_delay_s=0)
         fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
@@ -150,8 +150,8 @@ class Question:
         return answer
 
     @cached_property
-    def _fork(self) -> Picture:
-        return self.picture if self.is_private else self.picture.fork()
+    def _fork(self) -> ClusterState:
+        return self.state if self.is_private else self.state.fork()
 
 
 def _submitted_anew(workload: Workload, now_s: int) -> Workload:

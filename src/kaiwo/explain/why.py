@@ -41,9 +41,9 @@ from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Role
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -79,17 +79,17 @@ class Why(msgspec.Struct, frozen=True):
 
 
 def obstacles_of(
-    picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN
+    state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN
 ) -> tuple[Obstacle, ...]:
     """Everything that keeps a workload waiting, as of now; empty when it does not wait."""
-    return _with_sound_plugins(Question(picture, name, policy, now_s, plugins), _obstacles)
+    return _with_sound_plugins(Question(state, name, policy, now_s, plugins), _obstacles)
 
 
-def why(picture: Picture, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
+def why(state: ClusterState, name: str, policy: Policy, now_s: int, plugins: Registry = BUILTIN) -> Why:
     """The answer to `kaiwo why`."""
-    if name not in picture.workloads:
+    if name not in state.workloads:
         raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
-    return _with_sound_plugins(Question(picture, name, policy, now_s, plugins), _answer)
+    return _with_sound_plugins(Question(state, name, policy, now_s, plugins), _answer)
 
 
 Answer = TypeVar("Answer")
@@ -112,9 +112,9 @@ def _with_sound_plugins(question: Question, answer: Callable[[Question], Answer]
 
 
 def _obstacles(question: Question) -> tuple[Obstacle, ...]:
-    picture, name, active = question.picture, question.name, question.active
-    picture.tidy()
-    backlog = picture.backlog
+    state, name, active = question.state, question.name, question.active
+    state.tidy()
+    backlog = state.backlog
     if name in backlog.gate:
         return backlog.gate[name]
     if not backlog.stands(name):
@@ -124,8 +124,8 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
         return (Obstacle(Reason.NOT_TRIED),)
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
         return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
-    view = Working(Snapshot(picture, question.now_s))
-    now = Inquiry(picture, active, ShapeBook(picture, view, view, active)).obstacles(found)
+    view = WorkingCopy(Snapshot(state, question.now_s))
+    now = Inquiry(state, active, ShapeBook(state, view, view, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
     told = tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
     return with_verdicts(found, now, told + _waits_out(question, found.obstacles))
@@ -133,7 +133,7 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
 
 def _waits_out(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
     """The cycle tells it of one in the class; each has a time of its own."""
-    found = waits_out(question.picture, question.workload, question.policy, question.now_s)
+    found = waits_out(question.state, question.workload, question.policy, question.now_s)
     if found is None or not any(each.reason in WAITS_OUT for each in told):
         return ()
     until_s, obstacle = found
@@ -141,22 +141,22 @@ def _waits_out(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle
 
 
 def _answer(question: Question) -> Why:
-    picture, name, now_s = question.picture, question.name, question.now_s
+    state, name, now_s = question.state, question.name, question.now_s
     obstacles = _obstacles(question)
     if not obstacles:
-        return Why(name, _placed(picture, name), (), 0, 0, None, "", now_s)
+        return Why(name, _placed(state, name), (), 0, 0, None, "", now_s)
     explained = _explained(obstacles)
     change, said = cheapest_change(question)
-    proposal = None if change is None else propose(picture, name, change, said)
-    if name in picture.pods:
-        pods = f"{len(picture.pods[name])} of {question.workload.pods} pods"
+    proposal = None if change is None else propose(state, name, change, said)
+    if name in state.pods:
+        pods = f"{len(state.pods[name])} of {question.workload.pods} pods"
         grows = "" if proposal else "it runs already, and grows when there is room"
         return Why(
             name, f"{_short(name)} runs with {pods}: {explained[0].sentence}", explained, 0, 0, proposal, grows, now_s
         )
     if change is None:
         said += _by_taking(question)
-    position = picture.backlog.position(name)
+    position = state.backlog.position(name)
     return Why(
         workload=name,
         answer=f"{_short(name)} waits: {explained[0].sentence}",
@@ -166,7 +166,7 @@ def _answer(question: Question) -> Why:
         change=proposal,
         no_change=said if proposal is None else "",
         as_of_s=now_s,
-        planned=planned_start(picture, name, now_s),
+        planned=planned_start(state, name, now_s),
     )
 
 
@@ -191,25 +191,25 @@ def _by_taking(question: Question) -> str:
     higher, was_tried = raise_that_takes(question)
     if higher is None or was_tried:
         return said if higher is None else said + _others_go(question, higher)
-    words, _ = _WORDS[higher.kind](question.picture, question.name, higher)
+    words, _ = _WORDS[higher.kind](question.state, question.name, higher)
     return f"{said}; whether others are stopped for it if you {words} was not tried"
 
 
 def _others_go(question: Question, change: Change) -> str:
-    words, _ = _WORDS[change.kind](question.picture, question.name, change)
+    words, _ = _WORDS[change.kind](question.state, question.name, change)
     delay_s = question.workload.preemption_delay_s
     when = f" once its preemption delay of {gap_words(delay_s)} is over" if delay_s else ""
     return f"; but {words}, and others are stopped to make room for it{when}"
 
 
-def propose(picture: Picture, name: str, change: Change, said: str = "") -> Proposal:
+def propose(state: ClusterState, name: str, change: Change, said: str = "") -> Proposal:
     """The change in words, with what to type and what is to be said of the search."""
-    words, command = _WORDS[change.kind](picture, name, change)
+    words, command = _WORDS[change.kind](state, name, change)
     return Proposal(change.kind, change.by, f"{words} ({said})" if said else words, command, change.subject)
 
 
-def _smaller(picture: Picture, name: str, change: Change) -> tuple[str, str]:
-    workload, (role_name, dimension) = picture.workloads[name], change.subject.split(":")
+def _smaller(state: ClusterState, name: str, change: Change) -> tuple[str, str]:
+    workload, (role_name, dimension) = state.workloads[name], change.subject.split(":")
     role = next(role for role in workload.roles if role.name == role_name)
     whose = f" for role '{role_name}'" if len(workload.roles) > 1 else ""
     what, flag = _size(role, dimension, change.value)
@@ -251,22 +251,22 @@ def _typed(value: int, many: int, large: str, small: str) -> str:
     return f"{value}{small}" if value % many else f"{value // many}{large}"
 
 
-def _model(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+def _model(state: ClusterState, name: str, change: Change) -> tuple[str, str]:
     return f"ask for {change.subject} instead", _again(name, f"--model {quote(change.subject)}")
 
 
-def _queue(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+def _queue(state: ClusterState, name: str, change: Change) -> tuple[str, str]:
     return f"submit it to queue '{change.subject}'", _again(name, f"--queue {change.subject}")
 
 
-def _quota(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+def _quota(state: ClusterState, name: str, change: Change) -> tuple[str, str]:
     queue, resource, model, bound = split_bound(change.subject)
     unit = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}[resource]
-    by, to = amount(change.value, unit), amount(bound_of(picture, change.subject) + change.value, unit)
+    by, to = amount(change.value, unit), amount(bound_of(state, change.subject) + change.value, unit)
     return f"raise the {model or resource} {bound} of queue '{queue}' by {by}, to {to}", "kaiwo apply -f QUEUE.yaml"
 
 
-def _stop(picture: Picture, name: str, change: Change) -> tuple[str, str]:
+def _stop(state: ClusterState, name: str, change: Change) -> tuple[str, str]:
     return f"stop {_short(change.subject)}, which runs now", f"kaiwo cancel {_short(change.subject)}"
 
 
@@ -279,10 +279,10 @@ _WORDS = {
 }
 
 
-def _placed(picture: Picture, name: str) -> str:
-    nodes = sorted({pod.node for pod in picture.pods.get(name, {}).values()})
+def _placed(state: ClusterState, name: str) -> str:
+    nodes = sorted({pod.node for pod in state.pods.get(name, {}).values()})
     where = ", ".join(nodes[:4]) + (" and more" if len(nodes) > 4 else "")
-    expires_s = picture.workloads[name].expires_s
+    expires_s = state.workloads[name].expires_s
     until = f", and its allocation is given until {clock_words(expires_s)}" if expires_s else ""
     return f"{_short(name)} does not wait: it has its pods on {where}{until}"
 

@@ -29,7 +29,7 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.backlog import Needs, WaitingClass, each_way
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held, Tenancy
 from kaiwo.snapshot.queue_table import ENDLESS, Charge
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 MOST_KINDS = 16  # each is looked for on all nodes, which takes a tenth of a millisecond
 
@@ -38,10 +38,10 @@ Sooner = tuple[Request, int]  # a kind of pod, and how many of it start before
 
 def sooner(question: Question) -> list[Sooner]:
     """Those who need most GPUs first; empty where others may go before whoever stands before them."""
-    picture, backlog, view = question.picture, question.picture.backlog, question.view
+    state, backlog, view = question.state, question.state.backlog, question.view
     mine, place = backlog.stand_of(question.name)
     row = view.queues.row.get(mine.queue)
-    is_in_order = not (picture.leaving or picture.promises or backlog.resumed or question.active.free_filters)
+    is_in_order = not (state.leaving or state.promises or backlog.resumed or question.active.free_filters)
     if row is None or view.queues.is_model_bounded[row] or not is_in_order or not _is_plain(mine):
         return []
     (shape, _, pods), found = mine.needs[0], []
@@ -90,7 +90,7 @@ class Stops:
     """All that run, looked at once for both who may stop them."""
 
     def __init__(self, question: Question) -> None:
-        found = question.picture.backlog.stand_of(question.name)[0]
+        found = question.state.backlog.stand_of(question.name)[0]
         self._ways = [_Way(question, needs) for needs in each_way(found) or [found.needs]]
 
     def worth_a_try(self, by: str) -> Iterator[Change]:
@@ -108,16 +108,14 @@ class _Way:
     def __init__(self, question: Question, needs: Needs) -> None:
         self._question, self._view = question, question.view
         self._fits: dict[Request, tuple[BoolArray, IntArray]] = {}
-        backlog = question.picture.backlog
+        backlog = question.state.backlog
         # Those who ask for exactly the same and stand before it start first, or none of them does.
-        turns = 1 if question.picture.leaving else 1 + backlog.ahead_in_class(question.name)
+        turns = 1 if question.state.leaving else 1 + backlog.ahead_in_class(question.name)
         self._must_start = any(needed for _, _, needed in needs)
         self._dues = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
             (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
         ]
-        each = least_charge(
-            question.picture, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape])
-        )
+        each = least_charge(question.state, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape]))
         self._sooner = sooner(question)
         first = [charge_of(want, pods) for want, pods in self._sooner]
         gpu, cpu, memory = (turns * mine + sum(column) for mine, *column in zip(each, *first, strict=True))
@@ -137,23 +135,21 @@ class _Way:
     @cached_property
     def _running(self) -> tuple[list[Runs], list[Runs]]:
         """Other people's and one's own running work that holds enough devices, by what its end would cost."""
-        picture, user, now_s = self._question.picture, self._question.workload.user, self._question.now_s
+        state, user, now_s = self._question.state, self._question.workload.user, self._question.now_s
         dues = self._dues if self._must_start or len(self._dues) == 1 else []
         least, gaps = _fewest_devices(self._view, dues), _gaps(self._view, dues)
         theirs: list[Runs] = []
         own: list[Runs] = []
-        for name, pods in picture.pods.items():
-            if (least or gaps) and name not in picture.nominations:
+        for name, pods in state.pods.items():
+            if (least or gaps) and name not in state.nominations:
                 devices = sum([len(pod.devices) for pod in pods.values()])
                 if devices < least or (gaps and devices < min([gaps.get(pod.node, MANY) for pod in pods.values()])):
                     continue
-            other = picture.workloads.get(name)
+            other = state.workloads.get(name)
             held = [pod for pod in pods.values() if pod.phase in HELD]
             if held and other is not None and name != self._question.name:
                 mine = own if user and other.user == user else theirs
-                mine.append(
-                    (_lost_gpu_s(other, held, now_s), name, [*held, *picture.nominations.get(name, {}).values()])
-                )
+                mine.append((_lost_gpu_s(other, held, now_s), name, [*held, *state.nominations.get(name, {}).values()]))
         theirs.sort(key=itemgetter(0, 1))
         own.sort(key=itemgetter(0, 1))
         return theirs, own
@@ -161,7 +157,7 @@ class _Way:
     def _frees_the_queue(self, name: str, held: list[Held]) -> bool:
         """Its going leaves every queue on the path within its limit, and within its quota what is bound by that."""
         question, view = self._question, self._view
-        workloads, queues = question.picture.workloads, view.queues
+        workloads, queues = question.state.workloads, view.queues
         row, own = queues.row.get(question.workload.queue), queues.row.get(workloads[name].queue)
         if row is None:
             return False
@@ -217,7 +213,7 @@ class _Way:
         return known
 
 
-def _fewest_devices(view: Working, dues: list[Due]) -> int:
+def _fewest_devices(view: WorkingCopy, dues: list[Due]) -> int:
     """A workload that holds fewer devices than this cannot make room, whatever else it holds."""
     everywhere = np.arange(len(view.nodes.names))
     fewest = 0
@@ -236,7 +232,7 @@ def _fewest_devices(view: Working, dues: list[Due]) -> int:
     return fewest
 
 
-def _gaps(view: Working, dues: list[Due]) -> dict[str, int]:
+def _gaps(view: WorkingCopy, dues: list[Due]) -> dict[str, int]:
     """By node: how many devices must come free on it before one more pod fits; empty when there is room elsewhere."""
     everywhere = np.arange(len(view.nodes.names))
     for want, pods in dues:
@@ -262,7 +258,7 @@ def _uses(held: list[Held], resource: int) -> int:
 
 
 def _given_back(
-    view: Working, running: dict[str, list[Held]], pairs: list[Pair], rows: IntArray
+    view: WorkingCopy, running: dict[str, list[Held]], pairs: list[Pair], rows: IntArray
 ) -> tuple[IntArray, IntArray]:
     """`free` and `gpus` of each pair's node, as they would be without that workload."""
     free, gpus = view.free[rows], view.gpus[rows]

@@ -13,12 +13,12 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 MANY = np.int64(1) << 40
 
 
-def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
+def eligible(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     """Devices that work and are of a wanted model and size and cut as wanted, free or not."""
     gpus = view.of(nodes)[1]
     usable: BoolArray = gpus[:, USABLE] > 0
@@ -35,12 +35,12 @@ def eligible(view: Working, want: Request, nodes: Rows) -> BoolArray:
     return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
 
 
-def _is_one_vendors(view: Working, want: Request) -> bool:
+def _is_one_vendors(view: WorkingCopy, want: Request) -> bool:
     """Where every node has GPUs of one vendor, the rule on the node's label says it all."""
     return bool(view.nodes.mixed) and bool(want.vendor)
 
 
-def _wanted_models(view: Working, want: Request) -> list[int]:
+def _wanted_models(view: WorkingCopy, want: Request) -> list[int]:
     vendor, table = want.vendor if view.nodes.mixed else "", view.nodes
     names = [name for name in table.models if not want.gpu_models or name in want.gpu_models]
     return [table.models.index(name) for name in names if not vendor or table.vendors.get(name) in ("", vendor)]
@@ -63,7 +63,7 @@ def serves(profile: str, wanted: str) -> bool:
     return profile == wanted or profile.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and profile != "")
 
 
-def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
+def times_per_device(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
     """How often one device's part of the request fits on each device."""
     last = view.last_times
     if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
@@ -74,7 +74,7 @@ def times_per_device(view: Working, want: Request, nodes: Rows) -> IntArray:
     return times
 
 
-def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
+def _times(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
     gpus = view.of(nodes)[1]
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reserved is not None or want.reservation
@@ -101,14 +101,14 @@ def _times(view: Working, want: Request, nodes: Rows) -> IntArray:
     return np.maximum(times, 0, out=times)
 
 
-def named_devices(view: Working, want: Request, nodes: Rows) -> BoolArray:
+def named_devices(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
     if view.reserved is None or want.reservation not in want.passes:
         return np.zeros((len(nodes), view.nodes.width), np.bool_)
     return view.reserved.of(want.reservation)[nodes]
 
 
-def _is_choosy(view: Working, want: Request) -> bool:
+def _is_choosy(view: WorkingCopy, want: Request) -> bool:
     """Where no GPU is cut, only those who want a partition have to be told."""
     return want.is_partition or (want.gpus > 0 and len(view.nodes.profiles) > 1)
 
@@ -123,7 +123,7 @@ def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
     return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
 
 
-def need_on(view: Working, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
+def need_on(view: WorkingCopy, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
     """Milli and MiB that the request takes of these devices of a node; exclusive ones are taken whole."""
     sizes = view.gpus[row, SIZE, columns]
     if want.is_exclusive:
@@ -147,7 +147,7 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
     return low
 
 
-def fits_beside_others(view: Working, want: Request, nodes: Rows) -> BoolArray:
+def fits_beside_others(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     """Nodes where the request fits on devices that are shared already."""
     gpus = view.of(nodes)[1]
     begun = (gpus[:, MILLI] < view.nodes.gpu_part[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])

@@ -104,7 +104,7 @@ class Spread(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     by_taints: bool = False  # only nodes whose taints it tolerates do
 
 
-class Neighbours(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class PodAffinity(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Everything about one pod that matters to others, or that others matter to."""
 
     marks: tuple[str, ...] = ()
@@ -125,11 +125,11 @@ class Neighbours(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         return tuple(rule.level for rule in self.apart if rule.mark in self.marks)
 
 
-def kept(neighbours: Neighbours | None) -> Neighbours | None:
+def kept(neighbours: PodAffinity | None) -> PodAffinity | None:
     """The same for space that is kept: it keeps others away, but nobody is near to a pod that is not there yet."""
     return None if neighbours is None else _kept(neighbours)
 
 
 @lru_cache(maxsize=4096)
-def _kept(neighbours: Neighbours) -> Neighbours:
-    return Neighbours(tuple(KEPT + mark for mark in neighbours.marks), apart=neighbours.apart)
+def _kept(neighbours: PodAffinity) -> PodAffinity:
+    return PodAffinity(tuple(KEPT + mark for mark in neighbours.marks), apart=neighbours.apart)

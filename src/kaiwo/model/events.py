@@ -4,7 +4,7 @@ import msgspec
 
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Pod, Workload
@@ -76,7 +76,7 @@ class NominationGone(msgspec.Struct, gc=False, frozen=True, tag="nomination-gone
 class PromiseChanged(msgspec.Struct, gc=False, frozen=True, tag="promise"):
     """A waiting workload has a planned start, or another one."""
 
-    promise: Promise
+    promise: PlannedStart
 
 
 class PromiseGone(msgspec.Struct, gc=False, frozen=True, tag="promise-gone"):

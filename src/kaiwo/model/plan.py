@@ -4,10 +4,10 @@ import enum
 
 import msgspec
 
-from kaiwo.model.affinity import Neighbours
+from kaiwo.model.affinity import PodAffinity
 from kaiwo.model.gpu import Share
 from kaiwo.model.obstacle import Obstacle
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.reservation import Picked
 
 
@@ -58,7 +58,7 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     cpu_milli: int = 0
     memory_mib: int = 0
     extended: tuple[tuple[str, int], ...] = ()
-    neighbours: Neighbours | None = None  # as `model.neighbours.kept` makes them
+    neighbours: PodAffinity | None = None  # as `model.neighbours.kept` makes them
     beside: str = ""  # what the pod will be to those with whom it shares devices: see `Request`
 
 
@@ -91,7 +91,7 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     look_again_s: int = 0  # when time alone may change an answer; 0: never
     given_up: tuple[tuple[str, str], ...] = ()  # nominations (workload, pod) whose space is kept no longer
     reserved: tuple[Picked, ...] = ()  # reservations of a number of GPUs for which devices were picked
-    promises: tuple[Promise, ...] = ()  # planned starts that are new or different since the last plan
+    promises: tuple[PlannedStart, ...] = ()  # planned starts that are new or different since the last plan
     unpromised: tuple[str, ...] = ()  # workloads that have no planned start any more: they start now, or cannot
     expired: tuple[str, ...] = ()  # workloads whose allocation was given until now: they end
     notes: tuple[Note, ...] = ()

@@ -21,7 +21,7 @@ class Delay(enum.StrEnum):
     TAKEN = "taken"  # reclaim, a reservation or people gave the place to somebody else
 
 
-class Place(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class PlannedPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """Where one pod will be, with all that it takes there."""
 
     pod: str
@@ -32,12 +32,12 @@ class Place(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     extended: tuple[tuple[str, int], ...] = ()
 
 
-class Promise(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
+class PlannedStart(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """The planned start of one waiting workload."""
 
     workload: str
     start_s: int
-    places: tuple[Place, ...]
+    places: tuple[PlannedPod, ...]
     run_s: int = 0  # how long it will run; 0: nobody said
     made_s: int = 0  # when it first had a planned start: of two, the older goes first
     after: tuple[str, ...] = ()  # whose end it waits for: those who leave its place last

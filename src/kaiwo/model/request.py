@@ -5,7 +5,7 @@ Equal requests share one shape: feasibility and scores are worked out once per r
 
 import msgspec
 
-from kaiwo.model.affinity import VENDOR_LABEL, Choice, Neighbours, NodeRule, Preference
+from kaiwo.model.affinity import VENDOR_LABEL, Choice, NodeRule, PodAffinity, Preference
 from kaiwo.model.gpu import DEMANDS, LIMITED, TURNS, WHOLE_MILLI, meets
 from kaiwo.model.partition_modes import least_part_milli
 
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     holds_s: int = 0  # so long it may hold its devices whatever comes; 0: it goes when it is told to
     node_choices: tuple[Choice, ...] = ()  # of each, one alternative must hold
     prefers: tuple[Preference, ...] = ()  # nodes that are better than others
-    neighbours: Neighbours | None = None  # rules between pods; None: nobody knows it, and it minds nobody
+    neighbours: PodAffinity | None = None  # rules between pods; None: nobody knows it, and it minds nobody
 
     @property
     def is_whole(self) -> bool:

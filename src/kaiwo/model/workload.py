@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.model.affinity import Neighbours
+from kaiwo.model.affinity import PodAffinity
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.request import Request
 
@@ -195,7 +195,7 @@ class Pod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     memory_mib: int = 0
     extended: tuple[tuple[str, int], ...] = ()
     since_s: int = 0
-    neighbours: Neighbours | None = None
+    neighbours: PodAffinity | None = None
     until_s: int = 0  # it fills a gap before a planned start: see `Start`
     beside: str = ""  # what it is to those with whom it shares devices: see `Request`
 

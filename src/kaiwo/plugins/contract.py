@@ -12,9 +12,9 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
-View: TypeAlias = Working
+View: TypeAlias = WorkingCopy
 
 TOP_SCORE = 1000
 TOP_WEIGHT = 100_000  # so that all scores together stay far below what a place may cost others

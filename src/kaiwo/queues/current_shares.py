@@ -9,16 +9,16 @@ import numpy as np
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.queue import SharePolicy
 from kaiwo.queues.fair_share import FairShares, ShareRules, Wants, fair_shares
-from kaiwo.queues.reclaim_rules import Standing, stand
+from kaiwo.queues.reclaim_rules import QueueShares, stand
 from kaiwo.queues.resource_division import MOST_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import Charge
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
-def wants_of(view: Working) -> Wants:
+def wants_of(view: WorkingCopy) -> Wants:
     """What there is, and what every queue uses and asks for, as of the cycle's start."""
     found = view.derived.get("wants")
     if found is None:
@@ -33,7 +33,7 @@ def wants_of(view: Working) -> Wants:
     return found
 
 
-def shares_of(view: Working) -> FairShares:
+def shares_of(view: WorkingCopy) -> FairShares:
     """The fair shares of all queues, with every term."""
     found = view.derived.get("shares")
     if found is None:
@@ -43,7 +43,7 @@ def shares_of(view: Working) -> FairShares:
     return found
 
 
-def standing(view: Working) -> Standing:
+def standing(view: WorkingCopy) -> QueueShares:
     """How the queues stand now: `used` and `fixed` follow the view's placements."""
     found = view.derived.get("standing")
     if found is None:
@@ -52,7 +52,7 @@ def standing(view: Working) -> Standing:
     return found
 
 
-def _past(view: Working) -> IntArray | None:
+def _past(view: WorkingCopy) -> IntArray | None:
     """By queue and resource: its part of the cluster lately; a queue that nobody spoke of used nothing."""
     if view.past_use is None:
         return None
@@ -63,7 +63,7 @@ def _past(view: Working) -> IntArray | None:
     return past
 
 
-def _totals(view: Working) -> IntArray:
+def _totals(view: WorkingCopy) -> IntArray:
     """What there is of each resource, and of each GPU model that some queue bounds."""
     nodes = view.nodes
     models = [
@@ -75,7 +75,7 @@ def _totals(view: Working) -> IntArray:
     return np.append(nodes.totals(), np.array(models, np.int64))
 
 
-def _asked_by_model(view: Working, queue: str) -> list[int]:
+def _asked_by_model(view: WorkingCopy, queue: str) -> list[int]:
     """What waits in a queue and wants one model and no other."""
     asked = dict.fromkeys(view.queues.models, 0)
     for want, pods in view.waiting_in(queue):
@@ -85,7 +85,7 @@ def _asked_by_model(view: Working, queue: str) -> list[int]:
     return list(asked.values())
 
 
-def _usual_gpu_mib(view: Working) -> int:
+def _usual_gpu_mib(view: WorkingCopy) -> int:
     """The memory of an average working device: a waiting memory request has no device yet."""
     usable = view.nodes.gpus[:, USABLE]
     devices = int(usable.sum())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaiwo.queues.reclaim_rules import Standing
+from kaiwo.queues.reclaim_rules import QueueShares
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.queue_table import ENDLESS, GPU, NOBODY, POLICIES, RESOURCES
 
@@ -17,7 +17,7 @@ _DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
 _NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
 
 
-def entitlement(now: Standing, totals: IntArray) -> IntArray:
+def entitlement(now: QueueShares, totals: IntArray) -> IntArray:
     """By queue and resource: quota or fair share, whichever is more, within the limit; unlimited counts as all."""
     entitled = np.minimum(np.maximum(now.quota, now.fair), now.limit)
     return np.where(entitled >= ENDLESS, totals, entitled)
@@ -31,7 +31,7 @@ def dominant_ppm(used: IntArray, entitled: IntArray) -> IntArray:
     return highest
 
 
-def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
+def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, oldest_s: IntArray) -> IntArray:
     """The keys of these queues, the first column counting most. `need` and `oldest_s` stand beside `rows`.
 
     1 what the parent's policy puts first: priority (StrictPriority), the longest wait (FIFO); 2 whoever is over its
@@ -64,7 +64,7 @@ def queue_keys(now: Standing, totals: IntArray, rows: Rows, need: IntArray, olde
 class PlainOrder:
     """The same keys for one queue at a time, in plain integers: asked after every turn."""
 
-    def __init__(self, now: Standing, entitled: IntArray) -> None:
+    def __init__(self, now: QueueShares, entitled: IntArray) -> None:
         tree = now.queues.tree
         parents = [int(parent) for parent in tree.parent]
         self._used = now.used  # live: the view's own array

@@ -19,7 +19,7 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.queue_table import ENDLESS, QueueTable
 
 
-class Standing(NamedTuple):
+class QueueShares(NamedTuple):
     """How the queues stand now; arrays by queue and resource, inner queues with all below them."""
 
     queues: QueueTable
@@ -30,7 +30,7 @@ class Standing(NamedTuple):
     limit: IntArray
 
 
-class Claim(NamedTuple):
+class ReclaimRequest(NamedTuple):
     """What a waiting workload needs to start."""
 
     queue: int  # the row of its leaf
@@ -67,12 +67,14 @@ class Refusal(NamedTuple):
     bound: int = 0
 
 
-def stand(queues: QueueTable, fair: IntArray, used: IntArray | None = None, fixed: IntArray | None = None) -> Standing:
+def stand(
+    queues: QueueTable, fair: IntArray, used: IntArray | None = None, fixed: IntArray | None = None
+) -> QueueShares:
     """The queues with these fair shares; used amounts from the table unless this cycle has newer ones.
 
     With a column a GPU model behind the three resources, `used` and `fixed` must have them too.
     """
-    return Standing(
+    return QueueShares(
         queues,
         queues.used if used is None else used,
         queues.fixed if fixed is None else fixed,
@@ -82,7 +84,7 @@ def stand(queues: QueueTable, fair: IntArray, used: IntArray | None = None, fixe
     )
 
 
-def may_claim(now: Standing, claim: Claim) -> Refusal | None:
+def may_claim(now: QueueShares, claim: ReclaimRequest) -> Refusal | None:
     """May this workload take from others at all? Asked before any victim is looked for."""
     row = claim.queue
     strategy = now.queues.tree.reclaim_strategy[row]
@@ -96,7 +98,7 @@ def may_claim(now: Standing, claim: Claim) -> Refusal | None:
     return refusal or fixed_over_quota(now, claim)
 
 
-def victim_queues(now: Standing, claim: Claim, among: Rows | None = None) -> BoolArray:
+def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = None) -> BoolArray:
     """The leaves (of these queues) that are worth a look: by queue, whether its work could be taken for this claim.
 
     A queue that stands exactly at its quota is kept: its work cannot be taken, but it can be moved.
@@ -114,7 +116,7 @@ def victim_queues(now: Standing, claim: Claim, among: Rows | None = None) -> Boo
     return found & np.array(now.queues.is_leaf, np.bool_)
 
 
-def fixed_over_quota(now: Standing, claim: Claim) -> Refusal | None:
+def fixed_over_quota(now: QueueShares, claim: ReclaimRequest) -> Refusal | None:
     """Work that may not be preempted stays inside the quota of its queue and of every queue above."""
     if claim.preemptible:
         return None
@@ -125,7 +127,7 @@ def fixed_over_quota(now: Standing, claim: Claim) -> Refusal | None:
     return None
 
 
-def entitled(now: Standing, rows: Rows | int) -> IntArray:
+def entitled(now: QueueShares, rows: Rows | int) -> IntArray:
     """What a queue may hold against others: its quota or its fair share, whichever is more, within its limit."""
     most: IntArray = np.minimum(np.maximum(now.quota[rows], now.fair[rows]), now.limit[rows])
     return most
@@ -147,7 +149,7 @@ Amount = list[int]  # one number a resource: at this size plain lists are five t
 class Exchange:
     """The takings count in the order in which they are added."""
 
-    def __init__(self, now: Standing, claim: Claim, swap_milli: int = 1000) -> None:
+    def __init__(self, now: QueueShares, claim: ReclaimRequest, swap_milli: int = 1000) -> None:
         """`swap_milli` above 1000 asks for a wider gap before one over its fair share takes from a richer one."""
         self._now, self._claim, self._swap_milli = now, claim, swap_milli
         self._need: Amount = claim.need.tolist()
@@ -267,7 +269,9 @@ class Exchange:
                 left[column] += sign * each
 
 
-def may_take(now: Standing, claim: Claim, takings: Iterable[Taking], swap_milli: int = 1000) -> Refusal | None:
+def may_take(
+    now: QueueShares, claim: ReclaimRequest, takings: Iterable[Taking], swap_milli: int = 1000
+) -> Refusal | None:
     """May exactly this work be evicted for the claim, in this order?"""
     exchange = Exchange(now, claim, swap_milli)
     for taking in takings:

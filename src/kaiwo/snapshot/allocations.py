@@ -14,130 +14,130 @@ from kaiwo.snapshot.node_table import Held
 from kaiwo.snapshot.queue_table import Charge
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.cluster_state import Picture
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def pod_changed(picture: "Picture", event: PodChanged) -> None:
+def pod_changed(state: "ClusterState", event: PodChanged) -> None:
     """A pod came, or is another than it was."""
     pod = event.pod
-    pods = picture.own(picture.pods, pod.workload)
+    pods = state.own(state.pods, pod.workload)
     before = pods.get(pod.name)
     if before is not None and before.until_s and not pod.until_s and before.node == pod.node:
         pod = replace(pod, until_s=before.until_s)  # a cluster that confirms a start need not know of the gap
     pods[pod.name] = pod
     is_same = before is not None and _holds_the_same(before, pod)
     if is_same and pod.phase is not Phase.DONE:
-        picture.own(picture.held_on, pod.node)[("pod", pod.workload, pod.name)] = pod
+        state.own(state.held_on, pod.node)[("pod", pod.workload, pod.name)] = pod
     else:
-        _let_go(picture, "pod", before)
-        _hold(picture, "pod", pod, pod.phase is not Phase.DONE)
-    workload = picture.workloads.get(pod.workload)
+        _let_go(state, "pod", before)
+        _hold(state, "pod", pod, pod.phase is not Phase.DONE)
+    workload = state.workloads.get(pod.workload)
     if workload is not None:
         if before is not None:
-            charge(picture, workload, before, -1)
-        charge(picture, workload, pod, +1)
+            charge(state, workload, before, -1)
+        charge(state, workload, pod, +1)
         if before is None or before.phase in LEAVING or pod.phase in LEAVING:
-            picture.moved[pod.workload] = None
+            state.moved[pod.workload] = None
     is_leaving = pod.phase is Phase.RELEASING
-    (picture.leaving.add if is_leaving else picture.leaving.discard)((pod.workload, pod.name))
+    (state.leaving.add if is_leaving else state.leaving.discard)((pod.workload, pod.name))
     if before is not None and not is_same:
-        picture.freed()
+        state.freed()
 
 
-def pod_gone(picture: "Picture", event: PodGone) -> None:
+def pod_gone(state: "ClusterState", event: PodGone) -> None:
     """A pod is there no more, and what it held is free."""
-    if event.name not in picture.pods.get(event.workload, {}):
+    if event.name not in state.pods.get(event.workload, {}):
         return
-    pods = picture.own(picture.pods, event.workload)
+    pods = state.own(state.pods, event.workload)
     pod = pods.pop(event.name)
-    picture.leaving.discard((event.workload, event.name))
+    state.leaving.discard((event.workload, event.name))
     if not pods:
-        del picture.pods[event.workload]
-    _let_go(picture, "pod", pod)
-    picture.freed()
-    workload = picture.workloads.get(event.workload)
+        del state.pods[event.workload]
+    _let_go(state, "pod", pod)
+    state.freed()
+    workload = state.workloads.get(event.workload)
     if workload is not None:
-        charge(picture, workload, pod, -1)
-        picture.moved[event.workload] = None
+        charge(state, workload, pod, -1)
+        state.moved[event.workload] = None
 
 
-def nomination_changed(picture: "Picture", event: NominationChanged) -> None:
+def nomination_changed(state: "ClusterState", event: NominationChanged) -> None:
     """Space is kept for a pod that is to come, there or elsewhere."""
-    kept = picture.own(picture.nominations, event.nomination.workload)
-    workload = picture.workloads.get(event.nomination.workload)
+    kept = state.own(state.nominations, event.nomination.workload)
+    workload = state.workloads.get(event.nomination.workload)
     before = kept.get(event.nomination.pod)
     if before is not None:
-        picture.freed()  # the old place is free for others
+        state.freed()  # the old place is free for others
         if workload is not None:
-            charge(picture, workload, before, -1)
-    _let_go(picture, "nomination", before)
+            charge(state, workload, before, -1)
+    _let_go(state, "nomination", before)
     kept[event.nomination.pod] = event.nomination
-    _hold(picture, "nomination", event.nomination, True)
+    _hold(state, "nomination", event.nomination, True)
     if workload is not None:
-        charge(picture, workload, event.nomination, +1)
-    picture.moved[event.nomination.workload] = None
+        charge(state, workload, event.nomination, +1)
+    state.moved[event.nomination.workload] = None
 
 
-def nomination_gone(picture: "Picture", event: NominationGone) -> None:
+def nomination_gone(state: "ClusterState", event: NominationGone) -> None:
     """No space is kept for it any more."""
-    if event.pod not in picture.nominations.get(event.workload, {}):
+    if event.pod not in state.nominations.get(event.workload, {}):
         return
-    kept = picture.own(picture.nominations, event.workload)
+    kept = state.own(state.nominations, event.workload)
     nomination = kept.pop(event.pod)
     if not kept:
-        del picture.nominations[event.workload]
-    _let_go(picture, "nomination", nomination)
-    workload = picture.workloads.get(event.workload)
+        del state.nominations[event.workload]
+    _let_go(state, "nomination", nomination)
+    workload = state.workloads.get(event.workload)
     if workload is not None:
-        charge(picture, workload, nomination, -1)
-    picture.moved[event.workload] = None
-    picture.freed()
+        charge(state, workload, nomination, -1)
+    state.moved[event.workload] = None
+    state.freed()
 
 
-def held_by(picture: "Picture", name: str) -> list[Held]:
+def held_by(state: "ClusterState", name: str) -> list[Held]:
     """What a workload holds: pods, and space that is kept for it."""
-    return [*picture.pods.get(name, {}).values(), *picture.nominations.get(name, {}).values()]
+    return [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
 
 
-def charge(picture: "Picture", workload: Workload, held: Held, sign: int) -> None:
+def charge(state: "ClusterState", workload: Workload, held: Held, sign: int) -> None:
     """Queues pay for what is assumed, running or kept; an evicted pod is off the books while it leaves."""
     if isinstance(held, Pod) and held.phase not in (Phase.ASSUMED, Phase.RUNNING):
         return
     amounts = (sum(share.milli for share in held.devices), held.cpu_milli, held.memory_mib)
-    _add(picture.used, workload.queue, amounts, sign)
+    _add(state.used, workload.queue, amounts, sign)
     if not workload.preemptible:
-        _add(picture.fixed, workload.queue, amounts, sign)
-    if not picture.queues_stale:
-        models = milli_by_model(picture.node_objects, picture.queues.models, (held,))
-        picture.queues.add(workload.queue, (*amounts, *models), sign, is_fixed=not workload.preemptible)
+        _add(state.fixed, workload.queue, amounts, sign)
+    if not state.queues_stale:
+        models = milli_by_model(state.node_objects, state.queues.models, (held,))
+        state.queues.add(workload.queue, (*amounts, *models), sign, is_fixed=not workload.preemptible)
 
 
-def _hold(picture: "Picture", kind: str, held: Held, holds: bool) -> None:
+def _hold(state: "ClusterState", kind: str, held: Held, holds: bool) -> None:
     if not holds:
         return
-    picture.own(picture.held_on, held.node)[(kind, held.workload, _place(held))] = held
+    state.own(state.held_on, held.node)[(kind, held.workload, _place(held))] = held
     if held.neighbours is not None:
-        picture.marks.add(held.node, held.neighbours, +1)
-        if any(mark in picture.backlog.awaited for mark in held.neighbours.marks):
-            picture.freed()  # whoever must be near such a pod, or even with it, has more places now
-    if not picture.nodes_stale:
-        picture.nodes.add(held, -1, picture.version)
+        state.marks.add(held.node, held.neighbours, +1)
+        if any(mark in state.backlog.awaited for mark in held.neighbours.marks):
+            state.freed()  # whoever must be near such a pod, or even with it, has more places now
+    if not state.nodes_stale:
+        state.nodes.add(held, -1, state.version)
 
 
-def _let_go(picture: "Picture", kind: str, held: Held | None) -> None:
+def _let_go(state: "ClusterState", kind: str, held: Held | None) -> None:
     if held is None:
         return
     key = (kind, held.workload, _place(held))
-    if key not in picture.held_on.get(held.node, {}):
+    if key not in state.held_on.get(held.node, {}):
         return  # a finished pod held nothing
-    on_node = picture.own(picture.held_on, held.node)
+    on_node = state.own(state.held_on, held.node)
     del on_node[key]
     if not on_node:
-        del picture.held_on[held.node]
+        del state.held_on[held.node]
     if held.neighbours is not None:
-        picture.marks.add(held.node, held.neighbours, -1)
-    if not picture.nodes_stale:
-        picture.nodes.add(held, +1, picture.version)
+        state.marks.add(held.node, held.neighbours, -1)
+    if not state.nodes_stale:
+        state.nodes.add(held, +1, state.version)
 
 
 def _add(charges: dict[str, Charge], queue: str, charge: Charge, sign: int) -> None:

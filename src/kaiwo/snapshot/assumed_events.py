@@ -22,30 +22,30 @@ from kaiwo.model.workload import Phase, Pod, role_of
 from kaiwo.snapshot.eviction_history import path_in, stops_of
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.cluster_state import Picture
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def assume(picture: "Picture", plan: Plan, now_s: int) -> tuple[Event, ...]:
+def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     """The events that say what the plan began, so that the next cycle does not decide it again."""
     events: list[Event] = []
     for start in plan.starts:
-        ask = role_of(picture.workloads[start.workload], start.pod).request
+        ask = role_of(state.workloads[start.workload], start.pod).request
         pod = Pod(
             start.workload, start.pod, start.node, Phase.ASSUMED, start.devices,
             ask.cpu_milli, ask.memory_mib, ask.extended, now_s, ask.neighbours, start.until_s, ask.beside,
         )  # fmt: skip
         events.append(PodChanged(pod))
-        if start.pod in picture.nominations.get(start.workload, {}):
+        if start.pod in state.nominations.get(start.workload, {}):
             events.append(NominationGone(start.workload, start.pod))
     events.extend(NominationGone(workload, pod) for workload, pod in plan.given_up)
     for eviction in plan.evictions:
-        leaving = picture.pods.get(eviction.workload, {}).get(eviction.pod)
+        leaving = state.pods.get(eviction.workload, {}).get(eviction.pod)
         if leaving is not None:
             events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
-    events.extend(stops_of(plan, now_s, partial(path_in, picture)))
+    events.extend(stops_of(plan, now_s, partial(path_in, state)))
     events.extend(NominationChanged(nomination) for nomination in plan.nominations)
     for picked in plan.reserved:
-        kept = picture.reserved.objects[picked.reservation]
+        kept = state.reserved.objects[picked.reservation]
         events.append(ReservationChanged(replace(kept, picked=picked.devices)))
     events.extend(PromiseGone(name) for name in plan.unpromised)
     events.extend(PromiseChanged(promise) for promise in plan.promises)

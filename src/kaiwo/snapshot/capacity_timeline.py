@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.model.planned_start import Place, known_run_s
+from kaiwo.model.planned_start import PlannedPod, known_run_s
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, PODS, USABLE, Held, NodeTable
 
 
@@ -29,7 +29,7 @@ class Span(NamedTuple):
     until_s: int
 
 
-def reserved_space(picture: Picture, now_s: int) -> tuple[Span, ...]:
+def reserved_space(state: ClusterState, now_s: int) -> tuple[Span, ...]:
     """Every live reservation's devices, from now or its start until its end.
 
     Backfill must never delay a reservation. Nothing that `decide` starts there outlives the beginning of a span unless
@@ -38,10 +38,10 @@ def reserved_space(picture: Picture, now_s: int) -> tuple[Span, ...]:
     at some time only has to count the devices of a span as not there between `from_s` and `until_s`, for all who do
     not have the reservation's name among their request's `passes`.
     """
-    picture.tidy()
+    state.tidy()
     spans = [
         Span(claim.name, claim.rows, claim.columns, max(now_s, claim.reservation.start_s), claim.reservation.until_s)
-        for claim in picture.reserved.claims(picture.nodes)
+        for claim in state.reserved.claims(state.nodes)
         if claim.reservation.until_s > now_s
     ]
     return tuple(sorted(spans, key=lambda span: (span.from_s, span.reservation)))
@@ -82,41 +82,41 @@ class Timeline:
         return expected
 
 
-def timeline_of(picture: Picture) -> Timeline:
+def timeline_of(state: ClusterState) -> Timeline:
     """The timeline of a picture whose tables are tidy."""
-    kept = picture.memo.setdefault("timeline", {})
-    found = kept.get("now") or _blank(picture.nodes)
-    rows = (picture.nodes.changed > found.version).nonzero()[0].tolist()
+    kept = state.memo.setdefault("timeline", {})
+    found = kept.get("now") or _blank(state.nodes)
+    rows = (state.nodes.changed > found.version).nonzero()[0].tolist()
     if rows:
-        names = picture.nodes.names
-        releases = {row: _releases(picture, picture.held_on.get(names[row], {}).values()) for row in rows}
-        found = kept["now"] = _rewritten(found, picture.nodes, releases, int(picture.nodes.changed.max()))
+        names = state.nodes.names
+        releases = {row: _releases(state, state.held_on.get(names[row], {}).values()) for row in rows}
+        found = kept["now"] = _rewritten(found, state.nodes, releases, int(state.nodes.changed.max()))
     return found
 
 
 def rewritten(
-    timeline: Timeline, picture: Picture, gone: set[tuple[str, str]], come: dict[int, list[Release]]
+    timeline: Timeline, state: ClusterState, gone: set[tuple[str, str]], come: dict[int, list[Release]]
 ) -> Timeline:
     """The timeline with some pods gone, and others come (by node): what a cycle decided so far."""
     rows = set(come)
     for workload, pod in gone:
-        held = picture.pods.get(workload, {}).get(pod)
-        if held is not None and held.node in picture.nodes.row:
-            rows.add(picture.nodes.row[held.node])
+        held = state.pods.get(workload, {}).get(pod)
+        if held is not None and held.node in state.nodes.row:
+            rows.add(state.nodes.row[held.node])
     releases = {}
     for row in sorted(rows):
-        held_here = picture.held_on.get(picture.nodes.names[row], {}).values()
+        held_here = state.held_on.get(state.nodes.names[row], {}).values()
         staying = [held for held in held_here if not isinstance(held, Pod) or (held.workload, held.name) not in gone]
-        releases[row] = _releases(picture, staying) + come.get(row, [])
-    return _rewritten(timeline, picture.nodes, releases, timeline.version) if releases else timeline
+        releases[row] = _releases(state, staying) + come.get(row, [])
+    return _rewritten(timeline, state.nodes, releases, timeline.version) if releases else timeline
 
 
-def _releases(picture: Picture, held: Iterable[Held]) -> list[Release]:
+def _releases(state: ClusterState, held: Iterable[Held]) -> list[Release]:
     found: list[Release] = []
     for pod in held:
         if not isinstance(pod, Pod) or pod.phase is Phase.STUCK:
             continue  # who comes to kept space stays for a time that begins later
-        workload = picture.workloads.get(pod.workload)
+        workload = state.workloads.get(pod.workload)
         run_s = known_run_s(workload) if workload is not None else 0
         if pod.phase is Phase.RELEASING:
             found.append((0, pod))
@@ -155,7 +155,7 @@ def _rewritten(before: Timeline, nodes: NodeTable, releases: dict[int, list[Rele
     return Timeline(version, found.ends, found.yields, found.free, found.gpus)
 
 
-def write_amounts(nodes: NodeTable, row: int, held: Held | Place, free: IntArray, gpus: IntArray) -> None:
+def write_amounts(nodes: NodeTable, row: int, held: Held | PlannedPod, free: IntArray, gpus: IntArray) -> None:
     """Add what a pod holds on a node to amounts in the node's own columns."""
     free[CPU] += held.cpu_milli
     free[MEMORY] += held.memory_mib

@@ -30,7 +30,7 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Plan
-from kaiwo.model.planned_start import Promise, known_run_s
+from kaiwo.model.planned_start import PlannedStart, known_run_s
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, has_only_saved, pod_name
@@ -40,7 +40,7 @@ from kaiwo.snapshot.eligibility import gate_of, is_hopeless
 from kaiwo.snapshot.eviction_history import remember_stop, remembered
 from kaiwo.snapshot.gpu_model_usage import all_by_model
 from kaiwo.snapshot.node_table import Held, NodeTable
-from kaiwo.snapshot.pod_affinity_counts import Marks
+from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
 from kaiwo.snapshot.queue_table import Charge, QueueTable
 from kaiwo.snapshot.reserved_devices import ReservationBook
 from kaiwo.snapshot.snapshot import Snapshot
@@ -53,7 +53,7 @@ def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
     return ((-workload.priority, workload.submitted_s),), ()
 
 
-class Picture:
+class ClusterState:
     """What the events said so far. One writer; a Snapshot is good until the next patch."""
 
     def __init__(self, order: Order = by_priority_then_age) -> None:
@@ -64,11 +64,11 @@ class Picture:
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
         self.held_on: dict[str, dict[tuple[str, str, str], Held]] = {}  # by node: pods and nominations
         self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
-        self.promises: dict[str, Promise] = {}  # by workload: the planned starts of large ones that wait
+        self.promises: dict[str, PlannedStart] = {}  # by workload: the planned starts of large ones that wait
         self.used: dict[str, Charge] = {}  # by leaf queue: pods, and the space that is kept for others to come
         self.fixed: dict[str, Charge] = {}  # the part of it that may not be preempted
         self.backlog = Backlog(order)
-        self.marks = Marks()  # of the pods that rules between pods are about
+        self.marks = AffinityCounts()  # of the pods that rules between pods are about
         self.nodes = NodeTable()
         self.queues = QueueTable()
         self.past_use: PastUseTold | None = None
@@ -165,14 +165,14 @@ class Picture:
             *remembered(self),
         )
 
-    def fork(self) -> "Picture":
+    def fork(self) -> "ClusterState":
         """A picture of its own, to ask what would happen if. Good while this one stands still.
 
         The dicts inside `pods`, `held_on` and `nominations` are borrowed until they are changed: copying 8,000 of them
         was two thirds of the cost of a question.
         """
         self.tidy()
-        other = object.__new__(Picture)
+        other = object.__new__(ClusterState)
         other.__dict__.update(self.__dict__)
         copied = ("node_objects", "queue_objects", "workloads", "used", "fixed", "pods", "held_on", "nominations")
         for name in (*copied, "stopped", "stopped_in"):
@@ -400,21 +400,21 @@ class Picture:
         self.backlog.all_open = True
 
 
-_PATCHES: dict[type, Callable[[Picture, Any], None]] = {
-    NodeChanged: Picture._node_changed,
-    NodeGone: Picture._node_gone,
-    QueueChanged: Picture._queue_changed,
-    QueueGone: Picture._queue_gone,
-    WorkloadChanged: Picture._workload_changed,
-    WorkloadGone: Picture._workload_gone,
+_PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
+    NodeChanged: ClusterState._node_changed,
+    NodeGone: ClusterState._node_gone,
+    QueueChanged: ClusterState._queue_changed,
+    QueueGone: ClusterState._queue_gone,
+    WorkloadChanged: ClusterState._workload_changed,
+    WorkloadGone: ClusterState._workload_gone,
     PodChanged: pod_changed,
     PodGone: pod_gone,
     NominationChanged: nomination_changed,
     NominationGone: nomination_gone,
-    PromiseChanged: Picture._promise_changed,
-    PromiseGone: Picture._promise_gone,
-    ReservationChanged: Picture._reservation_changed,
-    ReservationGone: Picture._reservation_gone,
-    PastUseTold: Picture._past_use_told,
+    PromiseChanged: ClusterState._promise_changed,
+    PromiseGone: ClusterState._promise_gone,
+    ReservationChanged: ClusterState._reservation_changed,
+    ReservationGone: ClusterState._reservation_gone,
+    PastUseTold: ClusterState._past_use_told,
     StoppedForOthers: remember_stop,
 }

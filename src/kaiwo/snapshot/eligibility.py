@@ -20,10 +20,10 @@ from kaiwo.snapshot.queue_table import QueueTable
 from kaiwo.snapshot.request_shapes import Shapes
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.cluster_state import Picture
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def gate_of(picture: "Picture", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
+def gate_of(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
     """What keeps a workload from being tried at all."""
     found: list[Obstacle] = []
     if workload.held:
@@ -34,7 +34,7 @@ def gate_of(picture: "Picture", workload: Workload, now_s: int) -> tuple[Obstacl
         found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", detail=workload.not_before_why))
     if 0 < workload.expires_s <= now_s:
         found.append(Obstacle(Reason.EXPIRED, workload.expires_s, 0, "s", workload.name))
-    leaving = sum(1 for pod in picture.pods.get(workload.name, {}).values() if pod.phase in LEAVING)
+    leaving = sum(1 for pod in state.pods.get(workload.name, {}).values() if pod.phase in LEAVING)
     if leaving:
         found.append(Obstacle(Reason.RELEASING, leaving, 0, "pods", workload.name))
     return tuple(found)

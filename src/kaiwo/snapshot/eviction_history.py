@@ -11,7 +11,7 @@ from kaiwo.model.plan import FOR_OTHERS, Plan
 from kaiwo.model.queue import Queue
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.cluster_state import Picture
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 HOUR_S = 3600
 
@@ -31,25 +31,25 @@ def stops_of(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) 
         yield StoppedForOthers(name, now_s, counted, not lost[name])
 
 
-def path_in(picture: "Picture", workload: str) -> Sequence[Queue]:
+def path_in(state: "ClusterState", workload: str) -> Sequence[Queue]:
     """The queue of a workload and all above it."""
-    queues = picture.queues
-    row = queues.row.get(picture.workloads[workload].queue)
+    queues = state.queues
+    row = queues.row.get(state.workloads[workload].queue)
     return [queues.queues[above] for above in queues.path[row]] if row is not None else []
 
 
-def remember_stop(picture: "Picture", event: StoppedForOthers) -> None:
+def remember_stop(state: "ClusterState", event: StoppedForOthers) -> None:
     """In whatever order they arrive: the last one of a workload, and those of a queue's last hour."""
-    known = picture.stopped.get(event.workload)
+    known = state.stopped.get(event.workload)
     if not event.is_moved and (known is None or known.at_s <= event.at_s):
-        picture.stopped[event.workload] = event
+        state.stopped[event.workload] = event
     for queue in event.queues:
-        stops = sorted({*picture.stopped_in.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
-        picture.stopped_in[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)
+        stops = sorted({*state.stopped_in.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
+        state.stopped_in[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)
 
 
-def remembered(picture: "Picture") -> list[StoppedForOthers]:
+def remembered(state: "ClusterState") -> list[StoppedForOthers]:
     """Each once, in the order of time."""
-    found = {(each.at_s, each.workload): each for each in picture.stopped.values()}
-    found |= {(each.at_s, each.workload): each for stops in picture.stopped_in.values() for each in stops}
+    found = {(each.at_s, each.workload): each for each in state.stopped.values()}
+    found |= {(each.at_s, each.workload): each for stops in state.stopped_in.values() for each in stops}
     return [found[key] for key in sorted(found)]

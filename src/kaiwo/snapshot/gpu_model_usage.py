@@ -12,7 +12,7 @@ from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.node_table import Held
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.cluster_state import Picture
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 
 def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[Held]) -> tuple[int, ...]:
@@ -25,19 +25,19 @@ def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[
     return tuple(found.values())
 
 
-def all_by_model(picture: "Picture") -> list[tuple[str, str, int, bool]]:
+def all_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
     """Of everybody whose queue pays: queue, model, milli, and whether it may not be preempted."""
-    bounded = {model for queue in picture.queue_objects.values() for model in queue.gpu_models}
+    bounded = {model for queue in state.queue_objects.values() for model in queue.gpu_models}
     found = []
-    for name in sorted({*picture.pods, *picture.nominations}) if bounded else ():
-        workload = picture.workloads.get(name)
+    for name in sorted({*state.pods, *state.nominations}) if bounded else ():
+        workload = state.workloads.get(name)
         if workload is None:
             continue
-        held: list[Held] = [*picture.pods.get(name, {}).values(), *picture.nominations.get(name, {}).values()]
+        held: list[Held] = [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
         for each in held:
             if isinstance(each, Pod) and each.phase not in (Phase.ASSUMED, Phase.RUNNING):
                 continue
-            for model, milli in _models_of(picture.node_objects, each):
+            for model, milli in _models_of(state.node_objects, each):
                 if model in bounded:
                     found.append((workload.queue, model, milli, not workload.preemptible))
     return found

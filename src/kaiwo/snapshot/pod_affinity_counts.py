@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kaiwo.model.affinity import Neighbours
+from kaiwo.model.affinity import PodAffinity
 from kaiwo.snapshot.array_types import IntArray, shown
 from kaiwo.snapshot.node_table import NodeTable
 
@@ -17,14 +17,14 @@ Repelled: TypeAlias = tuple[str, str]  # a mark, and the level on which somebody
 What: TypeAlias = str | Repelled
 
 
-class Marks:
+class AffinityCounts:
     """Counts by node name, so that they outlive a new table of nodes."""
 
     def __init__(self) -> None:
         self.by_node: dict[What, dict[str, int]] = {}
         self.levels: dict[str, set[str]] = {}  # by mark: the levels on which it is repelled
 
-    def add(self, node: str, neighbours: Neighbours, sign: int) -> None:
+    def add(self, node: str, neighbours: PodAffinity, sign: int) -> None:
         """One pod more, or less."""
         for what in counted(neighbours):
             nodes = self.by_node.setdefault(what, {})
@@ -39,9 +39,9 @@ class Marks:
                 if not levels:
                     del self.levels[what[0]]
 
-    def copy(self) -> "Marks":
+    def copy(self) -> "AffinityCounts":
         """Independent counts."""
-        other = Marks()
+        other = AffinityCounts()
         other.by_node = {what: dict(nodes) for what, nodes in self.by_node.items()}
         other.levels = {mark: set(levels) for mark, levels in self.levels.items()}
         return other
@@ -50,13 +50,13 @@ class Marks:
 class WorkingMarks:
     """The counts of one cycle: those of the picture, and what the cycle places and takes away."""
 
-    def __init__(self, marks: Marks, nodes: NodeTable) -> None:
+    def __init__(self, marks: AffinityCounts, nodes: NodeTable) -> None:
         self._marks, self._nodes = marks, nodes
         self._changes: dict[What, dict[int, int]] = {}  # by node row
         self._levels: dict[str, set[str]] = {}  # by mark: those on which the cycle's own placements repel it
         self._arrays: dict[What, IntArray] = {}  # of those that somebody asked about
 
-    def change(self, row: int, neighbours: Neighbours, pods: int) -> None:
+    def change(self, row: int, neighbours: PodAffinity, pods: int) -> None:
         """So many pods more on a node."""
         for what in counted(neighbours):
             rows = self._changes.setdefault(what, {})
@@ -87,6 +87,6 @@ class WorkingMarks:
 
 
 @lru_cache(maxsize=4096)
-def counted(neighbours: Neighbours) -> tuple[What, ...]:
+def counted(neighbours: PodAffinity) -> tuple[What, ...]:
     """What one pod adds to."""
     return (*dict.fromkeys(neighbours.marks), *dict.fromkeys((rule.mark, rule.level) for rule in neighbours.apart))

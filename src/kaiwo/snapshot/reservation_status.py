@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.reserved_devices import claim_of, columns_of
 
 HOLDING = (Phase.ASSUMED, Phase.RUNNING, Phase.RELEASING, Phase.STUCK)
@@ -25,14 +25,14 @@ class Standing(NamedTuple):
     others: tuple[str, ...]  # workloads that hold some of it and may not use it, while it is active
 
 
-def standings(picture: Picture, now_s: int) -> list[Standing]:
+def standings(state: ClusterState, now_s: int) -> list[Standing]:
     """All of them, by name."""
-    picture.tidy()
-    return [_standing(picture, found, now_s) for _, found in sorted(picture.reserved.objects.items())]
+    state.tidy()
+    return [_standing(state, found, now_s) for _, found in sorted(state.reserved.objects.items())]
 
 
-def _standing(picture: Picture, reservation: Reservation, now_s: int) -> Standing:
-    nodes, phase = picture.nodes, reservation.phase(now_s)
+def _standing(state: ClusterState, reservation: Reservation, now_s: int) -> Standing:
+    nodes, phase = state.nodes, reservation.phase(now_s)
     claim = claim_of(reservation, nodes)
     places = {
         (nodes.names[row], nodes.nodes[row].gpus[at].id) for row, at in zip(claim.rows, claim.columns, strict=True)
@@ -40,11 +40,11 @@ def _standing(picture: Picture, reservation: Reservation, now_s: int) -> Standin
     used_milli, others = 0, set()
     if phase is ReservationPhase.ACTIVE:
         for node in sorted({node for node, _ in places}):
-            for held in picture.held_on.get(node, {}).values():
+            for held in state.held_on.get(node, {}).values():
                 milli = sum(share.milli for share in held.devices if (node, share.gpu) in places)
-                workload = picture.workloads.get(held.workload)
-                is_owners = workload is not None and picture.reserved.is_owners(
-                    reservation, workload, picture.queue_objects
+                workload = state.workloads.get(held.workload)
+                is_owners = workload is not None and state.reserved.is_owners(
+                    reservation, workload, state.queue_objects
                 )
                 used_milli += milli if is_owners else 0
                 if milli and not is_owners:
@@ -52,26 +52,26 @@ def _standing(picture: Picture, reservation: Reservation, now_s: int) -> Standin
     return Standing(
         reservation,
         phase,
-        _devices(picture, reservation),
-        _missing(picture, reservation, phase),
+        _devices(state, reservation),
+        _missing(state, reservation, phase),
         int(nodes.gpu_part[claim.rows, claim.columns].sum()),
         used_milli,
         tuple(sorted(others)),
     )
 
 
-def _devices(picture: Picture, reservation: Reservation) -> tuple[Device, ...]:
+def _devices(state: ClusterState, reservation: Reservation) -> tuple[Device, ...]:
     found = list(reservation.kept)
     for name in reservation.nodes:
-        node = picture.node_objects.get(name)
+        node = state.node_objects.get(name)
         found += dict.fromkeys(Device(name, gpu.parent or gpu.id) for gpu in (node.gpus if node else ()))
     return tuple(found)
 
 
-def _missing(picture: Picture, reservation: Reservation, phase: ReservationPhase) -> int:
+def _missing(state: ClusterState, reservation: Reservation, phase: ReservationPhase) -> int:
     if phase is ReservationPhase.EXPIRED:
         return 0
     if reservation.gpus:
         return reservation.gpus - len(reservation.picked)
-    gone = sum(1 for device in reservation.devices if not columns_of(device, picture.nodes))
-    return gone + sum(1 for name in reservation.nodes if name not in picture.node_objects)
+    gone = sum(1 for device in reservation.devices if not columns_of(device, state.nodes))
+    return gone + sum(1 for name in reservation.nodes if name not in state.node_objects)

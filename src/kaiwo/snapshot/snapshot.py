@@ -1,6 +1,6 @@
-"""One frozen picture: what `decide` sees.
+"""One frozen state: what `decide` sees.
 
-It borrows the live picture's tables instead of copying 100,000 workloads; patching the picture makes it stale,
+It borrows the live state's tables instead of copying 100,000 workloads; patching the picture makes it stale,
 and whoever uses a stale snapshot is told so.
 """
 
@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 from kaiwo.model.errors import KaiwoError
 
 if TYPE_CHECKING:
-    from kaiwo.snapshot.cluster_state import Picture
+    from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class StaleSnapshotError(KaiwoError):
-    """The picture was patched after this snapshot was taken."""
+    """The state was patched after this snapshot was taken."""
 
 
 class Snapshot:
-    """The picture at one version, with the time that this cycle believes in."""
+    """The state at one version, with the time that this cycle believes in."""
 
-    __slots__ = ("now_s", "picture", "version")
+    __slots__ = ("now_s", "state", "version")
 
-    def __init__(self, picture: "Picture", now_s: int) -> None:
-        self.picture = picture
-        self.version = picture.version
+    def __init__(self, state: "ClusterState", now_s: int) -> None:
+        self.state = state
+        self.version = state.version
         self.now_s = now_s
 
-    def read(self) -> "Picture":
-        """The picture, if it is still the one this snapshot was taken of."""
-        if self.picture.version != self.version:
+    def read(self) -> "ClusterState":
+        """The state, if it is still the one this snapshot was taken of."""
+        if self.state.version != self.version:
             raise StaleSnapshotError(
-                f"the picture moved from version {self.version} to {self.picture.version}; take a new snapshot"
+                f"the state moved from version {self.version} to {self.state.version}; take a new snapshot"
             )
-        return self.picture
+        return self.state

@@ -24,28 +24,28 @@ from kaiwo.snapshot.snapshot import Snapshot
 _Taken = tuple[int, int, Request, Rows, IntArray, IntArray]
 
 
-class Working:
+class WorkingCopy:
     """Free amounts by node and device, and used amounts by queue; also what plugins see.
 
     They only read: the arrays that can be reached from here cannot be written, save by the methods below.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        picture = snapshot.read()
-        nodes, queues = picture.nodes, picture.queues
+        state = snapshot.read()
+        nodes, queues = state.nodes, state.queues
         self.now_s = snapshot.now_s
         self.nodes, self.queues = nodes.shown(), queues
         self._set_amounts(nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
-        self.marks = WorkingMarks(picture.marks, nodes)  # for rules between pods
+        self.marks = WorkingMarks(state.marks, nodes)  # for rules between pods
         self.tenancy = nodes.tenancy.copy()  # for shares that demand to be kept apart
         self._set_charges(queues.all_used.copy(), queues.all_fixed.copy())
-        self.reserved = picture.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
-        self.waiting = picture.backlog.wishes()  # by leaf: what its waiting work asks for, and could have
-        self.past_use = picture.past_use
-        self._picture = picture
+        self.reserved = state.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
+        self.waiting = state.backlog.wishes()  # by leaf: what its waiting work asks for, and could have
+        self.past_use = state.past_use
+        self._state = state
         self.derived: dict[str, Any] = {}  # what is worked out once a cycle
-        self.clock = picture.version
-        self._leaving = [picture.pods[workload][pod] for workload, pod in sorted(picture.leaving)]
+        self.clock = state.version
+        self._leaving = [state.pods[workload][pod] for workload, pod in sorted(state.leaving)]
         self._gathered: tuple[Rows, int, IntArray, IntArray] | None = None
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
@@ -89,7 +89,7 @@ class Working:
 
     def waiting_in(self, queue: str) -> Iterator[tuple[Request, int]]:
         """What the work that stands in a queue's lines asks for: a request, and how many pods of it."""
-        backlog = self._picture.backlog
+        backlog = self._state.backlog
         for found in backlog.by_queue.get(queue, {}).values():
             if (
                 found.key not in backlog.hopeless and not found.signature[2]
@@ -103,10 +103,10 @@ class Working:
         Running work counts, too: else whoever is stopped would be the oldest to wait, and take its place back.
         """
         oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
-        picture = self._picture
-        backlog = picture.backlog
+        state = self._state
+        backlog = state.backlog
         first = [found.line.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.hopeless]
-        for workload in map(picture.workloads.get, (*first, *picture.pods)):
+        for workload in map(state.workloads.get, (*first, *state.pods)):
             row = self.queues.row.get(workload.queue) if workload is not None else None
             if workload is None or row is None:
                 continue
@@ -128,16 +128,16 @@ class Working:
             freeze(last[3])
         return last[2], last[3]
 
-    def pretending(self, nodes: Rows, free: IntArray, gpus: IntArray) -> "Working":
+    def pretending(self, nodes: Rows, free: IntArray, gpus: IntArray) -> "WorkingCopy":
         """A view in which these nodes look like that; the same node may stand in several rows."""
-        other = object.__new__(Working)
+        other = object.__new__(WorkingCopy)
         other.__dict__.update(self.__dict__)
         other.last_times, other._gathered = None, (nodes, self.clock, shown(free), shown(gpus))
         return other
 
-    def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "Working":
+    def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "WorkingCopy":
         """A copy of its own in which it is another time, all nodes look like that, and nothing is reserved."""
-        other = object.__new__(Working)
+        other = object.__new__(WorkingCopy)
         other.__dict__.update(self.__dict__)
         other.now_s, other.reserved = at_s, None
         other._set_amounts(free, gpus, self.changed.copy())
@@ -318,7 +318,7 @@ class Trial:
 
     __slots__ = ("_kept", "_mark", "_working")
 
-    def __init__(self, working: Working) -> None:
+    def __init__(self, working: WorkingCopy) -> None:
         self._working = working
         self._mark = working.mark()
         self._kept = False

@@ -5,20 +5,20 @@ from pathlib import Path
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.model.events import PodChanged, PromiseChanged
 from kaiwo.model.plan import Plan, Start
-from kaiwo.model.planned_start import Place, Promise
+from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.workload_record import Program
 from tests.clusters.kinds import full, run, some_nodes, whole, work
 
 
-def promise(name: str, start_s: int = 600) -> Promise:
-    return Promise(full(name), start_s, (Place("main-0", "node-1", whole(0), 1000, 1024),), 60, 5)
+def promise(name: str, start_s: int = 600) -> PlannedStart:
+    return PlannedStart(full(name), start_s, (PlannedPod("main-0", "node-1", whole(0), 1000, 1024),), 60, 5)
 
 
 def opened(home: Path) -> LocalCluster:
     return LocalCluster(home, some_nodes(2), speed=1000.0, grace_s=1.0)
 
 
-async def told(home: Path) -> tuple[list[Promise], dict[str, int]]:
+async def told(home: Path) -> tuple[list[PlannedStart], dict[str, int]]:
     """What the first batch of a new process says of planned starts, and of gaps."""
     cluster = opened(home)
     try:

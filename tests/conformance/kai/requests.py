@@ -7,7 +7,7 @@ The labels that a task carries are also those of the pods that it wants near, or
 from collections.abc import Iterable
 from typing import Any
 
-from kaiwo.model.affinity import Apart, Near, Neighbours, NodeRule
+from kaiwo.model.affinity import Apart, Near, NodeRule, PodAffinity
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from tests.conformance.kai.machines import NODE_TYPE
@@ -43,13 +43,13 @@ class Requests:
             neighbours=self._neighbours(task),
         )
 
-    def _neighbours(self, task: Case) -> Neighbours | None:
+    def _neighbours(self, task: Case) -> PodAffinity | None:
         own = _labels(task)
         marks = tuple(" ".join(wanted) for wanted in self._wanted if set(wanted) <= set(own))
         if not marks:
             return None
         mark, near, apart = " ".join(own), task.get(NEAR), task.get(APART)
-        return Neighbours(marks, Near(mark, (near,)) if near else None, (Apart(mark, apart),) if apart else ())
+        return PodAffinity(marks, Near(mark, (near,)) if near else None, (Apart(mark, apart),) if apart else ())
 
 
 def _labels(task: Case) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import LEAVING, Phase, Pod
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.conformance.kai.jobs import NOW_S, RAN_S
 from tests.conformance.kai.loader import Loaded, Where, load
 
@@ -56,7 +56,7 @@ class Table:
 
     case: Case
     loaded: Loaded
-    picture: Picture = field(init=False)
+    state: ClusterState = field(init=False)
     policy: Policy = field(init=False)
     evictions: int = 0
     slept_s: float = 0
@@ -71,39 +71,39 @@ class Table:
         self.policy = Policy(
             actions=actions, victim_order="youngest", stale_gang_grace_s=grace_s, **_placing(self.case)
         )
-        self.picture = Picture(BUILTIN.ordering(self.policy))
-        self.picture.patch(self.loaded.events)
+        self.state = ClusterState(BUILTIN.ordering(self.policy))
+        self.state.patch(self.loaded.events)
         self._sleep_s = self.case.get("sleep_between_rounds_s") or 0
         self._never_ends = {job["name"] for job in self.case["jobs"] if job.get("stays_terminating_when_evicted")}
 
     def round(self) -> dict[str, Where]:
         """One cycle: where every task is when its plan is begun."""
         now_s = NOW_S + int(self.slept_s)
-        plan = decide(self.picture.snapshot(now_s), self.policy)
+        plan = decide(self.state.snapshot(now_s), self.policy)
         self.evictions += len({(each.workload, each.pod) for each in plan.evictions})
         seen = self.seen(plan)
-        assumed = assume(self.picture, plan, now_s)
-        self.picture.absorb(plan)
-        self.picture.patch(assumed)
+        assumed = assume(self.state, plan, now_s)
+        self.state.absorb(plan)
+        self.state.patch(assumed)
         return seen
 
     def settle(self) -> None:
         """What was bound runs; what was stopped or promised waits again."""
         self.slept_s += self._sleep_s
         events: list[Event] = []
-        for workload, pods in self.picture.pods.items():
+        for workload, pods in self.state.pods.items():
             for pod in pods.values():
                 if pod.phase is Phase.ASSUMED:
                     events.append(PodChanged(_running(pod)))
                 elif pod.phase is Phase.RELEASING and self.loaded.job_of[workload] not in self._never_ends:
                     events.append(PodGone(workload, pod.name))
-        events += [NominationGone(workload, pod) for workload, kept in self.picture.nominations.items() for pod in kept]
-        self.picture.patch(events)
+        events += [NominationGone(workload, pod) for workload, kept in self.state.nominations.items() for pod in kept]
+        self.state.patch(events)
 
     def seen(self, plan: Plan) -> dict[str, Where]:
         """Status and node of every task."""
         found: dict[tuple[str, str], Where] = dict.fromkeys(self.loaded.task_of, ("Pending", ""))
-        for workload, pods in self.picture.pods.items():
+        for workload, pods in self.state.pods.items():
             for pod in pods.values():
                 found[workload, pod.name] = (self._status(workload, pod), pod.node)
         found |= {(each.workload, each.pod): ("Binding", each.node) for each in plan.starts}

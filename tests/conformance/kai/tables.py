@@ -11,7 +11,7 @@ import numpy as np
 from kaiwo.model.queue import UNLIMITED, Amounts, Queue
 from kaiwo.queues.fair_share import DEFAULT_RULES, ShareRules, Wants, fair_shares
 from kaiwo.queues.past_usage import ONE
-from kaiwo.queues.reclaim_rules import Claim, Standing, Taking, may_claim, may_take, victim_queues
+from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, Taking, may_claim, may_take, victim_queues
 from kaiwo.queues.resource_division import Claims, divide_rest
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import ENDLESS, RESOURCES, QueueTable
@@ -154,10 +154,10 @@ def _named(spec: dict[str, Any], queues: QueueTable, shares: IntArray, left: Int
     return found
 
 
-def _standing(spec: dict[str, Any]) -> Standing:
+def _standing(spec: dict[str, Any]) -> QueueShares:
     queues = _table(spec)
     limit = np.where(queues.limit == 0, ENDLESS, queues.limit)  # the reclaim table leaves limits out
-    return Standing(
+    return QueueShares(
         queues,
         _amounts(spec, queues, "Allocated"),
         _amounts(spec, queues, "AllocatedNotPreemptible"),
@@ -167,9 +167,11 @@ def _standing(spec: dict[str, Any]) -> Standing:
     )
 
 
-def _claim(spec: dict[str, Any], now: Standing) -> Claim:
+def _claim(spec: dict[str, Any], now: QueueShares) -> ReclaimRequest:
     claimant = spec["reclaimer"]
-    return Claim(now.queues.row[claimant["Queue"]], _charge(claimant["RequiredResources"]), claimant["IsPreemptable"])
+    return ReclaimRequest(
+        now.queues.row[claimant["Queue"]], _charge(claimant["RequiredResources"]), claimant["IsPreemptable"]
+    )
 
 
 def _charge(amount: dict[str, float]) -> IntArray:

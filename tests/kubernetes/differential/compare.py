@@ -15,7 +15,7 @@ from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.model.workload import role_of
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from tests.controlplane.plane import Plane
 from tests.feasible_nodes import feasible_nodes
 from tests.kubernetes.differential.extender import CONFIG, Shown, listening
@@ -145,14 +145,14 @@ async def _ask_ours(plane: Plane) -> dict[str, tuple[str, ...]]:
     cluster = KubernetesCluster(read_kubeconfig(plane.kubeconfig))
     try:
         await cluster.start()
-        picture = Picture()
+        state = ClusterState()
         async for batch in cluster.events():
-            picture.patch(batch)
+            state.patch(batch)
             break
-        snapshot = picture.snapshot(now_s=cluster.now_s())
+        snapshot = state.snapshot(now_s=cluster.now_s())
         found: dict[str, tuple[str, ...]] = {}
-        for pod in cluster.books.pods.values():
-            workload = picture.workloads.get(cluster.books.workload_of(pod.key) or "")
+        for pod in cluster.cache.pods.values():
+            workload = state.workloads.get(cluster.cache.workload_of(pod.key) or "")
             if workload is None or pod.node:
                 found[pod.uid] = ()
             else:

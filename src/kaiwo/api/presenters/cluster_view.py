@@ -5,10 +5,10 @@ from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
 from kaiwo.history import CycleHead
 from kaiwo.model.plan import Note
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
-from kaiwo.runtime.overview.cluster_overview import Board, Live
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, Live
 
 
-def status_view(board: Board) -> StatusView:
+def status_view(board: ClusterOverview) -> StatusView:
     """The cluster on one screen; read after `fresh`."""
     live, sums = board.live, board.sum_nodes()
     return StatusView(
@@ -20,7 +20,7 @@ def status_view(board: Board) -> StatusView:
         cpu_milli=Usage(sums.cpu_milli, sums.cpu_used_milli),
         memory_mib=Usage(sums.memory_mib, sums.memory_used_mib),
         workloads=board.count_states(),
-        queues=len(live.picture.queue_objects),
+        queues=len(live.state.queue_objects),
         last_cycle=None if live.last_cycle is None else cycle_view(live.last_cycle),
         version=__version__,
     )

@@ -16,7 +16,7 @@ from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.presenters.workload_view import workload_page
 from kaiwo.api.views import Page
 from kaiwo.model.workload_record import State
-from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_query import SORTS, After, Pick
 
 AFTER = Param("after", "text", "The `next` of the page before.")
@@ -58,7 +58,7 @@ class Listing(msgspec.Struct, frozen=True):
     key: str  # how items are named, for the reader of a stream
     params: tuple[Param, ...]
     pick: Callable[[dict[str, Any]], Any]
-    page: Callable[[Board, Any], Page[Any]]
+    page: Callable[[ClusterOverview, Any], Page[Any]]
     key_of: Callable[[Any], str]
     needs_queues: bool = False  # read after `board.fresh_queues`
 

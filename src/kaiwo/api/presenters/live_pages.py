@@ -15,7 +15,7 @@ import msgspec
 
 from kaiwo.api.presenters.list_pages import Listing
 from kaiwo.api.views import Page, StreamDelta, StreamReset
-from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 
 PERIOD_S = 0.25  # at most four changes a second
 REST_FACTOR = 4  # a round that keeps the event loop busy is followed by a rest of this many times as long
@@ -99,7 +99,7 @@ class Feed:
 class Feeds:
     """All pages that are followed, and the task that keeps them true."""
 
-    def __init__(self, board: Board, report: Callable[[Exception, str], None]) -> None:
+    def __init__(self, board: ClusterOverview, report: Callable[[Exception, str], None]) -> None:
         self._board = board
         self._report = report
         self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()

@@ -16,8 +16,8 @@ from kaiwo.gpus.partitioning.pending_mode_change import change_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
-from kaiwo.runtime.overview.cluster_overview import Board
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Held
 
 
@@ -40,29 +40,29 @@ class GpuPick(msgspec.Struct, frozen=True):
     limit: int = 50
 
 
-def node_page(board: Board, pick: NodePick) -> Page[NodeView]:
+def node_page(board: ClusterOverview, pick: NodePick) -> Page[NodeView]:
     """Nodes in the order of their names."""
-    picture = board.live.picture
-    names = picture.nodes.names
+    state = board.live.state
+    names = state.nodes.names
     if pick.text or pick.labels:
         text = pick.text.lower()
         names = [
             node.name
-            for node in picture.nodes.nodes
+            for node in state.nodes.nodes
             if text in node.name.lower() and all(node.labels.get(key) == value for key, value in pick.labels)
         ]
     after = read_cursor(pick.after, str)
     begin = 0 if after is None else bisect_right(names, after)
     shown = names[begin : begin + pick.limit]
     more = begin + pick.limit < len(names)
-    items = [node_view(picture, node) for name in shown if (node := picture.node_objects.get(name)) is not None]
+    items = [node_view(state, node) for name in shown if (node := state.node_objects.get(name)) is not None]
     return Page(items, len(names), write_cursor(shown[-1]) if more else "")
 
 
-def gpu_page(board: Board, pick: GpuPick) -> Page[GpuView]:
+def gpu_page(board: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
     """Devices in the order of their nodes' names, then of their own place."""
-    picture = board.live.picture
-    table = picture.nodes
+    state = board.live.state
+    table = state.nodes
     found = board.find_gpus(pick.node, pick.model, pick.free)
     begin = 0
     after = read_cursor(pick.after, tuple[str, int])
@@ -77,23 +77,23 @@ def gpu_page(board: Board, pick: GpuPick) -> Page[GpuView]:
         row, column = divmod(flat, table.width)
         node = table.nodes[row]
         if row != held_row:
-            holders, held_row = _by_device(picture.held_on.get(node.name, {}).values()), row
+            holders, held_row = _by_device(state.held_on.get(node.name, {}).values()), row
         items.append(_gpu_view(node, column, holders))
     more = begin + pick.limit < len(found)
     return Page(items, len(found), write_cursor((items[-1].node, items[-1].index)) if more else "")
 
 
-def find_node(picture: Picture, name: str) -> NodeView:
+def find_node(state: ClusterState, name: str) -> NodeView:
     """One node by its name."""
-    node = picture.node_objects.get(name)
+    node = state.node_objects.get(name)
     if node is None:
-        raise not_found(f"there is no node {quote(name)}{_near(name, picture.node_objects)}")
-    return node_view(picture, node)
+        raise not_found(f"there is no node {quote(name)}{_near(name, state.node_objects)}")
+    return node_view(state, node)
 
 
-def node_view(picture: Picture, node: Node) -> NodeView:
+def node_view(state: ClusterState, node: Node) -> NodeView:
     """A node with its devices and what is held of it."""
-    held = picture.held_on.get(node.name, {}).values()
+    held = state.held_on.get(node.name, {}).values()
     holders = _by_device(held)
     gpus = [_gpu_view(node, column, holders) for column in range(len(node.gpus))]
     whole_milli = sum(gpu.milli for gpu in node.gpus)
@@ -116,11 +116,11 @@ def taint_words(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def ill_devices(picture: Picture, workload: str) -> str:
+def ill_devices(state: ClusterState, workload: str) -> str:
     """What is wrong with the devices that a workload runs on; empty when nothing is."""
     said = []
-    for pod in picture.pods.get(workload, {}).values():
-        node = picture.node_objects.get(pod.node)
+    for pod in state.pods.get(workload, {}).values():
+        node = state.node_objects.get(pod.node)
         held = {share.gpu for share in pod.devices}
         for gpu in node.gpus if node is not None else ():
             if gpu.id in held and not gpu.healthy and not change_of(gpu):

@@ -10,9 +10,9 @@ from itertools import islice
 from kaiwo.api.views import AmountView, ModelAmountView, Page, PlaceView, QueueView, ShareView, TermsView, TurnView
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, Amounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.share_breakdown import ShareTerms
-from kaiwo.runtime.overview.cluster_overview import Board, QueueSums
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Turn
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 Writer = Callable[[int], str]
 ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CPU", "memory": "rounded down to 1 MiB"}
@@ -107,20 +107,20 @@ FIRST = 5  # of each line
 class Lines:
     """Who is first in line in each of these queues: taken while the picture stands still."""
 
-    def __init__(self, picture: Picture, names: Iterable[str]) -> None:
-        self.orders = [plugin.name for plugin in getattr(picture.backlog.order, "plugins", ())]
-        self.of = {name: self._first(picture, name) for name in names}
+    def __init__(self, state: ClusterState, names: Iterable[str]) -> None:
+        self.orders = [plugin.name for plugin in getattr(state.backlog.order, "plugins", ())]
+        self.of = {name: self._first(state, name) for name in names}
 
-    def _first(self, picture: Picture, queue: str) -> list[PlaceView]:
-        lines = [each.line for each in picture.backlog.by_queue.get(queue, {}).values()]
+    def _first(self, state: ClusterState, queue: str) -> list[PlaceView]:
+        lines = [each.line for each in state.backlog.by_queue.get(queue, {}).values()]
         found = []
         for keys, name in islice(merge(*lines), FIRST):
-            workload = picture.workloads[name]
+            workload = state.workloads[name]
             found.append(PlaceView(name, workload.priority, workload.submitted_s, [list(each) for each in keys]))
         return found
 
 
-def queue_page(board: Board) -> Page[QueueView]:
+def queue_page(board: ClusterOverview) -> Page[QueueView]:
     """Every queue."""
     items = [_queue_view(sums) for sums in board.sum_queues()]
     return Page(items, len(items))

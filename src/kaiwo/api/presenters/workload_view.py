@@ -13,29 +13,29 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_record import Record, State
-from kaiwo.runtime.overview.cluster_overview import Board
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_query import Pick, select
 from kaiwo.runtime.overview.workload_table import GPU
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 NOT_TRIED = "not tried yet"
 KUBERNETES = "kubernetes"
 WAITS = (State.WAITING, State.HELD)
 
 
-def workload_page(board: Board, pick: Pick) -> Page[WorkloadView]:
+def workload_page(board: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
     """The workloads that somebody picked; read after `fresh`."""
-    rows, picture = board.rows, board.live.picture
+    rows, state = board.rows, board.live.state
     found = select(rows, pick, board.queues_below(pick.queue) if pick.queue else ())
-    items = [workload_view(picture, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
+    items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 
 
-def workload_view(picture: Picture, record: Record, gpu_milli: int) -> WorkloadView:
+def workload_view(state: ClusterState, record: Record, gpu_milli: int) -> WorkloadView:
     """One row of the list."""
     workload = record.workload
-    pods = [pod for pod in picture.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
-    promise = picture.promises.get(workload.name)
+    pods = [pod for pod in state.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
+    promise = state.promises.get(workload.name)
     return WorkloadView(
         name=workload.name,
         queue=workload.queue,
@@ -50,18 +50,18 @@ def workload_view(picture: Picture, record: Record, gpu_milli: int) -> WorkloadV
         started_s=record.started_s,
         ended_s=record.ended_s,
         attempt=record.attempt,
-        reason=reason_of(picture, record),
+        reason=reason_of(state, record),
         nodes=sorted({pod.node for pod in pods}),
         labels=workload.labels,
         planned_s=promise.start_s if promise else 0,
     )
 
 
-def reason_of(picture: Picture, record: Record) -> str:
+def reason_of(state: ClusterState, record: Record) -> str:
     """Why it waits, or what became of it."""
     if record.state not in WAITS:
         return record.message
-    obstacles = waiting_obstacles(picture, record.workload.name)
+    obstacles = waiting_obstacles(state, record.workload.name)
     if record.state is State.HELD and not obstacles and record.message:
         return record.message  # the scheduler is not told of it: whoever keeps it back says why
     if record.state is State.HELD and not obstacles:  # so fresh that the picture has not heard of it
@@ -69,22 +69,22 @@ def reason_of(picture: Picture, record: Record) -> str:
     return explain.sentence(obstacles[0]) if obstacles else NOT_TRIED
 
 
-def waiting_obstacles(picture: Picture, name: str) -> tuple[Obstacle, ...]:
+def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
     """What the last cycle left it with; nothing when it was not tried yet."""
-    at_gate = picture.backlog.gate.get(name)
+    at_gate = state.backlog.gate.get(name)
     if at_gate is not None:
         return at_gate
-    return picture.backlog.stand_of(name)[0].obstacles if picture.backlog.stands(name) else ()
+    return state.backlog.stand_of(name)[0].obstacles if state.backlog.stands(name) else ()
 
 
 def workload_detail(
-    picture: Picture, record: Record, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
+    state: ClusterState, record: Record, gpu_milli: int, obstacles: Iterable[ObstacleView], now_s: int
 ) -> WorkloadDetail:
     """All there is to say of one workload."""
     workload, program = record.workload, record.program
-    pods = picture.pods.get(workload.name, {})
+    pods = state.pods.get(workload.name, {})
     return WorkloadDetail(
-        summary=workload_view(picture, record, gpu_milli),
+        summary=workload_view(state, record, gpu_milli),
         placed=[pod_view(pods[name]) for name in sorted(pods, key=_numbered)],
         obstacles=[*obstacles],
         requests=[describe_role(role) for role in workload.roles],
@@ -95,12 +95,12 @@ def workload_detail(
         reservation=workload.reservation,
         expires_s=workload.expires_s,
         estimate_s=workload.estimate_s,
-        learned_s=picture.workloads.get(workload.name, workload).learned_s,
+        learned_s=state.workloads.get(workload.name, workload).learned_s,
         retries=program.retries,
         preemptible=workload.preemptible,
         exit_code=record.exit_code,
         message=record.message,
-        planned=explain.planned_start(picture, workload.name, now_s),
+        planned=explain.planned_start(state, workload.name, now_s),
         preemption_delay_s=workload.preemption_delay_s,
         checkpoint_s=workload.checkpoint_s,
         restart_s=workload.restart_s,

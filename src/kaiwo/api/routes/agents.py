@@ -29,7 +29,7 @@ async def report(call: Call) -> TakenView:
             415, "invalid", f"the Content-Type must be {MEDIA_TYPE}, and it is {quote(kind)}", "Content-Type"
         )
     _check_leads(call)
-    find_node(call.context.live.picture, node)
+    find_node(call.context.live.state, node)
     reader, taken = LineReader(), 0
     stream = agents.opened(node)
     try:

@@ -31,9 +31,7 @@ async def checkpoint(call: Call) -> Outcome:
     name, at_s = find_record(call).workload.name, _read_at_s(call.body)
     live = call.context.live
     saved_s = await live.cluster.checkpoint(name, at_s, who=call.person)
-    await settle(
-        live, lambda: name not in live.picture.workloads or live.picture.workloads[name].checkpoint_s >= saved_s
-    )
+    await settle(live, lambda: name not in live.state.workloads or live.state.workloads[name].checkpoint_s >= saved_s)
     return Outcome([f"workload {name} last saved its work at {clock_words(saved_s)}"], [], [name])
 
 

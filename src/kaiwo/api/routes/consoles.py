@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.query_params import Param
-from kaiwo.api.process_identity import seat
+from kaiwo.api.process_identity import process_identity
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.views import ConsoleView
 from kaiwo.clusters.embedded.cluster import EmbeddedCluster
@@ -48,7 +48,7 @@ def _why_not(cluster: Any, program: Program, input_from: str) -> str:
         return "work with retries may start again, when nobody sits there any more"
     if not isinstance(cluster, EmbeddedCluster) or not cluster.world.runs_processes:
         return "this cluster runs no processes of its own"
-    if not input_from or input_from != seat():
+    if not input_from or input_from != process_identity():
         return "this Kaiwo runs on another machine, in a container, or as another user"
     return ""
 

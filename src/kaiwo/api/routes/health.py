@@ -39,7 +39,7 @@ async def metrics(call: Call) -> Response:
 
     await call.context.board.fresh_queues()
     now_s = call.context.live.cluster.now_s()
-    stand = await call.context.live.ask(lambda picture: standings(picture, now_s))
+    stand = await call.context.live.ask(lambda state: standings(state, now_s))
     call.context.reservations = [reservation_view(each) for each in stand]
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})

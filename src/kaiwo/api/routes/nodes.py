@@ -78,8 +78,8 @@ def _tenant(
 
 def _expected(context: Context, view: GpuView, tenant: TenantView) -> str:
     """The grade by the rule that placed it, where no machine told of a grant."""
-    picture = context.live.picture
-    workload, node = picture.workloads.get(tenant.workload), picture.node_objects.get(view.node)
+    state = context.live.state
+    workload, node = state.workloads.get(tenant.workload), state.node_objects.get(view.node)
     gpu = next((gpu for gpu in node.gpus if gpu.id == view.id), None) if node else None
     if workload is None or node is None or gpu is None:
         return ""
@@ -116,7 +116,7 @@ async def list_gpus(call: Call) -> Page[GpuView]:
 
 async def get_node(call: Call) -> NodeView:
     """One node."""
-    return measured_node(call.context, find_node(call.context.live.picture, call.path["name"]))
+    return measured_node(call.context, find_node(call.context.live.state, call.path["name"]))
 
 
 async def cordon(call: Call) -> Outcome:
@@ -146,13 +146,13 @@ async def drain(call: Call) -> Outcome:
 
 def _work(call: Call) -> Any:
     """The cluster, for a node that exists: its own sentence would not know what was nearly meant."""
-    find_node(call.context.live.picture, call.path["name"])
+    find_node(call.context.live.state, call.path["name"])
     return call.context.live.cluster
 
 
 async def _seen(call: Call, cordoned: bool) -> None:
     """Whoever looks next sees it."""
-    nodes, name = call.context.live.picture.node_objects, call.path["name"]
+    nodes, name = call.context.live.state.node_objects, call.path["name"]
     await settle(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
 
 

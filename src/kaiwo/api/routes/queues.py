@@ -28,7 +28,7 @@ async def list_shares(call: Call) -> Page[ShareView]:
     """The arithmetic of every queue."""
     await call.context.board.fresh_queues()
     queues = call.context.board.standings.queues
-    lines = Lines(call.context.live.picture, [each.queue.name for each in queues])
+    lines = Lines(call.context.live.state, [each.queue.name for each in queues])
     return await asyncio.to_thread(share_page, queues, lines)
 
 
@@ -40,7 +40,7 @@ async def get_share(call: Call) -> ShareView:
     if found is None:
         _miss(call.path["name"], list(standings))
     above = [standings[found.queue.parent]] if found.queue.parent in standings else []
-    return share_page([*above, found], Lines(call.context.live.picture, [found.queue.name])).items[-1]
+    return share_page([*above, found], Lines(call.context.live.state, [found.queue.name])).items[-1]
 
 
 def _miss(name: str, names: list[str]) -> NoReturn:

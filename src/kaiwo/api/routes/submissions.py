@@ -31,7 +31,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_tree
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, Record, State
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 # What the cluster makes of a workload while it lives: nobody writes it, or it is used up.
 _ITS_LIFE = (
@@ -126,7 +126,7 @@ async def delete(call: Call) -> Outcome:
     done = [*await _see_them_off(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
     done += [f"reservation {name} deleted" for name in reservations]
     done += await drop_plans(call.context.partitions, parsed.partitioning)
-    known, reserved = live.picture.queue_objects, live.picture.reserved.objects
+    known, reserved = live.state.queue_objects, live.state.reserved.objects
     await settle(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
     return Outcome(done, list(parsed.warnings), names)
 
@@ -139,7 +139,7 @@ async def clear_demo(call: Call) -> Outcome:
     cleared = await clear_demo(live.cluster, who=call.person)
     done = await _see_them_off(call, cleared.names, cleared.stopping)
     done += [f"queue {name} deleted" for name in cleared.queues]
-    await settle(live, lambda: not any(name in live.picture.queue_objects for name in cleared.queues))
+    await settle(live, lambda: not any(name in live.state.queue_objects for name in cleared.queues))
     return Outcome(done or ["there is no demo work to remove"], [], list(cleared.names))
 
 
@@ -161,7 +161,7 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     dry_run, live = call.query["dry_run"], call.context.live
     queues, items = parsed.queues, [item for item in parsed.submissions if item[0].name not in there_already]
     reservations = parsed.reservations
-    _refuse_mps_on_amd(live.picture, items)
+    _refuse_mps_on_amd(live.state, items)
     there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
     before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
@@ -172,8 +172,8 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     words = {name: "unchanged" if name in there_already else "submitted" for name in names}
     done += [f"workload {name} {word}{suffix}" for name, word in words.items()]
     if not dry_run:
-        known = live.picture.queue_objects
-        reserved = live.picture.reserved.objects
+        known = live.state.queue_objects
+        reserved = live.state.reserved.objects
         await settle(
             live,
             lambda: (
@@ -181,15 +181,15 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
                 and all(each.name in reserved for each in reservations)
             ),
         )
-    promises = await asyncio.to_thread(_promises, dict(live.picture.queue_objects), queues) if queues else []
+    promises = await asyncio.to_thread(_promises, dict(live.state.queue_objects), queues) if queues else []
     warnings = [*parsed.warnings, *promises, *([] if dry_run else _meant_twice(live.cluster, items))]
     return Outcome(done, warnings, names)
 
 
-def _refuse_mps_on_amd(picture: Picture, items: Sequence[tuple[Workload, Program]]) -> None:
+def _refuse_mps_on_amd(state: ClusterState, items: Sequence[tuple[Workload, Program]]) -> None:
     """Who names no model learns here that the GPUs of this cluster have no MPS: waiting would not help."""
     for workload, _ in items:
-        if any(is_mps_on_amd(role.request, picture.node_objects.values()) for role in workload.roles):
+        if any(is_mps_on_amd(role.request, state.node_objects.values()) for role in workload.roles):
             raise RefusedError(
                 f'workload {workload.name}: its isolation is "mps", which does not exist on AMD GPUs, and this cluster '
                 "has no others; write time-slicing, cu-mask or partition"

@@ -19,7 +19,7 @@ from kaiwo.model.workload_record import Record, State
 from kaiwo.runtime.overview.cluster_overview import Live
 from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.runtime.partitioning.wait_sentences import said_for
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 PATIENCE_S = 1.0
 MOST_NEAR = 1_000  # names to compare with one that there is not: some milliseconds
@@ -45,9 +45,9 @@ async def get_workload(call: Call) -> WorkloadDetail:
     gpu_milli = 0 if at is None else int(rows.table[GPU, at])
     obstacles: tuple[Obstacle, ...] = ()
     if record.state in WAITS:
-        obstacles = await live.ask(lambda picture: explain.obstacles_of(picture, name, live.policy, now_s))
+        obstacles = await live.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s))
     views = [obstacle_view(each, live.cluster.kind) for each in obstacles]
-    return workload_detail(live.picture, record, gpu_milli, views, now_s)
+    return workload_detail(live.state, record, gpu_milli, views, now_s)
 
 
 async def cancel(call: Call) -> Outcome:
@@ -81,7 +81,7 @@ async def why(call: Call) -> WhyView:
         answer = f"{record.workload.name.removeprefix('default/')} waits: {record.message}"
         return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s)
     if found is None:
-        answer = plain_answer(record) + ill_devices(live.picture, name)
+        answer = plain_answer(record) + ill_devices(live.state, name)
         return WhyView(name, record.state, answer, [], 0, 0, None, "it does not wait", now_s)
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
@@ -104,8 +104,8 @@ async def why(call: Call) -> WhyView:
 async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
     """The whole answer. Of work that the next cycle tries it is asked again after that cycle, but not for ever."""
 
-    def question(picture: Picture) -> explain.Why | None:
-        return explain.why(picture, name, live.policy, now_s) if name in picture.workloads else None
+    def question(state: ClusterState) -> explain.Why | None:
+        return explain.why(state, name, live.policy, now_s) if name in state.workloads else None
 
     found = await live.ask(question)
     with contextlib.suppress(TimeoutError):

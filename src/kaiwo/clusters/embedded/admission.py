@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import Ending, Life, all_tasks, array_of
-from kaiwo.clusters.embedded.state import World
+from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
@@ -22,7 +22,7 @@ Item = tuple[Workload, Program]
 Tasks = Mapping[str, Sequence[str]]  # by array
 
 
-def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
+def admit(world: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workload]:
     """The workloads as they begin their life: submitted now, waiting only for what has not succeeded yet."""
     batch: dict[str, Workload] = {}
     for workload, _ in items:
@@ -46,7 +46,7 @@ def admit(world: World, items: Sequence[Item], now_s: int) -> list[Workload]:
     return [_begin(workload, standings, now_s) for workload in batch.values()]
 
 
-def admit_queues(world: World, queues: Sequence[Queue], now_s: int) -> list[Queue]:
+def admit_queues(world: EmbeddedState, queues: Sequence[Queue], now_s: int) -> list[Queue]:
     """The queues as they are kept: a new one is as old as now, a changed one as old as it was."""
     names = {queue.name for queue in queues}
     for queue in queues:
@@ -84,7 +84,7 @@ def check_welcome(queues: Mapping[str, Queue], workload: Workload, knows_user: b
     )
 
 
-def check_queues_removal(world: World, names: Sequence[str], leaving: Iterable[Life] = ()) -> None:
+def check_queues_removal(world: EmbeddedState, names: Sequence[str], leaving: Iterable[Life] = ()) -> None:
     """Nothing depends on them but each other and the work that leaves with them."""
     left: dict[str, int] = {}
     for life in leaving:
@@ -101,7 +101,7 @@ def check_queues_removal(world: World, names: Sequence[str], leaving: Iterable[L
             raise RefusedError(f"queue {name} has {_living(living)}; end {_them(living)} first")
 
 
-def check_node(world: World, node: Node) -> None:
+def check_node(world: EmbeddedState, node: Node) -> None:
     """It may be created, or replace the one of that name without taking devices from running pods."""
     if not node.name:
         raise ConfigError("a node needs a name", "name")
@@ -112,7 +112,7 @@ def check_node(world: World, node: Node) -> None:
         raise RefusedError(f"node {node.name} cannot change so while its pods run ({why}); drain it first")
 
 
-def find_life(world: World, name: str) -> Life:
+def find_life(world: EmbeddedState, name: str) -> Life:
     """The workload of that name."""
     life = world.lives.get(name)
     if life is None:
@@ -120,7 +120,7 @@ def find_life(world: World, name: str) -> Life:
     return life
 
 
-def find_node(world: World, name: str) -> Node:
+def find_node(world: EmbeddedState, name: str) -> Node:
     """The node of that name."""
     node = world.nodes.get(name)
     if node is None:
@@ -154,7 +154,7 @@ def _check_shape(workload: Workload) -> None:
         raise ConfigError(f"workload {workload.name} has two roles with the same name", "roles")
 
 
-def _check_tree(world: World, queues: Sequence[Queue]) -> None:
+def _check_tree(world: EmbeddedState, queues: Sequence[Queue]) -> None:
     """No mistake that was not there before: one of long ago must not keep everybody from mending another."""
     errors = [finding for finding in check_tree(queues) if finding.is_error]
     if not errors:
@@ -166,12 +166,12 @@ def _check_tree(world: World, queues: Sequence[Queue]) -> None:
         raise ConfigError(found[0].sentence + more, f"spec.{found[0].field}")
 
 
-def _created_s(world: World, name: str, now_s: int) -> int:
+def _created_s(world: EmbeddedState, name: str, now_s: int) -> int:
     before = world.queues.get(name)
     return now_s if before is None else before.created_s
 
 
-def _check_takes_children(world: World, name: str) -> None:
+def _check_takes_children(world: EmbeddedState, name: str) -> None:
     if name == DEFAULT_QUEUE:
         raise RefusedError(f"queue {name} takes work and cannot have children; choose another parent")
     if living := world.living_in.get(name, 0):
@@ -180,7 +180,7 @@ def _check_takes_children(world: World, name: str) -> None:
         )
 
 
-def _check_queue_takes_work(world: World, name: str) -> None:
+def _check_queue_takes_work(world: EmbeddedState, name: str) -> None:
     if name not in world.queues:
         raise RefusedError(f"queue {name} does not exist; there are: {_some(sorted(world.queues))}")
     if children := world.children.get(name):
@@ -196,7 +196,7 @@ def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
     return found
 
 
-def _name_arrays(world: World, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload) -> Workload:
+def _name_arrays(world: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, workload: Workload) -> Workload:
     """A name of an array means all its tasks; where a workload has that name, too, it means both."""
 
     def meant(other: str) -> list[str]:
@@ -214,7 +214,7 @@ def meant_twice(told: Sequence[str], awaited: Sequence[str]) -> list[str]:
     return [other for other in told if {other, all_tasks(other)} <= set(awaited)]
 
 
-def check_circles(world: World, batch: Mapping[str, Workload], tasks: Tasks) -> None:
+def check_circles(world: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks) -> None:
     """Walk the dependencies of work that begins to live. What lives already may wait for a name of the batch: of one
     that has ended and is taken over, or begins again."""
     done: set[str] = set()
@@ -243,7 +243,7 @@ def check_circles(world: World, batch: Mapping[str, Workload], tasks: Tasks) -> 
             stack += [(other, False) for other in following]
 
 
-def _awaited_by(world: World, tasks: Tasks, at: str) -> Sequence[str]:
+def _awaited_by(world: EmbeddedState, tasks: Tasks, at: str) -> Sequence[str]:
     """What must end before this has: the tasks of an array, or what a living workload waits for, also in vain."""
     if every := {*tasks.get(at, ()), *world.tasks_of.get(at, ())}:
         return sorted(every)
@@ -251,7 +251,7 @@ def _awaited_by(world: World, tasks: Tasks, at: str) -> Sequence[str]:
     return () if life is None or life.is_over else (*life.workload.after, *life.workload.after_failed)
 
 
-def _standing(world: World, batch: Mapping[str, Workload], tasks: Tasks, other: str) -> State | None:
+def _standing(world: EmbeddedState, batch: Mapping[str, Workload], tasks: Tasks, other: str) -> State | None:
     """How far a workload is, or all tasks of an array together; None: there is no such thing."""
     names = {*tasks.get(other, ()), *world.tasks_of.get(other, ())} or {other}
     lives = [world.lives[name] for name in names if name not in batch and name in world.lives]

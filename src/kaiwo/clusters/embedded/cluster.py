@@ -14,7 +14,7 @@ from kaiwo.clusters.embedded import reservations as reserving
 from kaiwo.clusters.embedded import transitions, user_actions
 from kaiwo.clusters.embedded import user_actions as batch
 from kaiwo.clusters.embedded.admission import Item, check_node, find_life, find_node, is_same
-from kaiwo.clusters.embedded.state import Change, World
+from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.ledger import in_use, keep_held
 from kaiwo.clusters.protocol import LogFile, News
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
@@ -35,7 +35,7 @@ class EmbeddedCluster:
 
     kind = "embedded"
 
-    def __init__(self, world: World, ended_kept: int = ENDED_KEPT) -> None:
+    def __init__(self, world: EmbeddedState, ended_kept: int = ENDED_KEPT) -> None:
         self.world = world
         self.ended_kept = ended_kept
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
@@ -48,7 +48,7 @@ class EmbeddedCluster:
     async def start(self) -> None:
         """Get ready; `events` does it too."""
 
-    async def _make(self, act: Callable[[Change], T]) -> T:
+    async def _make(self, act: Callable[[Transaction], T]) -> T:
         """Make one change: act on the world, keep it, tell it, and carry it out."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class EmbeddedCluster:
         await self.start()
         outbox: asyncio.Queue[tuple[Event, ...] | None] = asyncio.Queue()
 
-        def subscribe(change: Change) -> None:
+        def subscribe(change: Transaction) -> None:
             state = change.world.whole_state()
             change.afterwards.append(lambda: self._begin_reader(outbox, state))
 
@@ -78,7 +78,7 @@ class EmbeddedCluster:
         if plan.is_empty:
             return ()
 
-        def act(change: Change) -> tuple[str, ...]:
+        def act(change: Transaction) -> tuple[str, ...]:
             begun: list[str] = []
             transitions.keep_space(change, plan)
             transitions.keep_promises(change, plan)
@@ -117,7 +117,7 @@ class EmbeddedCluster:
         queues, items = list(queues), list(items)
         there = dict(self.world.reservations)
 
-        def act(change: Change) -> tuple[Queue | None, ...]:
+        def act(change: Transaction) -> tuple[Queue | None, ...]:
             before = tuple(change.world.queues.get(queue.name) for queue in queues)
             workloads = batch.put(change, queues, items)
             reserving.put(change, reservations)
@@ -143,7 +143,7 @@ class EmbeddedCluster:
         """Queues, reservations and work together, all or none. Returns the workloads that are still stopping."""
         message = user_actions.cancelled(who)
 
-        def act(change: Change) -> tuple[str, ...]:
+        def act(change: Transaction) -> tuple[str, ...]:
             reserving.remove(change, reservations)
             return batch.remove(change, queues, workloads, message)
 
@@ -181,7 +181,7 @@ class EmbeddedCluster:
         """Cancel, hold, release or requeue many in one change; for each, why not, or None: it is done."""
         step = user_actions.STEPS[verb]
 
-        def act(change: Change) -> tuple[KaiwoError | None, ...]:
+        def act(change: Transaction) -> tuple[KaiwoError | None, ...]:
             refusals: list[KaiwoError | None] = []
             for name in names:
                 try:
@@ -212,7 +212,7 @@ class EmbeddedCluster:
     async def put_node(self, node: Node, who: str = "") -> None:
         """Create or replace a virtual node."""
 
-        def act(change: Change) -> None:
+        def act(change: Transaction) -> None:
             check_node(change.world, node)
             if change.world.nodes.get(node.name) != node:
                 change.put_node(node)
@@ -223,7 +223,7 @@ class EmbeddedCluster:
     async def remove_node(self, name: str, who: str = "") -> None:
         """Take a virtual node away; its pods are lost and their workloads wait again."""
 
-        def act(change: Change) -> None:
+        def act(change: Transaction) -> None:
             find_node(change.world, name)
             change.drop_node(name)
             clear_node(change, name, f"its node {name} is gone")
@@ -234,7 +234,7 @@ class EmbeddedCluster:
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
         """Let the node show other devices, or other health of them; those in use stay."""
 
-        def act(change: Change) -> None:
+        def act(change: Transaction) -> None:
             node = find_node(change.world, name)
             after = node if how is None else keep_held(how(node), node, change.world.ledger.use_of(name))
             if after != node:
@@ -263,7 +263,7 @@ class EmbeddedCluster:
     async def drain(self, name: str, reason: str = "", who: str = "") -> tuple[str, ...]:
         """Cordon it and stop its pods, which wait again. Returns the workloads that had to go."""
 
-        def act(change: Change) -> tuple[str, ...]:
+        def act(change: Transaction) -> tuple[str, ...]:
             _cordon(change, name, True, reason or "drained")
             return clear_node(change, name, f"its node {name} is drained")
 
@@ -274,7 +274,7 @@ class EmbeddedCluster:
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
         """Drop ended workloads from the store."""
 
-        def act(change: Change) -> None:
+        def act(change: Transaction) -> None:
             for name in names:
                 if not find_life(change.world, name).is_over:
                     raise RefusedError(f"workload {name} has not ended; cancel it first")
@@ -310,7 +310,7 @@ class EmbeddedCluster:
 
     # Shared steps.
 
-    def _act(self, act: Callable[[Change], T], change: Change) -> T:
+    def _act(self, act: Callable[[Transaction], T], change: Transaction) -> T:
         """What every change does inside its transaction."""
         if self._is_closed:
             raise ClusterError("the cluster is closed")
@@ -341,7 +341,7 @@ class _DryRunError(Exception):
         self.before = before
 
 
-def clear_node(change: Change, name: str, message: str) -> tuple[str, ...]:
+def clear_node(change: Transaction, name: str, message: str) -> tuple[str, ...]:
     """Stop every pod on a node. Returns the workloads that had to go."""
     leaving: dict[str, list[str]] = {}
     for workload, pod in list(change.world.pods_on.get(name, ())):
@@ -349,7 +349,7 @@ def clear_node(change: Change, name: str, message: str) -> tuple[str, ...]:
     return tuple(workload for workload, pods in leaving.items() if transitions.evict(change, workload, pods, message))
 
 
-def _cordon(change: Change, name: str, cordoned: bool, reason: str) -> None:
+def _cordon(change: Transaction, name: str, cordoned: bool, reason: str) -> None:
     node = find_node(change.world, name)
     after = replace(node, cordoned=cordoned, reason=reason if cordoned else "")
     if after != node:

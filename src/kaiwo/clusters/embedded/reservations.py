@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.lifecycle import Ending
-from kaiwo.clusters.embedded.state import Change, World
+from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.plan import Plan
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase, check_reservation, clock_words
@@ -19,7 +19,7 @@ EXPIRED_KEPT = 200  # reservations that are over and may still be looked at
 MOST_NAMED = 4  # GPUs of a node in one sentence
 
 
-def put(change: Change, reservations: Sequence[Reservation]) -> None:
+def put(change: Transaction, reservations: Sequence[Reservation]) -> None:
     """Create or replace reservations. What was picked for one stays while it is good: the plan sees to that."""
     fresh = {reservation.name: reservation for reservation in reservations}
     if len(fresh) < len(reservations):
@@ -34,7 +34,7 @@ def put(change: Change, reservations: Sequence[Reservation]) -> None:
     _forget_old(change)
 
 
-def remove(change: Change, names: Sequence[str]) -> None:
+def remove(change: Transaction, names: Sequence[str]) -> None:
     """Drop reservations; whoever runs on their devices runs on."""
     for name in dict.fromkeys(names):
         if name not in change.world.reservations:
@@ -50,7 +50,7 @@ def is_same(reservation: Reservation, before: Reservation | None) -> bool:
     return replace(reservation, created_s=before.created_s, picked=before.picked) == before
 
 
-def keep_picked(change: Change, plan: Plan) -> None:
+def keep_picked(change: Transaction, plan: Plan) -> None:
     """Remember which devices the plan picked. Whoever decided so knows it already: only a new reader is told."""
     for picked in plan.reserved:
         before = change.world.reservations.get(picked.reservation)
@@ -58,7 +58,7 @@ def keep_picked(change: Change, plan: Plan) -> None:
             change.put_reservation(replace(before, picked=picked.devices), is_known=True)
 
 
-def expire(change: Change, names: Sequence[str]) -> list[str]:
+def expire(change: Transaction, names: Sequence[str]) -> list[str]:
     """End workloads whose allocation was given until now. Returns those that had not ended before."""
     ended = []
     for name in names:
@@ -71,7 +71,7 @@ def expire(change: Change, names: Sequence[str]) -> list[str]:
     return ended
 
 
-def _check(world: World, reservation: Reservation, now_s: int, is_new: bool) -> None:
+def _check(world: EmbeddedState, reservation: Reservation, now_s: int, is_new: bool) -> None:
     """By itself, and against what there is. One that was let in before is not looked at again."""
     if sentence := check_reservation(reservation):
         raise ConfigError(sentence, "spec")
@@ -94,7 +94,7 @@ def _check(world: World, reservation: Reservation, now_s: int, is_new: bool) -> 
             )
 
 
-def _check_places(world: World, reservation: Reservation) -> None:
+def _check_places(world: EmbeddedState, reservation: Reservation) -> None:
     for name in (*reservation.nodes, *(device.node for device in reservation.devices)):
         if name not in world.nodes:
             raise RefusedError(f"reservation {reservation.name} names node {name}, which does not exist")
@@ -108,7 +108,7 @@ def _check_places(world: World, reservation: Reservation) -> None:
             )
 
 
-def _exact(world: World, reservation: Reservation) -> set[Device]:
+def _exact(world: EmbeddedState, reservation: Reservation) -> set[Device]:
     """The devices that it names, itself or by their node; picked ones can move."""
     named = set(reservation.devices)
     for name in reservation.nodes:
@@ -117,7 +117,7 @@ def _exact(world: World, reservation: Reservation) -> set[Device]:
     return named
 
 
-def _forget_old(change: Change) -> None:
+def _forget_old(change: Transaction) -> None:
     over = [each for each in change.world.reservations.values() if each.until_s <= change.now_s]
     over.sort(key=lambda each: (each.end_s, each.name))
     for reservation in over[: max(0, len(over) - EXPIRED_KEPT)]:

@@ -32,7 +32,7 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload_record import Record
@@ -41,7 +41,7 @@ PodKey = tuple[str, str]  # workload, pod
 TABLES = ("nodes", "queues", "lives", "pods", "runs", "kept", "promises", "reservations")
 
 
-class World:
+class EmbeddedState:
     """Everything a cluster keeps. Change it only through `changing`."""
 
     def __init__(self, *, runs_processes: bool = False, new_run_id: Callable[[], str] | None = None) -> None:
@@ -55,7 +55,7 @@ class World:
         self.pods: dict[PodKey, Placement] = {}
         self.runs: dict[str, Run] = {}  # those that left a folder behind
         self.kept: dict[str, tuple[Nomination, ...]] = {}  # by workload: the space kept for its pods
-        self.promises: dict[str, Promise] = {}  # by workload: its planned start
+        self.promises: dict[str, PlannedStart] = {}  # by workload: its planned start
         self.reservations: dict[str, Reservation] = {}
         # Indexes, kept along with the above.
         self.records: dict[str, Record] = {}
@@ -73,9 +73,9 @@ class World:
         self._settled = 0  # the version of the last change that was kept
 
     @contextmanager
-    def changing(self, now_s: int) -> Iterator["Change"]:
+    def changing(self, now_s: int) -> Iterator["Transaction"]:
         """A change that is undone when the block raises."""
-        change = Change(self, now_s)
+        change = Transaction(self, now_s)
         self.version += 1
         try:
             yield change
@@ -179,10 +179,10 @@ class World:
             self.runs_of.setdefault(after.workload, {})[after.id] = after
 
 
-class Change:
+class Transaction:
     """One step of the world: what was before, what to tell, and what to do outside once it is kept."""
 
-    def __init__(self, world: World, now_s: int) -> None:
+    def __init__(self, world: EmbeddedState, now_s: int) -> None:
         self.world = world
         self.now_s = now_s
         self.events: list[Event] = []
@@ -264,7 +264,7 @@ class Change:
         self._put("reservations", name, None)
         self.events.append(ReservationGone(name))
 
-    def put_promise(self, name: str, promise: Promise | None) -> None:
+    def put_promise(self, name: str, promise: PlannedStart | None) -> None:
         """The planned start of a workload. Whoever planned it knows it already: only a new reader is told."""
         if promise != self.world.promises.get(name):
             self._put("promises", name, promise)

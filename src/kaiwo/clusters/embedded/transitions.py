@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.embedded import lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Life, Placement, Run
-from kaiwo.clusters.embedded.state import Change
+from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import mismatch
 from kaiwo.model.events import PodChanged, PodGone, WorkloadGone
 from kaiwo.model.plan import Nomination, Plan, Start
@@ -22,7 +22,7 @@ from kaiwo.model.workload_record import State
 RUNS_KEPT = 3  # folders of earlier runs of one pod
 
 
-def start(change: Change, name: str, starts: Sequence[Start]) -> list[str]:
+def start(change: Transaction, name: str, starts: Sequence[Start]) -> list[str]:
     """Give the pods of one workload their places: all of them, or none. Returns the names of the pods begun."""
     world = change.world
     life = world.lives.get(name)
@@ -51,7 +51,7 @@ def start(change: Change, name: str, starts: Sequence[Start]) -> list[str]:
     return list(fresh)
 
 
-def evict(change: Change, name: str, pods: Iterable[str], message: str) -> list[str]:
+def evict(change: Transaction, name: str, pods: Iterable[str], message: str) -> list[str]:
     """Stop these pods, or the whole workload when it cannot go on without them. They wait again; it is no failure."""
     world = change.world
     life = world.lives.get(name)
@@ -70,7 +70,7 @@ def evict(change: Change, name: str, pods: Iterable[str], message: str) -> list[
     return [placement.pod.name for placement in leaving]
 
 
-def keep_space(change: Change, plan: Plan) -> None:
+def keep_space(change: Transaction, plan: Plan) -> None:
     """Remember the space that the plan keeps for waiting pods. It ends when its pod starts or the plan gives it up."""
     kept = change.world.kept
     fresh: dict[str, list[Nomination]] = {}
@@ -85,7 +85,7 @@ def keep_space(change: Change, plan: Plan) -> None:
             change.put_kept(name, (*before, *fresh.get(name, ())))
 
 
-def keep_promises(change: Change, plan: Plan) -> None:
+def keep_promises(change: Transaction, plan: Plan) -> None:
     """Remember the planned starts, so that the next who decides keeps them too."""
     for name in plan.unpromised:
         change.put_promise(name, None)
@@ -95,7 +95,7 @@ def keep_promises(change: Change, plan: Plan) -> None:
             change.put_promise(promise.workload, promise)
 
 
-def stop_workload(change: Change, life: Life, ending: Ending, message: str = "") -> None:
+def stop_workload(change: Transaction, life: Life, ending: Ending, message: str = "") -> None:
     """Stop all its pods because somebody wants so; with none left it ends at once."""
     life = lifecycle.stop_all(life, ending, change.now_s, message)
     placed = change.world.pods_of.get(life.workload.name, {})
@@ -103,7 +103,7 @@ def stop_workload(change: Change, life: Life, ending: Ending, message: str = "")
     _settle(change, life)
 
 
-def run_started(change: Change, run_id: str) -> None:
+def run_started(change: Transaction, run_id: str) -> None:
     """The run's process is there."""
     placement = _find(change, run_id)
     if placement is None or placement.pod.phase is not Phase.ASSUMED:
@@ -112,7 +112,7 @@ def run_started(change: Change, run_id: str) -> None:
     _settle(change, change.world.lives[placement.pod.workload])
 
 
-def run_refused(change: Change, run_id: str, why: str) -> None:
+def run_refused(change: Transaction, run_id: str, why: str) -> None:
     """The run could not be begun: its workload waits again, a little longer each time."""
     placement = _find(change, run_id)
     if placement is None:
@@ -122,7 +122,7 @@ def run_refused(change: Change, run_id: str, why: str) -> None:
     stop_workload(change, life, Ending.REFUSE, why)
 
 
-def run_overdue(change: Change, run_id: str) -> None:
+def run_overdue(change: Transaction, run_id: str) -> None:
     """The run's time is up and it is being stopped: the attempt has failed, and ends when its pods are gone."""
     placement = _find(change, run_id)
     if placement is None or not _is_up(placement):
@@ -133,7 +133,7 @@ def run_overdue(change: Change, run_id: str) -> None:
     _settle(change, life)
 
 
-def run_ended(change: Change, run_id: str, end: Exit) -> None:
+def run_ended(change: Transaction, run_id: str, end: Exit) -> None:
     """The run is over: its pod is done, or gone, or takes the whole attempt with it."""
     placement = _find(change, run_id)
     if placement is None:
@@ -154,7 +154,7 @@ def run_ended(change: Change, run_id: str, end: Exit) -> None:
     _settle(change, life)
 
 
-def revive(change: Change, name: str, before: Workload | None = None) -> None:
+def revive(change: Transaction, name: str, before: Workload | None = None) -> None:
     """A workload that had ended lives again: whoever waited for it in vain waits for it once more.
 
     `before`: who had its name. Where that was a task of an array and this is not, this takes its place.
@@ -175,14 +175,14 @@ def revive(change: Change, name: str, before: Workload | None = None) -> None:
                 change.put_life(lifecycle.with_workload(life, after=after, after_failed=failed))
 
 
-def trim(change: Change, kept: int) -> None:
+def trim(change: Transaction, kept: int) -> None:
     """Forget the workloads that ended first, beyond so many."""
     surplus = len(change.world.ended) - kept
     if surplus > 0:
         forget(change, list(islice(change.world.ended, surplus)))
 
 
-def forget(change: Change, names: Iterable[str]) -> None:
+def forget(change: Transaction, names: Iterable[str]) -> None:
     """Drop ended workloads, with the runs they left behind."""
     for name in names:
         for run_id in list(change.world.runs_of.get(name, ())):
@@ -230,7 +230,7 @@ def _pods_to_place(workload: Workload, starts: Iterable[Start], now_s: int) -> l
     return pods
 
 
-def _why_not(change: Change, life: Life, pods: Sequence[Pod], placed: Mapping[str, Placement]) -> str:
+def _why_not(change: Transaction, life: Life, pods: Sequence[Pod], placed: Mapping[str, Placement]) -> str:
     workload = life.workload
     if life.ending or life.record.state is State.STOPPING:
         return lifecycle.STILL_STOPPING
@@ -244,7 +244,7 @@ def _why_not(change: Change, life: Life, pods: Sequence[Pod], placed: Mapping[st
     return change.world.ledger.refusal(change.world.nodes, pods)
 
 
-def _place(change: Change, life: Life, pod: Pod) -> None:
+def _place(change: Transaction, life: Life, pod: Pod) -> None:
     record = life.record
     run = Run(change.world.new_run_id(), pod.workload, pod.name, record.attempt)
     if change.world.runs_processes and record.program.command:
@@ -258,13 +258,13 @@ def _place(change: Change, life: Life, pod: Pod) -> None:
     change.begins.append(placement)
 
 
-def _drop_old_runs(change: Change, run: Run) -> None:
+def _drop_old_runs(change: Transaction, run: Run) -> None:
     mine = [other for other in change.world.runs_of[run.workload].values() if other.pod == run.pod]
     for old in mine[:-RUNS_KEPT]:
         change.drop_run(old.id)
 
 
-def _stop(change: Change, placements: Iterable[Placement]) -> None:
+def _stop(change: Transaction, placements: Iterable[Placement]) -> None:
     for placement in placements:
         placement = replace(placement, pod=replace(placement.pod, phase=Phase.RELEASING))
         change.put_pod(placement)
@@ -274,7 +274,7 @@ def _stop(change: Change, placements: Iterable[Placement]) -> None:
             change.drop_pod(placement.pod.workload, placement.pod.name)
 
 
-def _settle(change: Change, life: Life) -> None:
+def _settle(change: Transaction, life: Life) -> None:
     """Keep the life that follows from what is left of the pods."""
     name = life.workload.name
     placed = change.world.pods_of.get(name, {})
@@ -296,7 +296,7 @@ def _settle(change: Change, life: Life) -> None:
             _tell_dependents(change, awaited, life.record.state is State.SUCCEEDED)
 
 
-def _tell_dependents(change: Change, awaited: str, did_succeed: bool) -> None:
+def _tell_dependents(change: Transaction, awaited: str, did_succeed: bool) -> None:
     world = change.world
     dependents = list(world.dependents.get(awaited, ()))
     if dependents and did_succeed and any(not world.lives[task].is_over for task in world.tasks_of.get(awaited, ())):
@@ -327,7 +327,7 @@ def _has_failed(life: Life) -> bool:
     return life.is_over and life.record.state is not State.SUCCEEDED
 
 
-def _find(change: Change, run_id: str) -> Placement | None:
+def _find(change: Transaction, run_id: str) -> Placement | None:
     key = change.world.pod_of_run.get(run_id)
     return None if key is None else change.world.pods[key]
 

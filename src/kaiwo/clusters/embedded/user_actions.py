@@ -19,14 +19,14 @@ from kaiwo.clusters.embedded.admission import (
     find_life,
 )
 from kaiwo.clusters.embedded.lifecycle import Ending, Life, new_life
-from kaiwo.clusters.embedded.state import Change
+from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Record, State
 
 
-def put(change: Change, queues: Sequence[Queue], items: Sequence[Item]) -> list[Workload]:
+def put(change: Transaction, queues: Sequence[Queue], items: Sequence[Item]) -> list[Workload]:
     """Put the queues in, and look at the work. Returns it as it would begin its life."""
     for queue in admit_queues(change.world, queues, change.now_s):
         if change.world.queues.get(queue.name) != queue:
@@ -34,7 +34,7 @@ def put(change: Change, queues: Sequence[Queue], items: Sequence[Item]) -> list[
     return admit(change.world, items, change.now_s)
 
 
-def begin(change: Change, workloads: Sequence[Workload], items: Sequence[Item]) -> None:
+def begin(change: Transaction, workloads: Sequence[Workload], items: Sequence[Item]) -> None:
     """Begin the lives of what was admitted."""
     for workload, (_, program) in zip(workloads, items, strict=True):
         before = change.world.lives.get(workload.name)
@@ -45,7 +45,7 @@ def begin(change: Change, workloads: Sequence[Workload], items: Sequence[Item]) 
             transitions.revive(change, workload.name, before.workload)
 
 
-def remove(change: Change, queues: Sequence[str], workloads: Sequence[str], message: str) -> tuple[str, ...]:
+def remove(change: Transaction, queues: Sequence[str], workloads: Sequence[str], message: str) -> tuple[str, ...]:
     """Stop and forget the work, and drop the queues. Returns the workloads whose pods are still stopping."""
     lives = [find_life(change.world, name) for name in dict.fromkeys(workloads)]
     check_queues_removal(change.world, queues, lives)
@@ -59,7 +59,7 @@ def remove(change: Change, queues: Sequence[str], workloads: Sequence[str], mess
     return tuple(stopping)
 
 
-def cancel(change: Change, name: str, who: str) -> None:
+def cancel(change: Transaction, name: str, who: str) -> None:
     """Stop its pods, then it is `cancelled`."""
     life = find_life(change.world, name)
     if life.is_over and life.record.state is not State.CANCELLED:
@@ -68,7 +68,7 @@ def cancel(change: Change, name: str, who: str) -> None:
         transitions.stop_workload(change, life, Ending.CANCEL, cancelled(who))
 
 
-def hold(change: Change, name: str, who: str) -> None:
+def hold(change: Transaction, name: str, who: str) -> None:
     """Keep a waiting workload from starting."""
     life = _living(change, name)
     if life.record.state in (State.STARTING, State.RUNNING):
@@ -76,7 +76,7 @@ def hold(change: Change, name: str, who: str) -> None:
     _set_held(change, life, True)
 
 
-def release(change: Change, name: str, who: str) -> None:
+def release(change: Transaction, name: str, who: str) -> None:
     """Undo `hold`."""
     life = _living(change, name)
     if not life.workload.held and life.record.state in (State.STARTING, State.RUNNING):
@@ -84,7 +84,7 @@ def release(change: Change, name: str, who: str) -> None:
     _set_held(change, life, False)
 
 
-def requeue(change: Change, name: str, who: str) -> None:
+def requeue(change: Transaction, name: str, who: str) -> None:
     """Stop it if it runs, then let it wait again; an ended one waits again with fresh retries."""
     life = find_life(change.world, name)
     if life.ending is Ending.CANCEL:
@@ -101,7 +101,7 @@ def requeue(change: Change, name: str, who: str) -> None:
     transitions.revive(change, name)
 
 
-def checkpoint(change: Change, name: str, at_s: int) -> int:
+def checkpoint(change: Transaction, name: str, at_s: int) -> int:
     """It saved its work then; 0: now. Returns when it last did. A clock that is ahead must not hide what it loses."""
     life = _living(change, name)
     if not life.record.attempt:
@@ -112,7 +112,7 @@ def checkpoint(change: Change, name: str, at_s: int) -> int:
     return saved_s
 
 
-STEPS: Mapping[str, Callable[[Change, str, str], None]] = {
+STEPS: Mapping[str, Callable[[Transaction, str, str], None]] = {
     "cancel": cancel,
     "hold": hold,
     "release": release,
@@ -125,21 +125,21 @@ def cancelled(who: str) -> str:
     return f"cancelled by {who}" if who else "cancelled"
 
 
-def _living(change: Change, name: str) -> Life:
+def _living(change: Transaction, name: str) -> Life:
     life = find_life(change.world, name)
     if life.is_over:
         raise RefusedError(f"workload {name} has ended ({life.record.state}); requeue it to run it again")
     return life
 
 
-def _set_held(change: Change, life: Life, held: bool) -> None:
+def _set_held(change: Transaction, life: Life, held: bool) -> None:
     if life.workload.held != held:
         life = lifecycle.with_workload(life, held=held)
         pods = change.world.pods_of.get(life.workload.name, {})
         change.put_life(lifecycle.with_state(life, [placement.pod for placement in pods.values()]))
 
 
-def _check_queue(change: Change, life: Life) -> None:
+def _check_queue(change: Transaction, life: Life) -> None:
     queue = life.workload.queue
     if queue not in change.world.queues or change.world.children.get(queue):
         raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")

@@ -10,21 +10,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery
-from kaiwo.clusters.kubernetes.watch.cluster_watch import Following
+from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
+from kaiwo.clusters.kubernetes.watch.cluster_watch import ClusterWatch
 from kaiwo.clusters.kubernetes.workload_records import Records
-from kaiwo.clusters.kubernetes.writers.binder import Carrier
-from kaiwo.clusters.kubernetes.writers.event_writer import Voice
-from kaiwo.clusters.kubernetes.writers.node_writer import Tender
-from kaiwo.clusters.kubernetes.writers.nomination_writer import Keeper
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import Plans
-from kaiwo.clusters.kubernetes.writers.planned_start_writer import Promiser
-from kaiwo.clusters.kubernetes.writers.queue_history_writer import Rememberer
-from kaiwo.clusters.kubernetes.writers.reservation_status_writer import Reserver
+from kaiwo.clusters.kubernetes.writers.binder import Binder
+from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
+from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
+from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter
+from kaiwo.clusters.kubernetes.writers.planned_start_writer import PlannedStartWriter
+from kaiwo.clusters.kubernetes.writers.queue_history_writer import QueueHistoryWriter
+from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatus
 from kaiwo.clusters.ledger import in_use
 from kaiwo.manifests.kinds.annotations import OURS
@@ -51,24 +51,24 @@ class KubernetesCluster(Records):
     ) -> None:
         self.name = access.name
         self.client = Client(access, may_write_s=may_write_s)
-        self.books = Books(scheduler)
-        self.books.report = report
-        super().__init__(self.client, self.books)
-        distillery = Distillery()
-        self.voice = Voice(self.client, self.books, self.now_s, report)
-        self.reserver = Reserver(self.client, self.books, self.now_s, report)
-        self.plans, self.tender = Plans(self.client, report), Tender(self.client, self.books)
-        self.topologies = TopologyStatus(self.client, self.books.node_book, report)
-        self.following = Following(
-            self.client, self.books, distillery, self.reserver, self.plans, self.topologies, self.settle, report
+        self.cache = ClusterCache(scheduler)
+        self.cache.report = report
+        super().__init__(self.client, self.cache)
+        distillery = PodDecoder()
+        self.voice = EventWriter(self.client, self.cache, self.now_s, report)
+        self.reserver = ReservationStatusWriter(self.client, self.cache, self.now_s, report)
+        self.plans, self.tender = PartitioningPlanStatusWriter(self.client, report), NodeWriter(self.client, self.cache)
+        self.topologies = TopologyStatus(self.client, self.cache.node_book, report)
+        self.following = ClusterWatch(
+            self.client, self.cache, distillery, self.reserver, self.plans, self.topologies, self.settle, report
         )
-        self._keeper = Keeper(self.client, self.books, self.settle, report)
-        self._carrier = Carrier(
-            self.client, self.books, distillery, self.now_s, self.settle, self.voice.carried, report,
+        self._keeper = NominationWriter(self.client, self.cache, self.settle, report)
+        self._carrier = Binder(
+            self.client, self.cache, distillery, self.now_s, self.settle, self.voice.carried, report,
             self._keeper.give_up,
         )  # fmt: skip
-        self._promiser = Promiser(self.client, self.books, report)
-        self._rememberer = Rememberer(self.client, self.books, self.now_s, report)
+        self._promiser = PlannedStartWriter(self.client, self.cache, report)
+        self._rememberer = QueueHistoryWriter(self.client, self.cache, self.now_s, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
         self._settling: asyncio.TimerHandle | None = None
@@ -96,7 +96,7 @@ class KubernetesCluster(Records):
         if self._outbox is not None:
             self._outbox.put_nowait(None)
         self._settle_now()
-        outbox.put_nowait(self.books.whole_state())
+        outbox.put_nowait(self.cache.whole_state())
         self._outbox = outbox
         while (batch := await outbox.get()) is not None:
             yield batch
@@ -121,21 +121,21 @@ class KubernetesCluster(Records):
 
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
         """Lay it over what Kubernetes says of the node."""
-        self.books.lay_over(name, how)
+        self.cache.lay_over(name, how)
         self.settle()
 
     @property
     def left_out(self) -> int:
         """Objects that could not be taken in, since the start."""
-        return self.following.left_out + self.books.left_out
+        return self.following.left_out + self.cache.left_out
 
     def devices_in_use(self, name: str) -> frozenset[str]:
         """Those that somebody holds."""
-        return in_use(self.books.told.ledger.use_of(name))
+        return in_use(self.cache.told.ledger.use_of(name))
 
     def run_of(self, workload: str, pod: str) -> tuple[str, str]:
         """The pod's UID, and what the agent wrote on it."""
-        seen = self.books.find(workload, pod)
+        seen = self.cache.find(workload, pod)
         return ("", "") if seen is None else (seen.uid, seen.notes.get(OURS + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
@@ -176,7 +176,7 @@ class KubernetesCluster(Records):
             self._settling.cancel()
             self._settling = None
         began = time.perf_counter()
-        events = self.books.settle(self.now_s())
+        events = self.cache.settle(self.now_s())
         if events and self._outbox is not None:
             self._outbox.put_nowait(events)
         if self.client.may_write:
@@ -184,8 +184,8 @@ class KubernetesCluster(Records):
             self._keeper.tidy()
             self._promiser.tidy()
         else:
-            self.books.take_sentences()  # the leader says them
-            self.books.saved.take_faults()
-            self.books.follow()
+            self.cache.take_sentences()  # the leader says them
+            self.cache.saved.take_faults()
+            self.cache.follow()
             self.reserver.follow()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.workload_unit import Held
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.protocol import News
@@ -25,8 +25,8 @@ NO_PROGRAM = Program()
 class Records:
     """The `Work` protocol, as far as Kubernetes leaves it to us."""
 
-    def __init__(self, client: Client, books: Books) -> None:
-        self._client, self._books = client, books
+    def __init__(self, client: Client, cache: ClusterCache) -> None:
+        self._client, self._cache = client, cache
         self.cancel = _refuse_one("delete it: kubectl delete pod or job")
         self.hold = _refuse_one("give its pods a scheduling gate, or suspend its job, with kubectl")
         self.release = _refuse_one("remove the gate, or resume its job, with kubectl")
@@ -55,7 +55,7 @@ class Records:
 
     def reservations(self) -> Sequence[Reservation]:
         """As the objects of the cluster say."""
-        return [found for _, found in sorted(self._books.reservations.items())]
+        return [found for _, found in sorted(self._cache.reservations.items())]
 
     async def forget_ended(self, names: Sequence[str], who: str = "") -> None:
         """Ended work is not kept here."""
@@ -77,19 +77,19 @@ class Records:
     def record(self, name: str) -> Record:
         """One living workload, by its name or by that of one of its pods."""
         namespace, _, pod = name.partition("/")
-        found = self._find(name) or self._find(self._books.workload_of((namespace, pod)) or "")
+        found = self._find(name) or self._find(self._cache.workload_of((namespace, pod)) or "")
         if found is None:
             raise NotFoundError(f"there is no living workload '{name}'; kaiwo get workloads lists them")
         return found
 
     def records(self) -> Sequence[Record]:
         """Every living workload, with those that the scheduler is not told of."""
-        told = self._books.told
+        told = self._cache.told
         return [*(self._record(workload) for workload in told.workloads.values()), *map(_held, told.held.values())]
 
     def news(self, after: int) -> News:
         """The workloads that changed since the version of the last news; -1: all of them."""
-        told = self._books.told
+        told = self._cache.told
         version, names = told.version, told.recent.since(after) if after >= 0 else None
         if names is None:
             return News(version, self.records(), (), is_all=True)
@@ -103,13 +103,13 @@ class Records:
         return ""
 
     def _find(self, name: str) -> Record | None:
-        told = self._books.told
+        told = self._cache.told
         if name in told.workloads:
             return self._record(told.workloads[name])
         return _held(told.held[name]) if name in told.held else None
 
     def _record(self, workload: Workload) -> Record:
-        pods = self._books.told.pods.get(workload.name, {}).values()
+        pods = self._cache.told.pods.get(workload.name, {}).values()
         started_s = min((pod.since_s for pod in pods), default=0)
         return Record(workload, NO_PROGRAM, _state(workload, [*pods]), attempt=min(len(pods), 1), started_s=started_s)
 

@@ -20,7 +20,7 @@ from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.admission import find_life
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.embedded.lifecycle import Exit, Placement, simulated_exit
-from kaiwo.clusters.embedded.state import Change, World
+from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.local.clock import Clock, first_time_ms, ticks
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.initial_nodes import are_virtual, seed
@@ -42,7 +42,7 @@ TROUBLE_S = 1.0
 MOST_SPEED = 100_000
 
 log = logging.getLogger(__name__)
-Happening = Callable[[Change], None]
+Happening = Callable[[Transaction], None]
 
 
 class LocalCluster(EmbeddedCluster):
@@ -65,7 +65,7 @@ class LocalCluster(EmbeddedCluster):
         """`nodes`: the cluster has these and no others; None: those it had, or `default_nodes` the first time."""
         if not 0 < speed <= MOST_SPEED:
             raise ConfigError(f"--speed is {speed:g}; it must be above 0 and at most {MOST_SPEED:,}", "--speed")
-        super().__init__(World(runs_processes=True, new_run_id=_run_id), ended_kept)
+        super().__init__(EmbeddedState(runs_processes=True, new_run_id=_run_id), ended_kept)
         self.grace_s = grace_s
         self.home = Home(Path(home).resolve())
         try:
@@ -161,12 +161,12 @@ class LocalCluster(EmbeddedCluster):
 
     # Making changes.
 
-    async def _make(self, act: Callable[[Change], T]) -> T:
+    async def _make(self, act: Callable[[Transaction], T]) -> T:
         await self.start()
         # A caller that gives up must not let the next change in while the thread still writes.
         return await asyncio.shield(asyncio.create_task(self._make_on_thread(act)))
 
-    async def _make_on_thread(self, act: Callable[[Change], T]) -> T:
+    async def _make_on_thread(self, act: Callable[[Transaction], T]) -> T:
         async with self._writing:
             return self._finish(*await self._write(self._change, act))
 
@@ -177,13 +177,13 @@ class LocalCluster(EmbeddedCluster):
             raise ClusterError("the cluster is closed")
         return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)
 
-    def _change(self, act: Callable[[Change], T]) -> tuple[Change, T]:
+    def _change(self, act: Callable[[Transaction], T]) -> tuple[Transaction, T]:
         with self.world.changing(self.now_s()) as change:
             result = self._act(act, change)
             self._store.save(change)
         return change, result
 
-    def _finish(self, change: Change, result: T) -> T:
+    def _finish(self, change: Transaction, result: T) -> T:
         """The change is kept: tell it, and do outside what follows from it."""
         self._tell(change.events)
         for follow in change.afterwards:
@@ -269,7 +269,7 @@ class LocalCluster(EmbeddedCluster):
                 await asyncio.wait_for(self._wake.wait(), due_s)
 
     async def _make_happen(self, batch: list[Happening]) -> None:
-        def act(change: Change) -> None:
+        def act(change: Transaction) -> None:
             for happening in batch:
                 happening(change)
 

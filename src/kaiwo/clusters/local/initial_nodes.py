@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.cluster import clear_node
-from kaiwo.clusters.embedded.state import Change
+from kaiwo.clusters.embedded.state import Transaction
 from kaiwo.clusters.ledger import overcommit
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.model.gpu import Gpu
@@ -19,7 +19,7 @@ from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT
 FindNodes = Callable[[], Sequence[Node]]
 
 
-def seed(change: Change, nodes: Sequence[Node] | None, find_nodes: FindNodes | None) -> None:
+def seed(change: Transaction, nodes: Sequence[Node] | None, find_nodes: FindNodes | None) -> None:
     """`nodes`: these and no others; None: those that are there, or the ones found when there are none."""
     if DEFAULT_QUEUE not in change.world.queues:
         change.put_queue(THE_DEFAULT)
@@ -34,7 +34,7 @@ def are_virtual(nodes: Iterable[Node]) -> bool:
     return all(VIRTUAL_LABEL in node.labels for node in nodes)
 
 
-def _found(change: Change, find_nodes: FindNodes) -> Sequence[Node] | None:
+def _found(change: Transaction, find_nodes: FindNodes) -> Sequence[Node] | None:
     there = change.world.nodes.values()
     if there and are_virtual(there):
         return None
@@ -42,7 +42,7 @@ def _found(change: Change, find_nodes: FindNodes) -> Sequence[Node] | None:
     return None if there and are_virtual(found) else found  # a real machine may have changed
 
 
-def _replace_nodes(change: Change, nodes: Sequence[Node]) -> None:
+def _replace_nodes(change: Transaction, nodes: Sequence[Node]) -> None:
     """Pods whose node or devices are gone must go, and wait again."""
     world = change.world
     for name in sorted(set(world.nodes) - {node.name for node in nodes}):

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from kaiwo.clusters.embedded.lifecycle import Life, Placement, Run
-from kaiwo.clusters.embedded.state import TABLES, Change
+from kaiwo.clusters.embedded.state import TABLES, Transaction
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 
@@ -49,7 +49,7 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "pods": msgspec.msgpack.Decoder(Placement),
     "runs": msgspec.msgpack.Decoder(Run),
     "kept": msgspec.msgpack.Decoder(tuple[Nomination, ...]),
-    "promises": msgspec.msgpack.Decoder(Promise),
+    "promises": msgspec.msgpack.Decoder(PlannedStart),
     "reservations": msgspec.msgpack.Decoder(Reservation),
 }
 
@@ -97,7 +97,7 @@ class Store:
             rows["promises"] = {name: _decoders["promises"].decode(data) for name, data in planned}
             return rows
 
-    def save(self, change: Change) -> None:
+    def save(self, change: Transaction) -> None:
         """Keep a change: all of it, or nothing and a ClusterError."""
         if not change.before:
             return

@@ -4,7 +4,8 @@
 
 In:    RUN_FOLDER/run.json (command, env, workdir, log, time_limit_s, grace_s).
 Out:   start.json before the command begins, overdue when its time is up, exit.json after it ended, its output in the
-       log. With `console` in run.json it begins when the person who runs it is there, and talks to them (supervisor_console.py).
+       log. With `console` in run.json it begins when the person who runs it is there, and talks to them
+       (supervisor_console.py).
 Never: runs twice. The lock is held as long as this process lives, and a folder with a start or an exit record is left
        alone. Nothing but the standard library, and little of that: hundreds of these may wait at once.
 

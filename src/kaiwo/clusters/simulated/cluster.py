@@ -11,7 +11,7 @@ from typing import TypeVar
 from kaiwo.clusters.embedded import transitions
 from kaiwo.clusters.embedded.cluster import ENDED_KEPT, EmbeddedCluster
 from kaiwo.clusters.embedded.lifecycle import Exit, simulated_exit
-from kaiwo.clusters.embedded.state import Change, World
+from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event, ReservationChanged, WorkloadChanged
 from kaiwo.model.node import Node
@@ -32,7 +32,7 @@ class SimulatedCluster(EmbeddedCluster):
         start_s: int = 0,
         ended_kept: int = ENDED_KEPT,
     ) -> None:
-        super().__init__(World(), ended_kept)
+        super().__init__(EmbeddedState(), ended_kept)
         self._now_s = start_s
         self._ends: list[tuple[int, int, str]] = []  # when, in which order, which run
         self._wakes: list[int] = []  # when a waiting workload may be tried again
@@ -74,10 +74,10 @@ class SimulatedCluster(EmbeddedCluster):
         run_id = placement.run.id
         self._change(lambda change: transitions.run_ended(change, run_id, Exit(code=code)))
 
-    async def _make(self, act: Callable[[Change], T]) -> T:
+    async def _make(self, act: Callable[[Transaction], T]) -> T:
         return self._change(act)
 
-    def _change(self, act: Callable[[Change], T]) -> T:
+    def _change(self, act: Callable[[Transaction], T]) -> T:
         with self.world.changing(self._now_s) as change:
             result = self._act(act, change)
         for placement in change.begins:
@@ -92,7 +92,7 @@ class SimulatedCluster(EmbeddedCluster):
             follow()
         return result
 
-    def _end_due(self, change: Change) -> None:
+    def _end_due(self, change: Transaction) -> None:
         while self._ends and self._ends[0][0] <= self._now_s:
             _, _, run_id = heapq.heappop(self._ends)
             key = self.world.pod_of_run.get(run_id)

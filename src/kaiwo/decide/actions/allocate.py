@@ -8,12 +8,12 @@ Also: Let elastic work that has just started grow, once everybody had a turn: th
 from collections.abc import Callable, Mapping
 
 from kaiwo.decide.actions.allocate_batch import LARGEST, SMALLEST, Window
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.placement.place_pods import Placed, paid_for, place_pods
 from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_missing_pod, place_workload
 from kaiwo.decide.turn_order import Lane, Next, Turns
 from kaiwo.model.plan import Start
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.backlog import WaitingClass, each_way, one_more
 
 
@@ -44,7 +44,7 @@ class Growing:
         del self._works[0]
 
 
-def grow(desk: Desk, lanes: dict[str, Growing], is_over: Callable[[], bool]) -> None:
+def grow(desk: CycleState, lanes: dict[str, Growing], is_over: Callable[[], bool]) -> None:
     """Until nobody can grow any more. Where one queue is left its work takes all that it can."""
     turns = Turns(lanes, desk.working, desk.active, Growing.next_of)
     while turns and not is_over():
@@ -61,14 +61,14 @@ STEPS_A_RELEASE = 4  # the nodes on which somebody leaves are looked at anew
 
 
 def line_up(
-    desk: Desk, candidates: list[WaitingClass], always: WaitingClass | None = None, whatever_limits: bool = False
+    desk: CycleState, candidates: list[WaitingClass], always: WaitingClass | None = None, whatever_limits: bool = False
 ) -> tuple[Turns[Lane], list[WaitingClass]]:
     """Those who may start by their queue, in lanes; and those who may not. One who is asked about always has a turn.
 
     Who could never start has none, nor who waits for a planned start: their queue would stand in the order by what
     nobody uses now.
     """
-    hopeless, promised = desk.picture.backlog.hopeless, desk.promised
+    hopeless, promised = desk.state.backlog.hopeless, desk.promised
     able: list[WaitingClass] = []
     barred: list[WaitingClass] = []
     for found in candidates:
@@ -78,7 +78,7 @@ def line_up(
     return Turns(lanes_of(able), desk.working, desk.active, desk.next_of), barred
 
 
-def is_planned(promised: Mapping[str, Promise], found: WaitingClass) -> bool:
+def is_planned(promised: Mapping[str, PlannedStart], found: WaitingClass) -> bool:
     """Everybody in the class waits for a planned start."""
     return 0 < len(found.line) <= len(promised) and all(name in promised for _, name in found.line)
 
@@ -94,7 +94,7 @@ def lanes_of(classes: list[WaitingClass]) -> dict[str, Lane]:
 class Allocate:
     """Gives every queue its turns until nothing more starts."""
 
-    def __init__(self, desk: Desk, turns: Turns[Lane]) -> None:
+    def __init__(self, desk: CycleState, turns: Turns[Lane]) -> None:
         self._desk, self._turns = desk, turns
         self._size = LARGEST  # of the next window
         self._alone = 0  # turns to take one by one before the next window
@@ -139,7 +139,7 @@ class Allocate:
 
     def _start_window(self, window: Window) -> tuple[list[Start], int]:
         """Large requests first, each group at once: the starts, and how many turns come before who does not fit."""
-        desk, shapes = self._desk, self._desk.picture.backlog.shapes
+        desk, shapes = self._desk, self._desk.state.backlog.shapes
         starts: dict[int, Start] = {}
         with desk.working.trial() as attempt:
             groups = sorted(window.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1]))
@@ -157,7 +157,7 @@ class Allocate:
 
     def _pays(self, found: WaitingClass, placed: Placed) -> bool:
         """Charge the queue, if its limits allow."""
-        working, want = self._desk.working, self._desk.picture.backlog.shapes[found.needs[0][0]]
+        working, want = self._desk.working, self._desk.state.backlog.shapes[found.needs[0][0]]
         return self._desk.payer(found).pays(working, paid_for(working, want, [placed]))
 
     def _turn(self) -> None:
@@ -176,10 +176,10 @@ class Allocate:
         if started or self._waits_for_release(name, found) or desk.seeks_shorter(found, name):
             lane.advance(1)
             if found.key in desk.passed_over and found not in lane.rest():
-                desk.give_up(found)
+                desk.mark_stuck(found)
         else:
             lane.set_aside()
-            desk.give_up(found)
+            desk.mark_stuck(found)
         self._turns.again()
 
     def _waits_for_release(self, name: str, found: WaitingClass) -> bool:
@@ -188,10 +188,10 @@ class Allocate:
         if not desk.may_wait_for_release(found) or name in desk.promised or not desk.leaves_dues(found, name):
             return False
         desk.steps += STEPS_A_RELEASE
-        workload = desk.picture.workloads[name]
+        workload = desk.state.workloads[name]
         desk.working.count_leaving(+1)
         tries = (
-            place_workload(desk.working, desk.placer, desk.picture, workload, needs, grows=False)
+            place_workload(desk.working, desk.placer, desk.state, workload, needs, grows=False)
             for needs in each_way(found) or [one_more(found)]
         )
         placement = next(filter(None, tries), None)
@@ -208,26 +208,26 @@ class Allocate:
         desk, shape = self._desk, found.needs[0][0]
         if not desk.may_start(found):
             return 0
-        placed = place_pods(desk.working, desk.placer, desk.payer(found), shape, desk.picture.backlog.shapes[shape], 1)
+        placed = place_pods(desk.working, desk.placer, desk.payer(found), shape, desk.state.backlog.shapes[shape], 1)
         if placed is None:
             return 0
         desk.starts.append(self._single_start(found, position, placed[0]))
         return 1
 
     def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
-        picture = self._desk.picture
-        workload = picture.workloads[found.line.at(position)[1]]
-        return Start(workload.name, first_missing_pod(picture, workload), placed.node, placed.devices)
+        state = self._desk.state
+        workload = state.workloads[found.line.at(position)[1]]
+        return Start(workload.name, first_missing_pod(state, workload), placed.node, placed.devices)
 
     def _start_one(self, name: str, found: WaitingClass) -> int:
         """Start one workload of several pods, whole or not at all."""
         desk = self._desk
         if not desk.may_start(found):
             return 0
-        workload = desk.picture.workloads[name]
+        workload = desk.state.workloads[name]
         # First what everybody needs to start, then more; sub-groups and what runs already grow in their turn.
         grows = found.choices is not None or not any(needed for _, _, needed in found.needs)
-        placement = place_workload(desk.working, desk.placer, desk.picture, workload, found.needs, grows=grows)
+        placement = place_workload(desk.working, desk.placer, desk.state, workload, found.needs, grows=grows)
         if placement is None:
             return 0
         if placement.gang is not None and not grows:

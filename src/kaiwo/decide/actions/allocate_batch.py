@@ -8,7 +8,7 @@ back and the turns are taken one by one: nobody is ever refused for the sake of 
 
 from dataclasses import dataclass, field
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.placement.queue_limits import within_limits
 from kaiwo.decide.turn_order import Head, Lane, Mark, Turns
 from kaiwo.snapshot.backlog import WaitingClass
@@ -34,7 +34,7 @@ class Window:
     """The next turns, and how to give them back."""
 
     turns: Turns[Lane]
-    desk: Desk
+    desk: CycleState
     picked: list[tuple[WaitingClass, int]] = field(default_factory=list)  # the class and the position in its line
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
     unpaid: set[int] = field(default_factory=set)  # of these, whose price hangs on the device they get
@@ -87,7 +87,7 @@ class Window:
             return False
         if desk.may_wait_for_release(found):
             return False
-        desk.give_up(found)
+        desk.mark_stuck(found)
         return True
 
     def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
@@ -133,7 +133,7 @@ class Window:
         shape = found.needs[0][0]
         stock = self._stocks.get(shape)
         if stock is None:
-            room, want = self.desk.room(shape), self.desk.picture.backlog.shapes[shape]
+            room, want = self.desk.room(shape), self.desk.state.backlog.shapes[shape]
             stock = self._stocks[shape] = Stock(room, room, want.charge_milli, self.desk.known_charge(want, 1))
         return stock
 

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from kaiwo.decide.actions.make_room_turns import Attempt, give_turns
-from kaiwo.decide.cycle_state import Desk
-from kaiwo.decide.make_room.candidate_nodes import Sieve
-from kaiwo.decide.make_room.node_bounds import no_room
+from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.make_room.candidate_nodes import CandidateNodes
+from kaiwo.decide.make_room.node_bounds import node_bounds
 from kaiwo.decide.make_room.nominations import claim_beside, has_its_space
-from kaiwo.decide.make_room.reclaim_bounds import Sums, and_kept
+from kaiwo.decide.make_room.reclaim_bounds import ReclaimBounds, and_kept
 from kaiwo.decide.make_room.victim_rules import MoveRule, NobodyLoses, PreemptRule, ReclaimRule
-from kaiwo.decide.make_room.victim_search import Claim, Room
+from kaiwo.decide.make_room.victim_search import RoomMade, VictimSearch
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.plan import Cause
 from kaiwo.model.workload import Workload
 from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import Claim as QueueClaim
-from kaiwo.queues.reclaim_rules import Refusal, Rule, Standing, may_claim, victim_queues
+from kaiwo.queues.reclaim_rules import QueueShares, Refusal, Rule, may_claim, victim_queues
+from kaiwo.queues.reclaim_rules import ReclaimRequest as QueueClaim
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.backlog import Needs, WaitingClass, one_more
 from kaiwo.snapshot.queue_table import GPU, Charge
@@ -31,7 +31,7 @@ STEPS_A_CLAIM = 60  # about what listing the victims of a large cluster costs, i
 MANY_PODS = 64  # of a gang: looking at more nodes than it needs is dear
 
 
-def make_room(desk: Desk, action: str) -> list[WaitingClass]:
+def make_room(desk: CycleState, action: str) -> list[WaitingClass]:
     """Try one action for everybody who is stuck, in the order of turns. Returns those whom the budget did not reach.
 
     Whom the last cycle did not reach share the budget with those who came: neither waits for the other to end.
@@ -45,15 +45,15 @@ def make_room(desk: Desk, action: str) -> list[WaitingClass]:
     return unreached + _make_room_for(desk, action, left)
 
 
-def has_work(desk: Desk, action: str) -> bool:
+def has_work(desk: CycleState, action: str) -> bool:
     """There is somebody for whom the action could make room, at a glance."""
-    waiting = desk.stuck | desk.picture.backlog.unclaimed_by(action)
+    waiting = desk.stuck | desk.state.backlog.unclaimed_by(action)
     return any(_has_below(desk, found) for found in waiting.values()) if action == "preempt" else bool(waiting)
 
 
-def _make_room_for(desk: Desk, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
+def _make_room_for(desk: CycleState, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
     """Last come those who could never start: they are told what keeps them, and nobody's turn hangs on their size."""
-    hopeless = desk.picture.backlog.hopeless
+    hopeless = desk.state.backlog.hopeless
     waiting = [found for found in waiting if not has_its_space(desk, found)]
     last = [found for found in waiting if found.key in hopeless]
     first = [found for found in waiting if found.key not in hopeless]
@@ -61,9 +61,9 @@ def _make_room_for(desk: Desk, action: str, waiting: list[WaitingClass]) -> list
     return [found for group in (first, last) for found in give_turns(desk, action, group, attempt, cause)]
 
 
-def _candidates(desk: Desk, action: str) -> tuple[list[WaitingClass], list[WaitingClass]]:
+def _candidates(desk: CycleState, action: str) -> tuple[list[WaitingClass], list[WaitingClass]]:
     """Who was tried, and no room sought yet: those of this cycle, and those whom the last one did not reach."""
-    backlog = desk.picture.backlog
+    backlog = desk.state.backlog
     left = backlog.unclaimed_by(action)
     came = {key: found for key, found in desk.stuck.items() if key not in left}
     if action == "reclaim":
@@ -78,26 +78,26 @@ def _candidates(desk: Desk, action: str) -> tuple[list[WaitingClass], list[Waiti
     return list(came.values()), list(left.values())
 
 
-def _owed(desk: Desk) -> list[WaitingClass]:
+def _owed(desk: CycleState) -> list[WaitingClass]:
     """The classes whose queue has less than its share by at least what one of them needs."""
     now = standing(desk.working)
     _tell_who_is_at_the_share(desk, now)
     left = (now.fair - now.used).tolist()
     found = []
-    for queue, classes in sorted(desk.picture.backlog.by_queue.items()):
+    for queue, classes in sorted(desk.state.backlog.by_queue.items()):
         row = now.queues.row.get(queue)
         if row is not None and any(amount > 0 for amount in left[row]):
             found += [each for each in classes.values() if _is_within(claim_beside(desk, each), left[row])]
     return found
 
 
-def _has_below(desk: Desk, found: WaitingClass) -> bool:
+def _has_below(desk: CycleState, found: WaitingClass) -> bool:
     """Something less important runs in its queue; the first in a line is the most important."""
-    queue, priority = found.queue, desk.picture.workloads[found.line.at(0)[1]].priority
+    queue, priority = found.queue, desk.state.workloads[found.line.at(0)[1]].priority
     return desk.roster.has_below(queue, priority) or desk.roster.has_guarded_below(queue, priority)
 
 
-def _tell_who_is_at_the_share(desk: Desk, now: Standing) -> None:
+def _tell_who_is_at_the_share(desk: CycleState, now: QueueShares) -> None:
     """Where somebody has more than their share, those who may not take it are told what keeps them from it.
 
     So are those in queues that have no share at all, wherever others use anything.
@@ -121,7 +121,7 @@ def _is_within(need: Charge, left: list[int]) -> bool:
     return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
 
 
-def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+def _reclaim(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomMade | None:
     """From queues that have more than their share, for one that has less."""
     now = _before_the_cycle(desk, found.queue)
     row, beside = desk.working.queues.row[found.queue], np.array(claim_beside(desk, found))
@@ -137,7 +137,7 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     desk.steps += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
     ran_enough = _ran_enough(desk, may_lose)
     takes = _sieve(desk).takeable(may_lose, ran_enough, found.signature[2])
-    sums = Sums(desk, now, claim, needs, takes)
+    sums = ReclaimBounds(desk, now, claim, needs, takes)
     if (short := sums.short()) is not None:
         desk.verdicts[found.key] = and_kept(short, _kept(desk, now, claim, may_lose))
         return None
@@ -147,11 +147,11 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
         if not lanes:
             break
         desk.steps += STEPS_A_CLAIM
-        attempt = Claim(desk, workload, needs, rule(now, claim), lanes)
+        attempt = VictimSearch(desk, workload, needs, rule(now, claim), lanes)
         room = desk.spared.watched(attempt.meet)
         if room is None and desk.spared.refused is not None:  # of others perhaps more may be stopped
             lanes = _sieve(desk).lanes(needs, may_lose, ran_enough, wide)
-            room = Claim(desk, workload, needs, rule(now, claim), lanes, within_budgets=True).meet()
+            room = VictimSearch(desk, workload, needs, rule(now, claim), lanes, within_budgets=True).meet()
         if room is not None:
             return room
         looked_at = max(looked_at, attempt.looked_at)
@@ -159,19 +159,19 @@ def _reclaim(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     if desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
         kept.append(desk.spared.words)
-    verdict = no_room(desk, takes, sums.wants, found.queue) or sums.undecided(looked_at)
+    verdict = node_bounds(desk, takes, sums.wants, found.queue) or sums.undecided(looked_at)
     desk.verdicts[found.key] = and_kept(verdict, kept)
     return None
 
 
-def _others_use(now: Standing, row: int) -> bool:
+def _others_use(now: QueueShares, row: int) -> bool:
     """Where nobody else has anything, nobody need be told that it may not be taken."""
     others = np.array(now.queues.is_leaf, np.bool_)
     others[row] = False
     return bool(now.used[others].any())
 
 
-def _refused(now: Standing, refusal: Refusal) -> Obstacle:
+def _refused(now: QueueShares, refusal: Refusal) -> Obstacle:
     if refusal.rule is Rule.NEVER_RECLAIMS:
         return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], detail=refusal.rule)
     unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
@@ -180,7 +180,7 @@ def _refused(now: Standing, refusal: Refusal) -> Obstacle:
     )
 
 
-def _kept(desk: Desk, now: Standing, claim: QueueClaim, may_lose: BoolArray) -> list[str]:
+def _kept(desk: CycleState, now: QueueShares, claim: QueueClaim, may_lose: BoolArray) -> list[str]:
     """What the rules would let go, and is kept by disruption budgets or minimum run times."""
     guarded = desk.roster.guarded
     rows = guarded.rows(now.queues)
@@ -189,7 +189,7 @@ def _kept(desk: Desk, now: Standing, claim: QueueClaim, may_lose: BoolArray) -> 
     return words + (_sieve(desk).kept_by_time(may_lose) if may_lose.any() else [])
 
 
-def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
+def _before_the_cycle(desk: CycleState, claimant: str) -> QueueShares:
     """How the queues stand, what this cycle started left out: nobody loses old work over new work that just began.
 
     The claimant and those above it stand as they do now.
@@ -201,16 +201,16 @@ def _before_the_cycle(desk: Desk, claimant: str) -> Standing:
     return now._replace(used=used, fixed=now.fixed.copy())
 
 
-def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+def _preempt(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomMade | None:
     """From less important work of the same queue."""
     if not _has_below(desk, found):
         return None
     now = standing(desk.working)
 
-    def attempt(within_budgets: bool) -> Room | None:
+    def attempt(within_budgets: bool) -> RoomMade | None:
         lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
         rule = PreemptRule(now, now.queues.row[found.queue], np.array(claim_beside(desk, found)))
-        claim = Claim(desk, workload, one_more(found), rule, lanes, within_budgets)
+        claim = VictimSearch(desk, workload, one_more(found), rule, lanes, within_budgets)
         return claim.meet() if lanes else None
 
     room = desk.spared.watched(lambda: attempt(within_budgets=False))
@@ -221,7 +221,7 @@ def _preempt(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None
     return room
 
 
-def _tell_what_is_kept(desk: Desk, workload: Workload, found: WaitingClass) -> None:
+def _tell_what_is_kept(desk: CycleState, workload: Workload, found: WaitingClass) -> None:
     kept = [desk.roster.guarded.words(found.queue, below=workload.priority)]
     if desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
@@ -230,12 +230,12 @@ def _tell_what_is_kept(desk: Desk, workload: Workload, found: WaitingClass) -> N
         desk.verdicts.setdefault(found.key, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, detail=detail))
 
 
-def _consolidate(desk: Desk, workload: Workload, found: WaitingClass) -> Room | None:
+def _consolidate(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomMade | None:
     """Move others together; nobody loses a place."""
     lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: unit.workload.name != workload.name)
     if not lanes:
         return None
-    return Claim(desk, workload, one_more(found), NobodyLoses(), lanes).meet()
+    return VictimSearch(desk, workload, one_more(found), NobodyLoses(), lanes).meet()
 
 
 def _searches(needs: Needs) -> Iterator[tuple[type[ReclaimRule], bool]]:
@@ -246,7 +246,7 @@ def _searches(needs: Needs) -> Iterator[tuple[type[ReclaimRule], bool]]:
     yield MoveRule, True
 
 
-def _ran_enough(desk: Desk, may_lose: BoolArray) -> BoolArray:
+def _ran_enough(desk: CycleState, may_lose: BoolArray) -> BoolArray:
     """Per unit: its minimum run time is over; surplus pods are not protected by it."""
     until_s = _sieve(desk).until_s
     is_over: BoolArray = until_s <= desk.working.now_s
@@ -255,9 +255,9 @@ def _ran_enough(desk: Desk, may_lose: BoolArray) -> BoolArray:
     return is_over
 
 
-def _sieve(desk: Desk) -> Sieve:
+def _sieve(desk: CycleState) -> CandidateNodes:
     if desk.sieve is None:
-        desk.sieve = Sieve(desk)
+        desk.sieve = CandidateNodes(desk)
     return desk.sieve
 
 

@@ -3,16 +3,16 @@
 In:    the desk.   Out: evictions on the desk.
 """
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.workload import Phase, is_enough
 
 
-def stop_stale_gangs(desk: Desk) -> None:
+def stop_stale_gangs(desk: CycleState) -> None:
     """Every gang whose grace is over, whole."""
-    for name in sorted(desk.picture.broken):
-        workload = desk.picture.workloads[name]
-        pods = desk.picture.pods.get(name, {})
+    for name in sorted(desk.state.broken):
+        workload = desk.state.workloads[name]
+        pods = desk.state.pods.get(name, {})
         begun = {start.pod for start in desk.starts if start.workload == name}
         running = {pod for pod in pods if pods[pod].phase in (Phase.RUNNING, Phase.ASSUMED)}
         if not running or is_enough(workload, running | begun):

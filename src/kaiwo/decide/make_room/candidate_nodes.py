@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.protected_work import words_of_young
-from kaiwo.decide.make_room.reclaimable import Pieces, Takeable
-from kaiwo.decide.make_room.victim_units import Unit, UnitLane
+from kaiwo.decide.make_room.reclaimable import Pieces, Reclaimable
+from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
 from kaiwo.decide.placement.queue_limits import charge_of
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
@@ -23,13 +23,13 @@ from kaiwo.snapshot.queue_table import GPU
 FEWEST_NODES = 16  # and twice as many as there are pods: enough for a choice, and few enough to try
 
 
-class Sieve:
+class CandidateNodes:
     """All units of a cycle as arrays: one entry a unit, and one entry a pod."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: CycleState) -> None:
         self._desk = desk
         rows, queues = desk.working.nodes.row, desk.working.queues
-        self._units: list[Unit] = []
+        self._units: list[VictimUnit] = []
         queue_of: list[int] = []
         pods: list[tuple[int, int, int]] = []  # unit, node row, milli
         self._pod_list: list[Pod] = []
@@ -57,7 +57,7 @@ class Sieve:
         if nodes is None:
             return {}
         unit, row, _ = self._pods.T
-        found: dict[str, list[Unit]] = {}
+        found: dict[str, list[VictimUnit]] = {}
         is_there = np.zeros(len(self._units), np.bool_)
         is_there[unit[chosen[unit] & nodes[row]]] = True
         for number in is_there.nonzero()[0].tolist():
@@ -65,11 +65,11 @@ class Sieve:
             found.setdefault(each.workload.queue, []).append(each)
         return {name: UnitLane(units) for name, units in sorted(found.items())}
 
-    def takeable(self, queues: BoolArray, may_go: BoolArray, claimant: str) -> Takeable:
+    def takeable(self, queues: BoolArray, may_go: BoolArray, claimant: str) -> Reclaimable:
         """All of them that may go, for a workload for which space may be kept already (else it has no name)."""
         self._bury()
         goes = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
-        return Takeable(self._desk, self._pieces, goes, claimant)
+        return Reclaimable(self._desk, self._pieces, goes, claimant)
 
     @cached_property
     def _pieces(self) -> Pieces:
@@ -105,7 +105,7 @@ class Sieve:
         for shape, _, needed in needs:
             if not needed:
                 continue
-            want = self._desk.picture.backlog.shapes[shape]
+            want = self._desk.state.backlog.shapes[shape]
             milli = charge_of(want, 1, self._desk.largest_mib)[GPU]
             most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
             rows = self._nodes_for(shape, milli, needed, most, chosen)

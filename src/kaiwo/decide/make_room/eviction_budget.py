@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.eviction_history import HOUR_S
 
 Found = TypeVar("Found")
@@ -16,15 +16,15 @@ Found = TypeVar("Found")
 class EvictionBudget:
     """By queue that has one; costs nothing where nobody has."""
 
-    def __init__(self, picture: Picture, now_s: int) -> None:
-        self._queues, self._now_s = picture.queues, now_s
+    def __init__(self, state: ClusterState, now_s: int) -> None:
+        self._queues, self._now_s = state.queues, now_s
         self._most: dict[int, int] = {}
         self._stopped: dict[int, set[str]] = {}
         self._oldest_s: dict[int, int] = {}
         self.refused: int | None = None  # the queue whose budget was in the way at the last claim
         for row, queue in enumerate(self._queues.queues):
             if queue.fairness.evictions_per_hour is not None:
-                lately = [each for each in picture.stopped_in.get(queue.name, ()) if each.at_s > now_s - HOUR_S]
+                lately = [each for each in state.stopped_in.get(queue.name, ()) if each.at_s > now_s - HOUR_S]
                 self._most[row] = queue.fairness.evictions_per_hour
                 self._stopped[row] = {f"{each.workload}@{each.at_s}" for each in lately}
                 self._oldest_s[row] = min((each.at_s for each in lately), default=now_s)

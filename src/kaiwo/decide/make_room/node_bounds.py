@@ -7,8 +7,8 @@ stopped or to be moved.
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import Desk
-from kaiwo.decide.make_room.reclaimable import Takeable
+from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.make_room.reclaimable import Reclaimable
 from kaiwo.decide.obstacles.node_availability import offer_in
 from kaiwo.decide.obstacles.shortages import short_of
 from kaiwo.decide.placement.node_fit import pods_that_fit
@@ -16,7 +16,7 @@ from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.node_table import Tenancy
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 ON_ONE_NODE = "on one node"
 ROOM = "room on nodes"
@@ -30,7 +30,9 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def no_room(desk: Desk, takes: Takeable, wants: list[tuple[int, Request, int]], queue: str) -> Obstacle | None:
+def node_bounds(
+    desk: CycleState, takes: Reclaimable, wants: list[tuple[int, Request, int]], queue: str
+) -> Obstacle | None:
     """The first kind of pod for which there would be too little room."""
     free, gpus = takes.emptied
     for shape, want, needed in wants:
@@ -43,7 +45,7 @@ def no_room(desk: Desk, takes: Takeable, wants: list[tuple[int, Request, int]], 
     return None
 
 
-def _in_numbers(after: Working, want: Request, rows: Rows, pods: tuple[int, int], queue: str) -> Obstacle:
+def _in_numbers(after: WorkingCopy, want: Request, rows: Rows, pods: tuple[int, int], queue: str) -> Obstacle:
     """What no node could have; or how many of the pods would find room."""
     needed, room = pods
     if not room:

@@ -14,7 +14,7 @@ from kaiwo.snapshot.queue_table import QueueTable
 MOST_NAMED = 3
 
 
-class Guarded:
+class ProtectedWork:
     """The work of a cycle of which disruption budgets keep some, by queue."""
 
     def __init__(self) -> None:

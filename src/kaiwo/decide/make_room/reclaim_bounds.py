@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle_state import Desk
-from kaiwo.decide.make_room.reclaimable import Amounts, Takeable
+from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
 from kaiwo.gpus.device_fit import eligible
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
-from kaiwo.queues.reclaim_rules import Claim, Standing, entitled
+from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, MILLI, SIZE
@@ -31,7 +31,7 @@ from kaiwo.snapshot.queue_table import GPU
 class Excess:
     """What is above what protects the queues from one claim."""
 
-    def __init__(self, now: Standing, claim: Claim, has_gpus: bool) -> None:
+    def __init__(self, now: QueueShares, claim: ReclaimRequest, has_gpus: bool) -> None:
         self._now, self._claim = now, claim
         self._matters: BoolArray = np.greater(claim.need, 0)
         self._matters[GPU] |= has_gpus  # of memory and partitions the device decides; the least may be nothing
@@ -120,12 +120,14 @@ class Most(NamedTuple):
         return self.free + sum(self.taken.values()) + self.moved
 
 
-class Sums:
+class ReclaimBounds:
     """What one claim could have at most, by resource, by device and by node."""
 
-    def __init__(self, desk: Desk, now: Standing, claim: Claim, needs: Needs, takes: Takeable) -> None:
+    def __init__(
+        self, desk: CycleState, now: QueueShares, claim: ReclaimRequest, needs: Needs, takes: Reclaimable
+    ) -> None:
         self._desk, self._now, self._claim, self._takes = desk, now, claim, takes
-        shapes = desk.picture.backlog.shapes
+        shapes = desk.state.backlog.shapes
         self.wants: list[Pods] = [(shape, shapes[shape], needed) for shape, _, needed in needs if needed]
         self._excess = Excess(now, claim, any(want.gpus for _, want, _ in self.wants))
 

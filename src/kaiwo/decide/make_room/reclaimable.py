@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import Desk
-from kaiwo.decide.make_room.victim_units import Unit
+from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.make_room.victim_units import VictimUnit
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Workload, role_of
@@ -73,7 +73,7 @@ class Pieces:
     """All units of a cycle, whoever asks: see `sieve`."""
 
     nodes: NodeTable
-    units: Sequence[Unit]
+    units: Sequence[VictimUnit]
     queue: IntArray  # of each unit
     charges: IntArray  # of each unit, by resource
     pods: Sequence[Pod]
@@ -99,12 +99,12 @@ class _Part(NamedTuple):
     pods: Sequence[Pod]  # by number of the holdings
 
 
-class Takeable:
+class Reclaimable:
     """The units that may go (`goes`), with other pods in their stead where a workload is elastic."""
 
-    def __init__(self, desk: Desk, pieces: Pieces, goes: BoolArray, claimant: str) -> None:
+    def __init__(self, desk: CycleState, pieces: Pieces, goes: BoolArray, claimant: str) -> None:
         self._desk, self._pieces, self._goes = desk, pieces, goes
-        self.own = Holdings(desk.working.nodes, list(desk.picture.nominations.get(claimant, {}).values()))
+        self.own = Holdings(desk.working.nodes, list(desk.state.nominations.get(claimant, {}).values()))
 
     def amounts(self, resource: int) -> dict[int, Amounts]:
         """By queue, what its units hold of a resource that queues pay for."""
@@ -174,7 +174,7 @@ class Takeable:
 
     def _each(self) -> Iterator[tuple[Pod, Request, int]]:
         """Every pod on a node that may go, what it asked for, and the milli that it holds."""
-        workloads = self._desk.picture.workloads
+        workloads = self._desk.state.workloads
         for part in self._parts:
             for number in part.holdings.number[part.goes].tolist():
                 pod = part.pods[number]
@@ -202,7 +202,7 @@ class Takeable:
     @cached_property
     def _elastic(self) -> list[tuple[Workload, list[Pod]]]:
         """Workloads that can spare some of their running pods."""
-        picture, gone = self._desk.picture, self._desk.roster.gone
+        state, gone = self._desk.state, self._desk.roster.gone
         numbers = (self._goes & self._pieces.is_surplus).nonzero()[0].tolist()
         units = [self._pieces.units[number] for number in numbers]
         workloads = {unit.workload.name: unit.workload for unit in units}
@@ -211,7 +211,7 @@ class Takeable:
                 workload,
                 [
                     pod
-                    for pod in picture.pods[name].values()
+                    for pod in state.pods[name].values()
                     if pod.phase is Phase.RUNNING and (name, pod.name) not in gone
                 ],
             )

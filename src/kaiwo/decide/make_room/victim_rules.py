@@ -5,8 +5,8 @@ In:    how the queues stand, the claim, units of running work.   Out: yes or no.
 
 import numpy as np
 
-from kaiwo.decide.make_room.victim_units import Unit
-from kaiwo.queues.reclaim_rules import Claim, Exchange, Standing, entitled, may_claim
+from kaiwo.decide.make_room.victim_units import VictimUnit
+from kaiwo.queues.reclaim_rules import Exchange, QueueShares, ReclaimRequest, entitled, may_claim
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.queue_table import Charge
 
@@ -16,14 +16,14 @@ MOST_MOVED = 64
 class ReclaimRule:
     """Fair shares: see `queues.reclaim_rules`."""
 
-    def __init__(self, now: Standing, claim: Claim) -> None:
+    def __init__(self, now: QueueShares, claim: ReclaimRequest) -> None:
         self._now, self._claim = now, claim
         self._exchange = Exchange(now, claim)
 
-    def may_go(self, unit: Unit) -> bool:
+    def may_go(self, unit: VictimUnit) -> bool:
         return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
 
-    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
         now, claim = self._now, self._claim._replace(need=_at_least(self._claim.need, paid))
         if (claim.need > self._claim.need).any():
             now = self._owed()
@@ -35,24 +35,24 @@ class ReclaimRule:
                 return False
         return exchange.verdict() is None
 
-    def _owed(self) -> Standing:
+    def _owed(self) -> QueueShares:
         """What it pays was not in its wish, and so perhaps not in its share; its quota it is owed all the same."""
         fair, row = self._now.fair.copy(), self._claim.queue
         fair[row] = entitled(self._now, row)
         return self._now._replace(fair=fair)
 
-    def _queue_of(self, unit: Unit) -> int:
+    def _queue_of(self, unit: VictimUnit) -> int:
         return self._now.queues.row[unit.workload.queue]
 
 
 class MoveRule(ReclaimRule):
     """Others may be moved, too, whose work may not be stopped: a few, since each needs another place."""
 
-    def __init__(self, now: Standing, claim: Claim) -> None:
+    def __init__(self, now: QueueShares, claim: ReclaimRequest) -> None:
         super().__init__(now, claim)
         self._left = MOST_MOVED
 
-    def may_go(self, unit: Unit) -> bool:
+    def may_go(self, unit: VictimUnit) -> bool:
         self._left -= 1
         return self._left >= 0
 
@@ -60,22 +60,22 @@ class MoveRule(ReclaimRule):
 class _AnyRule:
     """Whoever is offered may go."""
 
-    def may_go(self, unit: Unit) -> bool:
+    def may_go(self, unit: VictimUnit) -> bool:
         return True
 
-    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
         return True
 
 
 class PreemptRule(_AnyRule):
     """A queue does not grow over its share by this: another queue would take back what it gained, and so on."""
 
-    def __init__(self, now: Standing, queue: int, need: IntArray) -> None:
+    def __init__(self, now: QueueShares, queue: int, need: IntArray) -> None:
         path = np.array(now.queues.path[queue], np.intp)
         used = now.used[path]
         self._need, self._left = need, np.maximum(used, entitled(now, path)) - used
 
-    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
         given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
         return bool((_at_least(self._need, paid) - self._left <= given).all())
 
@@ -83,7 +83,7 @@ class PreemptRule(_AnyRule):
 class NobodyLoses(_AnyRule):
     """Everybody finds another place."""
 
-    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
         return not stopped
 
 

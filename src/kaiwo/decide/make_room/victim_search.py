@@ -13,13 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import Desk
-from kaiwo.decide.make_room.victim_units import Unit, UnitLane
+from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
 from kaiwo.decide.placement.place_pods import Payer, Placed, place_pods
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.pod_affinity import may_stand, still_holds
 from kaiwo.decide.placement.queue_limits import within_limits
-from kaiwo.decide.planned_starts.future_quota import Due
+from kaiwo.decide.planned_starts.future_quota import QueueCharge
 from kaiwo.decide.turn_order import Turns
 from kaiwo.gpus.isolation_grades import may_come_back
 from kaiwo.model.affinity import kept
@@ -35,7 +35,7 @@ from kaiwo.snapshot.queue_table import Charge
 class TakenPlaces:
     """Who was where."""
 
-    def __init__(self, nodes: NodeTable, taken: list[Unit]) -> None:
+    def __init__(self, nodes: NodeTable, taken: list[VictimUnit]) -> None:
         self._nodes = nodes
         self._units: dict[int, list[list[int]]] = {}  # by node: the devices of each unit there, in the order of taking
         self._prices: dict[Request, IntArray] = {}
@@ -69,7 +69,7 @@ class TakenPlaces:
         ordered.extend(column for column in columns.tolist() if column not in ordered)
         return np.array([column for column in ordered if column in known], columns.dtype)
 
-    def _note(self, unit: Unit) -> None:
+    def _note(self, unit: VictimUnit) -> None:
         by_row: dict[int, list[int]] = {}
         for pod in unit.pods:
             row = self._nodes.row.get(pod.node)
@@ -99,28 +99,28 @@ UNITS_A_STEP = 4
 class Rule(Protocol):
     """What protects running work from one claim."""
 
-    def may_go(self, unit: Unit) -> bool:
+    def may_go(self, unit: VictimUnit) -> bool:
         """This unit may be taken next, after all that were."""
 
-    def may_stand(self, stopped: list[Unit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
         """Exactly these may be stopped and lose their place, for somebody who pays so much."""
 
 
 @dataclass(slots=True)
-class Room:
+class RoomMade:
     """How a claim is met."""
 
     placement: Placement
-    stopped: list[Unit] = field(default_factory=list)
-    moved: list[tuple[Unit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
+    stopped: list[VictimUnit] = field(default_factory=list)
+    moved: list[tuple[VictimUnit, list[tuple[Pod, Placed]]]] = field(default_factory=list)
 
 
-class Claim:
+class VictimSearch:
     """One waiting workload that needs others to go."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: CycleState,
         workload: Workload,
         needs: Needs,
         rule: Rule,
@@ -130,14 +130,14 @@ class Claim:
         self._desk, self._workload, self._needs, self._rule = desk, workload, needs, rule
         self._within_budgets = within_budgets
         self._turns = Turns(lanes, desk.working, desk.active, _nothing_next, reverse=True)
-        self._taken: list[Unit] = []
+        self._taken: list[VictimUnit] = []
 
     @property
     def looked_at(self) -> int:
         """How many units were taken in the search."""
         return len(self._taken)
 
-    def meet(self) -> Room | None:
+    def meet(self) -> RoomMade | None:
         """Find the room, with nothing changed when there is none."""
         with self._desk.working.trial() as attempt:
             room = self._take_until_it_stands()
@@ -146,7 +146,7 @@ class Claim:
                 attempt.keep()
             return room
 
-    def _take_until_it_stands(self) -> Room | None:
+    def _take_until_it_stands(self) -> RoomMade | None:
         look_at = 0
         is_last = False
         while True:
@@ -157,7 +157,7 @@ class Claim:
                 look_at = len(self._taken) + max(1, (len(self._taken) - EACH) // 4)
             is_last = not self._take_next()
 
-    def _room(self) -> Room | None:
+    def _room(self) -> RoomMade | None:
         """The workload's placement with what is taken by now, if the rule lets it stand."""
         with self._desk.working.trial() as attempt:
             placement = self._place()
@@ -173,11 +173,11 @@ class Claim:
 
     def _paid(self, placement: Placement) -> Charge:
         """What its queue pays in the end: of memory and partitions the devices decide."""
-        shapes = self._desk.picture.backlog.shapes
+        shapes = self._desk.state.backlog.shapes
         if not any(shapes[shape].hangs_on_device for shape, _, _ in self._needs):
             return (0, 0, 0)  # as the rule knows
         wants = [role_of(self._workload, start.pod).request for start in placement.starts]
-        kept = self._desk.picture.nominations.get(self._workload.name, {}).values()
+        kept = self._desk.state.nominations.get(self._workload.name, {}).values()
         shares = [share for start in placement.starts for share in start.devices]
         return (
             sum(share.milli for share in shares) - sum(share.milli for each in kept for share in each.devices),
@@ -221,14 +221,14 @@ class Claim:
         if not self._may_fit():
             return None
         desk.placer.prices = TakenPlaces(desk.working.nodes, self._taken)
-        placement = place_workload(desk.working, desk.placer, desk.picture, self._workload, self._needs, grows=False)
+        placement = place_workload(desk.working, desk.placer, desk.state, self._workload, self._needs, grows=False)
         desk.placer.prices = None
         return placement
 
     def _may_fit(self) -> bool:
         """A necessary condition by sums, before any node is looked at; then by shapes."""
         desk = self._desk
-        if self._workload.name in desk.picture.nominations:
+        if self._workload.name in desk.state.nominations:
             return True  # what is kept for it is not among what is free
         free = np.maximum(desk.working.free[:, GPU_LEFT], 0).sum()
         if free < self._need_milli():
@@ -236,15 +236,15 @@ class Claim:
         return all(desk.book.state(shape).room >= needed for shape, _, needed in self._needs)
 
     def _need_milli(self) -> int:
-        shapes = self._desk.picture.backlog.shapes
+        shapes = self._desk.state.backlog.shapes
         return sum(shapes[shape].charge_milli * needed for shape, _, needed in self._needs)
 
-    def _give_back(self, placement: Placement) -> Room:
+    def _give_back(self, placement: Placement) -> RoomMade:
         """Everybody whose place was not needed keeps it; the others are offered another one.
 
         What a workload can spare is looked at last: it does not run on without what it needs.
         """
-        room = Room(placement)
+        room = RoomMade(placement)
         homeless = {unit.workload.name: unit for unit in reversed(self._taken) if not self._stays(unit)}
         spare = [unit for unit in reversed(self._taken) if unit.is_surplus]
         lost = {name for name, unit in homeless.items() if not self._move(unit, room)}
@@ -257,7 +257,7 @@ class Claim:
         self._take_along(room)
         return room
 
-    def _take_along(self, room: Room) -> None:
+    def _take_along(self, room: RoomMade) -> None:
         """What a workload could spare does not run on without what it needs: it goes, or begins anew in its place."""
         roster = self._desk.roster
         gone = {id(unit) for unit in (*room.stopped, *(unit for unit, _ in room.moved))}
@@ -267,16 +267,16 @@ class Claim:
             for each in [each for each in roster.spare_of(unit) if id(each) not in gone]:
                 room.moved.append((each, [(pod, Placed(pod.node, pod.devices)) for pod in each.pods]))
 
-    def _stays(self, unit: Unit) -> bool:
+    def _stays(self, unit: VictimUnit) -> bool:
         """What a workload needs has its places again; what it can spare is looked at later."""
         return unit.is_surplus or self._takes_back(unit)
 
-    def _move(self, unit: Unit, room: Room) -> bool:
+    def _move(self, unit: VictimUnit, room: RoomMade) -> bool:
         """Another place for the unit, which minds planned starts on its own account; else it is stopped."""
         book, shades = self._desk.book, self._desk.shades
         ours = book.shade
         if shades is not None:
-            book.shade = shades.of(unit.workload, Due(self._queue_of(unit), unit.charge, is_fixed=False))
+            book.shade = shades.of(unit.workload, QueueCharge(self._queue_of(unit), unit.charge, is_fixed=False))
         moved = self._place_again(unit)
         book.shade = ours
         if moved is None:
@@ -285,7 +285,7 @@ class Claim:
         room.moved.append((unit, moved))
         return True
 
-    def _takes_back(self, unit: Unit) -> bool:
+    def _takes_back(self, unit: VictimUnit) -> bool:
         """All pods of a unit have their places again."""
         working, queue = self._desk.working, self._queue_of(unit)
         if not self._is_within_limits(unit, queue):
@@ -304,7 +304,7 @@ class Claim:
             return False
         return working.take_back(pod, queue)
 
-    def _place_again(self, unit: Unit) -> list[tuple[Pod, Placed]] | None:
+    def _place_again(self, unit: VictimUnit) -> list[tuple[Pod, Placed]] | None:
         """Other places for those pods of a unit that lost theirs. The rest of a gang begins anew where it was."""
         desk, working, queue = self._desk, self._desk.working, self._queue_of(unit)
         if not self._is_within_limits(unit, queue) or not self._could_move(unit):
@@ -314,7 +314,7 @@ class Claim:
             lost = [pod for pod in unit.pods if not self._returns(pod, queue)]
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
-                want = desk.picture.want_of(unit.workload, role_of(unit.workload, pod.name))
+                want = desk.state.want_of(unit.workload, role_of(unit.workload, pod.name))
                 placed = place_pods(working, desk.placer, Payer(queue, is_fixed=False), -1, want, 1)
                 if placed is None:
                     return None
@@ -322,14 +322,14 @@ class Claim:
             attempt.keep()
         return moved
 
-    def _could_move(self, unit: Unit) -> bool:
+    def _could_move(self, unit: VictimUnit) -> bool:
         """A necessary condition that is kept for equal requests: of a single pod, that there is room for another."""
         if len(unit.pods) > 1:
             return True
         role = role_of(unit.workload, unit.pods[0].name)
-        return self._desk.book.state_of(self._desk.picture.want_of(unit.workload, role)).room > 0
+        return self._desk.book.state_of(self._desk.state.want_of(unit.workload, role)).room > 0
 
-    def _is_within_limits(self, unit: Unit, queue: int) -> bool:
+    def _is_within_limits(self, unit: VictimUnit, queue: int) -> bool:
         """The claim may have used what the limits of queues above both leave."""
         queues = self._desk.working.queues
         if not queues.is_bounded[queue]:
@@ -338,11 +338,11 @@ class Claim:
             return True
         return within_limits(self._desk.working, queue, unit.charge)
 
-    def _queue_of(self, unit: Unit) -> int:
+    def _queue_of(self, unit: VictimUnit) -> int:
         return self._desk.working.queues.row[unit.workload.queue]
 
 
-def carry_out(desk: Desk, workload: Workload, room: Room, cause: Cause) -> None:
+def carry_out(desk: CycleState, workload: Workload, room: RoomMade, cause: Cause) -> None:
     """Write a met claim on the desk: who goes, and the space that is kept for those who come."""
     desk.keep(workload, room.placement)
     for unit in room.stopped:
@@ -359,7 +359,7 @@ def carry_out(desk: Desk, workload: Workload, room: Room, cause: Cause) -> None:
             desk.nominations.append(Nomination(pod.workload, pod.name, placed.node, placed.devices, *amounts))
 
 
-def _workloads(room: Room) -> list[Workload]:
+def _workloads(room: RoomMade) -> list[Workload]:
     return [unit.workload for unit in (*room.stopped, *(unit for unit, _ in room.moved))]
 
 

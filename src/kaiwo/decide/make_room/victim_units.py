@@ -13,7 +13,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from kaiwo.decide.make_room.protected_work import Guarded
+from kaiwo.decide.make_room.protected_work import ProtectedWork
 from kaiwo.model.workload import (
     Branch,
     Phase,
@@ -28,7 +28,7 @@ from kaiwo.model.workload import (
     tree_of,
 )
 from kaiwo.snapshot.array_types import Rows
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
 from kaiwo.snapshot.queue_table import Charge
 
@@ -101,7 +101,7 @@ def _pods_of(workload: Workload, running: Mapping[str, Pod], number: int) -> lis
 Order = tuple[int | str, ...]
 
 
-class Unit(msgspec.Struct, frozen=True):
+class VictimUnit(msgspec.Struct, frozen=True):
     """Pods that go together: a piece that a workload can spare, or all that are left of it."""
 
     workload: Workload
@@ -116,14 +116,14 @@ class Unit(msgspec.Struct, frozen=True):
 class UnitLane:
     """The units of one queue that may go, the first to go first."""
 
-    def __init__(self, units: list[Unit]) -> None:
+    def __init__(self, units: list[VictimUnit]) -> None:
         self._units, self._at = units, 0
 
     def __bool__(self) -> bool:
         return self._at < len(self._units)
 
     @property
-    def first(self) -> Unit:
+    def first(self) -> VictimUnit:
         """Who goes next."""
         return self._units[self._at]
 
@@ -136,23 +136,23 @@ class UnitLane:
         self._at = len(self._units)
 
 
-class Roster:
+class VictimUnits:
     """All running work of a cycle that may be stopped, by queue; worked out when first asked for."""
 
-    def __init__(self, picture: Picture, now_s: int, victim_order: str) -> None:
-        self._picture, self._now_s, self._by_lost_work = picture, now_s, victim_order == "lost-work"
-        self._units: dict[str, list[Unit]] | None = None
+    def __init__(self, state: ClusterState, now_s: int, victim_order: str) -> None:
+        self._state, self._now_s, self._by_lost_work = state, now_s, victim_order == "lost-work"
+        self._units: dict[str, list[VictimUnit]] | None = None
         self._rows: Rows | None = None
-        self._spare: dict[str, list[Unit]] | None = None
+        self._spare: dict[str, list[VictimUnit]] | None = None
         self._lowest: dict[str, int] | None = None  # by queue: the lowest priority of what may be stopped there
         self._lowest_guarded: dict[str, int] = {}  # and of what no disruption budget lets go
-        self._guarded = Guarded()
+        self._guarded = ProtectedWork()
         self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
         self.begun: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
         self._amounts: dict[str, tuple[int, int, int]] = {}
         self._gone_seen = 0
 
-    def lanes(self, queues: Iterable[str], may_go: Callable[[Unit], bool]) -> dict[str, UnitLane]:
+    def lanes(self, queues: Iterable[str], may_go: Callable[[VictimUnit], bool]) -> dict[str, UnitLane]:
         """The units of these queues that may go."""
         units = self._all()
         found = {}
@@ -172,7 +172,7 @@ class Roster:
         return self._lowest_guarded.get(queue, priority) < priority
 
     @property
-    def guarded(self) -> Guarded:
+    def guarded(self) -> ProtectedWork:
         """What disruption budgets keep."""
         self._all()
         return self._guarded
@@ -180,8 +180,8 @@ class Roster:
     def _lowest_by_queue(self) -> dict[str, int]:
         if self._lowest is None:
             self._lowest = {}
-            for name in self._picture.pods:
-                workload = self._picture.workloads.get(name)
+            for name in self._state.pods:
+                workload = self._state.workloads.get(name)
                 if workload is not None and workload.preemptible:
                     known = self._lowest if workload.may_go else self._lowest_guarded
                     known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
@@ -197,11 +197,11 @@ class Roster:
             self._rows = np.array(sorted(row_of[name] for name in self._all() if name in row_of), np.intp)
         return self._rows
 
-    def units(self, queue: str) -> list[Unit]:
+    def units(self, queue: str) -> list[VictimUnit]:
         """Those of one queue, the first to go first."""
         return self._all().get(queue, [])
 
-    def spare_of(self, unit: Unit) -> list[Unit]:
+    def spare_of(self, unit: VictimUnit) -> list[VictimUnit]:
         """What the unit's workload can spare and has not given up yet."""
         if self._spare is None:
             self._spare = {}
@@ -221,21 +221,21 @@ class Roster:
             found = self._amounts[queue] = (sum(each), min(each), max(each))
         return found
 
-    def _is_gone(self, unit: Unit) -> bool:
+    def _is_gone(self, unit: VictimUnit) -> bool:
         return bool(self.gone) and any((pod.workload, pod.name) in self.gone for pod in unit.pods)
 
-    def _all(self) -> dict[str, list[Unit]]:
+    def _all(self) -> dict[str, list[VictimUnit]]:
         if self._units is None:
             self._units = {}
-            for name, pods in self._picture.pods.items():
-                workload = self._picture.workloads.get(name)
+            for name, pods in self._state.pods.items():
+                workload = self._state.workloads.get(name)
                 if workload is not None and workload.preemptible and (units := self._units_of(workload, pods)):
                     self._units.setdefault(workload.queue, []).extend(units)
             for units in self._units.values():
                 units.sort(key=attrgetter("order"))
         return self._units
 
-    def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[Unit]:
+    def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[VictimUnit]:
         if not workload.may_go:
             self._guarded.keep(workload, pods.values())
             return []
@@ -252,7 +252,7 @@ class Roster:
         since_s = min(pod.since_s for pod in running.values())
         spare, kept = spare_of(workload, running)
         may_go = len(running) if workload.may_go < 0 else workload.may_go
-        units: list[Unit] = []
+        units: list[VictimUnit] = []
         stays = False  # some that it could spare: then neither those who lead nor the rest go before them
         for piece in spare:
             if len(piece) > may_go or (stays and is_led_by(workload, piece)):
@@ -269,12 +269,12 @@ class Roster:
             self._guarded.keep(workload, [pod for name, pod in running.items() if name not in going])
         return units
 
-    def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> Unit:
-        charge = (*_charge(pods), *milli_by_model(self._picture.node_objects, self._picture.queues.models, pods))
+    def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> VictimUnit:
+        charge = (*_charge(pods), *milli_by_model(self._state.node_objects, self._state.queues.models, pods))
         lost = 0 if is_surplus else lost_gpu_s(workload, pods, self._now_s)
         worth = lost if self._by_lost_work else 0
         order = (workload.priority, not is_surplus, worth, -workload.submitted_s, _Reversed(workload.name), at)
-        return Unit(workload, pods, is_surplus, since_s, lost, charge, order)
+        return VictimUnit(workload, pods, is_surplus, since_s, lost, charge, order)
 
 
 def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:

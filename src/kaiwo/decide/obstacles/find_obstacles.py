@@ -36,16 +36,16 @@ from kaiwo.plugins.guarded_calls import ask
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.backlog import Needs, WaitingClass, each_way, one_more
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.queue_table import RESOURCES
 from kaiwo.snapshot.subgroup_choices import Choices
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it must start, and nodes with room for one
 
 
-def short_models(view: Working, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
+def short_models(view: WorkingCopy, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
     """The limits first; then, for work that may not be preempted, the quotas."""
     queues = view.queues
     kept = [(Reason.QUEUE_LIMIT, "limit", queues.limits[row], view.all_used)]
@@ -64,7 +64,7 @@ def short_models(view: Working, row: int, is_fixed: bool, wants: Wants) -> list[
     return found
 
 
-def _milli_of(view: Working, want: Request, model: str, rows: Rows) -> int:
+def _milli_of(view: WorkingCopy, want: Request, model: str, rows: Rows) -> int:
     """What one pod takes of a model; 0 when it cannot use that one."""
     if not want.gpus or model not in view.nodes.models:
         return 0
@@ -94,9 +94,9 @@ def with_verdicts(
 class Inquiry:
     """Asks why, in one state of the cluster; equal needs are answered once."""
 
-    def __init__(self, picture: Picture, active: Active, book: ShapeBook) -> None:
-        self._view, self._picture, self._active, self._book = book.view, picture, active, book
-        self._offers = OfferBook(picture, book.start, book.view)
+    def __init__(self, state: ClusterState, active: Active, book: ShapeBook) -> None:
+        self._view, self._state, self._active, self._book = book.view, state, active, book
+        self._offers = OfferBook(state, book.start, book.view)
         view = book.view
         self._rows: Rows = np.arange(len(view.nodes.names))
         self._by_needs: dict[Needs, tuple[Obstacle, ...]] = {}
@@ -108,7 +108,7 @@ class Inquiry:
         """
         if dimmed is not None and self._fits(found):
             return (*self._of_queue(found, self._largest_mib), dimmed)
-        needs, kept = found.needs, self._picture.nominations.get(found.signature[2], {})
+        needs, kept = found.needs, self._state.nominations.get(found.signature[2], {})
         leaving = self._still_held(kept)
         if leaving and len(kept) >= sum(needed for _, _, needed in needs):
             return tuple(leaving)
@@ -163,7 +163,7 @@ class Inquiry:
         is_fixed = not found.signature[1]
         if found.signature[2] or not (is_fixed or queues.is_bounded[row]):
             return []  # the space that is kept for it is paid for
-        charge = least_charge(self._picture, found.needs, largest_mib) + least_by_model(self._picture, found.needs)
+        charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
         bounds = [(Reason.QUEUE_LIMIT, "limit", each, self._view.all_used) for each in queues.limits[row]]
         if is_fixed:
             bounds += [(Reason.QUEUE_QUOTA, "quota", each, self._view.all_fixed) for each in queues.quotas[row]]
@@ -190,7 +190,7 @@ class Inquiry:
         row = self._view.queues.row.get(found.queue)
         if row is not None and self._view.queues.is_model_bounded[row]:
             wants = [
-                (self._picture.backlog.shapes[shape], needed, self._book.state(shape).slots.nonzero()[0])
+                (self._state.backlog.shapes[shape], needed, self._book.state(shape).slots.nonzero()[0])
                 for shape, _, needed in found.needs
             ]
             if short := short_models(self._view, row, not found.signature[1], wants):
@@ -203,7 +203,7 @@ class Inquiry:
 
     def _largest_free_mib(self, shape: int) -> int:
         """Of the devices with room for a shape: as large as all that one pod takes on some node can be."""
-        want = self._picture.backlog.shapes[shape]
+        want = self._state.backlog.shapes[shape]
         fits = (times_per_device(self._view, want, self._rows) > 0) & (self._book.state(shape).slots > 0)[:, None]
         sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
         return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
@@ -227,11 +227,11 @@ class Inquiry:
         """Where reservations keep it off free devices, that is told first; else after what is short."""
         kept_out = []
         if self._book.state(shape).room < max(needed, 1):
-            kept_out = reserved_obstacles(self._view, self._picture.backlog.shapes[shape])
+            kept_out = reserved_obstacles(self._view, self._state.backlog.shapes[shape])
         others = self._of_shape(shape, max(needed, 1))
         if not kept_out:
             return others
-        others = beside_reserved(self._view, self._picture.backlog.shapes[shape], others)
+        others = beside_reserved(self._view, self._state.backlog.shapes[shape], others)
         reserved = [each.obstacle for each in kept_out]
         return [*reserved, *others] if any(each.would_do for each in kept_out) else [*others, *reserved]
 
@@ -240,7 +240,7 @@ class Inquiry:
 
         Where one pod fits, what is missing is room for the gang, and only filters that take some of it are told.
         """
-        want, state = self._picture.backlog.shapes[shape], self._book.state(shape)
+        want, state = self._state.backlog.shapes[shape], self._book.state(shape)
         fits_one = bool(state.slots.any())
         if fits_one and (state.room >= needed or state.allowed.all()):
             return []
@@ -309,7 +309,7 @@ class Inquiry:
 
     def _most(self, shape: int) -> dict[str, int]:
         """Pods of one shape that would fit if nothing ran."""
-        want, allowed = self._picture.backlog.shapes[shape], self._book.state(shape).allowed
+        want, allowed = self._state.backlog.shapes[shape], self._book.state(shape).allowed
         return most_when_empty(self._view, want, allowed, self._offers.of(shape))
 
 
@@ -326,7 +326,7 @@ def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple
     ]
 
 
-def is_overdrawn(view: Working, kept: Nomination) -> bool:
+def is_overdrawn(view: WorkingCopy, kept: Nomination) -> bool:
     """What is kept is still held by somebody else, too."""
     row = view.nodes.row.get(kept.node)
     if row is None:

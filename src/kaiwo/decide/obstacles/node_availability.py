@@ -12,9 +12,9 @@ from kaiwo.gpus.device_fit import eligible, times_per_device
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Offer:
 class OfferBook:
     """The offers for the shapes that somebody asks about."""
 
-    def __init__(self, picture: Picture, start: Working, view: Working) -> None:
-        self._shapes, self._start, self._view = picture.backlog.shapes, start, view
-        self._kept: dict[int, Offer] = picture.memo.setdefault("offers", {})
+    def __init__(self, state: ClusterState, start: WorkingCopy, view: WorkingCopy) -> None:
+        self._shapes, self._start, self._view = state.backlog.shapes, start, view
+        self._kept: dict[int, Offer] = state.memo.setdefault("offers", {})
 
     def of(self, shape: int) -> Offer:
         """What every node offers to one pod."""
@@ -41,19 +41,19 @@ class OfferBook:
         return _repaired(self._view, want, kept)
 
 
-def offer_in(view: Working, want: Request, rows: Rows) -> Offer:
+def offer_in(view: WorkingCopy, want: Request, rows: Rows) -> Offer:
     """What these nodes offer in a view that nobody keeps."""
     now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
     now[rows], devices[rows], largest[rows] = _look(view, want, rows)
     return Offer(view.clock, now, devices, largest)
 
 
-def _unknown(view: Working) -> Offer:
+def _unknown(view: WorkingCopy) -> Offer:
     nothing = np.zeros(len(view.nodes.names), np.int64)
     return Offer(-1, nothing, nothing, nothing)
 
 
-def _repaired(view: Working, want: Request, offer: Offer) -> Offer:
+def _repaired(view: WorkingCopy, want: Request, offer: Offer) -> Offer:
     touched = (view.changed > offer.version).nonzero()[0]
     if not len(touched):
         return offer
@@ -62,7 +62,7 @@ def _repaired(view: Working, want: Request, offer: Offer) -> Offer:
     return Offer(view.clock, now, devices, largest)
 
 
-def _look(view: Working, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
+def _look(view: WorkingCopy, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
     gpus = view.of(rows)[1]
     able = eligible(view, want, rows)
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]

@@ -16,7 +16,7 @@ from kaiwo.model.partition_modes import WHOLE_MODE
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.node_table import SIZE, USABLE
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 # How the detail of `needs-another-partition-mode` begins; what follows is the rest of the sentence.
 COMING = "now changing to it: "  # how many GPUs
@@ -25,7 +25,7 @@ ON_NODE = "on node "  # which one, and how many of its GPUs change
 NO_MPS = "mps does not exist on AMD GPUs"
 
 
-def no_such_device(view: Working, want: Request) -> Obstacle:
+def no_such_device(view: WorkingCopy, want: Request) -> Obstacle:
     """No working device of a wanted model, cut as wanted, anywhere."""
     nodes = view.nodes.nodes
     if is_mps_on_amd(want, nodes):
@@ -44,7 +44,7 @@ def no_such_device(view: Working, want: Request) -> Obstacle:
     return Obstacle(reason, want.gpus, 0, "gpus")
 
 
-def by_change(view: Working, want: Request, rows: Rows) -> Obstacle | None:
+def by_change(view: WorkingCopy, want: Request, rows: Rows) -> Obstacle | None:
     """A node would have enough if its GPUs were cut so; the one that comes closest is told. None: no node would."""
     gpus = view.of(rows)[1]
     is_cut = want.is_partition or len(view.nodes.profiles) > 1
@@ -60,7 +60,7 @@ def by_change(view: Working, want: Request, rows: Rows) -> Obstacle | None:
     return Obstacle(Reason.PARTITION_MODE, want.gpus, best.now, unit, mode, f"{ON_NODE}{best.node}{coming}")
 
 
-def _in_other_modes(view: Working, want: Request) -> Obstacle | None:
+def _in_other_modes(view: WorkingCopy, want: Request) -> Obstacle | None:
     """All are cut in other ways; or none of them can be cut so, ever."""
     nodes, mode = view.nodes.nodes, want.partition or WHOLE_MODE
     found = list(recut(_open_nodes(view, want, np.arange(len(nodes))), want))
@@ -76,7 +76,7 @@ def _in_other_modes(view: Working, want: Request) -> Obstacle | None:
     return Obstacle(Reason.PARTITION_MODE, want.gpus, 0, "gpus", mode, f"{NO_SUCH_MODE}{has}")
 
 
-def _reserved(view: Working, want: Request, mode: str) -> Obstacle | None:
+def _reserved(view: WorkingCopy, want: Request, mode: str) -> Obstacle | None:
     """Those that could be cut so are reserved for others, who alone may change them."""
     reserved = view.reserved
     if reserved is None:
@@ -91,7 +91,7 @@ def _reserved(view: Working, want: Request, mode: str) -> Obstacle | None:
     return None
 
 
-def _open_nodes(view: Working, want: Request, rows: Rows) -> list[Node]:
+def _open_nodes(view: WorkingCopy, want: Request, rows: Rows) -> list[Node]:
     """The nodes without the devices that reservations keep for others."""
     nodes = [view.nodes.nodes[row] for row in rows]
     if view.reserved is None:

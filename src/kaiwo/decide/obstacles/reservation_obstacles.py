@@ -16,7 +16,7 @@ from kaiwo.model.reservation import ENDLESS_S, ReservationPhase
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.reserved_devices import Claim, ReservedView
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 NOT_TO_COME, TO_COME = "that is over, or was never made", "it holds"
 TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
@@ -29,7 +29,7 @@ class KeptOut(NamedTuple):
     would_do: bool  # what it keeps would be enough for one pod, and is free
 
 
-def reserved_obstacles(view: Working, want: Request) -> list[KeptOut]:
+def reserved_obstacles(view: WorkingCopy, want: Request) -> list[KeptOut]:
     """The strongest claim first. Work that names a reservation is told of that one alone."""
     if want.reservation:
         return [KeptOut(obstacle, True)] if (obstacle := _named(view.reserved, want)) is not None else []
@@ -44,7 +44,7 @@ def reserved_obstacles(view: Working, want: Request) -> list[KeptOut]:
     return found
 
 
-def beside_reserved(view: Working, want: Request, others: list[Obstacle]) -> list[Obstacle]:
+def beside_reserved(view: WorkingCopy, want: Request, others: list[Obstacle]) -> list[Obstacle]:
     """What else is in the way, told so that nobody thinks that the cluster has no more than what is left to them."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
@@ -52,7 +52,7 @@ def beside_reserved(view: Working, want: Request, others: list[Obstacle]) -> lis
     return [replace(each, detail=beyond) if each.reason in TOO_FEW else each for each in left]
 
 
-def _would_serve(view: Working, want: Request) -> bool:
+def _would_serve(view: WorkingCopy, want: Request) -> bool:
     """With all that is reserved a node would be large enough, if it were empty."""
     rows = np.arange(len(view.nodes.names))
     able = eligible(view, _admitted(view, want), rows)
@@ -60,7 +60,7 @@ def _would_serve(view: Working, want: Request) -> bool:
     return bool((large.sum(axis=1) >= want.gpus).any())
 
 
-def _admitted(view: Working, want: Request) -> Request:
+def _admitted(view: WorkingCopy, want: Request) -> Request:
     """The same request, if it might use whatever is reserved."""
     names = [claim.name for claim in view.reserved.claims] if view.reserved is not None else []
     return replace(want, passes=(*want.passes, *names), holds_s=0)
@@ -78,7 +78,7 @@ def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
     return None
 
 
-def _of_devices(view: Working, want: Request, claim: Claim) -> KeptOut | None:
+def _of_devices(view: WorkingCopy, want: Request, claim: Claim) -> KeptOut | None:
     """How many of its devices would serve, and how many of them are free."""
     assert view.reserved is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)

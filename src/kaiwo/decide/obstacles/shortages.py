@@ -18,7 +18,7 @@ from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, MEMORY, PODS, SIZE, USABLE
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 CLOSED = "a large enough one is closed to it"
 TOO_SMALL = "larger ones that are closed to it would not do either"
@@ -31,7 +31,7 @@ CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
 
 
-def short_of(view: Working, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
+def short_of(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
     """Resources of which no node that may be used has enough; else those that are short where the others would do."""
     looks = _looks(view, want, rows, offer)
     everywhere = [
@@ -40,7 +40,7 @@ def short_of(view: Working, want: Request, rows: Rows, offer: Offer) -> list[Obs
     return everywhere or _short_beside_the_rest(view, want, rows, looks, offer)
 
 
-def too_large(view: Working, want: Request, offer: Offer) -> list[Obstacle]:
+def too_large(view: WorkingCopy, want: Request, offer: Offer) -> list[Obstacle]:
     """What no node has enough of even when it is empty, GPUs apart: no change of GPUs would mend that."""
     rows = np.arange(len(view.nodes.names))
     looks = _looks(view, replace(want, gpus=0), rows, offer)
@@ -53,7 +53,7 @@ def lasts(obstacle: Obstacle) -> bool:
     return obstacle.detail in (NEVER, NOWHERE) or obstacle.reason in _OF_SIZE
 
 
-def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:
+def fits_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> BoolArray:
     """Nodes that would take one pod if nothing ran on them."""
     nodes = view.nodes
     fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
@@ -62,13 +62,13 @@ def fits_when_empty(view: Working, want: Request, offer: Offer) -> BoolArray:
     return fits & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
 
 
-def largest_device_mib(view: Working, want: Request) -> int:
+def largest_device_mib(view: WorkingCopy, want: Request) -> int:
     """The size of the largest device that would serve a request, free or not; 0 when there is none."""
     rows = np.arange(len(view.nodes.names))
     return int((view.of(rows)[1][:, SIZE] * eligible(view, want, rows)).max(initial=0))
 
 
-def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
+def _looks(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
     free, _ = view.of(rows)
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
     for reason, unit, need, column in (
@@ -85,7 +85,7 @@ def _looks(view: Working, want: Request, rows: Rows, offer: Offer) -> list[_Look
     return found
 
 
-def _as_sizes(view: Working, rows: Rows, obstacle: Obstacle) -> Obstacle:
+def _as_sizes(view: WorkingCopy, rows: Rows, obstacle: Obstacle) -> Obstacle:
     """Where no node that may be used is large enough even when it is empty, sizes are told: waiting does not help."""
     size = _sizes(view, obstacle)
     if size is None or (largest := int(size[rows].max())) >= obstacle.need:
@@ -93,7 +93,7 @@ def _as_sizes(view: Working, rows: Rows, obstacle: Obstacle) -> Obstacle:
     return replace(obstacle, have=largest, detail=_beyond(largest, int(size.max()), obstacle.need) or NEVER)
 
 
-def _sizes(view: Working, obstacle: Obstacle) -> IntArray | None:
+def _sizes(view: WorkingCopy, obstacle: Obstacle) -> IntArray | None:
     """What each node has of a resource when it is empty; None: of GPUs that is told already."""
     nodes = view.nodes
     match obstacle.reason:
@@ -109,7 +109,7 @@ def _sizes(view: Working, obstacle: Obstacle) -> IntArray | None:
 
 
 def _short_beside_the_rest(
-    view: Working, want: Request, rows: Rows, looks: list[_Look], offer: Offer
+    view: WorkingCopy, want: Request, rows: Rows, looks: list[_Look], offer: Offer
 ) -> list[Obstacle]:
     """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
     lacks = [free < _least(want, obstacle) for free, obstacle in looks]
@@ -126,7 +126,7 @@ def _short_beside_the_rest(
     return found
 
 
-def _in_another_mode(view: Working, want: Request, rows: Rows, obstacle: Obstacle, offer: Offer) -> Obstacle | None:
+def _in_another_mode(view: WorkingCopy, want: Request, rows: Rows, obstacle: Obstacle, offer: Offer) -> Obstacle | None:
     """All else is there, and GPUs that are cut in another way: those nodes have none free because they have none so."""
     if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
         return None
@@ -142,7 +142,7 @@ def _least(want: Request, obstacle: Obstacle) -> int:
     return obstacle.need
 
 
-def _gpus(view: Working, want: Request, rows: Rows, offer: Offer) -> _Look:
+def _gpus(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> _Look:
     """What is free of the devices, and the best that any node can offer."""
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
@@ -177,7 +177,7 @@ HELD_BACK = "reservations leave it too little"
 UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 
-def most_when_empty(view: Working, want: Request, allowed: BoolArray, offer: Offer) -> dict[str, int]:
+def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer: Offer) -> dict[str, int]:
     """What bounds the pods, and how many it leaves: the GPUs of the whole cluster, the nodes that the filters allow,
     and what is reserved."""
     freely = unreserved(view, want)
@@ -188,7 +188,7 @@ def most_when_empty(view: Working, want: Request, allowed: BoolArray, offer: Off
     return {NEVER: whole, BARRED: barred, HELD_BACK: held_back}
 
 
-def unreserved(view: Working, want: Request) -> Request:
+def unreserved(view: WorkingCopy, want: Request) -> Request:
     """The same request, if it might use whatever is reserved."""
     if view.reserved is None and not want.reservation:
         return want
@@ -196,7 +196,7 @@ def unreserved(view: Working, want: Request) -> Request:
     return replace(want, passes=tuple(names), holds_s=0, reservation="")
 
 
-def pods_when_empty(view: Working, want: Request, offer: Offer) -> IntArray:
+def pods_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> IntArray:
     """Per node, by its pod slots, CPU, memory, extended resources and GPUs, in what is not reserved for others."""
     nodes = view.nodes
     pods = np.array([node.pods for node in nodes.nodes], np.int64)

@@ -23,7 +23,7 @@ from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.queue_table import Charge
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 COST = 1 << 32  # above every score
 _NO_COLUMNS = np.zeros(0, np.int64)
@@ -54,7 +54,7 @@ class Prices(Protocol):
 class Placer:
     """Places pods on one cycle's working copy."""
 
-    def __init__(self, working: Working, book: ShapeBook, active: Active, packs: bool) -> None:
+    def __init__(self, working: WorkingCopy, book: ShapeBook, active: Active, packs: bool) -> None:
         self._working, self._book, self._active = working, book, active
         self._packs = packs
         self.prices: Prices | None = None  # what a place costs others: the cheapest comes before the best
@@ -186,7 +186,7 @@ class Payer(NamedTuple):
     is_fixed: bool  # its work may not be preempted
     has_limits: bool = True  # else only the nodes are asked about
 
-    def pays(self, working: Working, charge: Charge) -> bool:
+    def pays(self, working: WorkingCopy, charge: Charge) -> bool:
         """Charge the queue, if its limits allow."""
         if self.has_limits and not within_limits(working, self.queue, charge, self.is_fixed):
             return False
@@ -195,7 +195,7 @@ class Payer(NamedTuple):
 
 
 def place_pods(
-    working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
+    working: WorkingCopy, placer: Placer, payer: Payer, shape: int, want: Request, count: int
 ) -> list[Placed] | None:
     """So many pods of one shape, paid for by their queue; None with nothing changed when they do not all fit."""
     if want.gpus and payer.has_limits and working.queues.is_model_bounded[payer.queue]:
@@ -216,7 +216,7 @@ def place_pods(
 
 
 def _place_by_model(
-    working: Working, placer: Placer, payer: Payer, shape: int, want: Request, count: int
+    working: WorkingCopy, placer: Placer, payer: Payer, shape: int, want: Request, count: int
 ) -> list[Placed] | None:
     """One pod after the other, each on a GPU model of which its queue may still take as much."""
     placed: list[Placed] = []
@@ -230,7 +230,7 @@ def _place_by_model(
     return placed
 
 
-def _place_one(working: Working, placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
+def _place_one(working: WorkingCopy, placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
     """Where a model turns out too dear (memory is a larger part of a smaller device), another one is looked for."""
     asked = set(want.gpu_models or working.nodes.models)
     left = asked & set(models_with_room(working, payer.queue, payer.is_fixed, max(1, want.charge_milli)))
@@ -247,7 +247,7 @@ def _place_one(working: Working, placer: Placer, payer: Payer, shape: int, want:
     return None
 
 
-def paid_for(working: Working, want: Request, placed: Sequence[Placed]) -> Charge:
+def paid_for(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> Charge:
     """What a queue pays for pods that have their places, by GPU model, too, where some queue bounds one."""
     charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
     if not working.queues.models:

@@ -12,9 +12,9 @@ from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
 from kaiwo.snapshot.backlog import Needs, chosen
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import Adds, choices_of, steps_of
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 ALL_PODS = 1 << 40  # more than any workload has
 
@@ -33,9 +33,9 @@ class Placement:
 
 
 def place_workload(
-    working: Working,
+    working: WorkingCopy,
     placer: Placer,
-    picture: Picture,
+    state: ClusterState,
     workload: Workload,
     needs: Needs,
     limits: bool = True,
@@ -46,8 +46,8 @@ def place_workload(
     Pods go where space is kept for them. Only when the workload cannot start so is all its kept space thrown together
     with what is free. `limits=False` asks about the nodes alone, whatever the queues say.
     """
-    ways = _ways(picture, workload, needs) if workload.groups and grows else [needs]
-    gangs = [_Gang(working, placer, picture, workload, way, limits) for way in ways]
+    ways = _ways(state, workload, needs) if workload.groups and grows else [needs]
+    gangs = [_Gang(working, placer, state, workload, way, limits) for way in ways]
     for pools_kept_space in (False, True) if gangs[0].kept else (False,):
         for gang in gangs:
             gang.grows = grows
@@ -56,14 +56,14 @@ def place_workload(
     return None
 
 
-def _ways(picture: Picture, workload: Workload, needs: Needs) -> list[Needs]:
+def _ways(state: ClusterState, workload: Workload, needs: Needs) -> list[Needs]:
     """What would do for a workload with sub-groups, the cheapest first. One that is whole grows by any step; only where
     space is kept for a step, that one starts as a whole."""
-    choices = choices_of(workload, picture.pods.get(workload.name, ()))
+    choices = choices_of(workload, state.pods.get(workload.name, ()))
     every = [chosen(needs, needed) for needed in choices.needed]
     if not choices.is_whole:
         return every
-    return [*every, needs] if workload.name in picture.nominations else [needs]
+    return [*every, needs] if workload.name in state.nominations else [needs]
 
 
 def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
@@ -72,31 +72,37 @@ def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
     return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
 
 
-def first_missing_pod(picture: Picture, workload: Workload) -> str:
+def first_missing_pod(state: ClusterState, workload: Workload) -> str:
     """The pod that a workload misses when it misses one: its only one, or what is left of a larger one."""
-    if len(workload.roles) == 1 and workload.name not in picture.pods:
+    if len(workload.roles) == 1 and workload.name not in state.pods:
         return pod_name(workload.roles[0], 0)
-    return _missing_pods(picture, workload)[0][0]
+    return _missing_pods(state, workload)[0][0]
 
 
 class _Gang:
     """One workload that is being placed."""
 
     def __init__(
-        self, working: Working, placer: Placer, picture: Picture, workload: Workload, needs: Needs, limits: bool
+        self,
+        working: WorkingCopy,
+        placer: Placer,
+        state: ClusterState,
+        workload: Workload,
+        needs: Needs,
+        limits: bool,
     ) -> None:
-        self._working, self._placer, self._picture = working, placer, picture
+        self._working, self._placer, self._state = working, placer, state
         self._workload, self._needs = workload, needs
         self._payer = Payer(working.queues.row[workload.queue], not workload.preemptible, limits)
         self.grows = True
-        self.kept = picture.nominations.get(workload.name, {})
+        self.kept = state.nominations.get(workload.name, {})
 
     def place(self, pools_kept_space: bool) -> Placement | None:
         """Try the roles in one order after the other."""
         if self._workload.groups and not self.kept and not self._could_fit():
             return None
         for order in self._orders():
-            self._missing = _missing_pods(self._picture, self._workload)
+            self._missing = _missing_pods(self._state, self._workload)
             self._placement = Placement()
             with self._working.trial() as attempt:
                 if pools_kept_space:
@@ -171,7 +177,7 @@ class _Gang:
     def _grow_by_steps(self) -> None:
         """Sub-groups join whole or not at all, and roles that are whole grow by one pod after the other."""
         roles = self._workload.roles
-        present = self._picture.pods.get(self._workload.name, ())
+        present = self._state.pods.get(self._workload.name, ())
         numbers = [number for number, up in enumerate(pods_up(self._workload, present)) if up < roles[number].count]
         at_of = {number: at for at, number in enumerate(numbers)}
         failed: set[Adds] = set()
@@ -232,12 +238,12 @@ class _Gang:
         self._placement.starts.extend(_start(self._workload, self._missing[at].pop(0), each) for each in placed)
 
     def _want(self, at: int) -> Request:
-        return self._picture.backlog.shapes[self._needs[at][0]]
+        return self._state.backlog.shapes[self._needs[at][0]]
 
 
-def _missing_pods(picture: Picture, workload: Workload) -> list[list[str]]:
+def _missing_pods(state: ClusterState, workload: Workload) -> list[list[str]]:
     """Per role that misses pods: their names, in order."""
-    present = picture.pods.get(workload.name, {})
+    present = state.pods.get(workload.name, {})
     names = [[n for i in range(role.count) if (n := pod_name(role, i)) not in present] for role in workload.roles]
     return [each for each in names if each]
 

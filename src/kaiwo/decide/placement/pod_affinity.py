@@ -9,13 +9,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from kaiwo.model.affinity import KEPT, NODE, PORT, Apart, Near, Neighbours, Spread, obeys
+from kaiwo.model.affinity import KEPT, NODE, PORT, Apart, Near, PodAffinity, Spread, obeys
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request
 from kaiwo.plugins.builtin.node_filters import tolerates_all
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.node_table import NodeTable
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 MOST_DERIVED = 4096
 MOST_NAMED = 3
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
     is_final: bool  # no placement of this cycle makes more nodes possible
 
 
-def verdicts(view: Working, want: Request) -> list[Verdict]:
+def verdicts(view: WorkingCopy, want: Request) -> list[Verdict]:
     """What each rule of a request, and each rule of others about it, says of the nodes."""
     own = want.neighbours
     if own is None:
@@ -45,7 +45,7 @@ def verdicts(view: Working, want: Request) -> list[Verdict]:
     return found
 
 
-def verdicts_by_reason(view: Working, want: Request) -> list[tuple[str, BoolArray, Reason]]:
+def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[tuple[str, BoolArray, Reason]]:
     """The same, all rules of one kind together, with those named that keep a node out."""
     found: dict[Reason, tuple[list[str], BoolArray]] = {}
     for verdict in verdicts(view, want):
@@ -56,7 +56,7 @@ def verdicts_by_reason(view: Working, want: Request) -> list[tuple[str, BoolArra
     return [("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
 
 
-def may_stand(view: Working, own: Neighbours | None, row: int) -> bool:
+def may_stand(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
     """A pod that is not on the books just now may come back to its node: nobody there must be apart from it."""
     if own is None:
         return True
@@ -65,11 +65,11 @@ def may_stand(view: Working, own: Neighbours | None, row: int) -> bool:
     return all(bool(verdict.mask[row]) for verdict in every)
 
 
-def keeps_its_place(view: Working, kept: Neighbours | None, row: int) -> bool:
+def keeps_its_place(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bool:
     """The pod for which space is kept here may come, as far as others are concerned who do not leave."""
     if kept is None:
         return True
-    pod = Neighbours(tuple(mark.removeprefix(KEPT) for mark in kept.marks), apart=kept.apart)
+    pod = PodAffinity(tuple(mark.removeprefix(KEPT) for mark in kept.marks), apart=kept.apart)
     is_anybody_leaving = view.is_anybody_leaving
     if is_anybody_leaving:
         view.count_leaving(+1)
@@ -81,7 +81,7 @@ def keeps_its_place(view: Working, kept: Neighbours | None, row: int) -> bool:
     return may_come
 
 
-def still_holds(view: Working, want: Request, row: int) -> bool:
+def still_holds(view: WorkingCopy, want: Request, row: int) -> bool:
     """A pod that is on the books on this node obeys its rules there, whoever came or went after it."""
     own = want.neighbours
     if own is None:
@@ -123,7 +123,7 @@ def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
     return value
 
 
-def _present(view: Working, counts: IntArray | None, level: str) -> BoolArray | None:
+def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArray | None:
     """Nodes in whose place there is at least one; None: nowhere any."""
     if counts is None:
         return None
@@ -134,7 +134,7 @@ def _present(view: Working, counts: IntArray | None, level: str) -> BoolArray | 
     return there[places]
 
 
-def _free_of(view: Working, *counts: IntArray | None, level: str) -> BoolArray:
+def _free_of(view: WorkingCopy, *counts: IntArray | None, level: str) -> BoolArray:
     free = np.ones(len(view.nodes.names), np.bool_)
     for each in counts:
         present = _present(view, each, level)
@@ -143,12 +143,12 @@ def _free_of(view: Working, *counts: IntArray | None, level: str) -> BoolArray:
     return free
 
 
-def _stays_apart(view: Working, rule: Apart) -> Verdict:
+def _stays_apart(view: WorkingCopy, rule: Apart) -> Verdict:
     mask = _free_of(view, view.marks.of(rule.mark), view.marks.of(KEPT + rule.mark), level=rule.level)
     return _apart(mask, rule.mark, rule.level)
 
 
-def _is_let_in(view: Working, mark: str, level: str) -> Verdict:
+def _is_let_in(view: WorkingCopy, mark: str, level: str) -> Verdict:
     return _apart(_free_of(view, view.marks.of((mark, level)), level=level), mark, level)
 
 
@@ -158,7 +158,7 @@ def _apart(mask: BoolArray, mark: str, level: str) -> Verdict:
     return Verdict(mask, Reason.PODS_TOO_NEAR, _subject(level, mark), True)
 
 
-def _is_near(view: Working, rule: Near, is_own: bool) -> Verdict:
+def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> Verdict:
     """All levels together: who is near on one level and not on the other is not near."""
     counts = view.marks.of(rule.mark)
     has_places = np.ones(len(view.nodes.names), np.bool_)
@@ -173,7 +173,7 @@ def _is_near(view: Working, rule: Near, is_own: bool) -> Verdict:
     return Verdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
 
 
-def _is_even(view: Working, want: Request, own: Neighbours, rule: Spread) -> Verdict:
+def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -> Verdict:
     """With the space that is kept for others, and without it: they may yet go elsewhere."""
     counts, kept = view.marks.of(rule.mark), view.marks.of(KEPT + rule.mark)
     nothing = np.zeros(len(view.nodes.names), np.int64)
@@ -186,7 +186,7 @@ def _is_even(view: Working, want: Request, own: Neighbours, rule: Spread) -> Ver
     return Verdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
 
 
-def _within_skew(view: Working, want: Request, own: Neighbours, rule: Spread, counts: IntArray) -> BoolArray:
+def _within_skew(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread, counts: IntArray) -> BoolArray:
     places = places_of(view.nodes, rule.level)
     counted = np.where(_counts(view.nodes, want, own, rule), places, -1)
     sums = sum_up(counted, counts)
@@ -199,7 +199,7 @@ def _within_skew(view: Working, want: Request, own: Neighbours, rule: Spread, co
     return within & (places >= 0)
 
 
-def _counts(nodes: NodeTable, want: Request, own: Neighbours, rule: Spread) -> BoolArray:
+def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: Spread) -> BoolArray:
     """Nodes that make up places for a rule: those with a place on every level, and as its policies say."""
     counted: BoolArray = np.logical_and.reduce([places_of(nodes, other.level) >= 0 for other in own.spread])
     if rule.by_rules and (own.own_rules or own.own_choices):

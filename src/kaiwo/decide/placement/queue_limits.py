@@ -10,10 +10,10 @@ from kaiwo.model.request import Request
 from kaiwo.queues.resource_division import MOST_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import Needs
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, Bound, Charge
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> Charge:
@@ -24,14 +24,14 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> Charge:
     return milli * pods, want.cpu_milli * pods, want.memory_mib * pods
 
 
-def least_charge(picture: Picture, needs: Needs, largest_mib: Callable[[int], int]) -> Charge:
+def least_charge(state: ClusterState, needs: Needs, largest_mib: Callable[[int], int]) -> Charge:
     """The least a queue pays before such work has started: for what it needs, or for any one pod.
 
     The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
     """
     must_start = any(needed for _, _, needed in needs)
     each = [
-        charge_of(picture.backlog.shapes[shape], needed if must_start else 1, largest_mib(shape))
+        charge_of(state.backlog.shapes[shape], needed if must_start else 1, largest_mib(shape))
         for shape, _, needed in needs
     ]
     together = sum if must_start else min
@@ -39,7 +39,7 @@ def least_charge(picture: Picture, needs: Needs, largest_mib: Callable[[int], in
     return min(milli, MOST_AMOUNT), min(cpu, MOST_AMOUNT), min(memory, MOST_AMOUNT)
 
 
-def within_limits(working: Working, queue: int, charge: Charge, is_fixed: bool = False) -> bool:
+def within_limits(working: WorkingCopy, queue: int, charge: Charge, is_fixed: bool = False) -> bool:
     """The queue and all above it stay within their limits; work that may not be preempted also within their quotas."""
     if is_fixed and _is_over(working.all_fixed, working.queues.quotas[queue], charge):
         return False
@@ -53,7 +53,7 @@ def _is_over(used: IntArray, bounds: tuple[Bound, ...], charge: Charge) -> bool:
     return False
 
 
-def models_with_room(working: Working, queue: int, is_fixed: bool, milli: int) -> list[str]:
+def models_with_room(working: WorkingCopy, queue: int, is_fixed: bool, milli: int) -> list[str]:
     """The GPU models of which the queue may still take so much."""
     queues = working.queues
     kept = [(working.all_used, queues.limits[queue])]
@@ -68,16 +68,16 @@ def models_with_room(working: Working, queue: int, is_fixed: bool, milli: int) -
     return [model for model in sorted(working.nodes.models) if model not in short]
 
 
-def least_by_model(picture: Picture, needs: Needs) -> tuple[int, ...]:
+def least_by_model(state: ClusterState, needs: Needs) -> tuple[int, ...]:
     """Behind the least charge: what it needs of each bounded GPU model, if it takes no other model."""
-    wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in needs]
+    wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in needs]
     return tuple(
-        sum(want.charge_milli * needed for want, needed in wants if only_model(want, picture.nodes.models) == model)
-        for model in picture.queues.models
+        sum(want.charge_milli * needed for want, needed in wants if only_model(want, state.nodes.models) == model)
+        for model in state.queues.models
     )
 
 
-def times_within_limits(working: Working, queue: int, charge: Charge, most: int, is_fixed: bool = False) -> int:
+def times_within_limits(working: WorkingCopy, queue: int, charge: Charge, most: int, is_fixed: bool = False) -> int:
     """How often a charge fits under the limits, up to `most`."""
     for resource, each in enumerate(charge):
         if each:
@@ -89,7 +89,7 @@ def times_within_limits(working: Working, queue: int, charge: Charge, most: int,
     return most
 
 
-def headroom(working: Working, queue: int, resource: int = GPU) -> int:
+def headroom(working: WorkingCopy, queue: int, resource: int = GPU) -> int:
     """What the queue and all above it may still take of a resource; below 0 when one is over its limit."""
     if not working.queues.is_bounded[queue]:
         return ENDLESS

@@ -11,15 +11,15 @@ import numpy as np
 
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import places_of, sum_up, verdicts
-from kaiwo.decide.planned_starts.backfill import Shade
+from kaiwo.decide.planned_starts.backfill import CapacityMask
 from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Filter, Score
 from kaiwo.plugins.guarded_calls import ask, ask_one, ask_score
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.cluster_state import Picture
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 NOWHERE = -(2**62)  # below any score that plugins and weights can give
 MOST_KEPT = 2_000  # shapes whose state outlives a cycle: 34 MB at 1,000 nodes
@@ -40,15 +40,15 @@ class ShapeState(msgspec.Struct, frozen=True):
 class ShapeBook:
     """The states of the shapes that a cycle looks at."""
 
-    def __init__(self, picture: Picture, start: Working, working: Working, active: Active) -> None:
-        self._shapes = picture.backlog.shapes
+    def __init__(self, state: ClusterState, start: WorkingCopy, working: WorkingCopy, active: Active) -> None:
+        self._shapes = state.backlog.shapes
         self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
-        self._kept: dict[int, ShapeState] = picture.memo.setdefault(active.token, {})
-        self._verdicts: dict[Any, Verdict] = picture.memo.setdefault(("static", active.token), {})
+        self._kept: dict[int, ShapeState] = state.memo.setdefault(active.token, {})
+        self._verdicts: dict[Any, Verdict] = state.memo.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
         self._loose: dict[Request, ShapeState] = {}
         self._by_neighbours: dict[Request, ShapeState] = {}
-        self.shade: Shade | None = None  # in which the nodes are looked at; None: as they are
+        self.shade: CapacityMask | None = None  # in which the nodes are looked at; None: as they are
         self._shaded: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
         self._redefined_at = int(working.nodes.redefined.max(initial=-1))
 
@@ -91,7 +91,7 @@ class ShapeBook:
             return now if want.neighbours is None else among_neighbours(self.view, want, now)
         return now if want.neighbours is None else self._among_neighbours(want, now)
 
-    def _in_shade(self, want: Request, plain: ShapeState, shade: Shade) -> ShapeState:
+    def _in_shade(self, want: Request, plain: ShapeState, shade: CapacityMask) -> ShapeState:
         """The same with what is promised to others taken off some nodes."""
         known = self._shaded.get((want, shade.key))
         if known is None or known.version != self.view.clock:
@@ -111,7 +111,7 @@ class ShapeBook:
             known = self._by_neighbours[want] = among_neighbours(self.view, want, plain)
         return known
 
-    def _repaired(self, view: Working, want: Request, state: ShapeState) -> ShapeState:
+    def _repaired(self, view: WorkingCopy, want: Request, state: ShapeState) -> ShapeState:
         if state.version >= view.clock:
             return state
         touched = (view.changed > state.version).nonzero()[0]
@@ -125,7 +125,7 @@ class ShapeBook:
             slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
         return ShapeState(view.clock, slots, score, may, int(slots.sum()))
 
-    def _allowed(self, view: Working, want: Request) -> BoolArray:
+    def _allowed(self, view: WorkingCopy, want: Request) -> BoolArray:
         """What the static filters say of every node: asked once for all requests that look the same to them."""
         key = self._active.static_key(want)
         version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
@@ -143,7 +143,7 @@ def _unknown(rows: int) -> ShapeState:
     return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_), 0)
 
 
-def allowed(view: Working, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
+def allowed(view: WorkingCopy, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
     """What these filters say together."""
     verdict = np.ones(len(nodes), np.bool_)
     for plugin in filters:
@@ -151,7 +151,9 @@ def allowed(view: Working, want: Request, nodes: Rows, filters: tuple[Filter, ..
     return verdict
 
 
-def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: BoolArray) -> tuple[IntArray, IntArray]:
+def evaluate(
+    view: WorkingCopy, want: Request, nodes: Rows, active: Active, may: BoolArray
+) -> tuple[IntArray, IntArray]:
     """Slots and score of these nodes, of which the static filters allow some."""
     slots = pods_that_fit(view, want, nodes) * may
     if active.free_filters:
@@ -163,7 +165,7 @@ def evaluate(view: Working, want: Request, nodes: Rows, active: Active, may: Boo
     return slots, total
 
 
-def among_neighbours(view: Working, want: Request, plain: ShapeState) -> ShapeState:
+def among_neighbours(view: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
     """Where the rules between pods let one more pod go now; `room` counts what other placements may open, too."""
     final = now = np.ones(len(plain.slots), np.bool_)
     for verdict in verdicts(view, want):
@@ -177,7 +179,7 @@ def among_neighbours(view: Working, want: Request, plain: ShapeState) -> ShapeSt
     return ShapeState(view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
 
 
-def _one_a_place(view: Working, slots: IntArray, level: str) -> int:
+def _one_a_place(view: WorkingCopy, slots: IntArray, level: str) -> int:
     """How many pods find a place of their own; nodes without a place are not bound by it."""
     places = places_of(view.nodes, level)
     return int((sum_up(places, slots) > 0).sum() + slots[places < 0].sum())

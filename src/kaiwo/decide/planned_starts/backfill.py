@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.decide.planned_starts.future_capacity import Space, Take, on_rows
-from kaiwo.decide.planned_starts.future_quota import Due, Dues
+from kaiwo.decide.planned_starts.future_capacity import PlannedUsage, Space, on_rows
+from kaiwo.decide.planned_starts.future_quota import Dues, QueueCharge
 from kaiwo.model.obstacle import Obstacle, Reason
-from kaiwo.model.planned_start import Promise, bounded_run_s
+from kaiwo.model.planned_start import PlannedStart, bounded_run_s
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import MIB
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
-HasRight = Callable[[Due, Due], bool]  # of whoever would start, and the promised one
+HasRight = Callable[[QueueCharge, QueueCharge], bool]  # of whoever would start, and the promised one
 LEAD_S = 30  # so long before a planned start the gap ends: whoever has to be stopped is gone in time
 
 
-class Shade(NamedTuple):
+class CapacityMask(NamedTuple):
     """What is not there, on some nodes, for whoever stays too long."""
 
     key: tuple[int, ...]  # which promises bind
@@ -32,7 +32,7 @@ class Shade(NamedTuple):
     free: IntArray  # by row: 0 or less
     gpus: IntArray  # by row, (MILLI, MIB) and device: 0 or less
 
-    def over(self, view: Working, nodes: Rows) -> Working:
+    def over(self, view: WorkingCopy, nodes: Rows) -> WorkingCopy:
         """The view with these nodes in the shade."""
         at = np.minimum(np.searchsorted(self.rows, nodes), len(self.rows) - 1)
         is_shaded = self.rows[at] == nodes
@@ -45,10 +45,10 @@ class Shade(NamedTuple):
 class Bound(NamedTuple):
     """A promise that others have to mind."""
 
-    promise: Promise
+    promise: PlannedStart
     workload: Workload
-    take: Take
-    due: Due
+    take: PlannedUsage
+    due: QueueCharge
 
     def binds(self, other: Workload, now_s: int) -> bool:
         """The other would not be gone in time, and is not more important."""
@@ -58,7 +58,7 @@ class Bound(NamedTuple):
         return not run_s or now_s + run_s > self.take.start_s - LEAD_S
 
 
-class Shades:
+class BackfillMasks:
     """All shades of one cycle; each is worked out when somebody first stands in it."""
 
     def __init__(
@@ -66,17 +66,17 @@ class Shades:
         space: Space,
         dues: Dues,
         bounds: Sequence[Bound],
-        begun: Sequence[Take],
+        begun: Sequence[PlannedUsage],
         has_right: HasRight | None = None,
     ) -> None:
         self._space, self._dues, self.bounds, self._begun = space, dues, bounds, begun
         self._has_right = has_right or dues.has_right
         self._left: dict[int, IntArray] = {}
         self._on: dict[str, list[tuple[set[str], Workload]]] = {}  # by node: which devices are promised to whom
-        self._known: dict[tuple[int, ...], Shade] = {}
+        self._known: dict[tuple[int, ...], CapacityMask] = {}
         self.by_right: set[str] = set()  # those who did not have to mind a promise that is in their way
 
-    def of(self, workload: Workload, due: Due) -> Shade | None:
+    def of(self, workload: Workload, due: QueueCharge) -> CapacityMask | None:
         """The shade in which a workload sees the nodes; None: it has to mind no planned start."""
         key = tuple(self._binding(workload, due))
         if not key:
@@ -86,21 +86,21 @@ class Shades:
             found = self._known[key] = self._shade(key)
         return found
 
-    def without(self, name: str) -> "Shades | None":
+    def without(self, name: str) -> "BackfillMasks | None":
         """As it would be if nothing were promised to this one; None: nothing is promised to anybody else."""
         others = [bound for bound in self.bounds if bound.promise.workload != name]
-        return Shades(self._space, self._dues, others, self._begun) if others else None
+        return BackfillMasks(self._space, self._dues, others, self._begun) if others else None
 
-    def at_their_least(self) -> "Shades":
+    def at_their_least(self) -> "BackfillMasks":
         """For one who wishes something else than it did: only what it has to mind however shares change by that."""
-        return Shades(self._space, self._dues, self.bounds, self._begun, self._dues.could_have_right)
+        return BackfillMasks(self._space, self._dues, self.bounds, self._begun, self._dues.could_have_right)
 
-    def leave_dues(self, workload: Workload, due: Due) -> bool:
+    def leave_dues(self, workload: Workload, due: QueueCharge) -> bool:
         """The queues can still pay for all planned starts that it has to mind, if it starts."""
         binding = (self.bounds[at] for at in self._binding(workload, due))
         return all(self._dues.leave(bound.due, due) for bound in binding if self._dues.is_bounded(bound.due))
 
-    def obstacle(self, workload: Workload, due: Due) -> Obstacle:
+    def obstacle(self, workload: Workload, due: QueueCharge) -> Obstacle:
         """What is in the way of one who would fit if it did not stay so long."""
         now_s = self._space.now_s
         bound = min((self.bounds[at] for at in self._binding(workload, due)), key=lambda each: each.take.start_s)
@@ -120,7 +120,7 @@ class Shades:
                     self._on.setdefault(place.node, []).append((devices, bound.workload))
         return [workload for devices, workload in self._on.get(node, ()) if not gpus.isdisjoint(devices)]
 
-    def _binding(self, workload: Workload, due: Due) -> list[int]:
+    def _binding(self, workload: Workload, due: QueueCharge) -> list[int]:
         """The promises that it has to mind."""
         found = [at for at, bound in enumerate(self.bounds) if bound.binds(workload, self._space.now_s)]
         has_right = {at for at in found if self._has_right(due, self.bounds[at].due)}
@@ -128,14 +128,14 @@ class Shades:
             self.by_right.add(workload.name)
         return [at for at in found if at not in has_right]
 
-    def _shade(self, key: tuple[int, ...]) -> Shade:
+    def _shade(self, key: tuple[int, ...]) -> CapacityMask:
         rows = np.unique(np.concatenate([self.bounds[at].take.rows for at in key]))
         amounts = np.zeros((len(rows), self._space.base.shape[1]), np.int64)
         for at in key:
             where = np.searchsorted(rows, self.bounds[at].take.rows)
             amounts[where] = np.minimum(amounts[where], self._left_by(at))
         free, gpus = self._space.split(amounts)
-        return Shade(key, rows, free, gpus)
+        return CapacityMask(key, rows, free, gpus)
 
     def _left_by(self, at: int) -> IntArray:
         """On the nodes of one promise: how much more or less is there when it begins than now."""

@@ -5,14 +5,14 @@ In:    the desk, the promise as it was, and those before it.   Out: one cause, a
 
 from collections.abc import Sequence
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.planned_starts.backfill import outranks
-from kaiwo.model.planned_start import Delay, Place, Promise, known_run_s
+from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart, known_run_s
 from kaiwo.model.workload import LEAVING, Pod, Workload
 from kaiwo.snapshot.node_table import USABLE
 
 
-def blame(desk: Desk, promise: Promise, ahead: Sequence[Workload]) -> tuple[Delay, str]:
+def blame(desk: CycleState, promise: PlannedStart, ahead: Sequence[Workload]) -> tuple[Delay, str]:
     """A lost node first, then who holds the place, then a promise before it."""
     for place in promise.places:
         if _is_lost(desk, place):
@@ -27,7 +27,7 @@ def blame(desk: Desk, promise: Promise, ahead: Sequence[Workload]) -> tuple[Dela
     return Delay.TAKEN, ""
 
 
-def _is_lost(desk: Desk, place: Place) -> bool:
+def _is_lost(desk: CycleState, place: PlannedPod) -> bool:
     nodes = desk.working.nodes
     row = nodes.row.get(place.node)
     if row is None or not nodes.open[row]:
@@ -36,9 +36,9 @@ def _is_lost(desk: Desk, place: Place) -> bool:
     return any(column is None or not nodes.gpus[row, USABLE, column] for column in columns)
 
 
-def _holders(desk: Desk, place: Place) -> list[Pod]:
+def _holders(desk: CycleState, place: PlannedPod) -> list[Pod]:
     gpus = {share.gpu for share in place.devices}
-    held = desk.picture.held_on.get(place.node, {})
+    held = desk.state.held_on.get(place.node, {})
     pods = [held[key] for key in sorted(held)]
     return [
         pod
@@ -47,9 +47,9 @@ def _holders(desk: Desk, place: Place) -> list[Pod]:
     ]
 
 
-def _of_holder(desk: Desk, promise: Promise, pod: Pod) -> tuple[Delay, str] | None:
+def _of_holder(desk: CycleState, promise: PlannedStart, pod: Pod) -> tuple[Delay, str] | None:
     """Whoever is there and will not be gone in time."""
-    workload = desk.picture.workloads.get(pod.workload)
+    workload = desk.state.workloads.get(pod.workload)
     if workload is None:
         return Delay.TAKEN, pod.workload
     run_s = known_run_s(workload)
@@ -58,6 +58,6 @@ def _of_holder(desk: Desk, promise: Promise, pod: Pod) -> tuple[Delay, str] | No
         return None  # it is on time
     if run_s and end_s <= desk.working.now_s:
         return Delay.OVERRAN, pod.workload
-    if outranks(workload, desk.picture.workloads[promise.workload]):
+    if outranks(workload, desk.state.workloads[promise.workload]):
         return Delay.OUTRANKED, pod.workload
     return Delay.TAKEN, pod.workload

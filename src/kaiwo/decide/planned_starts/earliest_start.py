@@ -10,22 +10,22 @@ from itertools import islice
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.place_workload import Placement, place_workload
 from kaiwo.decide.placement.shape_scores import ShapeBook
-from kaiwo.decide.planned_starts.future_capacity import GPUS, Moments, Space, Take
-from kaiwo.model.planned_start import Place, Promise, known_run_s
+from kaiwo.decide.planned_starts.future_capacity import GPUS, Moments, PlannedUsage, Space
+from kaiwo.model.planned_start import PlannedPod, PlannedStart, known_run_s
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import Needs
 from kaiwo.snapshot.capacity_timeline import NEVER
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 TRIES = 3  # moments at which the sums would do, and a placement is tried
 NODES_A_STEP = 64
@@ -36,13 +36,13 @@ class Search:
     """The search for one workload's planned start."""
 
     def __init__(
-        self, desk: Desk, space: Space, workload: Workload, needs: Needs, may_start: Callable[[int], bool]
+        self, desk: CycleState, space: Space, workload: Workload, needs: Needs, may_start: Callable[[int], bool]
     ) -> None:
         self._desk, self._space, self._workload, self._needs = desk, space, workload, needs
         self._may_start = may_start  # at a time, as far as its queue says
         self._run_s = known_run_s(workload)
 
-    def earliest(self, takes: Sequence[Take], before_s: int = NEVER) -> Promise | None:
+    def earliest(self, takes: Sequence[PlannedUsage], before_s: int = NEVER) -> PlannedStart | None:
         """The earliest start beside what others will have, if there is one before that time."""
         if self._by_sums(takes, before_s) >= before_s:
             return None
@@ -54,7 +54,7 @@ class Search:
                 return self._promise(at_s, placement)
         return None
 
-    def _by_sums(self, takes: Sequence[Take], before_s: int) -> int:
+    def _by_sums(self, takes: Sequence[PlannedUsage], before_s: int) -> int:
         """A moment before which it surely cannot start: by the GPUs that each node has left, whichever they are."""
         shape, _, needed = self._needs[0]
         want = self._want(shape)
@@ -88,28 +88,28 @@ class Search:
         free, gpus, since_s = self._space.at(moments, at_s)
         fixed = desk.working.gpus[:, SIZE:]
         view = desk.working.as_of(at_s, free.copy(), np.concatenate([gpus, fixed], axis=1))
-        book = FutureBook(desk.picture, view, desk.active)
+        book = FutureBook(desk.state, view, desk.active)
         placer = Placer(view, book, desk.active, packs=desk.policy.placement == "pack")
         placer.prices = IdleTime(at_s, since_s)
-        return place_workload(view, placer, desk.picture, self._workload, self._needs, limits=False, grows=False)
+        return place_workload(view, placer, desk.state, self._workload, self._needs, limits=False, grows=False)
 
-    def _promise(self, at_s: int, placement: Placement) -> Promise:
+    def _promise(self, at_s: int, placement: Placement) -> PlannedStart:
         workload = self._workload
         places = tuple(
-            Place(start.pod, start.node, start.devices, want.cpu_milli, want.memory_mib, want.extended)
+            PlannedPod(start.pod, start.node, start.devices, want.cpu_milli, want.memory_mib, want.extended)
             for start in sorted(placement.starts, key=lambda start: start.pod)
             for want in (role_of(workload, start.pod).request,)
         )
         after = self._last_to_leave(places, at_s)
-        return Promise(workload.name, at_s, places, self._run_s, self._space.now_s, after)
+        return PlannedStart(workload.name, at_s, places, self._run_s, self._space.now_s, after)
 
-    def _last_to_leave(self, places: tuple[Place, ...], at_s: int) -> tuple[str, ...]:
+    def _last_to_leave(self, places: tuple[PlannedPod, ...], at_s: int) -> tuple[str, ...]:
         """Whose end it waits for: of those who hold something there, the ones that are expected to leave last."""
-        picture, now_s = self._desk.picture, self._space.now_s
+        state, now_s = self._desk.state, self._space.now_s
         leaving: dict[str, int] = {}
         for node in {place.node for place in places} if at_s > now_s else ():
-            for held in picture.held_on.get(node, {}).values():
-                workload = picture.workloads.get(held.workload)
+            for held in state.held_on.get(node, {}).values():
+                workload = state.workloads.get(held.workload)
                 if isinstance(held, Pod) and workload is not None and (run_s := known_run_s(workload)):
                     end_s = held.since_s + run_s
                     if end_s <= at_s:
@@ -118,14 +118,14 @@ class Search:
         return tuple(last)
 
     def _want(self, shape: int) -> Request:
-        return self._desk.picture.backlog.shapes[shape]
+        return self._desk.state.backlog.shapes[shape]
 
 
 class FutureBook(ShapeBook):
     """Feasibility and score of nodes as they will be: nothing of it is kept for the next cycle."""
 
-    def __init__(self, picture: Picture, view: Working, active: Active) -> None:
-        super().__init__(picture, view, view, active)
+    def __init__(self, state: ClusterState, view: WorkingCopy, active: Active) -> None:
+        super().__init__(state, view, view, active)
         self._kept = {}
 
 

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.capacity_timeline import NEVER, Span, Timeline, write_amounts
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import GPU_LEFT, MIB, USABLE, NodeTable
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
-class Take(NamedTuple):
+class PlannedUsage(NamedTuple):
     """Space that somebody will have, from when to when."""
 
     start_s: int
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 class Space:
     """One cycle's view of the future, without what is promised."""
 
-    def __init__(self, working: Working, timeline: Timeline) -> None:
+    def __init__(self, working: WorkingCopy, timeline: Timeline) -> None:
         self.now_s, self.nodes = working.now_s, working.nodes
         rows = len(self.nodes.names)
         self.columns = working.free.shape[1]
@@ -60,19 +60,19 @@ class Space:
         found: IntArray = (self.released[rows] * self._is_leaving[rows][:, :, None]).sum(axis=1)
         return found
 
-    def fits(self, take: Take, others: Sequence[Take]) -> bool:
+    def fits(self, take: PlannedUsage, others: Sequence[PlannedUsage]) -> bool:
         """The space of a take is there from its start to its end, beside these others."""
         begins = {take.start_s} | {each.start_s for each in others if take.start_s < each.start_s < take.end_s}
         return all(self._is_there(take, at_s, others) for at_s in sorted(begins))
 
-    def _is_there(self, take: Take, at_s: int, others: Sequence[Take]) -> bool:
+    def _is_there(self, take: PlannedUsage, at_s: int, others: Sequence[PlannedUsage]) -> bool:
         left = self.base[take.rows] + self.released_by(take.rows, at_s) - take.amounts
         for each in others:
             if each.start_s <= at_s < each.end_s:
                 left -= on_rows(each, take.rows)
         return not (left[take.amounts > 0] < 0).any()
 
-    def moments(self, takes: Sequence[Take], run_s: int, columns: slice = slice(None)) -> Moments:
+    def moments(self, takes: Sequence[PlannedUsage], run_s: int, columns: slice = slice(None)) -> Moments:
         """Every time at which a start of so long a run could become possible, or impossible."""
         rows, run_s = len(self.base), run_s or NEVER
         starts, ends, taken = self._by_row(takes, columns)
@@ -94,7 +94,7 @@ class Space:
             least = np.where(reaches[:, :, None], np.minimum(least, then), least)
         return Moments(times, least)
 
-    def _by_row(self, takes: Sequence[Take], columns: slice) -> tuple[IntArray, IntArray, IntArray]:
+    def _by_row(self, takes: Sequence[PlannedUsage], columns: slice) -> tuple[IntArray, IntArray, IntArray]:
         """Start, end and amounts of the takes, by node and by number on that node."""
         count = np.zeros(len(self.base), np.int64)
         for take in takes:
@@ -127,19 +127,19 @@ class Space:
 GPUS = slice(GPU_LEFT, GPU_LEFT + 1)
 
 
-def take_of(promise: Promise, picture: Picture, at_s: int) -> Take | None:
+def take_of(promise: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
     """The space of a promise if it starts then; None when a node or a device of it is gone or broken."""
-    kept = picture.memo.setdefault("takes", {})
-    redefined = int(picture.nodes.redefined.max(initial=-1))
+    kept = state.memo.setdefault("takes", {})
+    redefined = int(state.nodes.redefined.max(initial=-1))
     known = kept.get(promise.workload)
     if known is None or known[0] is not promise.places or known[1] != redefined:
-        known = kept[promise.workload] = (promise.places, redefined, _amounts_by_row(promise, picture.nodes))
+        known = kept[promise.workload] = (promise.places, redefined, _amounts_by_row(promise, state.nodes))
     if known[2] is None:
         return None
-    return Take(at_s, at_s + promise.run_s if promise.run_s else NEVER, *known[2])
+    return PlannedUsage(at_s, at_s + promise.run_s if promise.run_s else NEVER, *known[2])
 
 
-def _amounts_by_row(promise: Promise, nodes: NodeTable) -> tuple[Rows, IntArray] | None:
+def _amounts_by_row(promise: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntArray] | None:
     by_row: dict[int, IntArray] = {}
     width = nodes.free.shape[1]
     for place in promise.places:
@@ -154,7 +154,7 @@ def _amounts_by_row(promise: Promise, nodes: NodeTable) -> tuple[Rows, IntArray]
     return np.array(rows, np.intp), np.array([by_row[row] for row in rows], np.int64)
 
 
-def takes_of_spans(spans: Sequence[Span], passes: tuple[str, ...], nodes: NodeTable) -> list[Take]:
+def takes_of_spans(spans: Sequence[Span], passes: tuple[str, ...], nodes: NodeTable) -> list[PlannedUsage]:
     """The devices of reservations that such work may not use, as space that somebody else will have."""
     found = []
     width = nodes.free.shape[1]
@@ -166,7 +166,7 @@ def takes_of_spans(spans: Sequence[Span], passes: tuple[str, ...], nodes: NodeTa
         parts = nodes.gpu_part[span.rows, span.columns]
         amounts[at, width + span.columns] = parts
         np.add.at(amounts[:, GPU_LEFT], at, parts)
-        found.append(Take(span.from_s, min(span.until_s, NEVER), rows, amounts))
+        found.append(PlannedUsage(span.from_s, min(span.until_s, NEVER), rows, amounts))
     return found
 
 
@@ -175,7 +175,7 @@ def _works(nodes: NodeTable, row: int, gpu: str) -> bool:
     return column is not None and bool(nodes.gpus[row, USABLE, column])
 
 
-def on_rows(take: Take, rows: Rows) -> IntArray:
+def on_rows(take: PlannedUsage, rows: Rows) -> IntArray:
     """What a take has on these nodes; both are in order."""
     found = np.zeros((len(rows), take.amounts.shape[1]), np.int64)
     at = np.searchsorted(take.rows, rows)

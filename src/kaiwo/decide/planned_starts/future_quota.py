@@ -12,16 +12,16 @@ import numpy as np
 from kaiwo.model.planned_start import known_run_s
 from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.queues.current_shares import standing
-from kaiwo.queues.reclaim_rules import Claim, entitled, may_claim
+from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, may_claim
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import Bound, Charge
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 UP = (Phase.ASSUMED, Phase.RUNNING)
 
 
-class Due(NamedTuple):
+class QueueCharge(NamedTuple):
     """What one workload's queue pays for it, and by which rules."""
 
     queue: int
@@ -34,35 +34,38 @@ class Due(NamedTuple):
 class Dues:
     """The bounds of queues in the time to come; worked out when first asked for."""
 
-    def __init__(self, picture: Picture, working: Working) -> None:
-        self._picture, self._working = picture, working
-        self._paid: list[tuple[int, Due]] | None = None  # when it ends, and what is paid until then
+    def __init__(self, state: ClusterState, working: WorkingCopy) -> None:
+        self._state, self._working = state, working
+        self._paid: list[tuple[int, QueueCharge]] | None = None  # when it ends, and what is paid until then
         self._returned: dict[tuple[int, bool], IntArray] = {}
 
-    def is_bounded(self, due: Due) -> bool:
+    def is_bounded(self, due: QueueCharge) -> bool:
         """Some queue on its way has a bound that it has to keep."""
         queues = self._working.queues
         return bool(queues.limits[due.queue]) or (due.is_fixed and bool(queues.quotas[due.queue]))
 
-    def has_right(self, due: Due, promised: Due) -> bool:
+    def has_right(self, due: QueueCharge, promised: QueueCharge) -> bool:
         """Its queue stays within its share, where the promise takes another queue over its own: nobody plans over what
         others are owed."""
         if due.queue == promised.queue:
             return False
-        now, claim = standing(self._working), Claim(due.queue, np.array(due.charge, np.int64), not due.is_fixed)
+        now, claim = (
+            standing(self._working),
+            ReclaimRequest(due.queue, np.array(due.charge, np.int64), not due.is_fixed),
+        )
         if may_claim(now, claim) is not None:
             return False
         side, used = self._side_of(promised, due.queue)
         return bool(((used > entitled(now, side)) & (claim.need > 0)).any())
 
-    def could_have_right(self, due: Due, promised: Due) -> bool:
+    def could_have_right(self, due: QueueCharge, promised: QueueCharge) -> bool:
         """It may, once shares follow what it wishes now: a quota is all that is another queue's in any case."""
         if due.queue == promised.queue:
             return False
         side, used = self._side_of(promised, due.queue)
         return bool(((used > standing(self._working).quota[side]) & (np.array(due.charge) > 0)).any())
 
-    def takes_what_others_are_owed(self, due: Due) -> bool:
+    def takes_what_others_are_owed(self, due: QueueCharge) -> bool:
         """It takes its queue over its share while work waits in a queue that has less than its own."""
         now = standing(self._working)
         path = list(now.queues.path[due.queue])
@@ -75,14 +78,14 @@ class Dues:
         ]
         return any(row != due.queue and (now.used[row] < now.fair[row]).any() for row in rows)
 
-    def let_start(self, due: Due, at_s: int, others: Sequence[Due]) -> bool:
+    def let_start(self, due: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
         """At that time its queues' bounds leave what it pays, beside these others."""
         if not self.is_bounded(due):
             return True
         active = [each for each in others if each.start_s <= at_s < each.end_s]
         return all(self._is_within(bound, due.charge, at_s, active, of_fixed) for bound, of_fixed in self._bounds(due))
 
-    def leave(self, promised: Due, other: Due) -> bool:
+    def leave(self, promised: QueueCharge, other: QueueCharge) -> bool:
         """The other, who stays beyond the planned start, leaves the promised one what it has to pay."""
         if not self.is_bounded(promised):
             return True
@@ -95,18 +98,20 @@ class Dues:
             for bound, of_fixed in self._bounds(promised)
         )
 
-    def _side_of(self, promised: Due, other: int) -> tuple[int, IntArray]:
+    def _side_of(self, promised: QueueCharge, other: int) -> tuple[int, IntArray]:
         """Where its path parts from the other queue's, and what is used there once it has begun."""
         now = standing(self._working)
         _, (side,) = now.queues.tree.parting(other, np.array([promised.queue]))
         return int(side), now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
 
-    def _bounds(self, due: Due) -> list[tuple[Bound, bool]]:
+    def _bounds(self, due: QueueCharge) -> list[tuple[Bound, bool]]:
         queues = self._working.queues
         found = [(bound, False) for bound in queues.limits[due.queue]]
         return found + [(bound, True) for bound in queues.quotas[due.queue] if due.is_fixed]
 
-    def _is_within(self, bound: Bound, charge: Charge, at_s: int, others: Sequence[Due], of_fixed: bool) -> bool:
+    def _is_within(
+        self, bound: Bound, charge: Charge, at_s: int, others: Sequence[QueueCharge], of_fixed: bool
+    ) -> bool:
         above, column, most = bound
         if not _at(charge, column):
             return True
@@ -128,23 +133,23 @@ class Dues:
                         found[above, : len(due.charge)] += due.charge
         return found
 
-    def _all_paid(self) -> list[tuple[int, Due]]:
+    def _all_paid(self) -> list[tuple[int, QueueCharge]]:
         if self._paid is None:
             self._paid = []
-            for name, pods in self._picture.pods.items():
-                workload = self._picture.workloads.get(name)
+            for name, pods in self._state.pods.items():
+                workload = self._state.workloads.get(name)
                 if workload is not None and (run_s := known_run_s(workload)):
                     self._paid += [each for pod in pods.values() if (each := self._of(workload, pod, run_s))]
         return self._paid
 
-    def _of(self, workload: Workload, pod: Pod, run_s: int) -> tuple[int, Due] | None:
+    def _of(self, workload: Workload, pod: Pod, run_s: int) -> tuple[int, QueueCharge] | None:
         end_s = pod.since_s + run_s
         row = self._working.queues.row.get(workload.queue)
         if row is None or pod.phase not in UP or (end_s <= self._working.now_s and not pod.until_s):
             return None  # who is overdue goes when it goes
         charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
         models = self._working.milli_by_model(pod.node, pod.devices) if self._working.queues.models else ()
-        return end_s, Due(row, (*charge, *models), not workload.preemptible)
+        return end_s, QueueCharge(row, (*charge, *models), not workload.preemptible)
 
 
 def _at(charge: Charge, column: int) -> int:

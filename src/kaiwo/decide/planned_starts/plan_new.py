@@ -8,15 +8,15 @@ from functools import partial
 from msgspec.structs import replace
 
 from kaiwo.decide.actions.allocate import line_up
-from kaiwo.decide.cycle_state import Desk
+from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.planned_starts.backfill import outranks
 from kaiwo.decide.planned_starts.delay_cause import blame
 from kaiwo.decide.planned_starts.earliest_start import Search
 from kaiwo.decide.planned_starts.future_capacity import Space
-from kaiwo.decide.planned_starts.future_quota import Due, Dues
+from kaiwo.decide.planned_starts.future_quota import Dues, QueueCharge
 from kaiwo.decide.planned_starts.planned_usage import due_of, reserved_for_others, takes_of, workload_of
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.planned_start import Promise, known_run_s
+from kaiwo.model.planned_start import PlannedStart, known_run_s
 from kaiwo.model.workload import Phase, Pod, role_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.capacity_timeline import Release, reserved_space, rewritten, timeline_of
@@ -24,31 +24,31 @@ from kaiwo.snapshot.capacity_timeline import Release, reserved_space, rewritten,
 LEAST_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
 
 
-def make_promises(desk: Desk) -> None:
+def make_promises(desk: CycleState) -> None:
     """Plan the starts of the first large ones that are left, until there are as many promises as the policy wants."""
     count = desk.policy.promises - len(desk.promised)
     if count > 0 and not desk.is_spent:
         total = int(desk.working.nodes.gpu_total.sum())
         least = max(LEAST_MILLI, total * desk.policy.large_permille // WHOLE_MILLI)
-        waiting = desk.picture.backlog.by_key.values()
+        waiting = desk.state.backlog.by_key.values()
         large = [found for found in waiting if found.asks[0] >= least and _may_be_promised(desk, found)]
         if large:
             _make(desk, sorted(large, key=lambda found: found.key), count)
 
 
-def changed_promises(desk: Desk) -> tuple[Promise, ...]:
+def changed_promises(desk: CycleState) -> tuple[PlannedStart, ...]:
     """What is new or different since the last plan."""
-    before = desk.picture.promises
+    before = desk.state.promises
     return tuple(promise for name, promise in sorted(desk.promised.items()) if promise != before.get(name))
 
 
-def mark_fillers(desk: Desk) -> None:
+def mark_fillers(desk: CycleState) -> None:
     """Say of starts in a gap until when nobody touches them. Who may not be stopped has a time limit instead."""
     if desk.shades is None:
         return
     now_s, begun = desk.working.now_s, set(desk.unpromised)
     for at, start in enumerate(desk.starts):
-        workload = desk.picture.workloads[start.workload]
+        workload = desk.state.workloads[start.workload]
         owners = desk.shades.on_place_of(start.node, {share.gpu for share in start.devices})
         if not owners or start.workload in begun:
             continue
@@ -61,21 +61,21 @@ def mark_fillers(desk: Desk) -> None:
             desk.look_again(now_s + 1)
 
 
-def _make(desk: Desk, large: list[WaitingClass], count: int) -> None:
+def _make(desk: CycleState, large: list[WaitingClass], count: int) -> None:
     """In the order of turns. What this cycle started or stopped is part of the time to come."""
-    timeline = rewritten(timeline_of(desk.picture), desk.picture, desk.roster.gone, _releases_of_starts(desk))
+    timeline = rewritten(timeline_of(desk.state), desk.state, desk.roster.gone, _releases_of_starts(desk))
     if timeline.is_empty and not desk.promised:
         return
     now_s = desk.working.now_s
     space = Space(desk.working, timeline)
-    spans = reserved_space(desk.picture, now_s)
+    spans = reserved_space(desk.state, now_s)
     begun = {start.workload for start in desk.starts} | desk.placed
-    dues = Dues(desk.picture, desk.working)
+    dues = Dues(desk.state, desk.working)
     turns, _ = line_up(desk, large, whatever_limits=True)
     while turns and count and not desk.is_spent:
         lane = turns.lane
         name, _, found = lane.first
-        workload = desk.picture.workloads[name]
+        workload = desk.state.workloads[name]
         if name not in begun and name not in desk.promised:
             count -= 1
             others = [each for each in desk.promised.values() if not outranks(workload, workload_of(desk, each))]
@@ -92,9 +92,9 @@ def _make(desk: Desk, large: list[WaitingClass], count: int) -> None:
         turns.again()
 
 
-def _told_again(desk: Desk, promise: Promise) -> Promise:
+def _told_again(desk: CycleState, promise: PlannedStart) -> PlannedStart:
     """Who had a planned start until this cycle keeps its place in the order, and is told why it is later."""
-    before = desk.picture.promises.get(promise.workload)
+    before = desk.state.promises.get(promise.workload)
     if before is None:
         return promise
     if promise.start_s <= before.start_s:
@@ -103,11 +103,11 @@ def _told_again(desk: Desk, promise: Promise) -> Promise:
     return replace(promise, made_s=before.made_s, delay=cause, delayed_by=who)
 
 
-def _releases_of_starts(desk: Desk) -> dict[int, list[Release]]:
+def _releases_of_starts(desk: CycleState) -> dict[int, list[Release]]:
     """When the pods that this cycle started come to their end, by node."""
     now_s, found = desk.working.now_s, dict[int, list[Release]]()
     for start in desk.starts:
-        workload = desk.picture.workloads[start.workload]
+        workload = desk.state.workloads[start.workload]
         if run_s := known_run_s(workload):
             want = role_of(workload, start.pod).request
             amounts = (start.devices, want.cpu_milli, want.memory_mib, want.extended, now_s)
@@ -116,16 +116,16 @@ def _releases_of_starts(desk: Desk) -> dict[int, list[Release]]:
     return found
 
 
-def _may_be_promised(desk: Desk, found: WaitingClass) -> bool:
+def _may_be_promised(desk: CycleState, found: WaitingClass) -> bool:
     """It has not started, and where it will fit can be known: not so where pods mind others, or on a reservation.
 
     What could never start would use up a promise that somebody else waits for.
     """
-    if not any(needed for _, _, needed in found.needs) or found.key in desk.picture.backlog.hopeless:
+    if not any(needed for _, _, needed in found.needs) or found.key in desk.state.backlog.hopeless:
         return False
-    wants = [desk.picture.backlog.shapes[shape] for shape, _, _ in found.needs]
+    wants = [desk.state.backlog.shapes[shape] for shape, _, _ in found.needs]
     return all(want.neighbours is None and not want.reservation for want in wants)
 
 
-def _let_start(dues: Dues, due: Due, others: list[Due], at_s: int) -> bool:
+def _let_start(dues: Dues, due: QueueCharge, others: list[QueueCharge], at_s: int) -> bool:
     return dues.let_start(due, at_s, others)

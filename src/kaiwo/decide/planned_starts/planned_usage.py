@@ -5,58 +5,58 @@ In:    the desk.   Out: promises in their order, their space, their dues.
 
 from collections.abc import Iterator
 
-from kaiwo.decide.cycle_state import Desk
-from kaiwo.decide.planned_starts.future_capacity import Take, take_of, takes_of_spans
-from kaiwo.decide.planned_starts.future_quota import Due
-from kaiwo.model.planned_start import Promise
+from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.planned_starts.future_capacity import PlannedUsage, take_of, takes_of_spans
+from kaiwo.decide.planned_starts.future_quota import QueueCharge
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.capacity_timeline import NEVER, Span
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def in_order(picture: Picture) -> list[Promise]:
+def in_order(state: ClusterState) -> list[PlannedStart]:
     """Who was promised first goes first; in one queue the more important before that."""
-    oldest = sorted(picture.promises.values(), key=lambda each: (each.made_s, each.workload))
-    lines: dict[str, list[Promise]] = {}
+    oldest = sorted(state.promises.values(), key=lambda each: (each.made_s, each.workload))
+    lines: dict[str, list[PlannedStart]] = {}
     for each in oldest:
-        lines.setdefault(_queue_of(picture, each), []).append(each)
-    turns: dict[str, Iterator[Promise]] = {
-        queue: iter(sorted(line, key=lambda each: -_priority_of(picture, each))) for queue, line in lines.items()
+        lines.setdefault(_queue_of(state, each), []).append(each)
+    turns: dict[str, Iterator[PlannedStart]] = {
+        queue: iter(sorted(line, key=lambda each: -_priority_of(state, each))) for queue, line in lines.items()
     }
-    return [next(turns[_queue_of(picture, each)]) for each in oldest]
+    return [next(turns[_queue_of(state, each)]) for each in oldest]
 
 
-def takes_of(desk: Desk, promises: list[Promise]) -> list[Take]:
+def takes_of(desk: CycleState, promises: list[PlannedStart]) -> list[PlannedUsage]:
     """Their space, from their start or from now on; those whose place is gone take nothing."""
-    found = [take_of(each, desk.picture, max(each.start_s, desk.working.now_s)) for each in promises]
+    found = [take_of(each, desk.state, max(each.start_s, desk.working.now_s)) for each in promises]
     return [take for take in found if take is not None]
 
 
-def reserved_for_others(desk: Desk, spans: tuple[Span, ...], workload: Workload) -> list[Take]:
+def reserved_for_others(desk: CycleState, spans: tuple[Span, ...], workload: Workload) -> list[PlannedUsage]:
     """The devices of reservations that a workload may not use, as space that others have."""
     if not spans:
         return []
-    passes = desk.picture.reserved.passes_of(workload, desk.picture.queue_objects)
+    passes = desk.state.reserved.passes_of(workload, desk.state.queue_objects)
     return takes_of_spans(spans, passes, desk.working.nodes)
 
 
-def due_of(desk: Desk, promise: Promise) -> Due:
+def due_of(desk: CycleState, promise: PlannedStart) -> QueueCharge:
     """What its queue pays for it, from its start to its end."""
-    found, _ = desk.picture.backlog.stand_of(promise.workload)
+    found, _ = desk.state.backlog.stand_of(promise.workload)
     end_s = promise.start_s + promise.run_s if promise.run_s else NEVER
     return desk.due_of(found)._replace(start_s=promise.start_s, end_s=end_s)
 
 
-def workload_of(desk: Desk, promise: Promise) -> Workload:
+def workload_of(desk: CycleState, promise: PlannedStart) -> Workload:
     """Whose promise it is."""
-    return desk.picture.workloads[promise.workload]
+    return desk.state.workloads[promise.workload]
 
 
-def _queue_of(picture: Picture, promise: Promise) -> str:
-    workload = picture.workloads.get(promise.workload)
+def _queue_of(state: ClusterState, promise: PlannedStart) -> str:
+    workload = state.workloads.get(promise.workload)
     return workload.queue if workload is not None else ""
 
 
-def _priority_of(picture: Picture, promise: Promise) -> int:
-    workload = picture.workloads.get(promise.workload)
+def _priority_of(state: ClusterState, promise: PlannedStart) -> int:
+    workload = state.workloads.get(promise.workload)
     return workload.priority if workload is not None else 0

@@ -20,7 +20,7 @@ from kaiwo.model.obstacle import Reason
 from kaiwo.model.partition_modes import CHIPS, COMPUTE_MODES, WHOLE_MODE, Mode, Platform, partition_count
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Held
 
 
@@ -110,7 +110,7 @@ def always(waiting: WaitingClass) -> bool:
 
 
 def waiting_needs(
-    picture: Picture,
+    state: ClusterState,
     now_s: int,
     open_to: OpenTo = anywhere,
     may_start: MayStart = always,
@@ -124,15 +124,15 @@ def waiting_needs(
     grows with the kinds. 500 classes on 10,000 GPUs took it 10 s one by one, and 0.2 s so.
     """
     found: dict[tuple[Need, int], list[Need]] = {}
-    names = extended_names(picture.node_objects.values())
-    for waiting in picture.backlog.by_key.values():
+    names = extended_names(state.node_objects.values())
+    for waiting in state.backlog.by_key.values():
         if any(obstacle.reason in NOT_OUR_MATTER for obstacle in waiting.obstacles) or not may_start(waiting):
             continue
-        wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs if needed]
+        wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs if needed]
         places = [open_to(want, needed) for want, needed in wants]
         if frozenset() in places:
             continue
-        first = picture.workloads[waiting.line.at(0)[1]]
+        first = state.workloads[waiting.line.at(0)[1]]
         waited_s = max(0, now_s - first.submitted_s)
         for (want, needed), nodes in zip(wants, places, strict=True):
             need = need_of(want, needed * len(waiting.line), waited_s)
@@ -145,25 +145,25 @@ def waiting_needs(
 
 
 def fleet_of(
-    picture: Picture,
+    state: ClusterState,
     ongoing: Mapping[tuple[str, str], Ongoing],
     now_s: int,
     platforms: Mapping[str, Platform] | None = None,
 ) -> list[NodeNow]:
     """Every node of GPUs that can be cut and that may take work. `platforms`: of nodes where it is known."""
     begun: dict[str, dict[str, Ongoing]] = defaultdict(dict)
-    for (name, gpu), state in ongoing.items():
-        begun[name][gpu] = state
-    nodes, names = [], extended_names(picture.node_objects.values())
-    for name, node in sorted(picture.node_objects.items()):
+    for (name, gpu), change in ongoing.items():
+        begun[name][gpu] = change
+    nodes, names = [], extended_names(state.node_objects.values())
+    for name, node in sorted(state.node_objects.items()):
         # While all its GPUs change, a node may show no devices.
-        models = (*(gpu.model for gpu in node.gpus), *(state.model for state in begun[name].values()))
+        models = (*(gpu.model for gpu in node.gpus), *(change.model for change in begun[name].values()))
         model = next((model for model in models if model in CHIPS), "")
         if not model or not node.ready or node.cordoned:
             continue
-        held = picture.held_on.get(name, {}).values()
+        held = state.held_on.get(name, {}).values()
         platform = (platforms or {}).get(name, "bare-metal")
-        gpus = tuple(_gpus(picture, node, held, begun[name], now_s))
+        gpus = tuple(_gpus(state, node, held, begun[name], now_s))
         free, tenants = free_beside(node, held, names), tenants_of(node, held, names)
         nodes.append(NodeNow(name, model, gpus, platform, free, tenants))
     return nodes
@@ -195,47 +195,47 @@ def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:
 
 
 def _gpus(
-    picture: Picture, node: Node, held: Iterable[Held], begun: Mapping[str, Ongoing], now_s: int
+    state: ClusterState, node: Node, held: Iterable[Held], begun: Mapping[str, Ongoing], now_s: int
 ) -> Iterable[GpuNow]:
     tenants: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by device: until its end, and since its start
     for each in held:
-        span = _span(picture, each, now_s)
+        span = _span(state, each, now_s)
         for share in each.devices:
             tenants[share.gpu].append(span)
     parts: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in node.gpus:
         parts[gpu.parent or gpu.id].append(gpu)
     for name in sorted({*parts, *begun}):
-        state = begun.get(name)
-        if not parts[name] and not (state and state.is_changing):
+        change = begun.get(name)
+        if not parts[name] and not (change and change.is_changing):
             continue  # it was taken out of the machine
         shown = mode_of(parts[name][0]) if parts[name] else None
-        if state is not None and parts[name] and change_of(parts[name][0]):
+        if change is not None and parts[name] and change_of(parts[name][0]):
             # The picture is a moment behind: what was set aside is so no more, and a second GPU must not change for it.
-            yield _gpu(name, parts[name], tenants, state)
+            yield _gpu(name, parts[name], tenants, change)
             continue
-        if state is None or (state.goal is None and shown not in (None, state.mode)):  # somebody else changed it
-            state = Ongoing(parts[name][0].model, shown or WHOLE, -UNKNOWN_S)
-        is_ill = state.goal is None and not all(part.healthy for part in parts[name])  # closed ones have a goal
-        if state.model in CHIPS and not is_ill:
-            yield _gpu(name, parts[name], tenants, state)
+        if change is None or (change.goal is None and shown not in (None, change.mode)):  # somebody else changed it
+            change = Ongoing(parts[name][0].model, shown or WHOLE, -UNKNOWN_S)
+        is_ill = change.goal is None and not all(part.healthy for part in parts[name])  # closed ones have a goal
+        if change.model in CHIPS and not is_ill:
+            yield _gpu(name, parts[name], tenants, change)
 
 
-def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[tuple[int, int]]], state: Ongoing) -> GpuNow:
+def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[tuple[int, int]]], change: Ongoing) -> GpuNow:
     spans = [tenants[part.id] for part in parts if part.id in tenants]
     free_in_s = max((left for each in spans for left, _ in each), default=0)
-    count = partition_count(state.model, state.mode.compute)
+    count = partition_count(change.model, change.mode.compute)
     idle = sum(free_in_s - max(left for left, _ in each) for each in spans) + (count - len(spans)) * free_in_s
     lost = sum(max(done for _, done in each) for each in spans)
     return GpuNow(
-        name, state.mode, len(spans), free_in_s, idle // count, lost // count, state.since_s, state.goal,
-        state.is_changing,
+        name, change.mode, len(spans), free_in_s, idle // count, lost // count, change.since_s, change.goal,
+        change.is_changing,
     )  # fmt: skip
 
 
-def _span(picture: Picture, held: Held, now_s: int) -> tuple[int, int]:
+def _span(state: ClusterState, held: Held, now_s: int) -> tuple[int, int]:
     """How long it will hold its devices at most, and has held them."""
-    workload = picture.workloads.get(held.workload)
+    workload = state.workloads.get(held.workload)
     since_s = getattr(held, "since_s", now_s)
     lasts_s = (workload.time_limit_s or workload.estimate_s) if workload is not None else 0
     return max(1, since_s + lasts_s - now_s) if lasts_s else UNKNOWN_S, max(0, now_s - since_s)

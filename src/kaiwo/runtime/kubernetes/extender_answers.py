@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode.pod_request import SHARING_LABEL, VENDOR_LABEL
 from kaiwo.clusters.kubernetes.extender.bind_pods import PLACE
 from kaiwo.decide.placement.place_pods import Placer
@@ -18,10 +18,10 @@ from kaiwo.model.affinity import obeys
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Pod
-from kaiwo.runtime.loop.scheduling_loop import Loop
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 T = TypeVar("T")
 ANY_TAINT = (Toleration(operator="Exists"),)
@@ -30,13 +30,13 @@ ANY_TAINT = (Toleration(operator="Exists"),)
 class Look:
     """The cluster at one moment, as one pod would find it."""
 
-    def __init__(self, picture: Picture, now_s: int, loop: Loop, want: Request) -> None:
-        self.picture, self.want = picture, only_gpus(want)
-        self.view = Working(Snapshot(picture, now_s))
+    def __init__(self, state: ClusterState, now_s: int, loop: SchedulingLoop, want: Request) -> None:
+        self.state, self.want = state, only_gpus(want)
+        self.view = WorkingCopy(Snapshot(state, now_s))
         self.active = loop.plugins.active(loop.policy)
-        self.book = ShapeBook(picture, self.view, self.view, self.active)
+        self.book = ShapeBook(state, self.view, self.view, self.active)
 
-    def state(self) -> ShapeState:
+    def shape(self) -> ShapeState:
         return self.book.state_of(self.want)
 
     def fits_without(self, node: str, places: list[tuple[str, str] | None]) -> bool:
@@ -46,10 +46,10 @@ class Look:
             return False
         with self.view.trial():
             for workload, slot in filter(None, places):
-                pod = self.picture.pods.get(workload, {}).get(slot)
+                pod = self.state.pods.get(workload, {}).get(slot)
                 if pod is not None and pod.node == node:
                     self.view.free_up(pod)
-            return int(self.state().slots[row]) > 0
+            return int(self.shape().slots[row]) > 0
 
     def devices(self, row: int) -> tuple[Share, ...]:
         placer = Placer(self.view, self.book, self.active, packs=True)
@@ -60,15 +60,15 @@ class Look:
 class Extension:
     """Answers from the loop's live picture."""
 
-    def __init__(self, loop: Loop, books: Books) -> None:
-        self._loop, self._books = loop, books
+    def __init__(self, loop: SchedulingLoop, cache: ClusterCache) -> None:
+        self._loop, self._cache = loop, cache
         self._promised: dict[str, Pod] = {}  # bound, and not in the picture yet
 
     async def why_not(self, own: str, want: Request, nodes: Sequence[str]) -> dict[str, str]:
         """The nodes that will not do, each with its reason."""
 
         def question(look: Look) -> dict[str, str]:
-            state, rows = look.state(), look.view.nodes.row
+            state, rows = look.shape(), look.view.nodes.row
             return {name: _why_not(look, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}
 
         return await self._ask(own, want, question)
@@ -77,7 +77,7 @@ class Extension:
         """From 0 to `top`, the best of them first; where its GPUs are not free, 0."""
 
         def question(look: Look) -> dict[str, int]:
-            state, rows = look.state(), look.view.nodes.row
+            state, rows = look.shape(), look.view.nodes.row
             found = {
                 name: int(state.score[rows[name]]) for name in nodes if name in rows and state.slots[rows[name]] > 0
             }
@@ -103,7 +103,7 @@ class Extension:
 
         def question(look: Look) -> tuple[Share, ...] | str:
             row = look.view.nodes.row.get(node)
-            if row is None or look.state().slots[row] <= 0:
+            if row is None or look.shape().slots[row] <= 0:
                 return f"node {node}: {_why_not(look, node)}"
             return look.devices(row)
 
@@ -114,12 +114,12 @@ class Extension:
         self._promised[pod.workload] = pod
 
     async def _ask(self, own: str, want: Request, question: Callable[[Look], T]) -> T:
-        def asked(picture: Picture) -> T:
-            look = Look(picture, self._loop.cluster.now_s(), self._loop, want)
-            for pod in picture.pods.get(own, {}).values():
+        def asked(state: ClusterState) -> T:
+            look = Look(state, self._loop.cluster.now_s(), self._loop, want)
+            for pod in state.pods.get(own, {}).values():
                 look.view.free_up(pod)  # space that is kept for it does not stand in its way
             for name, pod in list(self._promised.items()):
-                if name in picture.pods or name not in self._books.names.unit_of:
+                if name in state.pods or name not in self._cache.names.unit_of:
                     del self._promised[name]
                 elif name != own:
                     _hold(look.view, pod)
@@ -130,10 +130,10 @@ class Extension:
     def _places(self, uids: set[str]) -> dict[str, tuple[str, str]]:
         """By UID: the workload of a pod, and its place there."""
         found = {}
-        for pod in self._books.pods.values():
-            workload = self._books.workload_of(pod.key) if pod.uid in uids else None
+        for pod in self._cache.pods.values():
+            workload = self._cache.workload_of(pod.key) if pod.uid in uids else None
             if workload is not None:
-                slots = self._books.slots(workload)
+                slots = self._cache.slots(workload)
                 found[pod.uid] = (workload, next((slot for slot, each in slots.items() if each.uid == pod.uid), PLACE))
         return found
 
@@ -173,7 +173,7 @@ def _asked(want: Request) -> str:
     return f"{want.gpus} {want.partition}".strip()
 
 
-def _hold(view: Working, pod: Pod) -> None:
+def _hold(view: WorkingCopy, pod: Pod) -> None:
     """Its devices are taken, though the picture does not say so yet."""
     row = view.nodes.row.get(pod.node)
     if row is None:

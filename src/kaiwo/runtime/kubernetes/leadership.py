@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kaiwo.runtime.kubernetes.publish_wait_reasons import Sayer, Speaker
-from kaiwo.runtime.loop.scheduling_loop import Loop
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 
 LAST_WORDS_S, LAST_WRITES_S = 1.0, 2.0
 
@@ -104,7 +104,7 @@ class Leading:
         if self.leadership.is_held:
             self._known_term = self.leadership.term
 
-    def start(self, cluster: Replicated, loop: Loop) -> "Sequence[asyncio.Task[None]]":
+    def start(self, cluster: Replicated, loop: SchedulingLoop) -> "Sequence[asyncio.Task[None]]":
         """Take part from now on. The tasks end only when they fail."""
         self._tasks = [
             asyncio.create_task(self.leadership.run(), name="kaiwo-election"),
@@ -130,7 +130,7 @@ class Leading:
             await self.leadership.release()
         await self.leadership.close()
 
-    async def _lead(self, cluster: Replicated, loop: Loop) -> None:
+    async def _lead(self, cluster: Replicated, loop: SchedulingLoop) -> None:
         while True:
             term = await self.leadership.won()
             if term != self._known_term:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatus, Shown
 from kaiwo.model.queue_validation import check_tree
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.overview.cluster_overview import Board, QueueSums
+from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
 
 EVERY_S = 10.0  # what changes faster is not worth a write
 FIRST_S = 1.0
 
 
-async def show_queues(board: Board, status: QueueStatus, may_write: Callable[[], bool], every_s: float) -> None:
+async def show_queues(
+    board: ClusterOverview, status: QueueStatus, may_write: Callable[[], bool], every_s: float
+) -> None:
     """Until cancelled."""
     seen: object = None
     await asyncio.sleep(min(FIRST_S, every_s))

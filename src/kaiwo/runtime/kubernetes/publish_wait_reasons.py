@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.obstacle import Obstacle, Reason
-from kaiwo.runtime.loop.scheduling_loop import Loop
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
+from kaiwo.snapshot.cluster_state import ClusterState
 
 EVERY_S = 1.0  # what changes faster is not worth a write
 MOST = 1000  # characters
@@ -53,7 +53,7 @@ class Sayer:
         self._said: dict[tuple[str, str], tuple[tuple[Obstacle, ...], frozenset[str]]] = {}
         self._at_gate: dict[str, tuple[Obstacle, ...]] = {}
 
-    async def run(self, loop: Loop, listener: Listener) -> None:
+    async def run(self, loop: SchedulingLoop, listener: Listener) -> None:
         """Until cancelled."""
         seen = 0
         while True:
@@ -61,12 +61,12 @@ class Sayer:
             await asyncio.sleep(EVERY_S)
             listener.explain(await loop.ask(self.news))
 
-    def news(self, picture: Picture) -> list[Waiting]:
+    def news(self, state: ClusterState) -> list[Waiting]:
         """What waits for other reasons than the last time; the reasons of a class are put into words once."""
         news: list[Waiting] = []
         said, self._said = self._said, {}
-        for key, found in picture.backlog.by_key.items():
-            if not found.obstacles or key in picture.backlog.open:
+        for key, found in state.backlog.by_key.items():
+            if not found.obstacles or key in state.backlog.open:
                 continue
             names = frozenset(name for _, name in found.line)
             before, known = said.get(key, ((), frozenset()))
@@ -75,7 +75,7 @@ class Sayer:
             if fresh:
                 words, would_help = put_into_words(found.obstacles)
                 news += [Waiting(name, words, would_help) for name in sorted(fresh)]
-        before_gate, self._at_gate = self._at_gate, dict(picture.backlog.gate)
+        before_gate, self._at_gate = self._at_gate, dict(state.backlog.gate)
         for name, obstacles in self._at_gate.items():
             if before_gate.get(name) != obstacles:
                 news.append(Waiting(name, *put_into_words(obstacles)))

@@ -23,7 +23,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.learned_state import pack_state
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
 TARGET_US = 300_000  # no cycle over 400 ms, with room for a bad moment
@@ -71,12 +71,12 @@ class Decision(msgspec.Struct, frozen=True):
     summary: CycleSummary
 
 
-class Scheduler:
+class CycleRunner:
     """What one cluster's scheduler knows."""
 
     def __init__(self, journal: Journal | None, policy: Policy = DEFAULT_POLICY, plugins: Registry = BUILTIN) -> None:
         self.journal, self.policy, self.plugins = journal, policy, plugins
-        self.picture = Picture(plugins.ordering(policy))
+        self.state = ClusterState(plugins.ordering(policy))
         self._budget = StepBudget(policy.steps)
         self._number = 0
         self._is_behind = False  # the picture did not follow the journal's last entry: a base must come first
@@ -84,10 +84,10 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """No class of waiting work deserves a try."""
-        backlog = self.picture.backlog
-        is_all = backlog.all_open or self.picture.rules != self.plugins.active(self.policy).rules
+        backlog = self.state.backlog
+        is_all = backlog.all_open or self.state.rules != self.plugins.active(self.policy).rules
         is_tried = backlog.open or backlog.unclaimed or (is_all and backlog.by_key)
-        return not (is_tried or self.picture.wants_cycle)
+        return not (is_tried or self.state.wants_cycle)
 
     def note(self, events: Sequence[Event]) -> None:
         """Keep in the journal what the picture was patched with."""
@@ -102,7 +102,7 @@ class Scheduler:
         plan = decide(snapshot, policy, self.plugins)
         took_us = (time.perf_counter_ns() - began) // 1000
         self._budget.learn(plan.steps, took_us)
-        assumed = assume(self.picture, plan, snapshot.now_s)
+        assumed = assume(self.state, plan, snapshot.now_s)
         self._is_behind = True
         number = self._keep(plan, policy, snapshot.now_s, took_us)
         summary = CycleSummary(
@@ -119,22 +119,22 @@ class Scheduler:
 
     def absorb(self, decision: Decision) -> None:
         """The picture learns what was decided; patching it with `assumed` comes next."""
-        self.picture.absorb(decision.plan)
+        self.state.absorb(decision.plan)
         self._is_behind = False
 
     def cycle(self, now_s: int) -> Decision | None:
         """A whole cycle at once; None when there was nothing to decide."""
-        snapshot = self.picture.snapshot(now_s)
+        snapshot = self.state.snapshot(now_s)
         if self.is_idle:
             return None
         decision = self.decide(snapshot)
         self.absorb(decision)
-        self.picture.patch(decision.assumed)
+        self.state.patch(decision.assumed)
         return decision
 
     def _give_base(self, now_s: int) -> None:
         if self.journal is not None and (self.journal.wants_base or self._is_behind):
-            self.journal.base(Base(self.picture.events(), pack_state(self.picture, self.policy, now_s)))
+            self.journal.base(Base(self.state.events(), pack_state(self.state, self.policy, now_s)))
 
     def _keep(self, plan: Plan, policy: Policy, now_s: int, took_us: int) -> int:
         self._number += 1

@@ -27,15 +27,15 @@ from kaiwo.model.events import (
 from kaiwo.model.node import Node
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.health import Health, words_of
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import NodeTable
 
 
 class Intake:
     """One picture's door."""
 
-    def __init__(self, picture: Picture, health: Health) -> None:
-        self._picture, self._health = picture, health
+    def __init__(self, state: ClusterState, health: Health) -> None:
+        self._state, self._health = state, health
 
     def hear(self, events: Sequence[Event]) -> list[Event]:
         """The events that the picture was patched with: for one that was left out, that its object is gone."""
@@ -45,16 +45,16 @@ class Intake:
     def seat(self, most: int) -> bool:
         """As the picture's. A workload for which there is no place stays out of line."""
         try:
-            return self._picture.seat(most)
+            return self._state.seat(most)
         except Exception as error:  # one workload must not end the product: it waits, and the log says so
             self._leave_out("a workload", error)
-            return bool(self._picture.moved)
+            return bool(self._state.moved)
 
     def _take(self, event: Event) -> Event | None:
         try:
             if isinstance(event, NodeChanged):
                 _check_row(event.node)
-            self._picture.hear((event,))
+            self._state.hear((event,))
             return event
         except Exception as error:  # one object must not end the product: it is left out, counted and told
             self._leave_out(_shown(event), error)
@@ -62,7 +62,7 @@ class Intake:
         if gone is event:
             return None
         try:
-            self._picture.hear((gone,))
+            self._state.hear((gone,))
             return gone
         except Exception as error:  # nothing more can be done about it: the cycles go on with what there is
             self._leave_out(_shown(gone), error)

@@ -9,7 +9,7 @@ from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.backlog import ClaimKey, ClassKey
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -28,9 +28,9 @@ class Learned(msgspec.Struct, frozen=True):
     is_due: bool | None = None  # a cycle has something to do; None: written before this was kept
 
 
-def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
+def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
     """The learned state as bytes."""
-    backlog = picture.backlog
+    backlog = state.backlog
     obstacles = tuple((key, found.obstacles) for key, found in sorted(backlog.by_key.items()) if found.obstacles)
     learned = Learned(
         obstacles,
@@ -38,33 +38,33 @@ def pack_state(picture: Picture, policy: Policy, now_s: int) -> bytes:
         backlog.all_open,
         tuple(sorted(backlog.resumed)),
         tuple(sorted(backlog.unclaimed)),
-        picture.look_again_s,
-        picture.rules,
+        state.look_again_s,
+        state.rules,
         policy,
         now_s,
-        tuple(sorted(picture.told_expired)),
-        picture.is_due,
+        tuple(sorted(state.told_expired)),
+        state.is_due,
     )
     return msgspec.msgpack.encode(learned)
 
 
-def unpack_state(events: Iterable[Event], state: bytes, plugins: Registry) -> Picture:
+def unpack_state(events: Iterable[Event], packed: bytes, plugins: Registry) -> ClusterState:
     """A picture from its events, with what the original had learned."""
-    learned = msgspec.msgpack.decode(state, type=Learned) if state else None
-    picture = Picture(plugins.ordering(learned.policy if learned else DEFAULT_POLICY))
-    picture.patch(events)
+    learned = msgspec.msgpack.decode(packed, type=Learned) if packed else None
+    state = ClusterState(plugins.ordering(learned.policy if learned else DEFAULT_POLICY))
+    state.patch(events)
     if learned is None:
-        return picture
-    picture.told_expired = set(learned.expired)
-    picture.snapshot(learned.now_s)
-    backlog = picture.backlog
+        return state
+    state.told_expired = set(learned.expired)
+    state.snapshot(learned.now_s)
+    backlog = state.backlog
     for key, obstacles in learned.obstacles:
         if key in backlog.by_key:
             backlog.by_key[key].obstacles = obstacles
     backlog.open = {key: backlog.by_key[key] for key in learned.open if key in backlog.by_key}
     backlog.all_open = learned.all_open
     backlog.resumed, backlog.unclaimed = frozenset(learned.resumed), frozenset(learned.unclaimed)
-    picture.rules, picture.look_again_s = learned.rules, learned.look_again_s
+    state.rules, state.look_again_s = learned.rules, learned.look_again_s
     if learned.is_due is not None:  # whoever made it due may be gone, and those who came again were heard before
-        picture.is_due = learned.is_due
-    return picture
+        state.is_due = learned.is_due
+    return state

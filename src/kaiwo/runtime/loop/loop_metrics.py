@@ -16,7 +16,7 @@ from typing import Any
 from kaiwo.model.events import Event, PodChanged, PodGone, ReservationChanged, WorkloadChanged
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 STAGES = ("requested", "refused", "allocated", "expired", "released")
 
@@ -29,21 +29,21 @@ class Allocations:
         self.reservations = 0  # made since the start
         self.picked = 0  # devices picked for reservations, and picked anew
 
-    def hear(self, picture: Picture, events: Sequence[Event]) -> None:
+    def hear(self, state: ClusterState, events: Sequence[Event]) -> None:
         """What a cluster tells, before the picture knows it."""
         for event in events:
             match event:
                 case WorkloadChanged(workload):
-                    self.stages["requested"] += workload.name not in picture.workloads
+                    self.stages["requested"] += workload.name not in state.workloads
                 case PodChanged(pod):
-                    before = picture.pods.get(pod.workload, {}).get(pod.name)
+                    before = state.pods.get(pod.workload, {}).get(pod.name)
                     is_over = pod.phase is Phase.DONE and before is not None and before.phase is not Phase.DONE
                     self.stages["released"] += is_over
                 case PodGone(workload, name):
-                    before = picture.pods.get(workload, {}).get(name)
+                    before = state.pods.get(workload, {}).get(name)
                     self.stages["released"] += before is not None and before.phase is not Phase.DONE
                 case ReservationChanged(reservation):
-                    self.reservations += reservation.name not in picture.reserved.objects
+                    self.reservations += reservation.name not in state.reserved.objects
 
     def decided(self, plan: Plan) -> None:
         """What a cycle gives, and what it takes back by the clock."""

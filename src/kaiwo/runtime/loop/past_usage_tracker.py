@@ -20,7 +20,7 @@ from kaiwo.clusters.kubernetes.cache.queue_history import Past as PastOfQueue
 from kaiwo.model.events import PastUseTold
 from kaiwo.model.policy import Policy
 from kaiwo.queues.past_usage import FINE, ONE, Usage, advance, keep_part
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import RESOURCES
 
 LOOK_S = 10
@@ -61,18 +61,18 @@ class PastUse:
             return None
         return cls(store, policy.past_use_half_life_s, policy.past_use_strength_milli)
 
-    def look(self, picture: Picture, now_s: int) -> PastUseTold | None:
+    def look(self, state: ClusterState, now_s: int) -> PastUseTold | None:
         """Count the time since the last look. The picture must stand still and be tidy."""
         if self._told is not None and now_s - self._at_s < LOOK_S:
             return None
         is_first = self._recall()
-        queues = picture.queues
+        queues = state.queues
         before = Usage(_array([self._parts.get(name, NOTHING) for name in queues.names]))
         # At the first look nobody knows who used what since it was written.
         used = np.zeros_like(queues.used) if is_first else queues.used
         if self._at_s:
             elapsed_s = max(0, now_s - self._at_s)
-            before = advance(before, used, picture.nodes.totals(), elapsed_s, self._half_life_s)
+            before = advance(before, used, state.nodes.totals(), elapsed_s, self._half_life_s)
         rows = zip(queues.names, before.part.tolist(), strict=True)
         self._at_s, self._parts = now_s, {name: tuple(part) for name, part in rows if any(part)}
         self._save()

@@ -17,7 +17,7 @@ from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.learned_state import unpack_state
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
@@ -37,27 +37,27 @@ class ReplayResult(msgspec.Struct, frozen=True):
 def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
     """Prove a cycle."""
     reader = JournalReader(Path(home) / "journal")
-    picture = Picture()
+    state = ClusterState()
     for entries, entry in enumerate(reader.entries_until(cycle), start=1):
         match entry:
-            case Base(events, state):
-                picture = unpack_state(events, state, plugins)
+            case Base(events, packed):
+                state = unpack_state(events, packed, plugins)
             case Batch(events):
-                picture.patch(events)
+                state.patch(events)
             case Cycle() if entry.head.number == cycle:
-                return _decide_again(picture, entry, entries, plugins)
+                return _decide_again(state, entry, entries, plugins)
             case Cycle():
                 plan = entry.decode_plan()
-                picture.snapshot(entry.head.now_s)
-                assumed = assume(picture, plan, entry.head.now_s)
-                picture.absorb(plan)
-                picture.patch(assumed)
+                state.snapshot(entry.head.now_s)
+                assumed = assume(state, plan, entry.head.now_s)
+                state.absorb(plan)
+                state.patch(assumed)
     raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")
 
 
-def _decide_again(picture: Picture, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:
-    waiting = len(picture.backlog)
-    now = decide(picture.snapshot(cycle.head.now_s), cycle.setting.policy, plugins)
+def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:
+    waiting = len(state.backlog)
+    now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins)
     differences = []
     if cycle.setting.version != kaiwo.__version__:
         differences.append(f"code {cycle.setting.version} then, {kaiwo.__version__} now")
@@ -70,7 +70,7 @@ def _decide_again(picture: Picture, cycle: Cycle, entries: int, plugins: Registr
         now=now,
         is_same=encode_plan(now) == cycle.plan,
         entries=entries,
-        nodes=len(picture.node_objects),
+        nodes=len(state.node_objects),
         waiting=waiting,
         differences=tuple(differences),
     )

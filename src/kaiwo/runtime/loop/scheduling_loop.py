@@ -20,13 +20,13 @@ from kaiwo.model.plan import Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
-from kaiwo.runtime.loop.cycle_runner import CycleSummary, Scheduler
+from kaiwo.runtime.loop.cycle_runner import CycleRunner, CycleSummary
 from kaiwo.runtime.loop.event_intake import Intake
 from kaiwo.runtime.loop.health import Health
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations
 from kaiwo.runtime.loop.past_usage_tracker import LOOK_S, PastUse
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ LOOK_AGAIN_S = 0.25  # how often a back-off's end is looked for
 AFTER_FAILURE_S = 1.0
 
 
-class Loop:
+class SchedulingLoop:
     """One cluster's scheduler."""
 
     def __init__(
@@ -52,15 +52,15 @@ class Loop:
         self._past_use, self._run_times = past_use, run_times
         self.cluster, self.journal, self.policy, self.plugins = cluster, journal, policy, plugins
         self._may_decide = may_decide
-        self._scheduler = Scheduler(journal, policy, plugins)
-        self.picture = self._scheduler.picture
+        self._scheduler = CycleRunner(journal, policy, plugins)
+        self.state = self._scheduler.state
         self.last_cycle: CycleSummary | None = None
         self.evicted: Counter[tuple[str, str]] = Counter()  # pods by queue and cause
         self.allocations = Allocations()
         self.ready = False
         self.revision = 0
         self.health = Health()
-        self._intake = Intake(self.picture, self.health)
+        self._intake = Intake(self.state, self.health)
         self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
         self._inbox: list[Sequence[Event]] = []
         self._wake = asyncio.Event()
@@ -97,10 +97,10 @@ class Loop:
             await waiter
         return self.revision
 
-    async def ask(self, question: Callable[[Picture], T]) -> T:
+    async def ask(self, question: Callable[[ClusterState], T]) -> T:
         """Run a question in a thread while the picture stands still."""
         async with self._still:
-            return await self._on_thread(question, self.picture)
+            return await self._on_thread(question, self.state)
 
     async def _read(self) -> None:
         try:
@@ -112,10 +112,10 @@ class Loop:
 
     async def _wait_for_news(self) -> None:
         """Until events came, a back-off may be over, or a search is unfinished."""
-        backlog = self.picture.backlog
+        backlog = self.state.backlog
         has_open = backlog.open or backlog.unclaimed or backlog.all_open
         if not (has_open and self.ready and self._may_decide()):
-            is_time_due = backlog.next_due_s is not None or self.picture.look_again_s > 0
+            is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0
             timeout = LOOK_AGAIN_S if is_time_due else LOOK_S if self._past_use is not None else None
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
@@ -130,7 +130,7 @@ class Loop:
             if self._run_times is not None:
                 batch = await self._on_thread(self._run_times.hear, batch, self.cluster.now_s())
             if self.ready:  # the first batch is what was there before
-                self.allocations.hear(self.picture, batch)
+                self.allocations.hear(self.state, batch)
             heard = await self._patch(batch)
             await self._on_thread(self._scheduler.note, heard)
             self.ready = True  # the first batch is the whole state: nothing is decided before it
@@ -162,7 +162,7 @@ class Loop:
         if self._past_use is not None:
             await self._look_at_past_use(self._past_use)
         async with self._still:
-            snapshot = self.picture.snapshot(self.cluster.now_s())
+            snapshot = self.state.snapshot(self.cluster.now_s())
         if self._scheduler.is_idle:
             return
         self.busy_since = time.monotonic()
@@ -181,15 +181,15 @@ class Loop:
 
     async def _look_at_past_use(self, past_use: PastUse) -> None:
         async with self._still:
-            self.picture.tidy()
-            told = await self._on_thread(past_use.look, self.picture, self.cluster.now_s())
+            self.state.tidy()
+            told = await self._on_thread(past_use.look, self.state, self.cluster.now_s())
         if told is not None:
             await self._on_thread(self._scheduler.note, await self._patch([told]))
 
     def _count(self, plan: Plan) -> None:
         self.allocations.decided(plan)
         for eviction in plan.evictions:
-            workload = self.picture.workloads.get(eviction.workload)
+            workload = self.state.workloads.get(eviction.workload)
             if workload is not None:
                 self.evicted[workload.queue, eviction.cause.value] += 1
 

@@ -20,7 +20,7 @@ from kaiwo.runtime.loop.loop_metrics import Allocations
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Standings
 from kaiwo.runtime.overview.workload_table import HOLDS, MANY, NOTHING, STATES, WAITS, WorkloadRows
 from kaiwo.snapshot.array_types import BoolArray, Rows
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU as NODE_CPU
 from kaiwo.snapshot.node_table import MEMORY as NODE_MEMORY
 from kaiwo.snapshot.node_table import MILLI, PODS, USABLE
@@ -33,7 +33,7 @@ LONG_S, REST_FACTOR = 0.05, 3  # after an update that took long, rows may be as 
 class Live(Protocol):
     """What the board and the API use of the loop."""
 
-    picture: Picture
+    state: ClusterState
     cluster: Any  # Cluster and Work
     policy: Policy
     journal: Any
@@ -48,7 +48,7 @@ class Live(Protocol):
     def changed(self, after: int) -> Awaitable[int]:
         """Wait until the revision is above this."""
 
-    def ask(self, question: Callable[[Picture], T]) -> Awaitable[T]:
+    def ask(self, question: Callable[[ClusterState], T]) -> Awaitable[T]:
         """Run this in a worker thread while the picture stands still."""
 
 
@@ -76,7 +76,7 @@ class QueueSums(msgspec.Struct, frozen=True):
     waiting: int
 
 
-class Board:
+class ClusterOverview:
     """One for the process; `fresh` before the rows are read, and read them before the next await."""
 
     def __init__(self, live: Live) -> None:
@@ -101,9 +101,9 @@ class Board:
 
     async def fresh(self) -> WorkloadRows:
         """The rows as the cluster has them now."""
-        picture = self.live.picture
-        if len(picture.node_objects) != len(picture.nodes.names):  # nodes came or went, and no cycle looked yet
-            await self.live.ask(Picture.tidy)
+        state = self.live.state
+        if len(state.node_objects) != len(state.nodes.names):  # nodes came or went, and no cycle looked yet
+            await self.live.ask(ClusterState.tidy)
         if self._is_good_enough(self._lock.locked()):
             return self.rows
         async with self._lock:
@@ -137,7 +137,7 @@ class Board:
         return is_updating or time.monotonic() - self._checked_at < (self._rest_s if is_new else STILL_FRESH_S)
 
     def _weigh_memory_requests(self) -> None:
-        pods = self.live.picture.pods
+        pods = self.live.state.pods
         for name in [name for name in self.rows.unweighed if name in pods]:
             self.rows.weigh(name, sum(share.milli for pod in pods[name].values() for share in pod.devices))
 
@@ -147,7 +147,7 @@ class Board:
 
     def sum_nodes(self) -> Sums:
         """All nodes together."""
-        table = self.live.picture.nodes
+        table = self.live.state.nodes
         pods = np.array([node.pods for node in table.nodes], np.int64)
         held = (table.gpu_part - table.gpus[:, MILLI])[table.gpu_model >= 0]
         _, cpu_milli, memory_mib = table.totals().tolist()
@@ -180,14 +180,14 @@ class Board:
     def queues_below(self, name: str) -> set[str]:
         """The queue itself and every queue below it."""
         below = {name}
-        queues = self.live.picture.queue_objects.values()
+        queues = self.live.state.queue_objects.values()
         while more := {queue.name for queue in queues if queue.parent in below} - below:
             below |= more
         return below
 
     def find_gpus(self, node: str = "", model: str = "", free: bool | None = None) -> Rows:
         """Devices as row times width plus column, ascending; `free`: nothing on it and open for work, or the rest."""
-        table = self.live.picture.nodes
+        table = self.live.state.nodes
         mask: BoolArray = table.gpu_model >= 0
         if node:
             chosen = np.zeros(len(table.names), np.bool_)

@@ -18,18 +18,18 @@ from kaiwo.queues.current_shares import shares_of, standing, wants_of
 from kaiwo.queues.queue_order import queue_keys
 from kaiwo.queues.share_breakdown import ShareTerms, terms_of
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import all_by_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import NOBODY, Charge, QueueTable
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class Source(Protocol):
     """What this uses of the loop."""
 
-    picture: Picture
+    state: ClusterState
     revision: int
 
 
@@ -83,51 +83,51 @@ class Standings:
         async with self._lock:
             revision = self._live.revision
             if revision != self._revision:
-                view, heads = self._look(self._live.picture)
+                view, heads = self._look(self._live.state)
                 self.queues = await asyncio.to_thread(_work_out, view, heads)
                 self.table, self._revision = view.queues, revision
 
-    def _look(self, picture: Picture) -> tuple[Working, dict[int, Head]]:
+    def _look(self, state: ClusterState) -> tuple[WorkingCopy, dict[int, Head]]:
         """Copies of what moves, and what hangs on nodes and lines."""
-        view = Working(Snapshot(picture, 0))
-        view.queues = self._table(picture)
+        view = WorkingCopy(Snapshot(state, 0))
+        view.queues = self._table(state)
         view.all_used, view.all_fixed = view.queues.all_used, view.queues.all_fixed
         wants_of(view)
-        return view, _heads(picture, view)
+        return view, _heads(state, view)
 
-    def _table(self, picture: Picture) -> QueueTable:
+    def _table(self, state: ClusterState) -> QueueTable:
         """The picture's own table may be older than its queues until the next cycle."""
-        objects = list(picture.queue_objects.values())
+        objects = list(state.queue_objects.values())
         if objects != self._objects:
-            self._objects, self._empty = objects, QueueTable(picture.queue_objects)
+            self._objects, self._empty = objects, QueueTable(state.queue_objects)
             _ = self._empty.tree  # worked out once for all copies
         table = self._empty.copy()
-        table.set_used(table.summed(picture.used), table.summed(picture.fixed))
-        table.count_models(all_by_model(picture))
+        table.set_used(table.summed(state.used), table.summed(state.fixed))
+        table.count_models(all_by_model(state))
         return table
 
 
-def _heads(picture: Picture, view: Working) -> dict[int, Head]:
+def _heads(state: ClusterState, view: WorkingCopy) -> dict[int, Head]:
     """By row of a leaf, who is tried first in it: nobody who could never start, or waits for a planned start."""
     largest_mib = int(view.gpus[:, SIZE][view.gpus[:, USABLE] > 0].max(initial=0))
     heads: dict[int, Head] = {}
-    for queue, classes in picture.backlog.by_queue.items():
+    for queue, classes in state.backlog.by_queue.items():
         row = view.queues.row.get(queue)
-        able = [found for found in classes.values() if _has_a_turn(picture, found)]
+        able = [found for found in classes.values() if _has_a_turn(state, found)]
         if row is None or not able or not view.queues.is_leaf[row]:
             continue
         first = min(able, key=lambda each: each.line.at(0))
         name = first.line.at(0)[1]
-        need = least_charge(picture, first.needs, lambda _: largest_mib)
-        heads[row] = Head(name, need, picture.workloads[name].submitted_s)
+        need = least_charge(state, first.needs, lambda _: largest_mib)
+        heads[row] = Head(name, need, state.workloads[name].submitted_s)
     return heads
 
 
-def _has_a_turn(picture: Picture, found: WaitingClass) -> bool:
-    return found.key not in picture.backlog.hopeless and not is_planned(picture.promises, found)
+def _has_a_turn(state: ClusterState, found: WaitingClass) -> bool:
+    return found.key not in state.backlog.hopeless and not is_planned(state.promises, found)
 
 
-def _work_out(view: Working, heads: dict[int, Head]) -> list[QueueStanding]:
+def _work_out(view: WorkingCopy, heads: dict[int, Head]) -> list[QueueStanding]:
     table, tree = view.queues, view.queues.tree
     shares, wants, turns = shares_of(view), wants_of(view), _turns(view, heads)
     used, fixed = table.all_used.tolist(), table.all_fixed.tolist()
@@ -150,7 +150,7 @@ def _work_out(view: Working, heads: dict[int, Head]) -> list[QueueStanding]:
     ]
 
 
-def _turns(view: Working, heads: dict[int, Head]) -> dict[int, Turn]:
+def _turns(view: WorkingCopy, heads: dict[int, Head]) -> dict[int, Turn]:
     """By row. From the leaves up: the first child speaks for its parent."""
     now, totals, tree = standing(view), wants_of(view).totals, view.queues.tree
     heads, turns = dict(heads), {}

@@ -94,7 +94,7 @@ class Following:
         plan = PartitionPlan(tuple(replace(step, is_due=_key(step) in ready) for step in steps))
         after = follow(nodes, plan)
         fleet = {(node.name, gpu.id) for node in nodes for gpu in node.gpus}
-        there = self.live.picture.node_objects
+        there = self.live.state.node_objects
         after |= {key: state for key, state in before.items() if key not in fleet and key[0] in there and _stays(state)}
         if after == before:
             return
@@ -123,7 +123,7 @@ class Following:
 
     def _is_idle(self, step: Step) -> bool:
         """It was closed a turn ago, and the cluster's own books say that nobody is on it."""
-        state, node = self.states.get(_key(step)), self.live.picture.node_objects.get(step.node)
+        state, node = self.states.get(_key(step)), self.live.state.node_objects.get(step.node)
         if node is None or step.node in self._running:
             return False
         if state is None or state.goal != step.change.after or state.is_changing:
@@ -133,7 +133,7 @@ class Following:
 
     def _measure(self, course: Mapping[Key, Ongoing]) -> None:
         for (name, gpu), state in course.items():
-            node = self.live.picture.node_objects.get(name)
+            node = self.live.state.node_objects.get(name)
             if state.goal is not None and (name, gpu) not in self._sizes and node is not None:
                 self._sizes[name, gpu] = size_of(node, gpu)
         self._sizes = {key: size for key, size in self._sizes.items() if key in course}
@@ -149,7 +149,7 @@ class Following:
 
     async def adopt(self, name: str, changes: Sequence[ModeChange], note: str, now_s: int) -> None:
         """Go on with what a former leader began on a node."""
-        other, node = self.others(name), self.live.picture.node_objects.get(name)
+        other, node = self.others(name), self.live.state.node_objects.get(name)
         if other is None or node is None or name in self._running:
             return
         model = next((gpu.model for gpu in node.gpus), "")
@@ -239,7 +239,7 @@ class Following:
         return is_here or self.others(name) is not None or self._is_virtual(name)
 
     def _is_virtual(self, name: str) -> bool:
-        node: Node | None = self.live.picture.node_objects.get(name)
+        node: Node | None = self.live.state.node_objects.get(name)
         return self.live.cluster.kind != "kubernetes" and (node is None or VIRTUAL_LABEL in node.labels)
 
 

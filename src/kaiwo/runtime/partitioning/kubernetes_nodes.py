@@ -37,7 +37,7 @@ from kaiwo.runtime.partitioning.apply_changes import Change, Executor, Following
 from kaiwo.runtime.partitioning.plan_changes import NodeStand
 
 if TYPE_CHECKING:
-    from kaiwo.clusters.kubernetes.writers.node_writer import Tender
+    from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 
 DRAINED = Taint(*TAINT)
 SHUT = replace(DRAINED, effect="NoSchedule")
@@ -69,7 +69,7 @@ class DcmNode:
 
     def __init__(
         self,
-        tender: "Tender",
+        tender: "NodeWriter",
         node: str,
         in_use: Callable[[], frozenset[str]],
         profile: str = "",

@@ -125,12 +125,12 @@ class Partitions:
 
     async def _plan(self, asked: Question) -> Look:
         """The picture stands still only while it is read; the planning goes on beside the scheduler."""
-        seen = await self.live.ask(lambda picture: see(picture, asked))
+        seen = await self.live.ask(lambda state: see(state, asked))
         return await asyncio.to_thread(make_plan, seen, asked)
 
     def _has_matter(self) -> bool:
         is_underway = any(state.goal for state in self.following.states.values())
-        return bool(self.live.picture.backlog.by_key or self.plans or is_underway)
+        return bool(self.live.state.backlog.by_key or self.plans or is_underway)
 
     def _platforms(self) -> dict[str, Platform]:
         found: dict[str, Platform] = {}

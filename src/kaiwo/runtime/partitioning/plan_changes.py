@@ -26,11 +26,11 @@ from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.cluster_state import Picture
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, PODS
 from kaiwo.snapshot.queue_table import RESOURCES
 from kaiwo.snapshot.snapshot import Snapshot
-from kaiwo.snapshot.working_copy import Working
+from kaiwo.snapshot.working_copy import WorkingCopy
 
 Nodes = frozenset[str] | None  # None: all
 
@@ -38,9 +38,9 @@ Nodes = frozenset[str] | None  # None: all
 class Reach:
     """Those who are equal in what matters here get one answer."""
 
-    def __init__(self, picture: Picture, view: Working) -> None:
+    def __init__(self, state: ClusterState, view: WorkingCopy) -> None:
         self._view, self._rows = view, np.arange(len(view.nodes.names))
-        self._room = _room(picture, view)
+        self._room = _room(state, view)
         self._filters = BUILTIN.active(DEFAULT_POLICY).static_filters
         self._fields = sorted({field for each in self._filters for field in getattr(each, "depends_on", ())})
         self._allowed: dict[tuple[object, ...], BoolArray] = {}
@@ -73,10 +73,10 @@ class Reach:
         return np.maximum(times, 0)
 
 
-def _room(picture: Picture, view: Working) -> IntArray:
+def _room(state: ClusterState, view: WorkingCopy) -> IntArray:
     """Per node what is free, and what goes with the work on its GPUs."""
     room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
-    for name, held in picture.held_on.items():
+    for name, held in state.held_on.items():
         row = view.nodes.row.get(name)
         if row is None:
             continue
@@ -132,16 +132,16 @@ class Seen(msgspec.Struct, frozen=True):
     needs: tuple[Need, ...] = ()
 
 
-def see(picture: Picture, asked: Question) -> Seen:
+def see(state: ClusterState, asked: Question) -> Seen:
     """Read it off while the picture stands still; planning is done afterwards, from values."""
-    picture.tidy()
-    if not _matters(picture, asked):
+    state.tidy()
+    if not _matters(state, asked):
         return Seen()
-    nodes = fleet_of(picture, asked.course, asked.now_s, asked.platforms)
-    labels = {node.name: picture.node_objects[node.name].labels for node in nodes}
-    view = Working(Snapshot(picture, asked.now_s))
-    reach, reserved = Reach(picture, view), ReservedGpus(view.reserved, nodes)
-    needs = waiting_needs(picture, asked.now_s, reach.nodes, _has_room(view, picture), reserved.barred_to)
+    nodes = fleet_of(state, asked.course, asked.now_s, asked.platforms)
+    labels = {node.name: state.node_objects[node.name].labels for node in nodes}
+    view = WorkingCopy(Snapshot(state, asked.now_s))
+    reach, reserved = Reach(state, view), ReservedGpus(view.reserved, nodes)
+    needs = waiting_needs(state, asked.now_s, reach.nodes, _has_room(view, state), reserved.barred_to)
     return Seen(tuple(nodes), labels, tuple(needs))
 
 
@@ -158,12 +158,12 @@ def make_plan(seen: Seen, asked: Question) -> Look:
     return Look(asked.now_s, nodes, steps, seen.needs, demand.unserved, stands, chosen.conflicts)
 
 
-def _matters(picture: Picture, asked: Question) -> bool:
+def _matters(state: ClusterState, asked: Question) -> bool:
     """Some GPU is cut, or somebody wants one cut. Where nobody ever does, a look costs next to nothing."""
-    if asked.plans or asked.course or len(picture.nodes.profiles) > 1:
+    if asked.plans or asked.course or len(state.nodes.profiles) > 1:
         return True
-    shapes = picture.backlog.shapes
-    return any(shapes[shape].is_partition for each in picture.backlog.by_key.values() for shape, _, _ in each.needs)
+    shapes = state.backlog.shapes
+    return any(shapes[shape].is_partition for each in state.backlog.by_key.values() for shape, _, _ in each.needs)
 
 
 def _wanted(
@@ -182,12 +182,12 @@ def _pinned(node: NodeNow, now_s: int) -> NodeNow:
     return replace(node, gpus=tuple(replace(gpu, since_s=now_s) for gpu in node.gpus))
 
 
-def _has_room(view: Working, picture: Picture) -> MayStart:
+def _has_room(view: WorkingCopy, state: ClusterState) -> MayStart:
     """Below every limit on the way up: what partitions are charged is not known before there are any."""
     queues = view.queues
 
     def may_start(waiting: WaitingClass) -> bool:
-        wants = [(picture.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs]
+        wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in waiting.needs]
         milli = sum(want.charge_milli * max(1, needed) for want, needed in wants)
         path = queues.path[queues.row[waiting.queue]] if waiting.queue in queues.row else ()
         return bool(path) and all(view.queue_used[above, GPU] + milli <= queues.limit[above, GPU] for above in path)

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from kaiwo.api.process_identity import seat
+from kaiwo.api.process_identity import process_identity
 from kaiwo.api.views import ConsoleView, Outcome, WorkloadDetail
 from kaiwo.cli import attach_terminal
 from kaiwo.cli.attach_terminal import Sitting, call
@@ -195,7 +195,7 @@ def _input() -> dict[str, str]:
     """What to say of our input when submitting; nothing when there is none to give."""
     if not attach_terminal.wants_input():
         return {}
-    return {"input_from": seat() or "unknown"}
+    return {"input_from": process_identity() or "unknown"}
 
 
 def _cancel(name: str, number: int) -> int:

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.affinity_rules import EVERY_ADDRESS, Acquaintance, SpreadRule, Whom, spread_among
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
-from kaiwo.model.affinity import PORT, Apart, Near, Neighbours, NodeRule, Rules, Spread
+from kaiwo.clusters.kubernetes.decode.affinity_rules import EVERY_ADDRESS, AffinityRules, SpreadRule, Whom, spread_among
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
+from kaiwo.model.affinity import PORT, Apart, Near, NodeRule, PodAffinity, Rules, Spread
 
 Ports = tuple[tuple[str, int, str], ...]  # protocol, number, address
 
@@ -87,9 +87,9 @@ class MarkBook:
         self._labels: dict[str, dict[str, str]] = {}  # by namespace
         self._fresh: dict[str, Group] = {}  # marks that are new
         self._moved: set[str] = set()  # namespaces whose labels are new
-        self._known: dict[Any, Neighbours | None] = {}
+        self._known: dict[Any, PodAffinity | None] = {}
 
-    def put(self, pod: SeenPod) -> None:
+    def put(self, pod: CachedPod) -> None:
         """A pod that counts: it waits for us, or holds a place."""
         rules = pod.ask.acquaintance
         if rules is None and pod.uid not in self._said:
@@ -120,7 +120,7 @@ class MarkBook:
         if any(whom.in_namespaces is not None for group in self._abroad.values() for whom in group):
             self._moved.add(name)
 
-    def take_touched(self, pods: Iterable[SeenPod]) -> list[Key]:
+    def take_touched(self, pods: Iterable[CachedPod]) -> list[Key]:
         """Of these pods, those that a new mark is about, or whose namespace may be meant by others now."""
         fresh, self._fresh = self._fresh, {}
         moved, self._moved = self._moved, set()
@@ -142,7 +142,7 @@ class MarkBook:
                 touched.append(pod.key)
         return touched
 
-    def neighbours(self, pod: SeenPod) -> Neighbours | None:
+    def neighbours(self, pod: CachedPod) -> PodAffinity | None:
         """None: nobody minds this pod, and it minds nobody."""
         rules = pod.ask.acquaintance
         if rules is None and not self._groups:
@@ -172,15 +172,15 @@ class MarkBook:
             self._fresh.pop(mark, None)
             self._known.clear()
 
-    def _work_out(self, pod: SeenPod, rules: Acquaintance | None) -> Neighbours | None:
+    def _work_out(self, pod: CachedPod, rules: AffinityRules | None) -> PodAffinity | None:
         labels = pod.labels
         about = self._at_home.get(pod.namespace, {}) | self._abroad
         marks = sorted(mark for mark, group in about.items() if self._means(group, pod, labels))
         if rules is None:
-            return Neighbours(tuple(marks)) if marks else None
+            return PodAffinity(tuple(marks)) if marks else None
         near = _near(rules, pod.namespace)
         apart = [Apart(mark_of(_at_home(rule.whom, pod.namespace)), rule.level) for rule in rules.apart]
-        return Neighbours(
+        return PodAffinity(
             (*marks, *port_marks(rules.ports)),
             Near(mark_of(*near), tuple(dict.fromkeys(rule.level for rule in rules.near))) if near else None,
             (*dict.fromkeys(apart), *port_rules(rules.ports)),
@@ -189,10 +189,10 @@ class MarkBook:
             rules.own_choices,
         )
 
-    def _means(self, group: Group, pod: SeenPod, labels: dict[str, str]) -> bool:
+    def _means(self, group: Group, pod: CachedPod, labels: dict[str, str]) -> bool:
         return all(self._means_one(whom, pod, labels) for whom in group)
 
-    def _means_one(self, whom: Whom, pod: SeenPod, labels: dict[str, str]) -> bool:
+    def _means_one(self, whom: Whom, pod: CachedPod, labels: dict[str, str]) -> bool:
         if whom.selector is None or (whom.is_staying and pod.is_going):
             return False
         if pod.namespace not in whom.namespaces:
@@ -202,7 +202,7 @@ class MarkBook:
         return all(rule.holds(labels) for rule in whom.selector)
 
 
-def _groups(rules: Acquaintance, namespace: str, labels: dict[str, str]) -> Iterator[Group]:
+def _groups(rules: AffinityRules, namespace: str, labels: dict[str, str]) -> Iterator[Group]:
     """Everybody whom a pod's rules are about."""
     if near := _near(rules, namespace):
         yield near
@@ -212,7 +212,7 @@ def _groups(rules: Acquaintance, namespace: str, labels: dict[str, str]) -> Iter
         yield (_at_home(spread_among(spread, labels), namespace),)
 
 
-def _near(rules: Acquaintance, namespace: str) -> Group:
+def _near(rules: AffinityRules, namespace: str) -> Group:
     """Only pods that all terms mean count for any of them."""
     return tuple(dict.fromkeys(_at_home(rule.whom, namespace) for rule in rules.near))
 

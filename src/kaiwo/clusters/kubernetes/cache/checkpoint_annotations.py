@@ -7,7 +7,7 @@ Never: moves with the clock. A time to come is cut when its text is read first, 
 
 from collections.abc import Callable, Iterator, Sequence
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import Texts
 from kaiwo.manifests.kinds.annotations import OURS, UPSTREAMS
 from kaiwo.manifests.text.field_errors import Place
@@ -16,7 +16,7 @@ from kaiwo.model.errors import ConfigError
 
 SAVED_NOTES = (OURS + "last-checkpoint", UPSTREAMS + "last-checkpoint")  # the first that is there counts
 _MARK = b'/last-checkpoint"'
-Found = tuple[str, str, SeenPod]  # key, text, and the pod that carries it or is below it
+Found = tuple[str, str, CachedPod]  # key, text, and the pod that carries it or is below it
 
 
 class Saved:
@@ -29,8 +29,8 @@ class Saved:
     def last_s(
         self,
         workload: str,
-        pods: Sequence[SeenPod],
-        above: Callable[[SeenPod], Sequence[tuple[Texts, Texts]]],
+        pods: Sequence[CachedPod],
+        above: Callable[[CachedPod], Sequence[tuple[Texts, Texts]]],
         now_s: int,
     ) -> int:
         """The latest that any of them says; 0: none does."""
@@ -52,7 +52,7 @@ class Saved:
         fresh, self._faults = self._faults, {}
         return fresh
 
-    def _read(self, key: str, text: str, pod: SeenPod, now_s: int) -> int:
+    def _read(self, key: str, text: str, pod: CachedPod, now_s: int) -> int:
         try:
             return min(read_past_moment_s(text, Place(f"Pod '{pod.name}'", key)), now_s)
         except ConfigError as error:
@@ -65,7 +65,7 @@ def saved_note(notes: Texts) -> tuple[str, str] | None:
     return next(((key, notes[key]) for key in SAVED_NOTES if key in notes), None)
 
 
-def _found(pods: Sequence[SeenPod], above: Callable[[SeenPod], Sequence[tuple[Texts, Texts]]]) -> Iterator[Found]:
+def _found(pods: Sequence[CachedPod], above: Callable[[CachedPod], Sequence[tuple[Texts, Texts]]]) -> Iterator[Found]:
     owners: set[str] = set()
     for pod in pods:
         if _MARK in pod.notes_text and (found := saved_note(pod.notes)) is not None:

@@ -15,15 +15,15 @@ from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import Saved
 from kaiwo.clusters.kubernetes.cache.device_grants import Grants, Shares, fills_until_s
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import Budget, Budgets
 from kaiwo.clusters.kubernetes.cache.finished_runs import Ends
-from kaiwo.clusters.kubernetes.cache.gang_index import Roll, Said, Strangers
-from kaiwo.clusters.kubernetes.cache.in_flight import Relapses, Underway
+from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex, Said, Strangers
+from kaiwo.clusters.kubernetes.cache.in_flight import GangBackoff, InFlight
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueBook
-from kaiwo.clusters.kubernetes.cache.last_readable_version import Shelf
+from kaiwo.clusters.kubernetes.cache.last_readable_version import LastReadable
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeBook
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import Spaces
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import Planned
 from kaiwo.clusters.kubernetes.cache.priority_classes import Priorities
-from kaiwo.clusters.kubernetes.cache.published_state import Told
+from kaiwo.clusters.kubernetes.cache.published_state import PublishedState
 from kaiwo.clusters.kubernetes.cache.queue_history import Memory, QueueStatusObject
 from kaiwo.clusters.kubernetes.cache.workload_names import Names, Unit
 from kaiwo.clusters.kubernetes.cache.workload_unit import (
@@ -35,7 +35,7 @@ from kaiwo.clusters.kubernetes.cache.workload_unit import (
     view_unit,
 )
 from kaiwo.clusters.kubernetes.decode import wire_objects
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_sensible_wishes, read_wishes
 from kaiwo.clusters.kubernetes.gangs import Place
 from kaiwo.clusters.kubernetes.volumes.claim_users import ClaimUsers
@@ -52,7 +52,7 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination, Start
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Phase, Pod
@@ -60,29 +60,29 @@ from kaiwo.model.workload import Phase, Pod
 SCHEDULER = "kaiwo-scheduler"
 
 
-class Books:
+class ClusterCache:
     """One cluster's state. Change it, then take the events with `settle`."""
 
     def __init__(self, scheduler: str = SCHEDULER) -> None:
         self.scheduler = scheduler
         self.extended = ""  # the scheduler whose pods get their devices from us when they are bound
-        self.pods: dict[Key, SeenPod] = {}
-        self.told = Told()
+        self.pods: dict[Key, CachedPod] = {}
+        self.told = PublishedState()
         self.names = Names()
-        self.roll = Roll()
+        self.roll = GangIndex()
         self.node_book = NodeBook()
         self.nodes = self.node_book.shown
-        self.queue_shelf: Shelf[Queue] = Shelf(self.roll.touch_all)
+        self.queue_shelf: LastReadable[Queue] = LastReadable(self.roll.touch_all)
         self.queues = self.queue_shelf.items
         self.queues[DEFAULT_QUEUE] = THE_DEFAULT
         self.queue_generations: dict[str, int] = {}  # of those that are objects of the cluster
-        self.reservation_shelf: Shelf[Reservation] = Shelf(self.roll.touch_all)
+        self.reservation_shelf: LastReadable[Reservation] = LastReadable(self.roll.touch_all)
         self.reservations = self.reservation_shelf.items
-        self.underway = Underway(self.roll, self.names, self.told)
+        self.underway = InFlight(self.roll, self.names, self.told)
         self.spaces = Spaces()
         self.planned = Planned()
         self._ends = Ends()
-        self.relapses = Relapses()
+        self.relapses = GangBackoff()
         self.memory = Memory()
         self.saved = Saved()
         self.sentences: dict[Key, str] = {}  # pods that the scheduler is not told of, and why
@@ -113,7 +113,7 @@ class Books:
 
     # What comes from the API server.
 
-    def put_pod(self, pod: SeenPod) -> None:
+    def put_pod(self, pod: CachedPod) -> None:
         """A pod is there, or different."""
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and before.version >= pod.version:
@@ -149,7 +149,7 @@ class Books:
             self._waiting_for_claims.discard(pod.key)
         self.roll.put(pod)
 
-    def drop_pod(self, pod: SeenPod) -> None:
+    def drop_pod(self, pod: CachedPod) -> None:
         """A pod is gone."""
         seen = self.pods.get(pod.key)
         if seen is None or seen.uid != pod.uid:
@@ -174,7 +174,7 @@ class Books:
         if place in self.roll.keys_of:
             self.roll.touch_unit(place)
 
-    def _note_end(self, pod: SeenPod) -> None:
+    def _note_end(self, pod: CachedPod) -> None:
         unit = self.roll.unit_of.get(pod.key)
         name = self.names.find(unit) if unit is not None else None
         if name is not None:
@@ -251,7 +251,7 @@ class Books:
 
     # What is decided.
 
-    def promise(self, name: str, promise: Promise | None) -> None:
+    def promise(self, name: str, promise: PlannedStart | None) -> None:
         """A workload has this planned start from now on, or none. The scheduler knows it by itself."""
         if name in self.told.workloads:
             self.planned.decide(name, promise)
@@ -300,22 +300,22 @@ class Books:
             *self.memory.all_stops(),
         )
 
-    def find(self, workload: str, slot: str) -> SeenPod | None:
+    def find(self, workload: str, slot: str) -> CachedPod | None:
         """The pod that has a place in a workload."""
         view = self._views.get(workload)
         return None if view is None else self.pods.get(view.by_slot.get(slot, ("", "")))
 
-    def slots(self, workload: str) -> dict[str, SeenPod]:
+    def slots(self, workload: str) -> dict[str, CachedPod]:
         """Every place of a workload with its pod."""
         view = self._views.get(workload)
         return {} if view is None else {slot: self.pods[key] for slot, key in view.by_slot.items() if key in self.pods}
 
-    def waiting_pods(self, workload: str) -> list[SeenPod]:
+    def waiting_pods(self, workload: str) -> list[CachedPod]:
         """Those of its pods that have no place yet, in the order of their places."""
         placed = sorted(self.slots(workload).items())
         return [pod for _, pod in placed if not pod.node and pod.uid not in self.underway.starts]
 
-    def begin_foreign(self, pod: SeenPod, node: str, devices: Shares) -> Pod | str:
+    def begin_foreign(self, pod: CachedPod, node: str, devices: Shares) -> Pod | str:
         """A Binding of a pod that another scheduler placed is under way; a sentence: it cannot be there."""
         name = self.names.find(pod.key) or "{}/{}".format(*pod.key)
         held = self.hold(name, "main-0", pod, Phase.ASSUMED, node, devices)
@@ -326,7 +326,7 @@ class Books:
         self.underway.begin_start(Start(held.workload, held.name, node, devices), pod, held)
         return held
 
-    def end_foreign(self, pod: SeenPod) -> None:
+    def end_foreign(self, pod: CachedPod) -> None:
         """It came to nothing."""
         self.underway.end_start(pod)
         if not pod.node:
@@ -408,7 +408,7 @@ class Books:
         self.names.forget(unit)
         return self.told.tell(name, None, (), self._ends.ran_s(name, now_s))
 
-    def _tell_kept(self, name: str, view: View, pods: Sequence[SeenPod]) -> list[Event]:
+    def _tell_kept(self, name: str, view: View, pods: Sequence[CachedPod]) -> list[Event]:
         """The space of those that wait in a place. When a Binding comes to nothing, it is kept again."""
         placed = {slot: self.pods[key] for slot, key in view.by_slot.items()}
         uids = {pod.uid for pod in placed.values()}
@@ -420,7 +420,7 @@ class Books:
                 kept[slot] = replace(space, neighbours=kept_neighbours(self.marks.neighbours(pod)))
         return self.told.tell_kept(name, kept)
 
-    def _tell_planned(self, name: str, pods: Sequence[SeenPod]) -> list[Event]:
+    def _tell_planned(self, name: str, pods: Sequence[CachedPod]) -> list[Event]:
         """The planned start of a workload that has not begun."""
         if not self.planned.concerns(name, pods):
             return self.told.tell_promise(name, None)
@@ -428,7 +428,7 @@ class Books:
         self.planned.look_at(name, waiting)
         return self.told.tell_promise(name, self.planned.of(name, waiting))
 
-    def _held(self, workload: str, slot: str, pod: SeenPod) -> Pod:
+    def _held(self, workload: str, slot: str, pod: CachedPod) -> Pod:
         """What a pod holds that is bound, or about to be."""
         start = self.underway.starts.get(pod.uid)
         if not pod.node and start is not None:
@@ -446,7 +446,9 @@ class Books:
         devices = self._grants.of(pod, self.nodes.get(pod.node), is_granted, is_listed)
         return self.hold(workload, slot, pod, phase, pod.node, devices)
 
-    def hold(self, workload: str, slot: str, pod: SeenPod, phase: Phase, node: str, devices: Sequence | Shares) -> Pod:
+    def hold(
+        self, workload: str, slot: str, pod: CachedPod, phase: Phase, node: str, devices: Sequence | Shares
+    ) -> Pod:
         """A pod in its place."""
         ask = pod.ask.request
         since_s = pod.started_s or pod.created_s
@@ -456,7 +458,7 @@ class Books:
             ask.beside,
         )  # fmt: skip
 
-    def _said(self, pod: SeenPod) -> tuple[str, list[Said], int, bool, Callable[[str], bool]]:
+    def _said(self, pod: CachedPod) -> tuple[str, list[Said], int, bool, Callable[[str], bool]]:
         """What the readers of wishes take."""
         said = [(pod.notes, pod.labels), *self.roll.said_above(pod)]
         return f"Pod '{pod.name}'", said, *self.priorities.of(pod), self.queues.__contains__

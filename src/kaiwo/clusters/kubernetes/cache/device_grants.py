@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
 from kaiwo.clusters.ledger import Ledger, Use
 from kaiwo.manifests.kinds.annotations import OURS
@@ -42,7 +42,7 @@ class Grants:
         self._dealt: dict[str, Deal] = {}  # by UID
         self._on: dict[str, set[Key]] = {}  # by node: pods to look at again when it has other devices
 
-    def of(self, pod: SeenPod, node: Node | None, is_ours: bool, is_listed: bool) -> Shares:
+    def of(self, pod: CachedPod, node: Node | None, is_ours: bool, is_listed: bool) -> Shares:
         """What a bound pod holds. `is_listed`: an agent tells which devices the node has."""
         granted = read_grant(pod.notes) if is_ours else None
         count = pod.ask.gpus_by_resource
@@ -82,7 +82,7 @@ class Grants:
                 found.append(key)
         return found
 
-    def forget(self, pod: SeenPod) -> None:
+    def forget(self, pod: CachedPod) -> None:
         """It is gone."""
         self._dealt.pop(pod.uid, None)
         for node in (pod.node, pod.nominated):
@@ -113,7 +113,7 @@ def notes_of(start: Start) -> dict[str, str]:
     return notes | {FILLS_NOTE: str(start.until_s)} if start.until_s else notes
 
 
-def fills_until_s(pod: SeenPod) -> int:
+def fills_until_s(pod: CachedPod) -> int:
     """Until when nobody touches a pod that fills a gap; 0: it fills none."""
     text = pod.notes.get(FILLS_NOTE, "") if _FILLS_MARK in pod.notes_text else ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0

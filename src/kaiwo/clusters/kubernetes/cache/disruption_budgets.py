@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kaiwo.clusters.kubernetes.decode.affinity_rules import read_selector
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.wire_objects import LabelSelector, Meta, Wire
 from kaiwo.model.affinity import Rules
 
@@ -44,7 +44,7 @@ class Budget(msgspec.Struct, frozen=True):
     selector: Rules | None  # None: nobody
     allowed: int
 
-    def covers(self, pod: SeenPod) -> bool:
+    def covers(self, pod: CachedPod) -> bool:
         if pod.namespace != self.namespace or self.selector is None:
             return False
         labels = pod.labels
@@ -62,7 +62,7 @@ class Budgets:
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, Budget]] = {}
 
-    def put(self, budget: Budget, pods: Iterable[SeenPod]) -> list[Key]:
+    def put(self, budget: Budget, pods: Iterable[CachedPod]) -> list[Key]:
         """Whom the change concerns."""
         own = self._by_namespace.setdefault(budget.namespace, {})
         before = own.get(budget.name)
@@ -71,22 +71,22 @@ class Budgets:
         own[budget.name] = budget
         return [pod.key for pod in pods if budget.covers(pod) or (before is not None and before.covers(pod))]
 
-    def drop(self, budget: Budget, pods: Iterable[SeenPod]) -> list[Key]:
+    def drop(self, budget: Budget, pods: Iterable[CachedPod]) -> list[Key]:
         """Whom it concerned."""
         self._by_namespace.get(budget.namespace, {}).pop(budget.name, None)
         return [pod.key for pod in pods if budget.covers(pod)]
 
-    def allowed(self, pods: Iterable[SeenPod]) -> int:
+    def allowed(self, pods: Iterable[CachedPod]) -> int:
         """How many of these may go now; `ANY`: nobody counts them."""
         found = [self._covering(pod) for pod in pods]
         if any(len(each) > 1 for each in found):
             return 0
         return min((budget.allowed for each in found for budget in each), default=ANY)
 
-    def why_never(self, pods: Iterable[SeenPod]) -> str:
+    def why_never(self, pods: Iterable[CachedPod]) -> str:
         """Why one of these cannot be evicted, and will not be while its budgets are as they are."""
         names = sorted("/".join(pod.key) for pod in pods if len(self._covering(pod)) > 1)
         return TWO_BUDGETS.format(names[0]) if names else ""
 
-    def _covering(self, pod: SeenPod) -> list[Budget]:
+    def _covering(self, pod: CachedPod) -> list[Budget]:
         return [budget for budget in self._by_namespace.get(pod.namespace, {}).values() if budget.covers(pod)]

@@ -4,7 +4,7 @@ In:    pods that ended or are gone, one by one: those of a gang leave it before 
 Out:   seconds, of work that did what it was for, all of it, at the first attempt; else 0.
 """
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 
 
 class Ends:
@@ -14,7 +14,7 @@ class Ends:
         self._began_s: dict[str, int] = {}  # when the first of those that succeeded began, by workload
         self._failed: set[str] = set()
 
-    def note(self, name: str, pod: SeenPod) -> None:
+    def note(self, name: str, pod: CachedPod) -> None:
         """A pod ended, or is gone before it did."""
         if pod.phase == "Succeeded" and pod.started_s:
             self._began_s[name] = min(pod.started_s, self._began_s.get(name, pod.started_s))

@@ -12,7 +12,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import SAVED_NOTES
 from kaiwo.clusters.kubernetes.cache.workload_names import Unit
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.gangs import Book, Group, Member, Place
 from kaiwo.clusters.kubernetes.gangs.gang import Key as GangKey
 from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_name
@@ -22,7 +22,7 @@ from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec
 _read_group = msgspec.json.Decoder(TemplateSpec).decode
 
 
-def member_of(pod: SeenPod) -> Member:
+def member_of(pod: CachedPod) -> Member:
     """One pod."""
     group = _read_group(pod.group_text) if pod.group_text else TemplateSpec()
     workload = group.workload_ref
@@ -43,7 +43,7 @@ def member_of(pod: SeenPod) -> Member:
     )
 
 
-def may_be_in_a_gang(pod: SeenPod) -> bool:
+def may_be_in_a_gang(pod: CachedPod) -> bool:
     """A pod without an owner, labels, annotations or a group stands alone: there is no need to look."""
     return bool(pod.owners or pod.labels_text or pod.notes_text or pod.group_text)
 
@@ -60,7 +60,7 @@ class Above(NamedTuple):
     labels: dict[str, str]
 
 
-class Roll:
+class GangIndex:
     """Every pod is in one unit, or in none."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Roll:
         self._touched: dict[Unit, None] = {}
         self._are_all_touched = False
 
-    def put(self, pod: SeenPod) -> None:
+    def put(self, pod: CachedPod) -> None:
         """A pod of ours is there, or different."""
         if may_be_in_a_gang(pod):
             self._places |= self._gangs.put_pod(member_of(pod))
@@ -156,14 +156,14 @@ class Roll:
         """What the recogniser says of a unit; None for a pod on its own."""
         return self._gangs.group(unit) if isinstance(unit, Place) else None
 
-    def said_above(self, pod: SeenPod) -> list[Said]:
+    def said_above(self, pod: CachedPod) -> list[Said]:
         """Annotations and labels of the objects above a pod, nearest first."""
         if not pod.owners or not self._said:
             return []
         links = self._gangs.owners.line(member_of(pod))
         return [self._said[link.reference.uid] for link in links if link.reference.uid in self._said]
 
-    def saved_above(self, pod: SeenPod) -> list[Said]:
+    def saved_above(self, pod: CachedPod) -> list[Said]:
         """The same, where any object says when the work was saved; few do, and every workload is asked."""
         return self.said_above(pod) if self._saved else []
 
@@ -178,7 +178,7 @@ class Strangers:
         self._by_gang: dict[Place, dict[Key, str]] = {}
         self._gang_of: dict[Key, Place] = {}
 
-    def see(self, pod: SeenPod) -> Place | None:
+    def see(self, pod: CachedPod) -> Place | None:
         """A pod of another scheduler is there, or different; the gang that it names."""
         if _NOTE not in pod.notes_text or pod.is_over or pod.is_going:
             return self.forget(pod.key)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import back_off_s
-from kaiwo.clusters.kubernetes.cache.gang_index import Roll
-from kaiwo.clusters.kubernetes.cache.published_state import Told
+from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
+from kaiwo.clusters.kubernetes.cache.published_state import PublishedState
 from kaiwo.clusters.kubernetes.cache.workload_names import Names
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.kubernetes.gangs import Group
 from kaiwo.model.affinity import NodeRule
@@ -31,7 +31,7 @@ class Relapse(NamedTuple):
     until_s: int
 
 
-class Relapses:
+class GangBackoff:
     """By workload. They outlive its pods: a controller makes those anew at once."""
 
     def __init__(self) -> None:
@@ -69,17 +69,17 @@ class Refusal(NamedTuple):
     avoided: tuple[str, ...] = ()  # had no room twice in a row: other nodes are tried
 
 
-class Underway:
+class InFlight:
     """Starts and evictions by the UID of their pod, refusals by workload."""
 
-    def __init__(self, roll: Roll, names: Names, told: Told) -> None:
+    def __init__(self, roll: GangIndex, names: Names, told: PublishedState) -> None:
         self.starts: dict[str, Start] = {}
         self.evictions: set[str] = set()
         self.refusals: dict[str, Refusal] = {}
         self.staying: dict[str, str] = {}  # pods whose Eviction was refused for good, and the server's words
         self._roll, self._names, self._told = roll, names, told
 
-    def see(self, pod: SeenPod) -> None:
+    def see(self, pod: CachedPod) -> None:
         """The API server says how a pod is now."""
         if pod.node:
             self.starts.pop(pod.uid, None)
@@ -92,24 +92,24 @@ class Underway:
         self.evictions.discard(uid)
         self.staying.pop(uid, None)
 
-    def begin_start(self, start: Start, pod: SeenPod, assumed: Pod) -> None:
+    def begin_start(self, start: Start, pod: CachedPod, assumed: Pod) -> None:
         """A Binding is under way. The scheduler assumes it already."""
         self.starts[pod.uid] = start
         self._told.assume(assumed)
         self._roll.touch(pod.key)
 
-    def end_start(self, pod: SeenPod) -> None:
+    def end_start(self, pod: CachedPod) -> None:
         """The Binding came to nothing, as far as we know."""
         if self.starts.pop(pod.uid, None) is not None:
             self._roll.touch(pod.key)
 
-    def begin_eviction(self, workload: str, slot: str, pod: SeenPod) -> None:
+    def begin_eviction(self, workload: str, slot: str, pod: CachedPod) -> None:
         """An Eviction is under way. The scheduler assumes it already."""
         self.evictions.add(pod.uid)
         self._told.release(workload, slot)
         self._roll.touch(pod.key)
 
-    def end_eviction(self, pod: SeenPod, why: str = "") -> None:
+    def end_eviction(self, pod: CachedPod, why: str = "") -> None:
         """The Eviction came to nothing. `why`: it was refused for good, so that nobody counts on it until `let_go`."""
         if pod.uid in self.evictions:
             self.evictions.discard(pod.uid)
@@ -117,7 +117,7 @@ class Underway:
                 self.staying[pod.uid] = why
             self._roll.touch(pod.key)
 
-    def let_go(self, pod: SeenPod) -> None:
+    def let_go(self, pod: CachedPod) -> None:
         """It may be asked to go again."""
         if self.staying.pop(pod.uid, None) is not None:
             self._roll.touch(pod.key)

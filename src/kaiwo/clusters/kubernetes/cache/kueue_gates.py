@@ -8,7 +8,7 @@ Also: Kueue's Workload objects, as far as they say why work waits.
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.wire_objects import Condition, Wire
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_GROUP, KUEUE_REQUIRED
 from kaiwo.manifests.kinds.node_affinity import HOSTNAME
@@ -109,9 +109,9 @@ class KueueBook:
     def __init__(self) -> None:
         self._by_name: dict[tuple[str, str], Standing] = {}
         self._by_owner: dict[str, Standing] = {}
-        self._gated: dict[Key, SeenPod] = {}
+        self._gated: dict[Key, CachedPod] = {}
 
-    def see(self, pod: SeenPod) -> None:
+    def see(self, pod: CachedPod) -> None:
         """A pod of ours is there, or different."""
         if pod.is_gated and is_kueues(pod):
             self._gated[pod.key] = pod
@@ -139,7 +139,7 @@ class KueueBook:
         self._drop_owners(standing)
         return self._concerned(standing)
 
-    def sentence(self, pod: SeenPod) -> str:
+    def sentence(self, pod: CachedPod) -> str:
         """Why a gated pod waits; empty: Kueue has nothing to do with it."""
         if not is_kueues(pod):
             return ""
@@ -151,7 +151,7 @@ class KueueBook:
         return [pod.key for pod in self._gated.values() if self._is_about(standing, pod)]
 
     @staticmethod
-    def _is_about(standing: Standing, pod: SeenPod) -> bool:
+    def _is_about(standing: Standing, pod: CachedPod) -> bool:
         if pod.namespace != standing.namespace:
             return False
         uids = {pod.uid, *(owner.uid for owner in pod.owners)}
@@ -163,12 +163,12 @@ class KueueBook:
                 del self._by_owner[uid]
 
 
-def is_kueues(pod: SeenPod) -> bool:
+def is_kueues(pod: CachedPod) -> bool:
     """Kueue looks after it."""
     return MARK in pod.labels_text or MARK in pod.notes_text
 
 
-def unassigned_topology(pod: SeenPod) -> str:
+def unassigned_topology(pod: CachedPod) -> str:
     """The level that its pods must share, where nobody has chosen the domain; empty: there is nothing to choose.
 
     Kueue marks the pods for which it chooses, and writes the domain into their node selectors before it lets them go.

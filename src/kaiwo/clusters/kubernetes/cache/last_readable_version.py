@@ -51,7 +51,7 @@ def parse_own(kind: str, item: Own) -> Parsed | str:
         return str(error)
 
 
-class Shelf(Generic[T]):
+class LastReadable(Generic[T]):
     """Queues, or reservations. `look_again` is called when the faults change: workloads may wait because of one."""
 
     def __init__(self, look_again: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
 from kaiwo.manifests.kinds.annotations import OURS
 from kaiwo.model.plan import Nomination
@@ -24,9 +24,9 @@ class Spaces:
     def __init__(self) -> None:
         self.wanted: dict[str, str] = {}  # the annotation as it shall be; empty: none
         self.being_written: set[str] = set()  # what a watch says meanwhile may be older than what is on its way
-        self._lapsed: dict[str, SeenPod] = {}  # an annotation that means nothing any more and is still there
+        self._lapsed: dict[str, CachedPod] = {}  # an annotation that means nothing any more and is still there
 
-    def of(self, workload: str, slot: str, pod: SeenPod) -> Nomination | None:
+    def of(self, workload: str, slot: str, pod: CachedPod) -> Nomination | None:
         """What is kept for a pod that waits in this place."""
         text = self.wanted.get(pod.uid)
         text = _note_of(pod) if text is None else text
@@ -38,7 +38,7 @@ class Spaces:
             return None  # somebody spoilt it
         return replace(found, workload=workload, pod=slot) if is_countable(found) else None
 
-    def see(self, pod: SeenPod) -> None:
+    def see(self, pod: CachedPod) -> None:
         """The API server says how a pod is now."""
         if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _note_of(pod):
             del self.wanted[pod.uid]
@@ -48,7 +48,7 @@ class Spaces:
         self.wanted.pop(uid, None)
         self._lapsed.pop(uid, None)
 
-    def lapse(self, pods: Iterable[SeenPod]) -> None:
+    def lapse(self, pods: Iterable[CachedPod]) -> None:
         """These wait no longer as they did: what was kept for them must not come back by itself."""
         for pod in pods:
             if not pod.node and (self.wanted.get(pod.uid) or _note_of(pod)):
@@ -59,7 +59,7 @@ class Spaces:
         """Somebody else leads: what is on the pods is what counts."""
         self.wanted, self._lapsed = {}, {}
 
-    def take_lapsed(self) -> list[SeenPod]:
+    def take_lapsed(self) -> list[CachedPod]:
         """Those whose annotation has to be taken away."""
         lapsed, self._lapsed = self._lapsed, {}
         return list(lapsed.values())
@@ -70,5 +70,5 @@ def write_space(nomination: Nomination) -> str:
     return msgspec.json.encode(replace(nomination, neighbours=None)).decode()
 
 
-def _note_of(pod: SeenPod) -> str:
+def _note_of(pod: CachedPod) -> str:
     return pod.notes.get(SPACE_NOTE, "") if _MARK in pod.notes_text else ""

@@ -12,28 +12,28 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
 from kaiwo.manifests.kinds.annotations import OURS
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 
 START_NOTE = OURS + "planned-start"
 PLACE_NOTE = OURS + "planned-place"
 MOST_BYTES = 16 << 20  # of one promise: what unpacks to more was not written by us
 _MARK = PLACE_NOTE.encode()
-_decode = msgspec.json.Decoder(Promise).decode
+_decode = msgspec.json.Decoder(PlannedStart).decode
 
 
 class Planned:
     """What we decided, by workload, and what we wrote, by the UID of a pod."""
 
     def __init__(self) -> None:
-        self.decided: dict[str, Promise | None] = {}
+        self.decided: dict[str, PlannedStart | None] = {}
         self._texts: dict[str, str] = {}  # of those: what a pod shall say
         self._written: dict[str, str] = {}  # and not seen yet; empty: taken away
         self._stale: dict[str, None] = {}
 
-    def of(self, workload: str, waiting: Sequence[SeenPod]) -> Promise | None:
+    def of(self, workload: str, waiting: Sequence[CachedPod]) -> PlannedStart | None:
         """The planned start of those who wait."""
         if not waiting:
             return None
@@ -42,21 +42,21 @@ class Planned:
         texts = (_note_of(pod) for pod in waiting)
         return next((found for text in texts if text and (found := read_promise(text, workload))), None)
 
-    def concerns(self, workload: str, pods: Iterable[SeenPod]) -> bool:
+    def concerns(self, workload: str, pods: Iterable[CachedPod]) -> bool:
         """Whether there is anything to say about it: most have no planned start, and are told often."""
         return workload in self.decided or any(_MARK in pod.notes_text for pod in pods)
 
-    def decide(self, workload: str, promise: Promise | None) -> None:
+    def decide(self, workload: str, promise: PlannedStart | None) -> None:
         """It has this planned start from now on, or none."""
         self.decided[workload] = promise
         self._texts[workload] = write_promise(promise) if promise is not None else ""
 
-    def look_at(self, workload: str, waiting: Sequence[SeenPod]) -> None:
+    def look_at(self, workload: str, waiting: Sequence[CachedPod]) -> None:
         """Remember it when its pods do not say what we decided."""
         if workload in self.decided and self.due(workload, waiting):
             self._stale[workload] = None
 
-    def due(self, workload: str, waiting: Sequence[SeenPod]) -> list[tuple[SeenPod, str]]:
+    def due(self, workload: str, waiting: Sequence[CachedPod]) -> list[tuple[CachedPod, str]]:
         """Which pods must be written, and what they shall say; empty: nothing."""
         text = self._texts.get(workload, "")
         said = [self._written.get(pod.uid, _note_of(pod)) for pod in waiting]
@@ -65,11 +65,11 @@ class Planned:
         wanted = [text if at == bearer else "" for at in range(len(waiting))]
         return [(pod, want) for pod, want, note in zip(waiting, wanted, said, strict=True) if want != note]
 
-    def wrote(self, pod: SeenPod, text: str) -> None:
+    def wrote(self, pod: CachedPod, text: str) -> None:
         """The server has it; its word comes later."""
         self._written[pod.uid] = text
 
-    def see(self, pod: SeenPod) -> None:
+    def see(self, pod: CachedPod) -> None:
         """The API server says how a pod is now."""
         if pod.uid in self._written and self._written[pod.uid] == _note_of(pod):
             del self._written[pod.uid]
@@ -96,12 +96,12 @@ class Planned:
         return list(stale)
 
 
-def write_promise(promise: Promise) -> str:
+def write_promise(promise: PlannedStart) -> str:
     """Packed: the places of 512 pods with 8 devices each are 300 KB of JSON, and all annotations may have 256."""
     return base64.b64encode(zlib.compress(msgspec.json.encode(promise))).decode()
 
 
-def read_promise(text: str, workload: str) -> Promise | None:
+def read_promise(text: str, workload: str) -> PlannedStart | None:
     """None: somebody spoilt it."""
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
@@ -119,5 +119,5 @@ def start_words(text: str) -> str | None:
     return datetime.datetime.fromtimestamp(promise.start_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _note_of(pod: SeenPod) -> str:
+def _note_of(pod: CachedPod) -> str:
     return pod.notes.get(PLACE_NOTE, "") if _MARK in pod.notes_text else ""

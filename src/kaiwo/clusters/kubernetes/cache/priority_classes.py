@@ -3,7 +3,7 @@
 In:    PriorityClasses, as they come and go.   Out: a number.
 """
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.wire_objects import PriorityClass
 
 PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -21,7 +21,7 @@ class Priorities:
     def drop(self, found: PriorityClass) -> None:
         self._classes.pop(found.metadata.name, None)
 
-    def of(self, pod: SeenPod) -> tuple[int, bool]:
+    def of(self, pod: CachedPod) -> tuple[int, bool]:
         """Its priority, and whether somebody gave it one: by a class, or by one that is everybody's."""
         if pod.priority is not None:
             return pod.priority, bool(pod.priority_class)

@@ -23,18 +23,18 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
-from kaiwo.model.planned_start import Promise
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 
 
-class Told:
+class PublishedState:
     """Workloads and the pods that hold a place, with the ledger of what they hold."""
 
     def __init__(self) -> None:
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
         self.kept: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
-        self.promises: dict[str, Promise] = {}  # planned starts, by workload
+        self.promises: dict[str, PlannedStart] = {}  # planned starts, by workload
         self.held: dict[str, Held] = {}  # work that the scheduler is not told of, for people who ask
         self.ledger = Ledger()
         self.version = 0
@@ -85,7 +85,7 @@ class Told:
         events: list[Event] = [NominationGone(name, slot) for slot in before if slot not in kept]
         return events + [NominationChanged(each) for slot, each in kept.items() if before.get(slot) != each]
 
-    def tell_promise(self, name: str, promise: Promise | None) -> list[Event]:
+    def tell_promise(self, name: str, promise: PlannedStart | None) -> list[Event]:
         """The difference to the planned start that was told before. With its workload the scheduler forgets it."""
         before = self.promises.pop(name, None)
         if name not in self.workloads:
@@ -95,7 +95,7 @@ class Told:
             return [PromiseChanged(promise)] if promise != before else []
         return [PromiseGone(name)] if before is not None else []
 
-    def promise(self, name: str, promise: Promise | None) -> None:
+    def promise(self, name: str, promise: PlannedStart | None) -> None:
         """The scheduler knows this by itself: it decided it."""
         self.promises.pop(name, None)
         if promise is not None:

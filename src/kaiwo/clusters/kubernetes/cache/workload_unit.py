@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import Budgets
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueBook, unassigned_topology
-from kaiwo.clusters.kubernetes.cache.last_readable_version import Shelf
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
-from kaiwo.clusters.kubernetes.decode.workload_annotations import Wishes
+from kaiwo.clusters.kubernetes.cache.last_readable_version import LastReadable
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
+from kaiwo.clusters.kubernetes.decode.workload_annotations import WorkloadSettings
 from kaiwo.clusters.kubernetes.gangs import Group
 from kaiwo.clusters.kubernetes.gangs.gang import Key as GangKey
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
 from kaiwo.clusters.kubernetes.volumes.claim_matching import Where
-from kaiwo.model.affinity import Neighbours
+from kaiwo.model.affinity import PodAffinity
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import THE_DEFAULT, Queue
 from kaiwo.model.request import Request
@@ -30,7 +30,9 @@ from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Role, SubGroup, Workload, is_whole
 
 
-def explain_fault_above(wishes: Wishes, queues: Shelf[Queue], reservations: Shelf[Reservation]) -> str:
+def explain_fault_above(
+    wishes: WorkloadSettings, queues: LastReadable[Queue], reservations: LastReadable[Reservation]
+) -> str:
     """Why a workload must wait until somebody mends its queue or its reservation: no version of it is known."""
     fault = queues.faults.get(wishes.queue)
     if fault and queues.items.get(wishes.queue, THE_DEFAULT) is THE_DEFAULT:
@@ -41,7 +43,7 @@ def explain_fault_above(wishes: Wishes, queues: Shelf[Queue], reservations: Shel
     return ""
 
 
-def explain_kueue(pod: SeenPod, kueue: KueueBook, is_in_gang: bool) -> str:
+def explain_kueue(pod: CachedPod, kueue: KueueBook, is_in_gang: bool) -> str:
     """Why Kueue keeps a pod from starting."""
     if pod.is_gated:
         return kueue.sentence(pod)
@@ -54,7 +56,7 @@ def explain_kueue(pod: SeenPod, kueue: KueueBook, is_in_gang: bool) -> str:
     )
 
 
-def count_who_may_go(pods: Sequence[SeenPod], budgets: Budgets, staying: Mapping[str, str]) -> tuple[int, str]:
+def count_who_may_go(pods: Sequence[CachedPod], budgets: Budgets, staying: Mapping[str, str]) -> tuple[int, str]:
     """How many of these the server would evict now, and why it would never evict one.
 
     `staying`: by UID, the server's words where it refused for good.
@@ -94,13 +96,13 @@ GATED = "Scheduling is blocked due to non-empty scheduling gates"
 class Inquiry(NamedTuple):
     """What a unit must ask the rest of the books."""
 
-    wishes: Callable[[SeenPod], Wishes]  # raises ConfigError
-    sensible_wishes: Callable[[SeenPod], Wishes]  # without those that make no sense
-    volume_rules: Callable[[SeenPod], Where | str]
-    neighbours: Callable[[SeenPod], Neighbours | None]
+    wishes: Callable[[CachedPod], WorkloadSettings]  # raises ConfigError
+    sensible_wishes: Callable[[CachedPod], WorkloadSettings]  # without those that make no sense
+    volume_rules: Callable[[CachedPod], Where | str]
+    neighbours: Callable[[CachedPod], PodAffinity | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
-    held_back: Callable[[SeenPod], str] = lambda _: ""  # why somebody else keeps it from starting
-    fault_above: Callable[[Wishes], str] = lambda _: ""  # what is wrong with its queue or its reservation
+    held_back: Callable[[CachedPod], str] = lambda _: ""  # why somebody else keeps it from starting
+    fault_above: Callable[[WorkloadSettings], str] = lambda _: ""  # what is wrong with its queue or its reservation
     strangers: Callable[[GangKey], Mapping[str, str]] = lambda _: {}  # pods of a gang, and whom they are left to
 
 
@@ -124,12 +126,12 @@ class View(NamedTuple):
 class _Kept(NamedTuple):
     """A pod that the scheduler is told of."""
 
-    pod: SeenPod
+    pod: CachedPod
     request: Request
     is_fixed: bool
 
 
-def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slots, ask: Inquiry) -> View:
+def view_unit(name: str, pods: Sequence[CachedPod], group: Group | None, had: Slots, ask: Inquiry) -> View:
     """`group`: None for a pod on its own. `pods` are ours, and not over."""
     sentences: dict[Key, str] = {}
     kept: list[_Kept] = []
@@ -144,7 +146,7 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
         free = [each for each in kept if not each.is_fixed]
         sentences |= {each.pod.key: waits for each in free}
         kept = [each for each in kept if each.is_fixed]
-    wishes = Wishes()
+    wishes = WorkloadSettings()
     if kept:
         try:
             wishes = ask.wishes(kept[0].pod)
@@ -165,7 +167,7 @@ def view_unit(name: str, pods: Sequence[SeenPod], group: Group | None, had: Slot
     return View(workload, slots, sentences, by_slot)
 
 
-def _held(name: str, pods: Sequence[SeenPod], group: Group | None, sentence: str, ask: Inquiry) -> Held | None:
+def _held(name: str, pods: Sequence[CachedPod], group: Group | None, sentence: str, ask: Inquiry) -> Held | None:
     """The same workload as if it could be tried, without wishes that make no sense."""
     kept = [_Kept(pod, pod.ask.request, False) for pod in pods if not pod.is_going]
     if not kept:
@@ -174,7 +176,7 @@ def _held(name: str, pods: Sequence[SeenPod], group: Group | None, sentence: str
     return Held(replace(_workload(name, kept, roles, ask.sensible_wishes(kept[0].pod)), held=True), sentence)
 
 
-def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
+def _keep(pod: CachedPod, ask: Inquiry) -> _Kept | str | None:
     if pod.node or ask.is_in_flight(pod.uid):
         return _Kept(pod, _request(pod, ask), True)
     if pod.is_going:
@@ -193,7 +195,7 @@ def _keep(pod: SeenPod, ask: Inquiry) -> _Kept | str | None:
     return _Kept(pod, replace(request, node_rules=rules, node_choices=choices), False)
 
 
-def _request(pod: SeenPod, ask: Inquiry) -> Request:
+def _request(pod: CachedPod, ask: Inquiry) -> Request:
     neighbours = ask.neighbours(pod)
     return pod.ask.request if neighbours is None else replace(pod.ask.request, neighbours=neighbours)
 
@@ -277,7 +279,7 @@ def _places(role: str, same: Sequence[_Kept], had: Slots) -> Slots:
     return {uid: (role, place) for uid, place in give_places(fixed, others, before).items()}
 
 
-def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes: Wishes) -> Workload:
+def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes: WorkloadSettings) -> Workload:
     return Workload(
         name=name,
         roles=roles,

@@ -7,7 +7,7 @@ Never: decides anything, or keeps an object's fields that nobody asked for.
 from kaiwo.clusters.kubernetes.client.connection import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential
 from kaiwo.clusters.kubernetes.client.errors import ApiError, StandbyError, UnreachableError
-from kaiwo.clusters.kubernetes.client.informer import Change, Mirror
+from kaiwo.clusters.kubernetes.client.informer import Change, Informer
 from kaiwo.clusters.kubernetes.client.kubeconfig import find_access
 from kaiwo.clusters.kubernetes.client.resource import Resource
 
@@ -17,7 +17,7 @@ __all__ = [
     "Change",
     "Client",
     "Credential",
-    "Mirror",
+    "Informer",
     "Resource",
     "StandbyError",
     "UnreachableError",

@@ -38,7 +38,7 @@ class _ForgottenError(Exception):
     """The server does not remember the version any more."""
 
 
-class Mirror(Generic[T]):
+class Informer(Generic[T]):
     """Follows one kind. `begun`, `page`, `listed` and `changed` are called on the event loop, one at a time.
 
     `begun` comes before the first page of each list, also of one that begins anew. `listed` gets the version that the

@@ -44,7 +44,7 @@ class SpreadRule(msgspec.Struct, frozen=True, gc=False):
     same_labels: tuple[str, ...]  # of these labels, those pods that have the same values
 
 
-class Acquaintance(msgspec.Struct, frozen=True, gc=False):
+class AffinityRules(msgspec.Struct, frozen=True, gc=False):
     """All of it."""
 
     near: tuple[TermRule, ...] = ()
@@ -55,7 +55,7 @@ class Acquaintance(msgspec.Struct, frozen=True, gc=False):
     own_choices: tuple[Choice, ...] = ()
 
 
-def read_acquaintance(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, ...] = ()) -> Acquaintance | None:
+def read_acquaintance(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, ...] = ()) -> AffinityRules | None:
     """None: the pod minds nobody. `rules` and `choices` are what it says about nodes."""
     affinity = spec.affinity
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
@@ -64,7 +64,7 @@ def read_acquaintance(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, .
     ports = tuple(sorted({_port(port) for item in _staying(spec) for port in item.ports or () if port.host_port}))
     if not (near or apart or hard or ports):
         return None
-    return Acquaintance(
+    return AffinityRules(
         tuple(_term(each) for each in near or ()),
         tuple(_term(each) for each in apart or ()),
         tuple(_spread(each) for each in hard),

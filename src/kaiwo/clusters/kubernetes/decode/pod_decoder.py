@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Raw
 
-from kaiwo.clusters.kubernetes.decode.pod_request import NO_CLAIMS, Ask, Claims, read_ask
+from kaiwo.clusters.kubernetes.decode.pod_request import NO_CLAIMS, Claims, PodRequest, read_ask
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
 from kaiwo.clusters.kubernetes.decode.wire_objects import (
     NOTHING,
@@ -125,14 +125,14 @@ _read_volumes = msgspec.json.Decoder(list[Volume]).decode
 _read_spec = msgspec.json.Decoder(PodSpec).decode
 
 
-class SeenPod(msgspec.Struct, frozen=True, gc=False):
+class CachedPod(msgspec.Struct, frozen=True, gc=False):
     """What is kept of a pod."""
 
     namespace: str
     name: str
     uid: str
     version: int  # the server's; a higher one is newer
-    ask: Ask
+    ask: PodRequest
     labels_text: bytes = b""
     notes_text: bytes = b""
     owners: tuple[Reference, ...] = ()
@@ -170,20 +170,20 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
         return _read_texts(self.notes_text) if self.notes_text else {}
 
 
-class Distillery:
+class PodDecoder:
     """Makes SeenPods. What is equal is kept once."""
 
     def __init__(self) -> None:
-        self._asks: dict[bytes, Ask] = {}
+        self._asks: dict[bytes, PodRequest] = {}
         self._texts: dict[str, str] = {}
         self._owners: dict[bytes, tuple[Reference, ...]] = {}
 
-    def pod(self, pod: Pod) -> SeenPod:
+    def pod(self, pod: Pod) -> CachedPod:
         """One pod."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         share = self._texts.setdefault
         notes = _notes(bytes(meta.annotations))
-        return SeenPod(
+        return CachedPod(
             share(meta.namespace, meta.namespace),
             meta.name,
             meta.uid,
@@ -207,7 +207,7 @@ class Distillery:
             _group_text(spec),
         )
 
-    def forget_unused(self, pods: Iterable[SeenPod]) -> None:
+    def forget_unused(self, pods: Iterable[CachedPod]) -> None:
         """Drop what no living pod shares any more: pods come and go for months."""
         living = list(pods)
         asks, owners = {id(pod.ask) for pod in living}, {id(pod.owners) for pod in living}
@@ -215,7 +215,7 @@ class Distillery:
         self._owners = {text: found for text, found in self._owners.items() if id(found) in owners}
         self._texts = {text: text for pod in living for text in _texts_of(pod)}
 
-    def _ask(self, body: PodBody, status: PodStatus, notes: bytes, pod: str) -> Ask:
+    def _ask(self, body: PodBody, status: PodStatus, notes: bytes, pod: str) -> PodRequest:
         """Known by its text: the smallest spec that asks for the same. It is read only when it is new."""
         parts: list[bytes | Raw] = []
         standing = standing_text(body, status)
@@ -256,7 +256,7 @@ def _version(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _texts_of(pod: SeenPod) -> tuple[str, ...]:
+def _texts_of(pod: CachedPod) -> tuple[str, ...]:
     return pod.namespace, pod.node, pod.nominated, pod.scheduler, pod.phase
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.affinity_rules import Acquaintance, read_acquaintance
+from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_acquaintance
 from kaiwo.clusters.kubernetes.decode.quantities import asked, most
 from kaiwo.clusters.kubernetes.decode.wire_objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
 from kaiwo.manifests.kinds.annotations import OURS, Annotations
@@ -39,14 +39,14 @@ class Claims(NamedTuple):
 NO_CLAIMS = Claims()
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """What equal pods ask for."""
 
     request: Request
     by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet will hand out
     claims: tuple[str, ...] = ()
     own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
-    acquaintance: Acquaintance | None = None  # what it says about other pods
+    acquaintance: AffinityRules | None = None  # what it says about other pods
     refusal: str = ""  # why it cannot be scheduled by us as it is
 
     @property
@@ -55,7 +55,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         return sum(count for _, count in self.by_vendor)
 
 
-def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> Ask:
+def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> PodRequest:
     """One pod's wishes."""
     amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
@@ -82,7 +82,7 @@ def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims
     except ConfigError as error:
         request, refusal = msgspec.structs.replace(plain, gpus=count), str(error)
     by_vendor = tuple((RESOURCE_VENDORS[name], amount) for name, amount in whole.items())
-    return Ask(request, by_vendor, claims.names, claims.own, acquaintance, refusal)
+    return PodRequest(request, by_vendor, claims.names, claims.own, acquaintance, refusal)
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
@@ -214,7 +214,7 @@ __all__ = [
     "NODE_NAME",
     "SHARING_LABEL",
     "VENDOR_LABEL",
-    "Ask",
+    "PodRequest",
     "check_beside",
     "kubelet_words",
     "one_of",

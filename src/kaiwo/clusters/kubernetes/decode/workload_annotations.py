@@ -21,7 +21,7 @@ from kaiwo.model.queue import DEFAULT_QUEUE
 Texts = Mapping[str, str]
 
 
-class Wishes(NamedTuple):
+class WorkloadSettings(NamedTuple):
     """The fields of a Workload that do not follow from its pods."""
 
     queue: str = DEFAULT_QUEUE
@@ -43,7 +43,7 @@ def read_wishes(
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
-) -> Wishes:
+) -> WorkloadSettings:
     """`said`: annotations and labels, the nearest first. Raises ConfigError for what makes no sense.
 
     `priority`: as the server resolved it, 0 for a pod without a class; `has_class`: whether somebody chose it. A type
@@ -54,7 +54,7 @@ def read_wishes(
     found = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
     found = [each for each in found if any(each)]
     if not found:
-        return Wishes(priority=priority)
+        return WorkloadSettings(priority=priority)
     annotations = Annotations(owner)
     for notes, labels in found:
         annotations.add(Fields({"annotations": dict(notes), "labels": dict(labels)}, owner, []))
@@ -62,7 +62,7 @@ def read_wishes(
     by_type = bool(kind) and not has_class
     kind = kind or DEFAULT_TYPE
     user = annotations.text("user") or annotations.labels.get(UPSTREAMS + "user", "")
-    return Wishes(
+    return WorkloadSettings(
         queue=_queue(annotations, owner, is_ours),
         user=check_user(user, Place(owner, "user")),
         kind=kind,
@@ -83,7 +83,7 @@ def read_sensible_wishes(
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
-) -> Wishes:
+) -> WorkloadSettings:
     """Of work that runs already: what makes no sense counts as not said, and the rest stays as it is."""
     left = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
     while True:
@@ -92,7 +92,7 @@ def read_sensible_wishes(
         except ConfigError as error:
             texts = [each for pair in left for each in pair if error.field in each]
             if not texts:
-                return Wishes(priority=priority)
+                return WorkloadSettings(priority=priority)
             for each in texts:
                 del each[error.field]
 

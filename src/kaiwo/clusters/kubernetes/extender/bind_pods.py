@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
 from kaiwo.clusters.kubernetes.decode.wire_objects import Pod as WirePod
 from kaiwo.model.gpu import Share
@@ -44,14 +44,14 @@ class Binder:
     def __init__(
         self,
         client: Client,
-        books: Books,
+        cache: ClusterCache,
         chooser: Chooser,
         settle: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._books, self._chooser = client, books, chooser
+        self._client, self._cache, self._chooser = client, cache, chooser
         self._settle, self._report = settle, report
-        self._distillery = Distillery()
+        self._distillery = PodDecoder()
         self._turns: dict[str, asyncio.Lock] = {}  # by node
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
@@ -76,24 +76,24 @@ class Binder:
             return pod
         devices: tuple[Share, ...] | str = ()
         if pod.ask.request.gpus:
-            own = self._books.names.find(pod.key) or ""
+            own = self._cache.names.find(pod.key) or ""
             devices = await self._chooser.choose(own, pod.ask.request, node)
         if isinstance(devices, str):
             return devices
-        held = self._books.begin_foreign(pod, node, devices)
+        held = self._cache.begin_foreign(pod, node, devices)
         if isinstance(held, str):
             return held
         self._chooser.promise(held)
         try:
             await self._write(pod, node, devices)
         except (ApiError, UnreachableError):
-            self._books.end_foreign(pod)
+            self._cache.end_foreign(pod)
             raise
         finally:
             self._settle()
         return ""
 
-    async def _look(self, namespace: str, name: str, uid: str, node: str) -> SeenPod | str:
+    async def _look(self, namespace: str, name: str, uid: str, node: str) -> CachedPod | str:
         """The pod, when it still waits; and whatever is on the node by now."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         one = self._distillery.pod(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
@@ -105,7 +105,7 @@ class Binder:
             return f"pod {namespace}/{name}: {one.ask.refusal}"
         if one.ask.request.gpus:
             await self._list(node)
-        self._books.put_pod(one)
+        self._cache.put_pod(one)
         return one
 
     async def _list(self, node: str) -> None:
@@ -114,13 +114,13 @@ class Binder:
         listed = msgspec.json.decode(body, type=_Pods)
         there = [self._distillery.pod(item) for item in listed.items]
         keys, shown = {pod.key for pod in there}, int(listed.metadata.resource_version)
-        for pod in [pod for pod in self._books.pods.values() if pod.node == node]:
+        for pod in [pod for pod in self._cache.pods.values() if pod.node == node]:
             if pod.key not in keys and pod.version <= shown:
-                self._books.drop_pod(pod)
+                self._cache.drop_pod(pod)
         for pod in there:
-            self._books.put_pod(pod)
+            self._cache.put_pod(pod)
 
-    async def _write(self, pod: SeenPod, node: str, devices: tuple[Share, ...]) -> None:
+    async def _write(self, pod: CachedPod, node: str, devices: tuple[Share, ...]) -> None:
         notes = {"annotations": {GRANT_NOTE: write_grant(devices)}} if devices else {}
         body: dict[str, Any] = {
             "apiVersion": "v1",

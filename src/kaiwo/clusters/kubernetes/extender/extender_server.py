@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Pod
 from kaiwo.clusters.kubernetes.extender.bind_pods import Binder, Chooser
 from kaiwo.clusters.kubernetes.extender.messages import (
@@ -57,7 +57,7 @@ class Extender:
         may_answer: Callable[[], bool],
     ) -> None:
         self._judge, self._binder, self._name_of, self._may_answer = judge, binder, name_of, may_answer
-        self._distillery = Distillery()
+        self._distillery = PodDecoder()
         self._runner: web.AppRunner | None = None
         self.port = 0
         self.answers: Counter[str] = Counter()  # by verb
@@ -131,5 +131,5 @@ class Extender:
         args = msgspec.json.decode(body, type=BindArgs)
         return {"Error": await self._binder.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node)}
 
-    def _read(self, pod: Pod) -> SeenPod:
+    def _read(self, pod: Pod) -> CachedPod:
         return self._distillery.pod(pod)

@@ -5,7 +5,7 @@ In:    pods as they come and go; the claims that are known.   Out: the sentence 
 
 from collections.abc import Container, Iterable, Mapping
 
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.volumes.claim_matching import Where
 from kaiwo.clusters.kubernetes.volumes.volume_cache import Name, Volumes
 
@@ -15,11 +15,11 @@ ONE_POD = "ReadWriteOncePod"
 class ClaimUsers:
     """`starts`: UIDs of pods whose Binding is under way; they use their claims already."""
 
-    def __init__(self, volumes: Volumes, pods: Mapping[Key, SeenPod], starts: Container[str]) -> None:
+    def __init__(self, volumes: Volumes, pods: Mapping[Key, CachedPod], starts: Container[str]) -> None:
         self._volumes, self._pods, self._starts = volumes, pods, starts
         self._users: dict[Name, set[Key]] = {}
 
-    def see(self, pod: SeenPod) -> Iterable[Key]:
+    def see(self, pod: CachedPod) -> Iterable[Key]:
         """A pod is there, or different; those that may hang on it."""
         if pod.is_over:
             return self.forget(pod)
@@ -27,7 +27,7 @@ class ClaimUsers:
             self._users.setdefault((pod.namespace, name), set()).add(pod.key)
         return self._others(pod) if pod.node else ()
 
-    def forget(self, pod: SeenPod) -> Iterable[Key]:
+    def forget(self, pod: CachedPod) -> Iterable[Key]:
         """A pod is over or gone; those that may have waited for that."""
         others = self._others(pod)
         for name in pod.ask.claims:
@@ -37,11 +37,11 @@ class ClaimUsers:
                 self._users.pop((pod.namespace, name), None)
         return others
 
-    def rules(self, pod: SeenPod) -> Where | str:
+    def rules(self, pod: CachedPod) -> Where | str:
         """Where its claims can be used; a sentence: nowhere at this moment."""
         return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.ask.claims)
 
-    def refusal(self, pod: SeenPod, beside: Iterable[SeenPod] = ()) -> str:
+    def refusal(self, pod: CachedPod, beside: Iterable[CachedPod] = ()) -> str:
         """Why it cannot use its claims now; `beside`: pods that are about to start with it."""
         for name in pod.ask.own_claims:
             need = self._volumes.need(pod.namespace, name)
@@ -60,13 +60,13 @@ class ClaimUsers:
                 )
         return ""
 
-    def _others(self, pod: SeenPod) -> set[Key]:
+    def _others(self, pod: CachedPod) -> set[Key]:
         found: set[Key] = set()
         for name in self._for_one_pod(pod):
             found |= self._users.get((pod.namespace, name), set())
         return found - {pod.key}
 
-    def _for_one_pod(self, pod: SeenPod) -> list[str]:
+    def _for_one_pod(self, pod: CachedPod) -> list[str]:
         """Of its claims, those that only one pod may use."""
         needs = ((name, self._volumes.need(pod.namespace, name)) for name in pod.ask.claims)
         return [name for name, need in needs if need is not None and ONE_POD in need.modes]

@@ -8,23 +8,27 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import PATH as BUDGETS
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, read_budget
 from kaiwo.clusters.kubernetes.cache.priority_classes import PATH as PRIORITIES
 from kaiwo.clusters.kubernetes.cache.queue_history import read_memory
-from kaiwo.clusters.kubernetes.client import Change, Client, Mirror, Resource
+from kaiwo.clusters.kubernetes.client import Change, Client, Informer, Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import FoundQueue, find_queue
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, Key
+from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, PodDecoder
 from kaiwo.clusters.kubernetes.volumes.volume_cache import Volumes
 from kaiwo.clusters.kubernetes.watch.object_handler import Kind, Reader, leaving_out
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OperatorKinds
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PATH as PLANS
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PlanObject, Plans
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter, PlanObject
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH as QUEUES
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import PATH as RESERVATIONS
-from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationObject, Reserver, find_reservation
+from kaiwo.clusters.kubernetes.writers.reservation_status_writer import (
+    ReservationObject,
+    ReservationStatusWriter,
+    find_reservation,
+)
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH as TOPOLOGIES
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyObject, TopologyStatus
 
@@ -37,45 +41,45 @@ LOOK_S = 0.01
 TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
 
 
-class Following:
+class ClusterWatch:
     """All the mirrors of one cluster."""
 
     def __init__(
         self,
         client: Client,
-        books: Books,
-        distillery: Distillery,
-        reserver: Reserver,
-        plans: Plans,
+        cache: ClusterCache,
+        distillery: PodDecoder,
+        reserver: ReservationStatusWriter,
+        plans: PartitioningPlanStatusWriter,
         topologies: TopologyStatus,
         settle: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._books, self._distillery = client, books, distillery
+        self._client, self._cache, self._distillery = client, cache, distillery
         self._settle, self._report, self._reserver, self._plans = settle, report, reserver, plans
         self._topologies = topologies
-        self.mirrors: list[Mirror[Any]] = []
+        self.mirrors: list[Informer[Any]] = []
         self._readers: list[Reader] = []
         self._operator_kinds = OperatorKinds(
-            client, books, lambda reader, missed: self._follow(reader, True, missed), self._move, self._warm_up, report
+            client, cache, lambda reader, missed: self._follow(reader, True, missed), self._move, self._warm_up, report
         )
         self._warm = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Begin to follow."""
-        books = self._books
-        self._follow(Pods(Resource(PODS, wire_objects.Pod), books, self._distillery))
+        cache = self._cache
+        self._follow(Pods(Resource(PODS, wire_objects.Pod), cache, self._distillery))
         nodes: Resource[wire_objects.Node] = Resource("/api/v1/nodes", wire_objects.Node)
-        self._follow(Kind(nodes, _same, _name, books.put_node, lambda node: books.drop_node(_name(node))))
+        self._follow(Kind(nodes, _same, _name, cache.put_node, lambda node: cache.drop_node(_name(node))))
         spaces: Resource[wire_objects.Namespace] = Resource("/api/v1/namespaces", wire_objects.Namespace)
         self._follow(
             Kind(
                 spaces,
                 _same,
                 _name,
-                lambda space: books.marks.put_namespace(_name(space), space.metadata.labels or {}),
-                lambda space: books.marks.put_namespace(_name(space), None),
+                lambda space: cache.marks.put_namespace(_name(space), space.metadata.labels or {}),
+                lambda space: cache.marks.put_namespace(_name(space), None),
             )
         )
         self._follow_volumes(CLAIMS, wire_objects.Claim, Volumes.put_claim, Volumes.drop_claim)
@@ -88,7 +92,7 @@ class Following:
                 find_queue,
                 lambda found: found.name,
                 self._put_queue,
-                lambda found: books.drop_queue(found.name),
+                lambda found: cache.drop_queue(found.name),
             ),
             is_optional=True,
         )
@@ -98,12 +102,12 @@ class Following:
                 budgets,
                 read_budget,
                 lambda budget: (budget.namespace, budget.name),
-                books.put_budget,
-                books.drop_budget,
+                cache.put_budget,
+                cache.drop_budget,
             )
         )
         classes: Resource[wire_objects.PriorityClass] = Resource(PRIORITIES, wire_objects.PriorityClass)
-        self._follow(Kind(classes, _same, _name, books.priorities.put, books.priorities.drop))
+        self._follow(Kind(classes, _same, _name, cache.priorities.put, cache.priorities.drop))
         reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
         reserver = self._reserver
         self._follow(
@@ -135,7 +139,7 @@ class Following:
         """Until all that a leader writes is known as it is now, or later: a watch may lag, and does not say so."""
         await asyncio.gather(*(self._list_again(mirror) for mirror in self.mirrors if mirror.resource.path in WRITTEN))
 
-    async def _list_again(self, mirror: Mirror[Any]) -> None:
+    async def _list_again(self, mirror: Informer[Any]) -> None:
         path = mirror.resource.path
         if not mirror.lists:
             return  # a kind that the cluster does not have
@@ -144,7 +148,7 @@ class Following:
         while mirror.lists == lists:
             await asyncio.sleep(LOOK_S)
 
-    async def _move(self, mirror: Mirror[Any], path: str) -> None:
+    async def _move(self, mirror: Informer[Any], path: str) -> None:
         """List its objects anew, at this path. Its reader still knows those from before, and drops what is gone."""
         task = self._tasks.pop(mirror.resource.path)
         task.cancel()
@@ -165,16 +169,16 @@ class Following:
                 Resource[Any](path, kind),
                 _same,
                 lambda item: (item.metadata.namespace, item.metadata.name),
-                lambda item: self._books.change_volumes(lambda volumes: put(volumes, item)),
-                lambda item: self._books.change_volumes(lambda volumes: drop(volumes, item)),
+                lambda item: self._cache.change_volumes(lambda volumes: put(volumes, item)),
+                lambda item: self._cache.change_volumes(lambda volumes: drop(volumes, item)),
             )
         )
 
     def _follow(
         self, reader: Reader, is_optional: bool = False, missed: Callable[[], None] = lambda: None
-    ) -> Mirror[Any]:
+    ) -> Informer[Any]:
         reader.resource.report = self._report
-        mirror: Mirror[Any] = Mirror(
+        mirror: Informer[Any] = Informer(
             self._client,
             reader.resource,
             begun=reader.begun,
@@ -190,7 +194,7 @@ class Following:
         self._run(mirror)
         return mirror
 
-    def _run(self, mirror: Mirror[Any]) -> None:
+    def _run(self, mirror: Informer[Any]) -> None:
         path = mirror.resource.path
         self._tasks[path] = asyncio.create_task(mirror.run(), name=f"kaiwo-watch {path}")
 
@@ -208,20 +212,20 @@ class Following:
             self._warm.set()
 
     def _put_queue(self, found: FoundQueue) -> None:
-        books, name = self._books, found.name
-        books.queue_generations[name] = found.item.metadata.generation
-        books.remember(name, read_memory(found.item.status))
+        cache, name = self._cache, found.name
+        cache.queue_generations[name] = found.item.metadata.generation
+        cache.remember(name, read_memory(found.item.status))
         if found.what is not None:
-            books.put_queue(found.what)
-        elif books.queue_shelf.put_fault(name, found.fault):
+            cache.put_queue(found.what)
+        elif cache.queue_shelf.put_fault(name, found.fault):
             self._report("queue-unreadable", level="warning", queue=name, error=found.fault)
 
 
 class Pods:
     """Pods: the books keep them, so they are not kept twice."""
 
-    def __init__(self, resource: Resource[wire_objects.Pod], books: Books, distillery: Distillery) -> None:
-        self.resource, self._books, self._distillery = resource, books, distillery
+    def __init__(self, resource: Resource[wire_objects.Pod], cache: ClusterCache, distillery: PodDecoder) -> None:
+        self.resource, self._cache, self._distillery = resource, cache, distillery
         self._coming: set[Key] = set()
         self._gone = 0
         self.is_listed = False
@@ -236,14 +240,14 @@ class Pods:
             # One that cannot be used is there all the same: what was known of it holds its devices.
             self._coming.add((item.metadata.namespace, item.metadata.name))
             with leaving_out(self.resource, item):
-                self._books.put_pod(self._distillery.pod(item))
+                self._cache.put_pod(self._distillery.pod(item))
 
     def listed(self, version: str) -> None:
         """Whatever is not in the list has gone meanwhile, unless it is newer than the list."""
         coming, self._coming = self._coming, set()
         shown = int(version)
-        for pod in [pod for key, pod in self._books.pods.items() if key not in coming and pod.version <= shown]:
-            self._books.drop_pod(pod)
+        for pod in [pod for key, pod in self._cache.pods.items() if key not in coming and pod.version <= shown]:
+            self._cache.drop_pod(pod)
         self.is_listed = True
 
     def changed(self, changes: Sequence[Change[wire_objects.Pod]]) -> None:
@@ -251,11 +255,11 @@ class Pods:
         for item, is_gone in changes:
             with leaving_out(self.resource, item):
                 pod = self._distillery.pod(item)
-                (self._books.drop_pod if is_gone else self._books.put_pod)(pod)
+                (self._cache.drop_pod if is_gone else self._cache.put_pod)(pod)
             self._gone += is_gone
         if self._gone >= TIDY_AFTER:
             self._gone = 0
-            self._distillery.forget_unused(self._books.pods.values())
+            self._distillery.forget_unused(self._cache.pods.values())
 
 
 def _same(item: Any) -> Any:

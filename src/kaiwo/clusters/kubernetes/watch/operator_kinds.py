@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache import kueue_gates as kueue
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.gang_index import Above
-from kaiwo.clusters.kubernetes.client import ApiError, Client, Mirror, Resource, UnreachableError
+from kaiwo.clusters.kubernetes.client import ApiError, Client, Informer, Resource, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.workload_annotations import keep_wishes
@@ -99,7 +99,7 @@ LOOK_AGAIN_S = 30.0  # for kinds that an operator may have brought
 # Objects above pods: those that the gang recogniser reads, and those whose names and annotations lead on to them.
 OWNERS = frozenset({*READ, ("kaiwo.silogen.ai", "KaiwoJob"), ("ray.io", "RayJob")})
 GroupKind = tuple[str, str]
-Follow = Callable[[Reader, Callable[[], None]], Mirror[Any]]
+Follow = Callable[[Reader, Callable[[], None]], Informer[Any]]
 
 
 class OperatorKinds:
@@ -108,15 +108,15 @@ class OperatorKinds:
     def __init__(
         self,
         client: Client,
-        books: Books,
+        cache: ClusterCache,
         follow: Follow,
-        move: Callable[[Mirror[Any], str], Awaitable[None]],
+        move: Callable[[Informer[Any], str], Awaitable[None]],
         looked: Callable[[], None],
         report: Callable[..., None],
     ) -> None:
-        self._client, self._books, self._report = client, books, report
+        self._client, self._cache, self._report = client, cache, report
         self._follow, self._move, self._looked = follow, move, looked
-        self._mirrors: dict[GroupKind, Mirror[Any]] = {}
+        self._mirrors: dict[GroupKind, Informer[Any]] = {}
         self._there: dict[GroupKind, Found] = {}
         self._wake = asyncio.Event()
         self.is_known = False  # which kinds there are
@@ -151,7 +151,7 @@ class OperatorKinds:
         for kind in gone:
             self._mirrors[kind].version = ""  # it lists anew: a server that has no such kind has no such objects
 
-    def _begin(self, kind: GroupKind, found: Found) -> Mirror[Any]:
+    def _begin(self, kind: GroupKind, found: Found) -> Informer[Any]:
         reader = self._kueue_reader(found) if found.group == kueue.GROUP else self._owner_reader(found)
         return self._follow(reader, lambda: self._missed(kind))
 
@@ -174,15 +174,15 @@ class OperatorKinds:
         resource: Resource[Any] = Resource(
             found.path, wire_objects.Replicated if found.group == APPS else dict[str, Any]
         )
-        put, drop = self._books.roll.put_owner, self._books.roll.drop_owner
+        put, drop = self._cache.roll.put_owner, self._cache.roll.drop_owner
         return Kind(resource, read, lambda above: (above.owner.namespace, above.owner.name), put, drop)
 
     def _kueue_reader(self, found: Found) -> Reader:
-        books, resource = self._books, Resource[kueue.WorkloadObject](found.path, kueue.WorkloadObject)
+        cache, resource = self._cache, Resource[kueue.WorkloadObject](found.path, kueue.WorkloadObject)
         return Kind(
             resource,
             kueue.read_standing,
             lambda standing: (standing.namespace, standing.name),
-            lambda standing: books.touch(books.kueue.put(standing)),
-            lambda standing: books.touch(books.kueue.drop(standing)),
+            lambda standing: cache.touch(cache.kueue.put(standing)),
+            lambda standing: cache.touch(cache.kueue.drop(standing)),
         )

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject, Wire
@@ -49,9 +49,9 @@ class Webhooks:
     """The server. `start` it with a context; `close` it."""
 
     def __init__(
-        self, client: Client, books: Books, house: House, report: Callable[..., None] = lambda *_, **__: None
+        self, client: Client, cache: ClusterCache, house: House, report: Callable[..., None] = lambda *_, **__: None
     ) -> None:
-        self._client, self._books, self._house, self._report = client, books, house, report
+        self._client, self._cache, self._house, self._report = client, cache, house, report
         self._runner: web.AppRunner | None = None
         self.port = 0
         self.tally = Tally()
@@ -96,15 +96,15 @@ class Webhooks:
         return answer
 
     async def _judge_work(self, review: AdmissionRequest) -> Verdict:
-        return judge_work(review, self._books.queues, self._house, is_invited=False)
+        return judge_work(review, self._cache.queues, self._house, is_invited=False)
 
     async def _judge_invited(self, review: AdmissionRequest) -> Verdict:
-        return judge_work(review, self._books.queues, self._house, is_invited=True)
+        return judge_work(review, self._cache.queues, self._house, is_invited=True)
 
     async def _judge_queue(self, review: AdmissionRequest) -> Verdict:
         async with asyncio.timeout(3):
             listed = msgspec.json.decode(await self._client.read(QUEUES, tries=1), type=_Queues)
-        living = Counter(workload.queue for workload in self._books.told.workloads.values())
+        living = Counter(workload.queue for workload in self._cache.told.workloads.values())
         return judge_queue(review, read_queues(listed.items, THE_DEFAULT), living)
 
 
@@ -118,7 +118,7 @@ class Admission:
     def __init__(
         self,
         access: Access,
-        books: Books,
+        cache: ClusterCache,
         site: Site,
         house: House,
         report: Callable[..., None] = lambda *_, **__: None,
@@ -127,7 +127,7 @@ class Admission:
     ) -> None:
         self.client = Client(access)  # not the leader's: certificates are renewed by whoever sees that it is time
         self.custodian = Custodian(self.client, site, report, lives, look_s)
-        self.webhooks = Webhooks(self.client, books, house, report)
+        self.webhooks = Webhooks(self.client, cache, house, report)
         self._report = report
         self._serves = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

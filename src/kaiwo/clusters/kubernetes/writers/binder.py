@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import STILL_STOPPING
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.device_grants import notes_of
 from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError, UnreachableError
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Distillery, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Pod as WirePod
 from kaiwo.clusters.kubernetes.writers.volume_binder import VolumeBinder
 from kaiwo.clusters.ledger import Misfit, mismatch
@@ -37,19 +37,19 @@ _read_pod = msgspec.json.Decoder(WirePod).decode
 class Outcome(NamedTuple):
     """A write that was carried out, for whoever tells people."""
 
-    pod: SeenPod
+    pod: CachedPod
     start: Start | None = None
     eviction: Eviction | None = None
 
 
-class Carrier:
+class Binder:
     """Carries plans out. `settle` is called whenever the books changed."""
 
     def __init__(
         self,
         client: Client,
-        books: Books,
-        distillery: Distillery,
+        cache: ClusterCache,
+        distillery: PodDecoder,
         now_s: Callable[[], int],
         settle: Callable[[], None],
         done: Callable[[Outcome], None] = lambda _: None,
@@ -58,9 +58,9 @@ class Carrier:
     ) -> None:
         """`stayed`: called with the workload for which somebody was to go who does not."""
         self._stayed = stayed
-        self._client, self._books, self._distillery = client, books, distillery
+        self._client, self._cache, self._distillery = client, cache, distillery
         self._now_s, self._settle, self._done, self._report = now_s, settle, done, report
-        self._volumes = VolumeBinder(client, books)
+        self._volumes = VolumeBinder(client, cache)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry(self, plan: Plan) -> tuple[str, ...]:
@@ -82,28 +82,28 @@ class Carrier:
     # Starts.
 
     def _start(self, name: str, starts: Sequence[Start]) -> list[str]:
-        books = self._books
-        workload, placed = books.told.workloads.get(name), books.told.pods.get(name, {})
+        cache = self._cache
+        workload, placed = cache.told.workloads.get(name), cache.told.pods.get(name, {})
         if workload is None:
             for start in starts:
-                books.tell(PodGone(name, start.pod))
-            books.tell(WorkloadGone(name))
+                cache.tell(PodGone(name, start.pod))
+            cache.tell(WorkloadGone(name))
             return []
         # A pod that has a place is told again, so that whoever decided this sees it where it is.
         for start in starts:
             if start.pod in placed:
-                books.tell(PodChanged(placed[start.pod]))
+                cache.tell(PodChanged(placed[start.pod]))
         fresh = [start for start in starts if start.pod not in placed]
         if not fresh:
             return []
         pods = self._pods_to_bind(workload, fresh, placed)
         if isinstance(pods, Misfit):
             for start in fresh:
-                books.tell(PodGone(name, start.pod))
+                cache.tell(PodGone(name, start.pod))
             self._refuse(name, pods)
             return []
         for start, (pod, assumed) in zip(fresh, pods, strict=True):
-            books.underway.begin_start(start, pod, assumed)
+            cache.underway.begin_start(start, pod, assumed)
         leaders = leaders_of(workload)
         every = [(start, pod) for start, (pod, _) in zip(fresh, pods, strict=True)]
         first = [each for each in every if each[0].pod.rpartition("-")[0] in leaders]
@@ -115,14 +115,14 @@ class Carrier:
         return [start.pod for start in fresh]
 
     async def _bind_in_turn(
-        self, name: str, leaders: Sequence[tuple[Start, SeenPod]], others: Sequence[tuple[Start, SeenPod]]
+        self, name: str, leaders: Sequence[tuple[Start, CachedPod]], others: Sequence[tuple[Start, CachedPod]]
     ) -> None:
         """Those whom the others look for come first. Where they are refused, the others wait with them."""
         await asyncio.gather(*(self._bind(start, pod) for start, pod in leaders))
-        is_refused = name in self._books.underway.refusals
+        is_refused = name in self._cache.underway.refusals
         for start, pod in others:
             if is_refused:
-                self._books.underway.end_start(pod)
+                self._cache.underway.end_start(pod)
                 self._volumes.give_up(pod)
             else:
                 self._go(self._bind(start, pod))
@@ -131,27 +131,27 @@ class Carrier:
 
     def _pods_to_bind(
         self, workload: Workload, starts: Sequence[Start], placed: Mapping[str, Pod]
-    ) -> list[tuple[SeenPod, Pod]] | Misfit:
+    ) -> list[tuple[CachedPod, Pod]] | Misfit:
         name = workload.name
         roles = {role.name: role for role in workload.roles}
-        found: list[tuple[SeenPod, Pod]] = []
+        found: list[tuple[CachedPod, Pod]] = []
         for start in starts:
-            pod, role = self._books.find(name, start.pod), roles.get(start.pod.rpartition("-")[0])
+            pod, role = self._cache.find(name, start.pod), roles.get(start.pod.rpartition("-")[0])
             if pod is None or role is None:
                 return Misfit("", f"it has no pod {start.pod}")
             if wrong := mismatch(role.request, start.devices):
                 return Misfit("", f"pod {start.pod}: {wrong}")
-            assumed = self._books.hold(name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
+            assumed = self._cache.hold(name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
             found.append((pod, replace(assumed, until_s=start.until_s)))
         return self._misfit(workload, [assumed for _, assumed in found], placed) or self._volumes.take(found) or found
 
     def _refuse(self, name: str, misfit: Misfit) -> None:
-        if self._books.underway.refuse(name, self._now_s(), misfit.why, misfit.node):
+        if self._cache.underway.refuse(name, self._now_s(), misfit.why, misfit.node):
             self._go(self._forgive(name))
 
     async def _forgive(self, name: str) -> None:
         await asyncio.sleep(AVOID_S)
-        self._books.underway.forgive(name)
+        self._cache.underway.forgive(name)
         self._settle()
 
     def _misfit(self, workload: Workload, coming: Sequence[Pod], placed: Mapping[str, Pod]) -> Misfit | None:
@@ -159,14 +159,14 @@ class Carrier:
             return Misfit("", STILL_STOPPING)
         if breaks_gang(workload, [*placed, *(pod.name for pod in coming)]):
             return Misfit("", "the plan starts only a part of its pods")
-        return self._books.told.ledger.misfit(self._books.nodes, coming)
+        return self._cache.told.ledger.misfit(self._cache.nodes, coming)
 
-    async def _bind(self, start: Start, pod: SeenPod) -> None:
+    async def _bind(self, start: Start, pod: CachedPod) -> None:
         """One write: the node and the devices together. The UID makes sure that it is this very pod."""
         if why := await self._volumes.bind(pod, start.node):
             self._report("volume-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=why)
             self._refuse(start.workload, Misfit(start.node, why))
-            self._books.underway.end_start(pod)
+            self._cache.underway.end_start(pod)
             self._settle()
             return
         body = {
@@ -181,26 +181,26 @@ class Carrier:
         except (ApiError, UnreachableError) as error:
             await self._bind_failed(start, pod, error)
             return
-        if start.workload in self._books.underway.refusals:
-            self._books.underway.calm(start.workload)
+        if start.workload in self._cache.underway.refusals:
+            self._cache.underway.calm(start.workload)
             self._settle()
         self._done(Outcome(pod, start=start))
 
-    async def _bind_failed(self, start: Start, pod: SeenPod, error: ApiError | UnreachableError) -> None:
+    async def _bind_failed(self, start: Start, pod: CachedPod, error: ApiError | UnreachableError) -> None:
         """It may have happened all the same: what the API server has now is what counts."""
         self._report("bind-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error)[:300])
         now = await self._read_again(pod)
-        known = self._books.pods.get(pod.key)
+        known = self._cache.pods.get(pod.key)
         if now is not None and now.node == start.node:
-            self._books.underway.calm(start.workload)
+            self._cache.underway.calm(start.workload)
             self._done(Outcome(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
             # Also when it cannot be read: who lost the right to bind has lost that to read, and must not ask for ever.
-            self._books.underway.refuse(start.workload, self._now_s(), _words(error))
-        self._books.underway.end_start(pod)
+            self._cache.underway.refuse(start.workload, self._now_s(), _words(error))
+        self._cache.underway.end_start(pod)
         self._settle()
 
-    async def _read_again(self, pod: SeenPod) -> SeenPod | None:
+    async def _read_again(self, pod: CachedPod) -> CachedPod | None:
         """The pod as it is; None: it is gone, or another one has its name."""
         while True:
             try:
@@ -209,25 +209,25 @@ class Carrier:
                 if error.is_passing:
                     continue  # a server that is not well knows as little as one that is away
                 if error.is_not_found:
-                    self._books.drop_pod(pod)
+                    self._cache.drop_pod(pod)
                 return None
             except UnreachableError:
                 continue  # the client has paused between its tries; until the server answers, the pod is assumed
-            known = self._books.pods.get(pod.key)
+            known = self._cache.pods.get(pod.key)
             if known is None or known.uid != pod.uid:
                 return None  # a watch was faster: it is gone
-            self._books.put_pod(now)
+            self._cache.put_pod(now)
             return now if now.uid == pod.uid else None
 
     # Evictions.
 
     def _evict(self, name: str, evictions: Sequence[Eviction]) -> list[str]:
         """These pods, or the whole workload when it cannot go on without them."""
-        books = self._books
-        workload, placed = books.told.workloads.get(name), books.told.pods.get(name, {})
+        cache = self._cache
+        workload, placed = cache.told.workloads.get(name), cache.told.pods.get(name, {})
         for eviction in evictions:
             if eviction.pod not in placed:
-                books.tell(PodGone(name, eviction.pod))
+                cache.tell(PodGone(name, eviction.pod))
         leaving = [each.pod for each in evictions if each.pod in placed and _is_up(placed[each.pod])]
         if workload is None or not leaving:
             return []
@@ -236,18 +236,18 @@ class Carrier:
             leaving = [slot for slot, pod in placed.items() if _is_up(pod)]
         begun: list[str] = []
         for slot in leaving:
-            pod = books.find(name, slot)
-            if pod is not None and pod.node and pod.uid not in books.underway.evictions:
-                books.underway.begin_eviction(name, slot, pod)
+            pod = cache.find(name, slot)
+            if pod is not None and pod.node and pod.uid not in cache.underway.evictions:
+                cache.underway.begin_eviction(name, slot, pod)
                 self._go(self._ask_to_leave(evictions[0], pod))
                 begun.append(slot)
         if begun and evictions[0].cause is Cause.STALE_GANG:
-            books.relapses.note(name, self._now_s())
+            cache.relapses.note(name, self._now_s())
         return begun
 
-    async def _ask_to_leave(self, eviction: Eviction, pod: SeenPod) -> None:
+    async def _ask_to_leave(self, eviction: Eviction, pod: CachedPod) -> None:
         """A disruption budget may say no for a while; after that the pod stays, and the scheduler hears of it."""
-        if pod.uid in self._books.underway.staying:
+        if pod.uid in self._cache.underway.staying:
             await asyncio.sleep(LONGEST_PAUSE_S)  # it must go whatever anybody says: it is asked again, not often
         pause_s, why = FIRST_PAUSE_S, ""
         for tried in range(1, EVICTION_TRIES + 1):
@@ -273,21 +273,21 @@ class Carrier:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         self._stays(eviction, pod, why)
 
-    def _stays(self, eviction: Eviction, pod: SeenPod, why: str) -> None:
+    def _stays(self, eviction: Eviction, pod: CachedPod, why: str) -> None:
         """It was not evicted. `why`: the server's words, where it said no for good."""
         if why:
             whom = f"{pod.namespace}/{pod.name}"
             self._report("evict-failed", level="warning", pod=whom, beneficiary=eviction.beneficiary, error=why)
             self._go(self._let_go(pod))
         words = f"the server does not evict pod {pod.namespace}/{pod.name}: {why}" if why else ""
-        self._books.underway.end_eviction(pod, words[:MOST_WORDS])
+        self._cache.underway.end_eviction(pod, words[:MOST_WORDS])
         if eviction.beneficiary:
             self._stayed(eviction.beneficiary)
         self._settle()
 
-    async def _let_go(self, pod: SeenPod) -> None:
+    async def _let_go(self, pod: CachedPod) -> None:
         await asyncio.sleep(STAYS_S)
-        self._books.underway.let_go(pod)
+        self._cache.underway.let_go(pod)
         self._settle()
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
@@ -301,7 +301,7 @@ class Carrier:
             self._report("write-broken", level="error", error=f"{type(error).__name__}: {error}")
 
 
-def _eviction(pod: SeenPod) -> bytes:
+def _eviction(pod: CachedPod) -> bytes:
     """Of this very pod."""
     body = {
         "apiVersion": "policy/v1",
@@ -312,7 +312,7 @@ def _eviction(pod: SeenPod) -> bytes:
     return msgspec.json.encode(body)
 
 
-def _path(pod: SeenPod) -> str:
+def _path(pod: CachedPod) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
 

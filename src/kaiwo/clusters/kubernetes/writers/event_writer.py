@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.writers.binder import Outcome
 
 HANDS = 4  # writes at once
@@ -53,17 +53,17 @@ class Waiting(Protocol):
     def would_nodes_help(self) -> bool: ...
 
 
-class Voice:
+class EventWriter:
     """Says things about pods, a few at a time."""
 
     def __init__(
         self,
         client: Client,
-        books: Books,
+        cache: ClusterCache,
         now_s: Callable[[], int],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._books, self._now_s, self._report = client, books, now_s, report
+        self._client, self._cache, self._now_s, self._report = client, cache, now_s, report
         self._to_say: dict[tuple[str, str], tuple[Key, bytes]] = {}  # Events by UID and reason, the oldest first
         self._conditions: dict[Key, Said] = {}  # to be written
         self._written: dict[str, Said] = {}  # by UID: the condition as we wrote it
@@ -82,7 +82,7 @@ class Voice:
     async def finish(self, within_s: float) -> bool:
         """Until what was carried out is said, so that the next leader finds nothing unsaid: nobody else knows of it."""
         until_s = time.monotonic() + within_s
-        while self._to_say or self._speaking or self._books.underway.starts:
+        while self._to_say or self._speaking or self._cache.underway.starts:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(FINISH_LOOK_S)
@@ -112,20 +112,20 @@ class Voice:
         """What is not named here is left as it is."""
         for each in waiting:
             said = Said(each.sentence, each.would_nodes_help)
-            for pod in self._books.slots(each.workload).values():
-                if not pod.node and pod.uid not in self._books.underway.starts:
+            for pod in self._cache.slots(each.workload).values():
+                if not pod.node and pod.uid not in self._cache.underway.starts:
                     self._want(pod, said)
 
     def begin_again(self) -> None:
         """Another leader may have said other things since we spoke last."""
         self._written = {}
-        self._ripen_all(self._books.sentences)
+        self._ripen_all(self._cache.sentences)
 
     def listen(self) -> None:
         """Pods that the scheduler was not even told of have their sentence in the books."""
-        self._ripen_all(self._books.take_sentences())
-        for key, sentence in self._books.saved.take_faults().items():
-            if (pod := self._books.pods.get(key)) is not None:
+        self._ripen_all(self._cache.take_sentences())
+        for key, sentence in self._cache.saved.take_faults().items():
+            if (pod := self._cache.pods.get(key)) is not None:
                 self._say(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
 
     def _ripen_all(self, keys: Iterable[Key]) -> None:
@@ -140,17 +140,17 @@ class Voice:
             now_s = time.monotonic()
             for key in [key for key, due_s in self._ripening.items() if due_s <= now_s]:
                 del self._ripening[key]
-                pod, sentence = self._books.pods.get(key), self._books.sentences.get(key)
+                pod, sentence = self._cache.pods.get(key), self._cache.sentences.get(key)
                 if pod is not None and sentence:
                     self._want(pod, Said(sentence, is_gated=pod.is_gated))
 
-    def _want(self, pod: SeenPod, said: Said) -> None:
+    def _want(self, pod: CachedPod, said: Said) -> None:
         self._last[pod.uid] = said
         if self._written.get(pod.uid) != said and self._conditions.get(pod.key) != said:
             self._conditions[pod.key] = said
             self._wake.set()
 
-    def _say(self, pod: SeenPod, kind: str, reason: str, message: str, action: str) -> None:
+    def _say(self, pod: CachedPod, kind: str, reason: str, message: str, action: str) -> None:
         self._to_say[pod.uid, reason] = (pod.key, _event(pod, kind, reason, message, action))
         if len(self._to_say) > MOST_WAITING:
             del self._to_say[next(iter(self._to_say))]
@@ -181,13 +181,13 @@ class Voice:
     async def _let_bindings_pass(self) -> None:
         """They go first, and what we say is not worse for coming a little later; but it must come."""
         for _ in range(POLITE_TURNS):
-            if not self._books.underway.starts:
+            if not self._cache.underway.starts:
                 return
             await asyncio.sleep(POLITE_S)
 
     async def _write_condition(self, key: Key, said: Said) -> None:
-        pod = self._books.pods.get(key)
-        if pod is None or pod.node or pod.is_going or pod.uid in self._books.underway.starts:
+        pod = self._cache.pods.get(key)
+        if pod is None or pod.node or pod.is_going or pod.uid in self._cache.underway.starts:
             return
         reason = GATED if said.is_gated else UNSCHEDULABLE if said.would_nodes_help else CANNOT
         condition = {
@@ -238,14 +238,14 @@ class Voice:
 
     def _tidy(self) -> None:
         """Forget pods that are gone, now and then."""
-        if len(self._written) > 2 * len(self._books.pods) + 1000:
-            living = {pod.uid for pod in self._books.pods.values()}
+        if len(self._written) > 2 * len(self._cache.pods) + 1000:
+            living = {pod.uid for pod in self._cache.pods.values()}
             self._written = {uid: said for uid, said in self._written.items() if uid in living}
             self._last = {uid: said for uid, said in self._last.items() if uid in living}
             self._evented_s = {key: at_s for key, at_s in self._evented_s.items() if key[0] in living}
 
 
-def _event(pod: SeenPod, kind: str, reason: str, message: str, action: str) -> bytes:
+def _event(pod: CachedPod, kind: str, reason: str, message: str, action: str) -> bytes:
     now = _now()
     return msgspec.json.encode(
         {

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_NOTE
 from kaiwo.model.node import Node, Taint
@@ -23,11 +23,11 @@ TRIES, PAUSE_S = 20, 0.25  # a watch is seldom later than that
 Operation = dict[str, Any]
 
 
-class Tender:
+class NodeWriter:
     """Looks after nodes while this is the leader."""
 
-    def __init__(self, client: Client, books: Books) -> None:
-        self._client, self._books = client, books
+    def __init__(self, client: Client, cache: ClusterCache) -> None:
+        self._client, self._cache = client, cache
 
     @property
     def may_write(self) -> bool:
@@ -35,15 +35,15 @@ class Tender:
 
     def node(self, name: str) -> Node | None:
         """As Kubernetes tells it, without what is laid over it."""
-        return self._books.node_book.plain.get(name)
+        return self._cache.node_book.plain.get(name)
 
     def is_listed(self, name: str) -> bool:
         """Whether an agent tells its devices: a bare count says nothing of their modes."""
-        return name in self._books.node_book.listed
+        return name in self._cache.node_book.listed
 
     def notes(self) -> dict[str, str]:
         """What is under way, by node."""
-        return dict(self._books.node_book.change_notes)
+        return dict(self._cache.node_book.change_notes)
 
     async def mark(self, name: str, note: str = "", labels: Mapping[str, str | None] | None = None) -> None:
         """Write a note, and set labels (None: remove)."""

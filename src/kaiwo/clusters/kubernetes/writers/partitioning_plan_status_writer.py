@@ -36,7 +36,7 @@ class NodeLine(NamedTuple):
     message: str = ""
 
 
-class Plans:
+class PartitioningPlanStatusWriter:
     """Keeps the plans of the cluster, and writes how they stand."""
 
     def __init__(self, client: Client, report: Callable[..., None] = lambda *_, **__: None) -> None:

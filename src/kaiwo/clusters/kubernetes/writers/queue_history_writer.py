@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH
 from kaiwo.model.plan import Plan
@@ -22,17 +22,17 @@ MANAGER = "kaiwo-memory"
 LOOK_S = 1.0
 
 
-class Rememberer:
+class QueueHistoryWriter:
     """Looks after the memory while this is the leader."""
 
     def __init__(
         self,
         client: Client,
-        books: Books,
+        cache: ClusterCache,
         now_s: Callable[[], int],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._books, self._now_s, self._report = client, books, now_s, report
+        self._client, self._cache, self._now_s, self._report = client, cache, now_s, report
         self._task: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
 
@@ -47,17 +47,17 @@ class Rememberer:
 
     def carry(self, plan: Plan) -> None:
         """Who has to go for others; the scheduler knows it already."""
-        workloads = self._books.told.workloads
+        workloads = self._cache.told.workloads
         for stop in stops_of(plan, self._now_s(), self._path_of):
             if stop.workload in workloads and (stop.queues or not stop.is_moved):
-                self._books.memory.stop(workloads[stop.workload].queue, stop, workloads)
+                self._cache.memory.stop(workloads[stop.workload].queue, stop, workloads)
                 self._stopped.set()
 
     def _path_of(self, workload: str) -> list[Queue]:
         """The queue of a workload and all above it, each once."""
         found: dict[str, Queue] = {}
-        name = self._books.told.workloads[workload].queue if workload in self._books.told.workloads else ""
-        while (queue := self._books.queues.get(name)) is not None and name not in found:
+        name = self._cache.told.workloads[workload].queue if workload in self._cache.told.workloads else ""
+        while (queue := self._cache.queues.get(name)) is not None and name not in found:
             found[name] = queue
             name = queue.parent
         return list(found.values())
@@ -69,8 +69,8 @@ class Rememberer:
                     await self._stopped.wait()
             self._stopped.clear()
             if self._client.may_write:
-                for name in self._books.memory.take_fresh():
-                    if name in self._books.queue_generations:
+                for name in self._cache.memory.take_fresh():
+                    if name in self._cache.queue_generations:
                         await self._write(name)
 
     async def _write(self, name: str) -> None:
@@ -79,11 +79,11 @@ class Rememberer:
             "apiVersion": "kaiwo.ai/v1alpha2",
             "kind": "KaiwoQueue",
             "metadata": {"name": name},
-            "status": self._books.memory.words(name),
+            "status": self._cache.memory.words(name),
         }
         try:
             await self._client.apply(f"{PATH}/{quote(name)}/status", msgspec.json.encode(body), MANAGER)
         except (ApiError, UnreachableError) as error:
             if not (isinstance(error, ApiError) and error.is_not_found):
-                self._books.memory.put_back(name)
+                self._cache.memory.put_back(name)
                 self._report("queue-memory-failed", level="warning", queue=name, error=str(error)[:300])

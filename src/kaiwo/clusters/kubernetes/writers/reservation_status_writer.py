@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.last_readable_version import Found, find, parse_own
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
@@ -52,17 +52,17 @@ def read_reservation(item: ReservationObject) -> Reservation | str:
     return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
 
 
-class Reserver:
+class ReservationStatusWriter:
     """Keeps the books' reservations, and writes their status while this is the leader."""
 
     def __init__(
         self,
         client: Client,
-        books: Books,
+        cache: ClusterCache,
         now_s: Callable[[], int],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._books, self._now_s, self._report = client, books, now_s, report
+        self._client, self._cache, self._now_s, self._report = client, cache, now_s, report
         self._wanted: dict[str, tuple[Device, ...]] = {}  # picked by a plan, and not in the status yet
         self._there: dict[str, dict[str, Any]] = {}  # the status as the server has it
         self._generations: dict[str, int] = {}
@@ -83,26 +83,26 @@ class Reserver:
         self._there[name] = found.item.status or {}
         self._generations[name] = found.item.metadata.generation
         if reservation is None:
-            if self._books.reservation_shelf.put_fault(name, found.fault):
+            if self._cache.reservation_shelf.put_fault(name, found.fault):
                 self._report("reservation-unreadable", level="warning", reservation=name, error=found.fault)
             return
         if self._wanted.get(name) == reservation.picked:
             del self._wanted[name]
-        self._books.put_reservation(replace(reservation, picked=self._wanted.get(name, reservation.picked)))
+        self._cache.put_reservation(replace(reservation, picked=self._wanted.get(name, reservation.picked)))
 
     def drop(self, found: FoundReservation) -> None:
         """It is gone."""
         for known in (self._wanted, self._there, self._generations):
             known.pop(found.name, None)
-        self._books.drop_reservation(found.name)
+        self._cache.drop_reservation(found.name)
 
     def carry(self, plan: Plan) -> None:
         """The devices that a plan picked; the scheduler assumes them already."""
         for picked in plan.reserved:
-            found = self._books.reservations.get(picked.reservation)
+            found = self._cache.reservations.get(picked.reservation)
             if found is not None:
                 self._wanted[picked.reservation] = picked.devices
-                self._books.reservations[picked.reservation] = replace(found, picked=picked.devices)
+                self._cache.reservations[picked.reservation] = replace(found, picked=picked.devices)
 
     def follow(self) -> None:
         """Somebody else leads: what is in the objects is what counts."""
@@ -112,7 +112,7 @@ class Reserver:
         while True:
             await asyncio.sleep(LOOK_S)
             if self._client.may_write:
-                for name in sorted(self._books.reservations.keys() | self._books.reservation_shelf.faults.keys()):
+                for name in sorted(self._cache.reservations.keys() | self._cache.reservation_shelf.faults.keys()):
                     await self._write(name)
 
     async def _write(self, name: str) -> None:
@@ -128,7 +128,7 @@ class Reserver:
 
     def _status(self, name: str) -> dict[str, Any]:
         """Of one that cannot be read: what is in force, and why that is not what was written."""
-        known, fault = self._books.reservations.get(name), self._books.reservation_shelf.faults.get(name, "")
+        known, fault = self._cache.reservations.get(name), self._cache.reservation_shelf.faults.get(name, "")
         if known is None:
             return {"phase": UNREADABLE, "kept": 0, "message": fault, "devices": []}
         status = status_of(known, self._now_s())

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import Books
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.decode.pod_decoder import SeenPod
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
 from kaiwo.clusters.kubernetes.volumes.volume_cache import Step, Taken
@@ -37,21 +37,21 @@ _read_written = msgspec.json.Decoder(Written).decode
 class VolumeBinder:
     """The volumes of pods that are about to start."""
 
-    def __init__(self, client: Client, books: Books) -> None:
-        self._client, self._books = client, books
+    def __init__(self, client: Client, cache: ClusterCache) -> None:
+        self._client, self._cache = client, cache
         self._taken: dict[str, Taken] = {}  # by UID of the pod
         self._written: dict[Step, int] = {}  # the version of the object that has it
 
-    def take(self, pods: Iterable[tuple[SeenPod, Pod]]) -> Misfit | None:
+    def take(self, pods: Iterable[tuple[CachedPod, Pod]]) -> Misfit | None:
         """Choose for all of them, or for none."""
-        taken: list[SeenPod] = []
-        before: list[SeenPod] = []
+        taken: list[CachedPod] = []
+        before: list[CachedPod] = []
         for pod, place in pods:
             if not pod.ask.claims:
                 continue
-            labels = self._books.nodes[place.node].labels
-            refusal = self._books.claim_users.refusal(pod, before)
-            found = refusal or self._books.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
+            labels = self._cache.nodes[place.node].labels
+            refusal = self._cache.claim_users.refusal(pod, before)
+            found = refusal or self._cache.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
             if isinstance(found, str):
                 for each in taken:
                     self.give_up(each)
@@ -61,19 +61,19 @@ class VolumeBinder:
                 self._taken[pod.uid] = found
                 taken.append(pod)
         if taken:
-            self._books.change_volumes(lambda _: True)  # others may have had an eye on the same volume
+            self._cache.change_volumes(lambda _: True)  # others may have had an eye on the same volume
         return None
 
-    def give_up(self, pod: SeenPod) -> None:
+    def give_up(self, pod: CachedPod) -> None:
         """The pod does not start."""
         taken = self._taken.pop(pod.uid, None)
         if taken is not None:
-            self._books.volumes.release(taken.fresh)
+            self._cache.volumes.release(taken.fresh)
             for step in taken.fresh:
                 self._written.pop(step, None)
-            self._books.change_volumes(lambda _: True)
+            self._cache.change_volumes(lambda _: True)
 
-    async def bind(self, pod: SeenPod, node: str) -> str:
+    async def bind(self, pod: CachedPod, node: str) -> str:
         """Until every claim of the pod is bound; a sentence: one will not be."""
         taken = self._taken.get(pod.uid)
         if taken is None:
@@ -92,11 +92,11 @@ class VolumeBinder:
                 return f"its volume claim {step.claim[1]}: {str(error).partition(': ')[2] or error}"
         return ""
 
-    async def _wait(self, pod: SeenPod, taken: Taken, node: str) -> str:
+    async def _wait(self, pod: CachedPod, taken: Taken, node: str) -> str:
         """What the watches bring is what counts."""
-        volumes, until_s = self._books.volumes, time.monotonic() + BIND_S
+        volumes, until_s = self._cache.volumes, time.monotonic() + BIND_S
         while time.monotonic() < until_s:
-            known, place = self._books.pods.get(pod.key), self._books.nodes.get(node)
+            known, place = self._cache.pods.get(pod.key), self._cache.nodes.get(node)
             if known is None or known.uid != pod.uid:
                 return ""  # it is gone: the Binding finds out
             standings = [volumes.standing(step, place.labels if place else {}) for step in taken.steps]

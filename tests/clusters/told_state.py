@@ -19,7 +19,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Pod, Workload
 
 
-class Picture:
+class ToldState:
     """Four dictionaries."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Picture:
                     self.pods.pop((workload, name), None)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Picture) and vars(self) == vars(other)
+        return isinstance(other, ToldState) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         raise TypeError
