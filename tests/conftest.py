@@ -22,7 +22,12 @@ SIZE = 10 if IS_FULL else 1  # multiply counts by this
 # `make check` takes less than a minute.
 LIVE = (
     *("api", "clusters/local", "crash", "devices", "cli/test_run_and_logs.py", "cli/test_watch.py"),
-    *("history/test_damage.py", "history/test_reader.py", "kubernetes/test_chart.py", "manifests/test_documents.py"),
+    *(
+        "history/test_damage.py",
+        "history/test_reader.py",
+        "clusters/kubernetes/test_chart.py",
+        "manifests/test_documents.py",
+    ),
     *("runtime/test_partitions.py", "runtime/test_partitions_serve.py", "runtime/test_past_use.py"),
     *("runtime/test_replay.py", "runtime/test_reservation_replay.py"),
 )

@@ -1,0 +1,89 @@
+"""A first wave that was stopped, since the next one found no room, waits longer each time before it is tried again."""
+
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.cache.in_flight import WHY
+from kaiwo.model.workload import Workload
+from tests.clusters.kubernetes.api_objects import some_books
+from tests.clusters.kubernetes.test_previous_runs import put_owners, put_pods
+from tests.conformance.gangs import objects as o
+
+NAME = "default/serve-0"
+EXCLUSIVE = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+
+
+def begun() -> tuple[ClusterCache, o.Object, list[o.Object]]:
+    """A leader that waits, whose two workers are made after it is bound."""
+    cache, lws = some_books(), o.make_lws("serve", 3, annotations=EXCLUSIVE)
+    sets, leader = o.make_lws_replica(lws, 0, 0)
+    put_owners(cache, lws, *sets)
+    put_pods(cache, leader)
+    return cache, lws, leader
+
+
+def told_again(cache: ClusterCache) -> Workload:
+    cache.roll.touch_all()
+    cache.settle()
+    return cache.told.workloads[NAME]
+
+
+def test_it_waits_a_minute_then_two_and_never_longer_than_ten() -> None:
+    cache, _, _ = begun()
+    assert cache.told.workloads[NAME].not_before_s == 0
+    pauses = []
+    for _ in range(6):
+        cache.relapses.note(NAME, 1_000)
+        found = told_again(cache)
+        assert found.not_before_why == WHY
+        pauses.append(found.not_before_s - 1_000)
+    assert pauses == [60, 120, 240, 480, 600, 600]
+
+
+def test_after_an_hour_of_peace_it_begins_anew() -> None:
+    cache, _, _ = begun()
+    cache.relapses.note(NAME, 1_000)
+    cache.relapses.note(NAME, 1_000 + 60 + 3_600)
+    assert told_again(cache).not_before_s == 4_660 + 60
+
+
+def test_a_gang_that_became_whole_has_nothing_to_fear_any_more() -> None:
+    cache, lws, leader = begun()
+    cache.relapses.note(NAME, 1_000)
+    put_pods(cache, leader, node="node-1")
+    assert told_again(cache).not_before_s == 0  # what runs is not held back
+    sets, pods = o.make_lws_replica(lws, 0, 2)
+    put_owners(cache, *sets)
+    put_pods(cache, pods[1:])
+    for pod in pods[1:]:
+        put_pods(cache, [pod], node="node-1")
+    for pod in pods:
+        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.settle()
+    put_pods(cache, leader)
+    assert cache.told.workloads[NAME].not_before_s == 0
+
+
+def test_being_told_to_go_is_not_being_whole() -> None:
+    """At that moment all its pods exist, and none of them is known to leave."""
+    cache, lws, _ = begun()
+    sets, pods = o.make_lws_replica(lws, 0, 2)
+    put_owners(cache, *sets)
+    put_pods(cache, pods[:1], node="node-1")
+    put_pods(cache, pods[1:])
+    cache.underway.begin_eviction(NAME, "leader-0", cache.pods["default", "serve-0"])
+    cache.relapses.note(NAME, 1_000)
+    cache.settle()
+    for pod in pods:
+        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.settle()
+    put_pods(cache, pods[:1])
+    assert cache.told.workloads[NAME].not_before_s == 1_060
+
+
+def test_a_gang_of_which_all_pods_exist_waits_for_room_alone() -> None:
+    cache, job = some_books(), o.make_job("train", parallelism=2, completions=6)
+    put_owners(cache, job)
+    put_pods(cache, o.make_job_pods(job, 2))
+    cache.relapses.note("default/train", 1_000)
+    cache.roll.touch_all()
+    cache.settle()
+    assert cache.told.workloads["default/train"].not_before_s == 0

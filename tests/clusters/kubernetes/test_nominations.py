@@ -1,0 +1,181 @@
+"""Space that is kept for waiting pods, and gangs of which only a part is up: both outlive who began them."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, write_space
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
+from kaiwo.decide.cycle import BUILTIN
+from kaiwo.model.events import NominationChanged, NominationGone, WorkloadChanged
+from kaiwo.model.plan import Cause, Nomination, Plan
+from kaiwo.model.policy import DEFAULT_POLICY
+from kaiwo.runtime.loop.cycle_runner import CycleRunner
+from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
+from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.broken_server import server_that
+from tests.clusters.kubernetes.kubectl_cluster import Scene, full, opened, opened_here, start_of, whole
+from tests.clusters.kubernetes.test_cluster_cache import GANG, _grant
+from tests.controlplane.plane import Plane
+
+SPACE = Nomination(full("w"), "main-0", "node-1", whole(0, 1), 1000, 1024)
+
+
+async def note_of(scene: Scene, name: str, wanted: bool) -> dict[str, Any]:
+    """The pod, once its annotation is there or gone."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            pod = await scene.kubectl.read_pod(name)
+            if (SPACE_NOTE in pod["metadata"].get("annotations", {})) == wanted:
+                return pod
+            await asyncio.sleep(0.02)
+
+
+def kept_in(scene: Scene) -> dict[str, Nomination]:
+    """What a reader of the events believes."""
+    kept: dict[str, Nomination] = {}
+    for event in scene.seen:
+        if isinstance(event, NominationChanged):
+            kept[event.nomination.workload] = event.nomination
+        elif isinstance(event, NominationGone):
+            kept.pop(event.workload, None)
+    return kept
+
+
+def test_the_next_leader_keeps_the_space_that_was_kept_and_lets_go_of_what_was_given_up(plane: Plane) -> None:
+    async def test() -> None:
+        async with opened(plane) as scene:
+            await scene.kubectl.pod("w", gpus=2)
+            await scene.until_waiting("w")
+            await scene.cluster.apply(Plan(nominations=(SPACE,)))
+            pod = await note_of(scene, "w", wanted=True)
+            assert pod["status"]["nominatedNodeName"] == "node-1"
+            async with opened_here(plane, scene.kubectl) as other:
+                assert kept_in(other) == {full("w"): SPACE}
+                await scene.cluster.apply(Plan(given_up=((full("w"), "main-0"),)))
+                pod = await note_of(scene, "w", wanted=False)
+                assert "nominatedNodeName" not in pod["status"]
+                await other.until(lambda: not kept_in(other), "the other to hear of it")
+            assert kept_in(scene) == {}  # it decided it: nobody told it
+            async with opened_here(plane, scene.kubectl) as third:
+                assert kept_in(third) == {}
+
+    run(test())
+
+
+def test_space_is_kept_until_its_pod_starts(plane: Plane) -> None:
+    async def test() -> None:
+        async with opened(plane) as scene:
+            await scene.kubectl.pod("w", gpus=2)
+            await scene.until_waiting("w")
+            await scene.cluster.apply(Plan(nominations=(SPACE,)))
+            await note_of(scene, "w", wanted=True)
+            await scene.start(start_of("w", devices=whole(0, 1)))
+            await scene.until(lambda: not scene.cluster.cache.underway.starts, "the Binding")
+            assert (await scene.kubectl.read_pod("w"))["spec"]["nodeName"] == "node-1"
+            assert scene.cluster.cache.spaces.wanted == {}
+            async with opened_here(plane, scene.kubectl) as other:
+                assert kept_in(other) == {}
+
+    run(test())
+
+
+def test_space_of_a_pod_that_is_not_there_is_taken_back(plane: Plane) -> None:
+    async def test() -> None:
+        async with opened(plane) as scene:
+            await scene.cluster.apply(Plan(nominations=(SPACE,)))
+            scene.cluster._settle_now()
+            await scene.until(lambda: NominationGone(full("w"), "main-0") in scene.seen, "to hear of it")
+
+    run(test())
+
+
+def test_space_does_not_come_back_by_itself_when_its_gang_was_incomplete_for_a_while() -> None:
+    cache = some_books()
+    note = {SPACE_NOTE: write_space(Nomination("default/train", "main-0", "node-1", whole(0)))}
+    cache.put_pod(seen_pod("w-0", annotations=GANG | note))
+    partner = seen_pod("w-1", annotations=GANG)
+    cache.put_pod(partner)
+    assert [event for event in cache.settle() if isinstance(event, NominationChanged)]
+    cache.drop_pod(partner)
+    assert NominationGone("default/train", "main-0") in cache.settle()
+    assert [pod.name for pod in cache.spaces.take_lapsed()] == ["w-0"]
+    cache.put_pod(seen_pod("w-2", annotations=GANG))
+    assert [type(event) for event in cache.settle()] == [WorkloadChanged]
+
+
+def test_a_spoilt_annotation_keeps_nothing() -> None:
+    cache = some_books()
+    cache.put_pod(seen_pod("w", annotations={SPACE_NOTE: "{not json"}))
+    assert [type(event) for event in cache.settle()] == [WorkloadChanged]
+
+
+def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace() -> None:
+    """As a killed leader leaves it, and no room for the rest."""
+    cache = some_books(nodes=1)
+    cache.put_pod(seen_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
+    cache.put_pod(seen_pod("w-1", gpus=8, annotations=GANG))
+    cache.settle(1000)
+    assert cache.told.workloads["default/train"].broken_since_s == 1000
+    scheduler = CycleRunner(None, DEFAULT_POLICY, BUILTIN)
+    scheduler.state.patch(cache.whole_state())
+    assert not any(decision.plan.evictions for at in (1000, 1030) if (decision := scheduler.cycle(at)))
+    decision = scheduler.cycle(1000 + DEFAULT_POLICY.stale_gang_grace_s)
+    assert decision is not None
+    assert [(each.pod, each.cause) for each in decision.plan.evictions] == [("main-0", Cause.STALE_GANG)]
+
+
+def test_the_grace_of_a_broken_gang_begins_once_and_ends_when_it_is_whole() -> None:
+    cache = some_books()
+    cache.put_pod(seen_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
+    cache.put_pod(seen_pod("w-1", annotations=GANG))
+    cache.settle(1000)
+    cache.put_pod(seen_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
+    cache.settle(1030)
+    assert cache.told.workloads["default/train"].broken_since_s == 1000
+    cache.put_pod(seen_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
+    cache.settle(1040)
+    assert cache.told.workloads["default/train"].broken_since_s == 0
+
+
+def whole_node() -> dict[str, str]:
+    from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+
+    return {GRANT_NOTE: write_grant(whole(*range(8)))}
+
+
+def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> None:
+    """What a watch brings meanwhile is older than the write: it says nothing of what is on its way."""
+    written: list[Any] = []
+    seen_elsewhere = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        written.append((await request.json())["metadata"]["annotations"][SPACE_NOTE])
+        await seen_elsewhere.wait()
+        return web.json_response({})
+
+    async def test() -> None:
+        async with server_that(answer) as address:
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            keeper = NominationWriter(client, cache, lambda: None)
+            cache.put_pod(seen_pod("a"))
+            cache.settle()
+            kept = Nomination("default/a", "main-0", "node-1", whole(0))
+            keeper.carry(Plan(nominations=(kept,)))
+            await until(lambda: written, "the first write")
+            keeper.give_up("default/a")
+            cache.put_pod(seen_pod("a"))
+            cache.settle()
+            seen_elsewhere.set()
+            await until(lambda: not keeper._writing, "the last write")
+            assert written == [write_space(kept), None]
+            cache.put_pod(seen_pod("a", annotations={SPACE_NOTE: written[0]}))  # the watch is late
+            cache.put_pod(seen_pod("a"))
+            cache.settle()
+            assert cache.told.kept == {}
+            await client.close()
+
+    run(test())

@@ -1,0 +1,138 @@
+"""Planned starts on pods, and the memory in the status of queues: how they are written and read."""
+
+import msgspec
+from msgspec import Raw
+
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
+    PLACE_NOTE,
+    read_promise,
+    start_words,
+    write_promise,
+)
+from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, Memory, Past, read_memory
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
+from kaiwo.model.events import PromiseChanged, PromiseGone, StoppedForOthers, WorkloadChanged, WorkloadGone
+from kaiwo.model.gpu import Share
+from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
+from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.kubectl_cluster import whole
+from tests.clusters.kubernetes.test_cluster_cache import GANG
+
+PLACES = (PlannedPod("main-0", "node-1", whole(0)),)
+PROMISE = PlannedStart("default/train", 1_700_000_000, PLACES, 60, 5, ("x",), Delay.NODE, "n")
+
+
+def gang_of(*names: str) -> list[CachedPod]:
+    return [seen_pod(name, annotations=GANG) for name in names]
+
+
+def test_a_promise_is_read_as_it_was_written_and_says_its_time() -> None:
+    text = write_promise(PROMISE)
+    assert read_promise(text, "default/train") == PROMISE
+    assert start_words(text) == "2023-11-14T22:13:20Z"
+
+
+def test_what_somebody_spoilt_promises_nothing() -> None:
+    for text in ("", "no", "e30=", write_promise(PROMISE)[:40], "eJyrrgUAAXUA+Q=="):
+        assert read_promise(text, "w") is None
+
+
+def test_a_promise_of_512_pods_with_8_devices_each_fits_into_an_annotation() -> None:
+    devices = tuple(Share(f"gpu-{number}", 1000, 196_608) for number in range(8))
+    places = tuple(PlannedPod(f"main-{at}", f"node-{at:04d}", devices, 96_000, 1 << 20) for at in range(512))
+    assert len(write_promise(PlannedStart("default/huge", 1_700_000_000, places))) < 16 << 10
+
+
+def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() -> None:
+    cache = some_books()
+    for pod in gang_of("w-0", "w-1"):
+        cache.put_pod(pod)
+    cache.settle()
+    cache.promise("default/train", PROMISE)
+    assert cache.settle() == ()
+    ((pod, text),) = cache.planned.due("default/train", cache.waiting_pods("default/train"))
+    assert cache.planned.take_stale() == ["default/train"]
+
+    other = some_books()
+    for each in gang_of("w-0", "w-1"):
+        other.put_pod(each)
+    other.put_pod(seen_pod(pod.name, annotations=GANG | {PLACE_NOTE: text}))
+    assert PromiseChanged(PROMISE) in other.settle()
+    other.put_pod(seen_pod(pod.name, annotations=GANG))
+    assert other.settle() == (PromiseGone("default/train"),)
+
+
+def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
+    cache = some_books()
+    bearer, partner = gang_of("w-0", "w-1")
+    for pod in (bearer, partner):
+        cache.put_pod(pod)
+    cache.settle()
+    cache.promise("default/train", PROMISE)
+    cache.settle()
+    cache.planned.take_stale()
+    cache.planned.wrote(bearer, write_promise(PROMISE))
+    assert cache.planned.due("default/train", cache.waiting_pods("default/train")) == []
+    cache.drop_pod(bearer)
+    assert WorkloadGone("default/train") in cache.settle()
+    cache.put_pod(seen_pod("w-2", annotations=GANG))
+    events = cache.settle()
+    assert [type(event) for event in events] == [WorkloadChanged, PromiseChanged]
+    assert cache.planned.take_stale() == ["default/train"]
+
+
+def test_whoever_follows_believes_the_pods() -> None:
+    cache = some_books()
+    for pod in gang_of("w-0", "w-1"):
+        cache.put_pod(pod)
+    cache.settle()
+    cache.promise("default/train", PROMISE)
+    cache.settle()
+    cache.follow()
+    assert cache.settle() == (PromiseGone("default/train"),)
+    assert cache.planned.take_stale() == []
+
+
+def test_a_queue_remembers_what_it_wrote() -> None:
+    memory = Memory()
+    stop = StoppedForOthers("default/w", 100, ("lab",))
+    memory.stop("lab", stop, ())
+    memory.use("lab", Past(100, (WHOLE // 4, WHOLE // 3, 0)))
+    assert memory.take_fresh() == ["lab"]
+    words = memory.words("lab")
+    assert words["usage"] == {"atSeconds": 100, "gpu": "0.25", "cpu": "0.333333333", "memory": "0"}
+    other = Memory()
+    status = read_memory(Raw(msgspec.json.encode(words)))
+    assert other.see("lab", status) == [stop]
+    assert other.see("lab", status) == []
+    assert abs(other.usage["lab"].part[1] - WHOLE // 3) < WHOLE >> 20
+    assert other.last_stop("default/w") == stop
+    assert other.take_fresh() == []
+
+
+def test_what_we_know_ourselves_counts_until_another_one_leads() -> None:
+    memory = Memory()
+    memory.stop("lab", StoppedForOthers("default/w", 100), ())
+    assert memory.see("lab", read_memory(Raw(b"{}"))) == []
+    assert memory.last_stop("default/w") is not None
+    memory.follow()
+    memory.see("lab", read_memory(Raw(b"{}")))
+    assert memory.last_stop("default/w") is None
+
+
+def test_stops_of_long_ago_are_forgotten_unless_their_work_still_waits_and_the_list_stays_short() -> None:
+    memory = Memory()
+    for name in ("gone", "waits"):
+        memory.stop("lab", StoppedForOthers(name, 100), ("waits",))
+    memory.stop("lab", StoppedForOthers("new", 4000), ("waits",))
+    assert [each.workload for each in memory.all_stops()] == ["waits", "new"]
+    for number in range(2 * MOST_STOPS):
+        memory.stop("lab", StoppedForOthers(f"w-{number}", 4000 + number), ())
+    assert len(memory.stops["lab"]) == MOST_STOPS
+
+
+def test_a_spoilt_status_is_an_empty_memory() -> None:
+    for text in (b"[]", b'{"usage": 4}', b'{"usage": {"gpu": "much"}}', b'{"usage": {"gpu": "7"}}', b'{"stops": [{}]}'):
+        memory = Memory()
+        assert memory.see("lab", read_memory(Raw(text))) == []
+        assert memory.usage == {}

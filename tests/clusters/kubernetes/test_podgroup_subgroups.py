@@ -1,0 +1,65 @@
+"""A PodGroup with sub-groups becomes a workload whose roles form a tree."""
+
+from typing import Any
+
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.cache.gang_index import Above
+from kaiwo.clusters.kubernetes.gangs import read_owner
+from kaiwo.clusters.kubernetes.gangs.metadata import Owner
+from kaiwo.model.events import WorkloadChanged
+from kaiwo.model.workload import Workload, is_enough
+from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+
+
+def some_tree(*leaves: dict[str, Any], minimum: int | None = None) -> ClusterCache:
+    cache = some_books()
+    spec = {"subGroups": list(leaves), **({} if minimum is None else {"minSubGroup": minimum})}
+    metadata = {"name": "tree", "namespace": "default", "uid": "tree"}
+    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    owner = read_owner(group)
+    assert isinstance(owner, Owner)
+    cache.roll.put_owner(Above(owner, {}, {}))
+    return cache
+
+
+def put(cache: ClusterCache, name: str, leaf: str, gpus: int = 1, **more: Any) -> None:
+    labels = {"kai.scheduler/subgroup-name": leaf}
+    cache.put_pod(seen_pod(name, gpus, annotations={"pod-group-name": "tree"}, labels=labels, **more))
+
+
+def workload_of(cache: ClusterCache) -> Workload:
+    told = [event for event in cache.settle() if isinstance(event, WorkloadChanged)]
+    return told[-1].workload
+
+
+def test_one_of_two_replicas_is_enough() -> None:
+    cache = some_tree({"name": "a", "minMember": 2}, {"name": "b", "minMember": 2}, minimum=1)
+    put(cache, "a-0", "a")
+    assert cache.settle() == ()
+    assert "waits until enough pods of its sub-groups exist (a 1 of 2, b 0 of 2)" in cache.sentences["default", "a-0"]
+    put(cache, "a-1", "a")
+    workload = workload_of(cache)
+    assert is_enough(workload, {"a-0", "a-1"})
+    assert not is_enough(workload, {"a-0"})
+    put(cache, "b-0", "b")
+    workload = workload_of(cache)
+    assert not is_enough(workload, {"a-0", "b-0"}), "half of b is not b"
+    put(cache, "b-1", "b")
+    assert is_enough(workload_of(cache), {"b-0", "b-1"})
+
+
+def test_a_leaf_of_two_kinds_of_pods_is_whole_with_both() -> None:
+    cache = some_tree({"name": "up"}, {"name": "a", "parent": "up", "minMember": 2}, {"name": "b"}, minimum=1)
+    put(cache, "head", "a", gpus=0)
+    put(cache, "worker", "a", gpus=8)
+    workload = workload_of(cache)
+    assert [(role.name, role.group, role.needed) for role in workload.roles] == [("a.0", "a", 1), ("a.1", "a", 1)]
+    assert is_enough(workload, {"a.0-0", "a.1-0"})
+    assert not is_enough(workload, {"a.0-0"})
+
+
+def test_a_tree_that_is_not_sound_says_so() -> None:
+    cache = some_tree({"name": "a", "parent": "nowhere"})
+    put(cache, "a-0", "a")
+    assert cache.settle() == ()
+    assert "the sub-group 'nowhere', which it does not have" in cache.sentences["default", "a-0"]

@@ -1,0 +1,98 @@
+"""A pod's priority: as the API server wrote it, or as its class says where nobody wrote it."""
+
+from pathlib import Path
+
+import pytest
+
+from kaiwo.clusters.kubernetes.cache.priority_classes import PATH, Priorities
+from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, PriorityClass
+from kaiwo.model.workload import Workload
+from tests.clusters.kubernetes.api_client import run
+from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, until_said
+from tests.controlplane.plane import Plane
+
+
+def classes(*found: tuple[str, int, bool]) -> Priorities:
+    priorities = Priorities()
+    for name, value, is_default in found:
+        priorities.put(PriorityClass(Meta(name), value, is_default))
+    return priorities
+
+
+def test_what_is_written_on_the_pod_counts_first() -> None:
+    priorities = classes(("high", 1000, False), ("usual", 5, True))
+    assert priorities.of(seen_pod("w", priority=7, priorityClassName="high")) == (7, True)
+    assert priorities.of(seen_pod("w", priority=7)) == (7, False)
+
+
+def test_the_class_counts_where_nobody_wrote_it_and_the_default_where_there_is_no_class() -> None:
+    priorities = classes(("high", 1000, False), ("usual", 5, True))
+    assert priorities.of(seen_pod("w", priorityClassName="high")) == (1000, True)
+    assert priorities.of(seen_pod("w")) == (5, True)
+    assert priorities.of(seen_pod("w", priorityClassName="unknown")) == (0, True)
+    assert Priorities().of(seen_pod("w")) == (0, False)
+    priorities.drop(PriorityClass(Meta("high")))
+    assert priorities.of(seen_pod("w", priorityClassName="high")) == (0, True)
+
+
+def test_the_scheduler_is_told_the_priority_of_the_class() -> None:
+    cache = some_books()
+    cache.priorities.put(PriorityClass(Meta("high"), 1000))
+    cache.put_pod(seen_pod("w", priorityClassName="high"))
+    cache.settle()
+    workload: Workload = cache.told.workloads["default/w"]
+    assert workload.priority == 1000
+
+
+@pytest.mark.parametrize(
+    ("notes", "spec", "priority"),
+    [
+        ({}, {}, 0),
+        ({}, {"priority": 0}, 0),
+        ({}, {"priority": -5}, -5),
+        ({"queue": "lab"}, {"priority": 0}, 0),
+        ({"type": "inference"}, {"priority": 0}, 100),
+        ({"type": "batch"}, {}, 50),
+        ({"type": "inference"}, {"priority": 10, "priorityClassName": "mid"}, 10),
+        ({"priority": "7", "type": "inference"}, {"priority": 10, "priorityClassName": "mid"}, 7),
+    ],
+)
+def test_a_type_counts_only_where_somebody_wrote_it(
+    notes: dict[str, str], spec: dict[str, object], priority: int
+) -> None:
+    """A default of ours would stand above all classes with small values."""
+    cache = some_books()
+    cache.put_pod(seen_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
+    cache.settle()
+    assert cache.told.workloads["default/w"].priority == priority
+
+
+def test_nobody_of_a_class_goes_for_a_pod_without_one(plane: Plane, tmp_path: Path) -> None:
+    """Kubernetes gives it 0. The highest one may stop somebody, and that is who has no class."""
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as kubectl:
+            for name, value in (("t-mid", 10), ("t-top", 1_000_000)):
+                await kubectl.create(PATH, {"metadata": {"name": name}, "value": value})
+            try:
+                await kubectl.node("node-1")
+                await kubectl.node("node-2")
+                await kubectl.pod("plain", gpus=8, terminationGracePeriodSeconds=0)
+                await until_bound(kubectl, "plain")
+                # The younger of two equals would go first.
+                await kubectl.pod("mid", gpus=8, priorityClassName="t-mid", terminationGracePeriodSeconds=0)
+                await until_bound(kubectl, "mid")
+                for name in ("plain", "mid"):
+                    await kubectl.phase(name, "Running")
+                await kubectl.pod("later", gpus=8)
+                await until_said(kubectl, "later", "GPU")
+                await kubectl.pod("top", gpus=8, priorityClassName="t-top")
+                await until_bound(kubectl, "top")
+                left = {pod["metadata"]["name"] for pod in (await kubectl.get("/api/v1/pods"))["items"]}
+                assert left == {"mid", "later", "top"}
+            finally:
+                for name in ("t-mid", "t-top"):
+                    await kubectl.delete(f"{PATH}/{name}")
+
+    run(test())

@@ -1,0 +1,132 @@
+"""What `kubectl get kaiwotopologies` shows: the domains that the nodes make, and who has no place in them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH, Spec, stand, write_status
+from tests.clusters.kubernetes.api_client import PATIENCE_S, run
+from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
+from tests.clusters.kubernetes.running_scheduler import scheduled
+from tests.conftest import ROOT
+from tests.controlplane.plane import Plane
+
+SPINE, LEAF = "example.com/spine", "example.com/leaf"
+BY_LABELS: Json = {"levels": [{"name": "spine", "nodeLabel": SPINE}, {"name": "leaf", "nodeLabel": LEAF}]}
+NODES = {
+    "a": {SPINE: "s1", LEAF: "l1"},
+    "b": {SPINE: "s1", LEAF: "l2"},
+    "c": {SPINE: "s2", LEAF: "l3"},
+    "d": {SPINE: "s2"},
+}
+NOW = "2030-01-01T00:00:00Z"
+
+
+def spec(document: Json) -> Spec:
+    return msgspec.convert(document, Spec)
+
+
+def test_levels_are_read_from_labels() -> None:
+    standing = stand(spec(BY_LABELS), NODES)
+    assert [(level.name, level.domains, level.nodes) for level in standing.levels] == [("spine", 2, 4), ("leaf", 3, 3)]
+    assert (standing.nodes, standing.out, standing.mistake) == (3, ("d",), "")
+    status = write_status(standing, 4, {}, NOW)
+    assert (status["domains"], status["nodes"], status["nodesWithoutPlace"], status["observedGeneration"]) == (
+        5,
+        3,
+        1,
+        4,
+    )
+    assert status["message"] == (f"1 of 4 nodes in no domain of leaf, for want of the label {LEAF}; without a place: d")
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [
+        ("Ready", "True"),
+        ("Complete", "False"),
+    ]
+
+
+def test_written_domains_reach_up_to_their_parents_and_may_name_nodes_that_are_gone() -> None:
+    written = {
+        "levels": [{"name": "spine"}, {"name": "rail"}],
+        "domains": [
+            {"name": "s", "level": "spine"},
+            {"name": "r1", "level": "rail", "parents": ["s"], "nodes": ["a", "b"]},
+            {"name": "r2", "level": "rail", "parents": ["s"], "nodes": ["a", "b", "ghost"]},
+        ],
+    }
+    standing = stand(spec(written), NODES)
+    assert [(level.name, level.domains, level.nodes) for level in standing.levels] == [("spine", 1, 2), ("rail", 2, 2)]
+    assert (standing.nodes, standing.out, standing.unknown) == (2, ("c", "d"), ("ghost",))
+    assert "named, and not in the cluster: ghost" in write_status(standing, 1, {}, NOW)["message"]
+
+
+@pytest.mark.parametrize(
+    ("domains", "words"),
+    [
+        ([{"name": "l", "level": "leaf", "parents": ["nobody"]}], "domain l names the parent nobody, which is not in"),
+        (
+            [{"name": "l", "level": "leaf", "parents": ["m"]}, {"name": "m", "level": "leaf", "parents": ["l"]}],
+            "domain l of level leaf names the parent m of level leaf, which is not wider",
+        ),
+    ],
+)
+def test_a_mistake_is_said(domains: list[Json], words: str) -> None:
+    written = {"levels": [{"name": "spine"}, {"name": "leaf"}], "domains": domains}
+    status = write_status(stand(spec(written), NODES), 1, {}, NOW)
+    assert status["message"].startswith(words)
+    assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", "Mistake")
+
+
+def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
+    first = write_status(stand(spec(BY_LABELS), NODES), 1, {}, "2020-01-01T00:00:00Z")
+    again = write_status(stand(spec(BY_LABELS), {**NODES, "e": {}}), 1, first, NOW)
+    assert [each["lastTransitionTime"] for each in again["conditions"]] == ["2020-01-01T00:00:00Z"] * 2
+    whole = write_status(stand(spec(BY_LABELS), {"a": NODES["a"]}), 1, again, NOW)
+    assert [each["lastTransitionTime"] for each in whole["conditions"]] == ["2020-01-01T00:00:00Z", NOW]
+
+
+def test_a_topology_shows_the_nodes_that_are_there_and_is_seldom_written(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwotopologies.kaiwo.ai")
+    monkeypatch.setattr("kaiwo.clusters.kubernetes.writers.topology_status_writer.LOOK_S", 0.1)
+
+    async def test() -> None:
+        async with scheduled(plane, tmp_path) as kubectl:
+            for name, labels in NODES.items():
+                await kubectl.node(name, labels=labels)
+            await kubectl.create(PATH, {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoTopology",
+                                        "metadata": {"name": "fabric"}, "spec": BY_LABELS})  # fmt: skip
+            try:
+                found = await until(kubectl, lambda status: status.get("nodes") == 3)
+                assert (found["status"]["domains"], found["status"]["nodesWithoutPlace"]) == (5, 1)
+                row = plane.kubectl("get", "ktopo", "fabric", "--no-headers").split()
+                assert row[2:6] == ["5", "3", "1", "True"]
+                version = found["metadata"]["resourceVersion"]
+                await kubectl.patch("/api/v1/nodes/a", {"metadata": {"annotations": {"of-no": "importance"}}})
+                await asyncio.sleep(1)  # ten chances to write
+                assert (await kubectl.get(f"{PATH}/fabric"))["metadata"]["resourceVersion"] == version
+                await kubectl.patch("/api/v1/nodes/d", {"metadata": {"labels": {LEAF: "l3"}}})
+                found = await until(kubectl, lambda status: status.get("nodes") == 4)
+                assert [each["status"] for each in found["status"]["conditions"]] == ["True", "True"]
+                await kubectl.patch(f"{PATH}/fabric", {"spec": {"levels": BY_LABELS["levels"][:1]}})
+                found = await until(kubectl, lambda status: status.get("domains") == 2)
+                assert found["status"]["observedGeneration"] == 2
+                await kubectl.delete("/api/v1/nodes/d")
+                await until(kubectl, lambda status: status.get("nodes") == 3)
+            finally:
+                await kubectl.delete(f"{PATH}/fabric")
+
+    run(test())
+
+
+async def until(kubectl: Kubectl, holds: Any) -> Json:
+    for _ in range(int(PATIENCE_S / 0.05)):
+        found = await kubectl.get(f"{PATH}/fabric")
+        if holds(found.get("status", {})):
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the topology shows {found.get('status')}")

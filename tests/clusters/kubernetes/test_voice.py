@@ -1,0 +1,78 @@
+"""What is said about a pod gets through, also when the server is not well."""
+
+import asyncio
+from collections import Counter
+
+from aiohttp import web
+
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
+from kaiwo.clusters.kubernetes.writers.binder import Outcome
+from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
+from kaiwo.model.plan import Start
+from tests.clusters.kubernetes.api_client import run, until
+from tests.clusters.kubernetes.api_objects import seen_pod, some_books
+from tests.clusters.kubernetes.broken_server import server_that
+
+TROUBLE = 5
+
+
+def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
+    asked: Counter[str] = Counter()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked[request.method] += 1
+        is_well = request.method != "PATCH" or asked["PATCH"] > TROUBLE
+        return web.json_response({}, status=200 if is_well else 500)
+
+    async def test() -> None:
+        async with server_that(answer) as address:
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            voice = EventWriter(client, cache, lambda: 0)
+            voice.start()
+            try:
+                # A gate that is gone: the server's own word stays on the pod until ours replaces it.
+                cache.put_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
+                cache.settle()
+                voice.listen()
+                await until(lambda: asked["POST"], "the Event that comes after the condition")
+                assert asked["PATCH"] == TROUBLE + 1
+            finally:
+                await voice.close()
+                await client.close()
+                await asyncio.sleep(0)
+
+    run(test())
+
+
+def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None:
+    """What is made in it is refused to everybody, for each of its pods: that is how namespaces end."""
+    words = 'events "a." is forbidden: unable to create new content in namespace default because it is being terminated'
+    refusals = [{"code": 403, "reason": "Forbidden", "message": words}, {"code": 403, "message": "not you"}]
+    told: list[dict[str, object]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH" or not refusals:
+            return web.json_response({})
+        return web.json_response(refusals.pop(0), status=403)
+
+    async def test() -> None:
+        async with server_that(answer) as address:
+            client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
+            voice = EventWriter(
+                client, cache, lambda: 0, lambda event, **fields: told.append({"event": event, **fields})
+            )
+            voice.start()
+            try:
+                for name in ("a", "b"):
+                    pod = seen_pod(name)
+                    cache.put_pod(pod)
+                    voice.carried(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
+                    await until(lambda: not voice._to_say and not voice._speaking, "the Event")
+                assert (voice.failures, refusals) == (1, [])
+            finally:
+                await voice.close()
+                await client.close()
+
+    run(test())
+    assert [(line["event"], line["pod"]) for line in told] == [("voice-failed", "default/b")]

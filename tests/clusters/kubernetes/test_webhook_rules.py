@@ -1,0 +1,220 @@
+"""What webhooks say about single objects: no API server is needed to know."""
+
+import base64
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaiwo.app.options import SchedulerOptions
+from kaiwo.app.scheduler import scheduling
+from kaiwo.clusters.kubernetes.webhooks.admission_review import Verdict, read_review, write_review
+from kaiwo.clusters.kubernetes.webhooks.review_queue import judge_queue
+from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
+from kaiwo.clusters.kubernetes.webhooks.submitting_user import House, Person
+from kaiwo.clusters.kubernetes.webhooks.workload_defaults import queue_of
+from kaiwo.clusters.kubernetes.webhooks.workload_objects import read_work
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.queue import THE_DEFAULT, Amounts, Queue
+from tests.clusters.kubernetes.api_client import run
+from tests.clusters.kubernetes.installed_webhooks import pod, queue
+
+OURS = "kaiwo-scheduler"
+HOUSE = House(OURS)
+QUEUES = {"default": THE_DEFAULT}
+Json = dict[str, Any]
+
+
+def template(**metadata: Any) -> Json:
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}
+
+
+# Where pod templates lie in the kinds that people bring.
+KINDS = {
+    ("batch", "Job"): ({"template": template()}, ["/spec/template"]),
+    ("batch", "CronJob"): ({"jobTemplate": {"spec": {"template": template()}}}, ["/spec/jobTemplate/spec/template"]),
+    ("jobset.x-k8s.io", "JobSet"): (
+        {"replicatedJobs": [{"template": {"spec": {"template": template()}}} for _ in range(2)]},
+        [f"/spec/replicatedJobs/{number}/template/spec/template" for number in range(2)],
+    ),
+    ("kubeflow.org", "PyTorchJob"): (
+        {"pytorchReplicaSpecs": {role: {"template": template()} for role in ("Master", "Worker")}},
+        [f"/spec/pytorchReplicaSpecs/{role}/template" for role in ("Master", "Worker")],
+    ),
+    ("ray.io", "RayCluster"): (
+        {"headGroupSpec": {"template": template()}, "workerGroupSpecs": [{"template": template()}]},
+        ["/spec/headGroupSpec/template", "/spec/workerGroupSpecs/0/template"],
+    ),
+    ("ray.io", "RayJob"): (
+        {"rayClusterSpec": {"headGroupSpec": {"template": template()}}},
+        ["/spec/rayClusterSpec/headGroupSpec/template"],
+    ),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
+        {"leaderWorkerTemplate": {"leaderTemplate": template(), "workerTemplate": template()}},
+        [f"/spec/leaderWorkerTemplate/{role}Template" for role in ("leader", "worker")],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[1])
+def test_every_template_of_every_kind_gets_our_scheduler(kind: tuple[str, str]) -> None:
+    group, name = kind
+    spec, paths = KINDS[kind]
+    document = {"metadata": {"name": "w", "annotations": {"kaiwo.ai/queue": "default"}}, "spec": spec}
+    verdict = judge(document, name, group)
+    given = {step["path"]: step["value"] for step in verdict.patch}
+    assert [path for path in given if path.endswith("schedulerName")] == [
+        f"{path}/spec/schedulerName" for path in paths
+    ]
+    assert given["/metadata/annotations/kaiwo.ai~1user"] == "alice"
+    in_templates = [path for path in given if path.startswith("/spec") and "annotations" in path]
+    assert bool(in_templates) == (group == "batch")  # other kinds may prune them there
+
+
+def test_a_slip_in_a_template_is_a_slip() -> None:
+    spec = {"template": template(annotations={"kaiwo.ai/gpu-fraction": "2"})}
+    assert 'kaiwo.ai/gpu-fraction is "2"' in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
+
+
+def test_a_share_beside_whole_gpus_is_warned_about() -> None:
+    asks = {"resources": {"limits": {"amd.com/gpu": "1"}, "requests": {"amd.com/gpu": "1"}}}
+    spec = {"containers": [{"name": "c", **asks}]}
+    document = {"metadata": {"name": "w", "annotations": {"kaiwo.ai/gpu-fraction": "0.5"}}, "spec": spec}
+    verdict = judge(document | {"spec": spec | {"schedulerName": OURS}}, "Pod")
+    assert verdict.refusal == ""
+    assert any("it gets 1 whole; remove amd.com/gpu to share" in warning for warning in verdict.warnings)
+
+
+def test_whole_gpus_that_cannot_be_shared_are_warned_about_with_the_way_to_share_them() -> None:
+    asks = {"resources": {"limits": {"amd.com/gpu": "2"}, "requests": {"amd.com/gpu": "2"}}}
+    spec = {"containers": [{"name": "c", **asks}], "schedulerName": OURS}
+    notes = {"kaiwo.ai/gpu-sharing": "true"}
+    verdict = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
+    (warning,) = verdict.warnings
+    assert verdict.refusal == ""
+    assert "stands beside amd.com/gpu, and the kubelet hands out whole GPUs: it gets 2 whole, alone" in warning
+    assert 'write kaiwo.ai/gpu-devices: "2" and the resource kaiwo.ai/gpu-share: 2 instead' in warning
+
+    spec["containers"] = [{"name": "c", "resources": {"limits": {"kaiwo.ai/gpu-share": "2"}}}]
+    notes["kaiwo.ai/gpu-devices"] = "2"
+    (warning,) = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod").warnings
+    assert "gpu-sharing counts as 0.5 of each of 2 GPUs: up to 2 such workloads share one" in warning
+
+
+def test_sharing_that_contradicts_itself_is_refused_at_the_door() -> None:
+    notes = {"kaiwo.ai/gpu-sharing": "true", "kaiwo.ai/gpu-partition": "CPX"}
+    spec = {"containers": [{"name": "c"}], "schedulerName": OURS}
+    verdict = judge({"metadata": {"name": "w", "annotations": notes}, "spec": spec}, "Pod")
+    assert "kaiwo.ai/gpu-partition asks for partitions, which are had alone" in verdict.refusal
+
+
+def test_nobody_hides_behind_a_template() -> None:
+    for prefix in ("kaiwo.ai/", "kaiwo.silogen.ai/"):
+        notes = {"kaiwo.ai/type": "batch", prefix + "user": "boss"}
+        spec = {"template": template(annotations=notes)}
+        assert "but alice brings it" in judge({"metadata": {"name": "w"}, "spec": spec}, "Job", "batch").refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "is_controller"),
+    [
+        ("system:serviceaccount:kube-system:job-controller", True),
+        ("system:serviceaccount:jobset-system:manager", True),
+        ("system:kube-controller-manager", True),
+        ("system:serviceaccount:n:builder", False),  # a tenant's own
+        ("alice", False),
+    ],
+)
+def test_who_is_a_controller(name: str, is_controller: bool) -> None:
+    owned = pod("p", "n", ownerReferences=[{"controller": True, "kind": "Job", "name": "j", "uid": "u"}])
+    work = read_work(msgspec.json.encode(owned), "Pod", "", "n")
+    assert Person(name).is_controller_of(work) is is_controller
+    assert not Person(name).is_controller_of(read_work(msgspec.json.encode(pod("p", "n")), "Pod", "", "n"))
+
+
+def test_a_queue_for_this_namespace_is_its_default() -> None:
+    queues = QUEUES | {
+        "all": Queue("all", namespaces=("a", "b")),
+        "a": Queue("a", parent="all", namespaces=("a",)),
+        "b1": Queue("b1", parent="all", namespaces=("b",)),
+        "b2": Queue("b2", parent="all", namespaces=("b",)),
+    }
+    assert [queue_of(name, queues) for name in ("a", "b", "c")] == ["a", "default", "default"]
+
+
+def test_a_mistake_of_long_ago_keeps_nobody_from_mending_another() -> None:
+    broken = QUEUES | {"lost": Queue("lost", parent="gone"), "fine": Queue("fine")}
+    assert judge_queue(question(queue("fine", priority=5), "KaiwoQueue", "kaiwo.ai"), broken, {}) == Verdict()
+    again = judge_queue(question(queue("lost", parentQueue="nowhere"), "KaiwoQueue", "kaiwo.ai"), broken, {})
+    assert "names the parent nowhere" in again.refusal
+
+
+def test_work_in_a_queue_is_named_before_the_queue_goes() -> None:
+    queues = QUEUES | {"team": Queue("team", gpu=Amounts(quota=1000))}
+    going = question(queue("team"), "KaiwoQueue", "kaiwo.ai", operation="DELETE", name="team")
+    assert judge_queue(going, queues, {}) == Verdict()
+    (warning,) = judge_queue(going, queues, {"team": 2}).warnings
+    assert warning.startswith("queue team has 2 living workloads")
+    (warning,) = judge_queue(
+        question(queue("x", parentQueue="team"), "KaiwoQueue", "kaiwo.ai"), queues, {"team": 1}
+    ).warnings
+    assert "move its 1 living workload to a leaf" in warning  # fmt: skip
+
+
+def test_answers_have_the_form_that_the_api_server_reads() -> None:
+    refused = msgspec.json.decode(write_review("u", Verdict("no")))["response"]
+    assert refused == {"uid": "u", "allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": "no"}}
+    changed = msgspec.json.decode(write_review("u", Verdict(patch=({"op": "add", "path": "/a", "value": 1},))))
+    assert msgspec.json.decode(base64.b64decode(changed["response"]["patch"])) == [
+        {"op": "add", "path": "/a", "value": 1}
+    ]
+    long = msgspec.json.decode(write_review("u", Verdict(warnings=("x" * 1000,) * 9)))["response"]["warnings"]
+    assert [len(line) for line in long] == [250] * 5
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "kaiwo-scheduler", "1", "x/y"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["spec", "template", "containers", "metadata", "annotations", "labels", "kaiwo.ai/queue"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(ANYTHING, ANYTHING)
+def test_templates_are_looked_for_in_anything(spec: Any, notes: Any) -> None:
+    document = msgspec.json.encode({"metadata": {"name": "x", "annotations": notes}, "spec": {"template": spec}})
+    for place in read_work(document, "Thing", "example.com", "n").places:
+        assert place.path.startswith("/spec")
+        assert isinstance(place.scheduler, str)
+
+
+def test_without_the_package_webhooks_say_what_is_missing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+
+    async def test() -> None:
+        async with scheduling(SchedulerOptions(str(tmp_path), webhooks="kaiwo-webhooks")):
+            pass
+
+    with pytest.raises(ConfigError, match=r"pip install 'kaiwo\[webhook\]'"):
+        run(test())
+
+
+def judge(document: Json, kind: str, group: str = "") -> Verdict:
+    return judge_work(question(document, kind, group), QUEUES, HOUSE, is_invited=False)
+
+
+def question(document: Json, kind: str, group: str = "", **more: Any) -> Any:
+    request = {
+        "uid": "u", "kind": {"group": group, "kind": kind}, "namespace": "n", "operation": "CREATE",
+        "userInfo": {"username": "alice", "groups": ["team"]}, "object": document, **more,
+    }  # fmt: skip
+    return read_review(msgspec.json.encode({"request": request}))
