@@ -99,8 +99,8 @@ class CycleState:
             workload = self.state.workloads[name or found.line.at(0)[1]]
             if workload.name in self.promised:
                 return False  # it starts when it is planned to
-            self.book.shade = None if found.signature[2] else self.shades.of(workload, self.due_of(found))
-        if found.signature[2]:
+            self.book.shade = None if found.signature.nominated_for else self.shades.of(workload, self.due_of(found))
+        if found.signature.nominated_for:
             return True  # space is kept for it
         return self._has_room(found) and self.leaves_dues(found, name)
 
@@ -148,8 +148,8 @@ class CycleState:
         row = queues.row.get(found.queue)
         if row is None or not queues.is_leaf[row]:
             return False
-        _, is_preemptible, kept_for, *_ = found.signature
-        if kept_for or (is_preemptible and not queues.is_bounded[row]):
+        is_preemptible = found.signature.is_preemptible
+        if found.signature.nominated_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # the space that is kept for it is paid for; and without limits all is allowed
         if found.choices is not None:  # what one way needs too much of, another may need less of
             charges = (least_charge(self.state, way, lambda _: self.largest_mib) for way in each_way(found))
@@ -185,12 +185,12 @@ class CycleState:
 
     def one_pod_of(self, found: WaitingClass, workload: Workload) -> tuple[Charge, int]:
         """What one more pod of a workload needs, and since when it waits."""
-        want = self.state.backlog.shapes[found.needs[0][0]]
+        want = self.state.backlog.shapes[found.needs[0].shape]
         return charge_of(want, 1, self.largest_mib), workload.submitted_s
 
     def payer(self, found: WaitingClass) -> Payer:
         """Who pays for a workload of this class."""
-        return Payer(self.working.queues.row[found.queue], not found.signature[1])
+        return Payer(self.working.queues.row[found.queue], not found.signature.is_preemptible)
 
     def takes_work(self, queue: str) -> bool:
         """The queue exists and has none below it."""
@@ -199,7 +199,9 @@ class CycleState:
 
     def may_wait_for_release(self, found: WaitingClass) -> bool:
         """Space that comes free soon could be kept for it."""
-        return self.working.is_anybody_leaving and not found.signature[2] and found.needs not in self.hopeless
+        return (
+            self.working.is_anybody_leaving and not found.signature.nominated_for and found.needs not in self.hopeless
+        )
 
     def shares(self) -> IntArray:
         """The fair shares of all queues, by resource."""

@@ -144,9 +144,9 @@ class Room:
 
     def _is_counted(self, needs: Needs, is_bounded: bool) -> bool:
         """Counting decides: equal pods that stand in nobody's way but their own, at a price that is known."""
-        if len(needs) != 1 or not needs[0][2] or not self._counts_are_exact:
+        if len(needs) != 1 or not needs[0].needed or not self._counts_are_exact:
             return False
-        want = self._state.backlog.shapes[needs[0][0]]
+        want = self._state.backlog.shapes[needs[0].shape]
         if want.neighbours is not None:
             return False  # each pod may close nodes to the next, or open some
         return (want.is_exclusive or want.gpus <= 1) and not (want.hangs_on_device and is_bounded)

@@ -46,9 +46,9 @@ def sooner(question: Question) -> list[Sooner]:
         return []
     (shape, _, pods), found = mine.needs[0], []
     for other in backlog.by_queue[mine.queue].values():
-        if other is mine or not _is_plain(other) or other.signature[1] != mine.signature[1]:
+        if other is mine or not _is_plain(other) or other.signature.is_preemptible != mine.signature.is_preemptible:
             continue
-        want, needed = backlog.shapes[other.needs[0][0]], other.needs[0][2]
+        want, needed = backlog.shapes[other.needs[0].shape], other.needs[0].needed
         if needed <= pods and _asks_no_more(want, backlog.shapes[shape]):
             ahead = other.line.position(place)
             found += [(want, needed * ahead)] if ahead else []
@@ -57,7 +57,12 @@ def sooner(question: Question) -> list[Sooner]:
 
 def _is_plain(found: WaitingClass) -> bool:
     """Equal pods that must start together, for which no space is kept."""
-    return len(found.needs) == 1 and found.needs[0][2] > 0 and not found.signature[2] and found.choices is None
+    return (
+        len(found.needs) == 1
+        and found.needs[0].needed > 0
+        and not found.signature.nominated_for
+        and found.choices is None
+    )
 
 
 def _asks_no_more(one: Request, other: Request) -> bool:

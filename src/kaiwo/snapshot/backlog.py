@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kaiwo.model.digest import digest as digest_of
 from kaiwo.model.obstacle import Obstacle, Reason
@@ -72,11 +72,15 @@ class Line:
         return other
 
 
-Need: TypeAlias = tuple[int, int, int]  # shape, pods missing, pods without which it does not start
-Needs: TypeAlias = tuple[Need, ...]
-# What it needs, whether it may be preempted, whose kept space it has, whether others may be stopped for it, and in
-# which other ways its sub-groups may start.
-Signature: TypeAlias = tuple[Needs, bool, str, bool, Choices | None]
+class RoleNeed(NamedTuple):
+    """What one role of a waiting workload lacks."""
+
+    shape: int
+    missing: int  # pods
+    needed: int  # of these, the pods without which the workload does not start
+
+
+Needs: TypeAlias = tuple[RoleNeed, ...]
 ClassKey: TypeAlias = tuple[str, str]  # queue, digest
 ClaimKey: TypeAlias = tuple[str, str, str]  # an action that makes room, and the class for which it should
 Keys: TypeAlias = tuple[tuple[int, ...], ...]  # one from each order
@@ -87,6 +91,16 @@ Order: TypeAlias = Callable[[Workload], tuple[Keys, tuple[Fault, ...]]]
 Amount: TypeAlias = tuple[int, int, int, int]  # milli-GPU, milli-CPU, MiB, and MiB of GPU memory
 
 
+class ClassSignature(NamedTuple):
+    """What the workloads of one class have in common. The class's digest is made of it: fields keep their order."""
+
+    needs: Needs
+    is_preemptible: bool
+    nominated_for: str  # the workload that holds nominations: it is a class of its own; empty: none does
+    may_preempt: bool
+    choices: Choices | None  # the ways in which its sub-groups may start; None: it has none
+
+
 class WaitingClass:
     """Workloads of one queue that ask for exactly the same: one of them cannot start, none behind it can."""
 
@@ -94,13 +108,15 @@ class WaitingClass:
         "asks", "choices", "digest", "is_single", "key", "least", "line", "needs", "obstacles", "queue", "signature",
     )  # fmt: skip
 
-    def __init__(self, queue: str, signature: Signature, digest: str, asks: Amount) -> None:
+    def __init__(self, queue: str, signature: ClassSignature, digest: str, asks: Amount) -> None:
         self.queue = queue
         self.signature = signature
-        self.needs: Needs = signature[0]  # what each of its workloads needs, by role
-        self.choices: Choices | None = signature[4]  # the ways in which its sub-groups may start; None: it has none
+        self.needs: Needs = signature.needs  # what each of its workloads needs, by role
+        self.choices: Choices | None = signature.choices
         # One pod is missing of each workload, and no space is kept for it.
-        self.is_single = len(self.needs) == 1 and self.needs[0][1:] == (1, 1) and not signature[2]
+        self.is_single = (
+            len(self.needs) == 1 and self.needs[0].missing == self.needs[0].needed == 1 and not signature.nominated_for
+        )
         self.digest, self.asks = digest, asks
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.line = Line()
@@ -120,7 +136,7 @@ class Backlog:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.shapes = Shapes()
-        self.by_queue: dict[str, dict[Signature, WaitingClass]] = {}
+        self.by_queue: dict[str, dict[ClassSignature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
         self._place: dict[str, tuple[ClassKey, Place]] = {}
         self.waiting: dict[str, Amount] = {}  # by queue: what all who stand in its lines ask for
@@ -145,8 +161,8 @@ class Backlog:
 
         `unkept`: what it needs beside the space that is kept for it and paid for; None: none is kept.
         """
-        kept_for = workload.name if unkept is not None else ""
-        signature = (needs, workload.preemptible, kept_for, workload.stops_others, choices)
+        nominated_for = workload.name if unkept is not None else ""
+        signature = ClassSignature(needs, workload.preemptible, nominated_for, workload.stops_others, choices)
         classes = self.by_queue.setdefault(workload.queue, {})
         found = classes.get(signature)
         if found is None:
@@ -321,7 +337,7 @@ class Backlog:
             sum(want.gpu_mib * want.gpus * pods for want, pods in wants if want.is_memory),
         )
 
-    def _digest(self, signature: Signature) -> str:
+    def _digest(self, signature: ClassSignature) -> str:
         """A name for the class that does not depend on the order in which shapes arrived."""
         needs, *rest = signature
         if rest[-1] is None:
@@ -331,7 +347,7 @@ class Backlog:
 
 def chosen(needs: Needs, needed: Sequence[int]) -> Needs:
     """The same pods are missing, and others of them must start together."""
-    return tuple((shape, missing, must) for (shape, missing, _), must in zip(needs, needed, strict=True))
+    return tuple(role._replace(needed=must) for role, must in zip(needs, needed, strict=True))
 
 
 _NOTHING: Amount = (0, 0, 0, 0)
@@ -349,8 +365,8 @@ def one_more(found: WaitingClass) -> Needs:
         return found.needs
     if found.choices is not None:
         return chosen(found.needs, found.choices.needed[0])
-    (shape, missing, _), *rest = found.needs
-    return ((shape, missing, 1), *rest)
+    first, *rest = found.needs
+    return (first._replace(needed=1), *rest)
 
 
 def must_pay(found: WaitingClass) -> Needs:

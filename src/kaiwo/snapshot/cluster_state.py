@@ -35,7 +35,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, has_only_saved, pod_name
 from kaiwo.snapshot.allocations import charge, held_by, nomination_changed, nomination_gone, pod_changed, pod_gone
-from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order, chosen
+from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order, RoleNeed, chosen
 from kaiwo.snapshot.eligibility import gate_of, is_hopeless
 from kaiwo.snapshot.eviction_history import remember_stop, remembered
 from kaiwo.snapshot.gpu_model_usage import all_by_model
@@ -326,7 +326,7 @@ class ClusterState:
             missing = role.count - present
             if missing:
                 want = self.want_of(workload, role) if is_dressed else role.request
-                needs.append((number(want), missing, max(0, role.needed - present)))
+                needs.append(RoleNeed(number(want), missing, max(0, role.needed - present)))
         if workload.groups:
             choices = choices_of(workload, pods or ())
             return chosen(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
@@ -340,7 +340,7 @@ class ClusterState:
         pods = self.pods.get(workload.name, ())
         missing = [[n for i in range(role.count) if (n := pod_name(role, i)) not in pods] for role in workload.roles]
         left = [sum(name not in kept for name in names) for names in missing if names]
-        return tuple((shape, count, needed) for (shape, _, needed), count in zip(needs, left, strict=True))
+        return tuple(need._replace(missing=count) for need, count in zip(needs, left, strict=True))
 
     def want_of(self, workload: Workload, role: Role) -> Request:
         """What a pod of a role asks for, with what reservations make of it."""

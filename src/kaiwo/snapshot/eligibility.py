@@ -46,7 +46,7 @@ UNCOUNTED = 1 << 40
 def is_hopeless(nodes: NodeTable, queues: QueueTable, shapes: Shapes, found: WaitingClass) -> bool:
     """Too large for every node, more than all nodes together hold, or beyond a bound of its queue."""
     must = [(shapes[shape], needed) for shape, _, needed in found.needs if needed]
-    if not nodes.names or not must or found.signature[2] or found.choices is not None:
+    if not nodes.names or not must or found.signature.nominated_for or found.choices is not None:
         return False
     return _is_beyond_bounds(queues, found, must) or any(most_pods(nodes, want) < needed for want, needed in must)
 
@@ -89,7 +89,7 @@ def _is_beyond_bounds(queues: QueueTable, found: WaitingClass, must: list[tuple[
     row = queues.row.get(found.queue)
     if row is None:
         return False
-    bounds = queues.limits[row] if found.signature[1] else (*queues.limits[row], *queues.quotas[row])
+    bounds = queues.limits[row] if found.signature.is_preemptible else (*queues.limits[row], *queues.quotas[row])
     if not bounds:
         return False
     charge = (

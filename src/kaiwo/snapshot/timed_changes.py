@@ -68,7 +68,7 @@ def _stand_anew(state: "ClusterState", now_s: int, stand: Stand) -> None:
     book, backlog, shapes = state.reserved, state.backlog, state.backlog.shapes
     for name in list(backlog.standing()):
         workload = state.workloads[name]
-        want = shapes[backlog.stand_of(name)[0].needs[0][0]]
+        want = shapes[backlog.stand_of(name)[0].needs[0].shape]
         if book.badge(workload, state.queue_objects) != (want.passes, want.holds_s):
             stand(name, now_s)
 

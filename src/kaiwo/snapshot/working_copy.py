@@ -92,7 +92,7 @@ class WorkingCopy:
         backlog = self._state.backlog
         for found in backlog.by_queue.get(queue, {}).values():
             if (
-                found.key not in backlog.hopeless and not found.signature[2]
+                found.key not in backlog.hopeless and not found.signature.nominated_for
             ):  # space that is kept for it is paid for already
                 for shape, missing, _ in found.needs:
                     yield backlog.shapes[shape], missing * len(found.line)

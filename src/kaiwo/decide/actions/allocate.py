@@ -157,7 +157,7 @@ class Allocate:
 
     def _pays(self, found: WaitingClass, placed: Placed) -> bool:
         """Charge the queue, if its limits allow."""
-        working, want = self._desk.working, self._desk.state.backlog.shapes[found.needs[0][0]]
+        working, want = self._desk.working, self._desk.state.backlog.shapes[found.needs[0].shape]
         return self._desk.payer(found).pays(working, paid_for(working, want, [placed]))
 
     def _turn(self) -> None:
@@ -205,7 +205,7 @@ class Allocate:
 
     def _start_single(self, found: WaitingClass, position: int) -> int:
         """Start a workload of one pod."""
-        desk, shape = self._desk, found.needs[0][0]
+        desk, shape = self._desk, found.needs[0].shape
         if not desk.may_start(found):
             return 0
         placed = place_pods(desk.working, desk.placer, desk.payer(found), shape, desk.state.backlog.shapes[shape], 1)

@@ -109,7 +109,7 @@ class Window:
         count = min(lane.run(), most, stock.left) if is_last else min(1, stock.left)
         if stock.charge is None:  # what its queue pays hangs on the device, and whose turn is next hangs on that
             return count if is_last else 0
-        is_fixed = not found.signature[1]
+        is_fixed = not found.signature.is_preemptible
         if not is_fixed and not working.queues.is_bounded[queue]:
             return count
         return count if within_limits(working, queue, _times(stock.charge, count), is_fixed) else 0
@@ -120,17 +120,17 @@ class Window:
         self._milli += stock.milli * count
         self._mark(lane, found)
         positions = range(first, first + count)
-        self.by_shape.setdefault(found.needs[0][0], []).extend(positions)
+        self.by_shape.setdefault(found.needs[0].shape, []).extend(positions)
         self.picked.extend([(found, position + at) for at in range(count)])
         if stock.charge is None:
             self.unpaid.update(positions)
         else:
-            self.desk.working.charge(self.turns.row, _times(stock.charge, count), not found.signature[1])
+            self.desk.working.charge(self.turns.row, _times(stock.charge, count), not found.signature.is_preemptible)
         lane.advance(count)
         self.turns.again()
 
     def _stock(self, found: WaitingClass) -> Stock:
-        shape = found.needs[0][0]
+        shape = found.needs[0].shape
         stock = self._stocks.get(shape)
         if stock is None:
             room, want = self.desk.room(shape), self.desk.state.backlog.shapes[shape]

@@ -109,7 +109,7 @@ def _tell_who_is_at_the_share(desk: CycleState, now: QueueShares) -> None:
     for key, found in desk.stuck.items():
         row = now.queues.row.get(found.queue)
         milli = desk.least(found)[GPU]
-        if row is None or not milli or found.signature[2] or (over.sum() == 1 and over[row]):
+        if row is None or not milli or found.signature.nominated_for or (over.sum() == 1 and over[row]):
             continue
         used, fair = int(now.used[row, GPU]) + milli, int(now.fair[row, GPU])
         is_told = is_somebody_over or (not fair and key not in desk.dimmed and _others_use(now, row))
@@ -136,7 +136,7 @@ def _reclaim(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomM
     needs = one_more(found)
     desk.steps += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
     ran_enough = _ran_enough(desk, may_lose)
-    takes = _sieve(desk).takeable(may_lose, ran_enough, found.signature[2])
+    takes = _sieve(desk).takeable(may_lose, ran_enough, found.signature.nominated_for)
     sums = ReclaimBounds(desk, now, claim, needs, takes)
     if (short := sums.short()) is not None:
         desk.verdicts[found.key] = and_kept(short, _kept(desk, now, claim, may_lose))

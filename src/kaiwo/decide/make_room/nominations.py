@@ -34,7 +34,7 @@ def lost_space(desk: CycleState) -> list[Kept]:
 
 def has_its_space(desk: CycleState, found: WaitingClass) -> bool:
     """All that it needs is kept for it. Where some of it was lost just now, the next cycle sees what is left."""
-    name = found.signature[2]
+    name = found.signature.nominated_for
     if not name:
         return False
     needed = sum(needed for _, _, needed in one_more(found))
@@ -43,7 +43,7 @@ def has_its_space(desk: CycleState, found: WaitingClass) -> bool:
 
 def claim_beside(desk: CycleState, found: WaitingClass) -> Charge:
     """What its queue must still pay for a workload of this class: what is kept for it is paid for."""
-    claim, name = desk.claim_of(found), found.signature[2]
+    claim, name = desk.claim_of(found), found.signature.nominated_for
     if not name:
         return claim
     paid = _charge_of_all(desk.working, desk.state.nominations[name].values()).tolist()

@@ -108,7 +108,7 @@ class Inquiry:
         """
         if dimmed is not None and self._fits(found):
             return (*self._of_queue(found, self._largest_mib), dimmed)
-        needs, kept = found.needs, self._state.nominations.get(found.signature[2], {})
+        needs, kept = found.needs, self._state.nominations.get(found.signature.nominated_for, {})
         leaving = self._still_held(kept)
         if leaving and len(kept) >= sum(needed for _, _, needed in needs):
             return tuple(leaving)
@@ -160,8 +160,8 @@ class Inquiry:
             return [Obstacle(Reason.NO_QUEUE, 1, 0, "queues", name)]
         if not queues.is_leaf[row]:
             return [Obstacle(Reason.QUEUE_NOT_LEAF, 1, 0, "queues", name)]
-        is_fixed = not found.signature[1]
-        if found.signature[2] or not (is_fixed or queues.is_bounded[row]):
+        is_fixed = not found.signature.is_preemptible
+        if found.signature.nominated_for or not (is_fixed or queues.is_bounded[row]):
             return []  # the space that is kept for it is paid for
         charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
         bounds = [(Reason.QUEUE_LIMIT, "limit", each, self._view.all_used) for each in queues.limits[row]]
@@ -193,7 +193,7 @@ class Inquiry:
                 (self._state.backlog.shapes[shape], needed, self._book.state(shape).slots.nonzero()[0])
                 for shape, _, needed in found.needs
             ]
-            if short := short_models(self._view, row, not found.signature[1], wants):
+            if short := short_models(self._view, row, not found.signature.is_preemptible, wants):
                 return tuple(short)
         return (self._gang(found.needs),)
 

@@ -137,7 +137,7 @@ class _Gang:
         largest = sorted(range(len(self._needs)), key=lambda at: (_follows(self._want(at)), self._size(at)))
         yield largest
         if len(largest) > 1:
-            tightest = sorted(largest, key=lambda at: self._placer.room(self._needs[at][0]) - self._needs[at][2])
+            tightest = sorted(largest, key=lambda at: self._placer.room(self._needs[at].shape) - self._needs[at].needed)
             for order in (tightest, largest[::-1]):
                 if order != largest:
                     yield order
@@ -152,7 +152,7 @@ class _Gang:
         needed -= count - len(self._missing[at])  # those that went where space is kept
         if needed <= 0:
             return True
-        placed = place_pods(self._working, self._placer, self._payer, self._needs[at][0], self._want(at), needed)
+        placed = place_pods(self._working, self._placer, self._payer, self._needs[at].shape, self._want(at), needed)
         self._start(at, placed or [])
         return placed is not None
 
@@ -194,14 +194,14 @@ class _Gang:
 
     def _kind_of(self, step: Adds) -> Adds:
         """Steps that need the same: room only shrinks, so where one failed all do."""
-        return tuple(sorted((self._needs[at][0], pods) for at, pods in step))
+        return tuple(sorted((self._needs[at].shape, pods) for at, pods in step))
 
     def _take(self, step: Adds) -> bool:
         """All pods of one step, or none."""
         found: list[tuple[int, list[Placed]]] = []
         with self._working.trial() as attempt:
             for at, pods in step:
-                shape, want = self._needs[at][0], self._want(at)
+                shape, want = self._needs[at].shape, self._want(at)
                 placed = place_pods(self._working, self._placer, self._payer, shape, want, pods)
                 if placed is None:
                     return False
@@ -215,12 +215,12 @@ class _Gang:
         """Each pod for which space is kept goes exactly there, once nobody holds it any more."""
         for pod, nomination in sorted(self.kept.items()):
             at = next((at for at, names in enumerate(self._missing) if pod in names), None)
-            if at is None or (self._workload.groups and not self._needs[at][2]):
+            if at is None or (self._workload.groups and not self._needs[at].needed):
                 continue  # a sub-group starts whole or not at all
             want = self._want(at)
             with self._working.trial() as attempt:
                 self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
-                placed = self._placer.put_exactly(self._needs[at][0], want, nomination)
+                placed = self._placer.put_exactly(self._needs[at].shape, want, nomination)
                 if placed is None:
                     continue
                 if not self._payer.pays(self._working, paid_for(self._working, want, [placed])):
@@ -238,7 +238,7 @@ class _Gang:
         self._placement.starts.extend(_start(self._workload, self._missing[at].pop(0), each) for each in placed)
 
     def _want(self, at: int) -> Request:
-        return self._state.backlog.shapes[self._needs[at][0]]
+        return self._state.backlog.shapes[self._needs[at].shape]
 
 
 def _missing_pods(state: ClusterState, workload: Workload) -> list[list[str]]:
