@@ -1,0 +1,99 @@
+"""What 0.1.0 wrote is still read: its state.db, its journal, annotations on running pods, agents' messages.
+
+The files in data/ were written by 0.1.0 itself. They are never made anew: a later version that cannot read them would
+lose the work of whoever upgrades.
+"""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kaiwo.clusters.kubernetes.cache.device_grants import read_grant
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import write_space
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_promise
+from kaiwo.clusters.kubernetes.cache.queue_history import read_memory
+from kaiwo.clusters.local.sqlite_store import Store
+from kaiwo.devices.agent_messages import decode_line
+from kaiwo.history import JournalReader
+from kaiwo.model.plan import Nomination, Plan
+from kaiwo.runtime.loop.replay import replay
+from tests.conftest import IS_QUICK
+
+DATA = Path(__file__).parent / "data"
+EXPECTED: dict[str, Any] = json.loads(gzip.decompress((DATA / "expected.json.gz").read_bytes()))
+WIRE = EXPECTED["wire"]
+
+
+def plain(value: Any) -> Any:
+    """As JSON shows it."""
+    return json.loads(msgspec.json.encode(value))
+
+
+def test_every_row_of_a_state_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(gzip.decompress((DATA / "state.db.gz").read_bytes()))
+    store = Store(tmp_path / "state.db")
+    rows = store.load()
+    store.close()
+    found = {
+        table: {key if isinstance(key, str) else "|".join(map(str, key)): plain(value) for key, value in kept.items()}
+        for table, kept in rows.items()
+    }
+    assert found == EXPECTED["rows"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "journal").mkdir()
+    (folder / "journal" / "00000001.journal").write_bytes((DATA / "00000001.journal").read_bytes())
+    return folder
+
+
+def test_every_cycle_of_a_journal_gives_the_same_decisions(home: Path) -> None:
+    reader = JournalReader(home / "journal")
+    assert reader.newest - reader.oldest > 80
+    numbers = range(reader.newest, reader.oldest - 1, -7 if IS_QUICK else -1)
+    for number in numbers:
+        result = replay(str(home), number)
+        assert decisions(result.now) == decisions(result.then), number
+
+
+def decisions(plan: Plan) -> dict[str, Any]:
+    """All of a plan, its obstacles by code, need and have: their wording may change."""
+    found: dict[str, Any] = plain(plan)
+    for wait in found.get("waits", ()):
+        wait["obstacles"] = [[each.get(word) for word in ("reason", "need", "have")] for each in wait["obstacles"]]
+    return found
+
+
+def test_the_devices_on_a_bound_pod_are_read() -> None:
+    assert plain(read_grant(WIRE["binding_annotations"])) == WIRE["granted"]
+
+
+def test_space_that_was_kept_for_a_pod_is_read() -> None:
+    kept = WIRE["kept_space"]
+    nomination = msgspec.json.decode(kept["text"], type=Nomination)
+    assert plain(nomination) == kept["value"]
+    assert json.loads(write_space(nomination)) == json.loads(kept["text"])
+
+
+def test_a_planned_start_on_a_pod_is_read() -> None:
+    planned = WIRE["planned_place"]
+    assert plain(read_promise(planned["text"], "lab/big")) == planned["value"]
+
+
+def test_what_a_queue_remembers_in_its_status_is_read() -> None:
+    status = read_memory(msgspec.Raw(json.dumps(WIRE["queue_status"]).encode()))
+    assert status.usage is not None
+    assert (status.usage.at_seconds, status.usage.gpu) == (1_794_830_000, "0.250000000")
+    assert status.stops is not None
+    assert [(stop.workload, stop.queues, stop.moved) for stop in status.stops] == [("lab/x", ("lab",), True)]
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_the_lines_of_an_older_agent_are_read(at: int) -> None:
+    assert plain(decode_line(WIRE["agent_lines"][at].encode())) == WIRE["agent_values"][at]
