@@ -153,7 +153,7 @@ class Cluster:
     def _cycle(self, now_s: int) -> Plan:
         plan = decide(self._state.snapshot(now_s), self._policy)
         assumed = assume(self._state, plan, now_s)
-        self._state.absorb(plan)
+        self._state.record_cycle(plan)
         self._state.patch(assumed)
         self.result.cycles += 1
         self._note_promises(plan, now_s)
@@ -201,14 +201,14 @@ class Cluster:
     def _look_at_due(self, now_s: int) -> None:
         """A promise that is due and did not start: whoever came to its place after it was told is to blame."""
         for promise, since_s in self._told.values():
-            if promise.start_s <= now_s and promise.workload in self._state.promises:
+            if promise.start_s <= now_s and promise.workload in self._state.planned_starts:
                 self._blame(promise, since_s, lambda name: True)
 
     def _blame(self, promise: PlannedStart, since_s: int, is_late: Callable[[str], bool]) -> None:
         """Somebody who began on the place after it was promised, and is in the way, filled a gap and broke it."""
         for place in promise.places:
             gpus = {share.gpu for share in place.devices}
-            for held in self._state.held_on.get(place.node, {}).values():
+            for held in self._state.allocations_on.get(place.node, {}).values():
                 began_s = self._since_s.get(held.workload)
                 is_there = not gpus.isdisjoint(share.gpu for share in held.devices)
                 if began_s is None or began_s < since_s or held.workload in self._planned:

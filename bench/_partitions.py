@@ -104,7 +104,7 @@ class Cluster:
                 events.append(self._submitted(coming.popleft()))
             while patient and patient[0].arrives_s + self.patience_s <= now_s:
                 job = patient.popleft()
-                if self.state.backlog.stands(job.name):
+                if self.state.backlog.is_queued(job.name):
                     events.append(WorkloadGone(job.name))
                     self.outcome.gave_up += 1
                     self.outcome.gave_up_gangs += job.is_gang
@@ -149,7 +149,7 @@ class Cluster:
         while True:
             plan = decide(self.state.snapshot(now_s))
             assumed = assume(self.state, plan, now_s)
-            self.state.absorb(plan)
+            self.state.record_cycle(plan)
             self.state.patch(assumed)
             for start in plan.starts:
                 job = self.jobs[start.workload]

@@ -63,7 +63,7 @@ def measure_distinct(name: str, gangs: list[int]) -> dict[str, object]:
     take(scheduler, [*cluster(NODES), *(QueueChanged(Queue(q, gpu=Amounts(limit=n))) for q, n in limits.items())])
     take(scheduler, [distinct_running(number, draw) for number in range(NODES * 4)])
     settle(scheduler)
-    take(scheduler, [WorkloadGone(each) for each in sorted(scheduler.state.backlog.standing())])
+    take(scheduler, [WorkloadGone(each) for each in sorted(scheduler.state.backlog.queued_names())])
     fill(scheduler, [distinct_waiting(number, draw, gangs) for number in range(WAITING * 2)])
     found = {
         "running": len(scheduler.state.pods),
@@ -78,13 +78,13 @@ def fill(scheduler: CycleRunner, backlog: list[Event]) -> None:
     """Let the backlog find its places, and keep so many of those who wait."""
     take(scheduler, backlog)
     settle(scheduler)
-    extra = sorted(scheduler.state.backlog.standing())[WAITING:]
+    extra = sorted(scheduler.state.backlog.queued_names())[WAITING:]
     take(scheduler, [WorkloadGone(name) for name in extra])
     settle(scheduler)
 
 
 def figures(scheduler: CycleRunner, draw: random.Random) -> dict[str, object]:
-    names = draw.sample(sorted(scheduler.state.backlog.standing()), ASKED)
+    names = draw.sample(sorted(scheduler.state.backlog.queued_names()), ASKED)
     took_ms: list[float] = []
     kinds: dict[str, int] = {}
     for name in names:

@@ -101,7 +101,7 @@ class World:
         begun = [(start.workload, start.pod) for start in plan.starts]
         assert len(set(begun)) == len(begun), f"some start twice: {begun}"
         assumed = assume(self.state, plan, self.now_s)
-        self.state.absorb(plan)
+        self.state.record_cycle(plan)
         self.tell(*assumed)
         self._going += [(each.workload, each.pod) for each in plan.evictions]
         for event in assumed:

@@ -70,7 +70,7 @@ class FakeLoop:
 
     def patch(self, events: Sequence[Event]) -> None:
         self.state.patch(events)
-        self.state.tidy()
+        self.state.refresh_tables()
         self.tell()
 
     def put(self, *records: Record) -> None:

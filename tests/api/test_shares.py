@@ -38,7 +38,7 @@ async def lab(kaiwo: World) -> None:
     for name, queue in (("v3", "vision"), ("s1", "speech"), ("s2", "speech"), ("s3", "speech"), ("s4", "speech")):
         await kaiwo.submit(name, gpus=4, queue=queue, user="ada", simulate="10h")
     backlog = kaiwo.loop.state.backlog
-    await until(lambda: len(backlog) == 5 and not backlog.open and not backlog.all_open, "all others to wait")
+    await until(lambda: len(backlog) == 5 and not backlog.to_try and not backlog.try_all, "all others to wait")
 
 
 def test_the_queue_tree_has_every_number(tmp_path: Path) -> None:

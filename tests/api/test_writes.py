@@ -267,7 +267,7 @@ def test_why_has_an_answer_in_every_state(tmp_path: Path) -> None:
             await kaiwo.submit("large", gpus=8, pods=3, simulate="1h")
             await kaiwo.submit("held", hold=True)
             await kaiwo.until_state("runs", "running")
-            await until(lambda: kaiwo.loop.state.backlog.by_key and not kaiwo.loop.state.backlog.open, "a cycle")
+            await until(lambda: kaiwo.loop.state.backlog.by_key and not kaiwo.loop.state.backlog.to_try, "a cycle")
             large = decode(await kaiwo.get("/workloads/default/large/why"), WhyView)
             assert large.obstacles
             assert large.position == 1
@@ -291,7 +291,7 @@ def test_work_may_wait_for_all_tasks_of_an_array(tmp_path: Path) -> None:
             assert answer.status_code == 200, answer.text
             detail = decode(await kaiwo.get("/workloads/default/by-yaml"), WorkloadDetail)
             assert detail.after == ["default/sweep-*"]
-            await until(lambda: "default/by-form" in kaiwo.loop.state.backlog.gate, "it to be looked at")
+            await until(lambda: "default/by-form" in kaiwo.loop.state.backlog.gated, "it to be looked at")
             why = decode(await kaiwo.get("/workloads/default/by-form/why"), WhyView)
             assert why.obstacles[0].sentence == "it waits until default/sweep-* has succeeded"
             lost = decode(await kaiwo.get("/workloads/default/sweep"), Problem)

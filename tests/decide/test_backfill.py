@@ -38,7 +38,7 @@ def two_nodes(ends_s: int = 600) -> World:
 
 
 def promise(world: World, name: str = GANG) -> PlannedStart:
-    return world.state.promises[name]
+    return world.state.planned_starts[name]
 
 
 def later(world: World, now_s: int) -> Plan:
@@ -60,7 +60,7 @@ def test_it_starts_then_and_there() -> None:
     places = {place.pod: place.node for place in promise(world).places}
     later(world.finish("old"), 600)
     assert {name: pod.node for name, pod in world.state.pods[GANG].items()} == places
-    assert not world.state.promises
+    assert not world.state.planned_starts
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -72,7 +72,7 @@ def test_it_starts_once_however_much_room_there_is(pods: int, others: int) -> No
     for _ in range(others):
         world.submit("other", pods=2, gpus_each=8, estimate_s=3600, submitted_s=1)
     world.decide()
-    assert len(world.state.promises) == 1 + others
+    assert len(world.state.planned_starts) == 1 + others
     plan = later(world.finish("old"), 600)
     assert [start.workload for start in plan.starts] == [GANG] * pods
 
@@ -96,7 +96,7 @@ def test_queues_fill_a_gap_alike_whosever_start_is_planned(queue: str) -> None:
     for number in range(8):
         for each in "ab":
             world.submit(f"{each}{number}", gpus_each=1, estimate_s=100, queue=each)
-    world.state.freed()  # all are tried
+    world.state.retry_all_classes()  # all are tried
     starts = world.decide().starts
     assert Counter(start.workload.removeprefix("default/")[0] for start in starts) == {"a": 4, "b": 4}
 
@@ -249,7 +249,7 @@ def test_a_promise_over_its_queues_share_does_not_bind_those_who_are_owed() -> N
     world.decide()
     assert world.is_running("theirs")
     later(world, 1)
-    assert GANG not in world.state.promises  # nobody said when it ends
+    assert GANG not in world.state.planned_starts  # nobody said when it ends
     assert not world.decide().evictions
 
 
@@ -265,14 +265,14 @@ def test_who_is_owed_and_says_when_it_ends_is_named_in_the_delay() -> None:
 def test_without_known_run_times_nothing_is_promised_and_nobody_waits_for_it() -> None:
     world = two_nodes(ends_s=0).submit("small", gpus_each=1)
     world.decide()
-    assert not world.state.promises
+    assert not world.state.planned_starts
     assert world.is_running("small")
 
 
 def test_small_work_is_promised_nothing() -> None:
     world = World(nodes=2, gpus_per_node=1).running("old", gpus=2, estimate_s=600)
     world.submit("small", gpus_each=1, estimate_s=60).decide()
-    assert not world.state.promises
+    assert not world.state.planned_starts
 
 
 def test_as_many_promises_as_the_policy_wants_in_the_order_of_turns() -> None:
@@ -280,7 +280,7 @@ def test_as_many_promises_as_the_policy_wants_in_the_order_of_turns() -> None:
     for number in range(4):
         world.submit(f"gang{number}", pods=2, gpus_each=8, estimate_s=100, submitted_s=number)
     world.decide()
-    assert {name: each.start_s for name, each in world.state.promises.items()} == {
+    assert {name: each.start_s for name, each in world.state.planned_starts.items()} == {
         "default/gang0": 600,
         "default/gang1": 700,
     }
@@ -292,7 +292,7 @@ def test_work_that_can_never_start_uses_up_no_promise() -> None:
     for number in range(3):
         world.submit(f"doomed-{number}", pods=3 + number, gpus_each=8, estimate_s=60, priority=90)
     world.submit("gang", pods=2, gpus_each=8, estimate_s=3600).decide()
-    assert list(world.state.promises) == [GANG]
+    assert list(world.state.planned_starts) == [GANG]
 
 
 def test_the_switch_takes_promises_back() -> None:
@@ -300,7 +300,7 @@ def test_the_switch_takes_promises_back() -> None:
     world.policy = Policy(promises=0)
     plan = later(world.submit("small", gpus_each=1), 1)
     assert plan.unpromised == (GANG,)
-    assert not world.state.promises
+    assert not world.state.planned_starts
     assert world.is_running("small")
 
 
@@ -333,7 +333,7 @@ def test_a_changed_wish_ends_the_promise_and_a_new_one_is_made() -> None:
     role = replace(gang.roles[0], request=replace(gang.roles[0].request, gpus=4))
     world.tell(WorkloadChanged(replace(gang, roles=(role,)))).decide()
     assert world.is_running("gang")
-    assert not world.state.promises
+    assert not world.state.planned_starts
 
 
 def test_a_cancelled_gang_leaves_the_place_to_others() -> None:
@@ -356,7 +356,7 @@ def test_promises_travel_in_events_and_give_the_same_plan() -> None:
     copy = World(nodes=0)
     copy.state = ClusterState(world.plugins.ordering(world.policy))
     copy.tell(*msgspec.msgpack.decode(encoded, type=tuple[Event, ...]))
-    assert copy.state.promises == world.state.promises
+    assert copy.state.planned_starts == world.state.planned_starts
     ours, theirs = world.decide(), copy.decide()
     assert ours.starts == theirs.starts
     assert ours.promises == theirs.promises
@@ -374,8 +374,8 @@ def test_why_names_the_planned_start() -> None:
 def test_a_fork_has_promises_of_its_own() -> None:
     world = two_nodes()
     fork = world.state.fork()
-    fork.promises.clear()
-    assert world.state.promises
+    fork.planned_starts.clear()
+    assert world.state.planned_starts
 
 
 def test_who_is_owed_starts_before_a_planned_start_that_is_over_its_share() -> None:
@@ -417,10 +417,10 @@ def test_space_that_comes_free_is_not_given_to_one_who_takes_what_a_queue_must_p
 
 def test_who_is_held_has_no_planned_start_any_more() -> None:
     world = two_nodes()
-    assert GANG in world.state.promises
+    assert GANG in world.state.planned_starts
     world.tell(WorkloadChanged(replace(world.state.workloads[GANG], held=True)))
     world.decide()
-    assert GANG not in world.state.promises
+    assert GANG not in world.state.planned_starts
 
 
 def test_more_important_work_of_its_queue_has_its_turn_before_a_start_that_is_due() -> None:
@@ -430,7 +430,7 @@ def test_more_important_work_of_its_queue_has_its_turn_before_a_start_that_is_du
     world.decide()
     world.submit("urgent", gpus_each=8, minimum=0, priority=10)  # which has no plan: it needs nothing to start
     world.settle()
-    assert "default/planned" in world.state.promises
+    assert "default/planned" in world.state.planned_starts
     world.finish("old").settle()
     assert world.is_running("urgent")
     assert not world.is_running("planned")

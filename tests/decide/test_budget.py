@@ -58,7 +58,7 @@ def test_a_picture_without_memory_spends_the_same_steps() -> None:
     fresh = ClusterState(world.plugins.ordering(world.policy))
     fresh.patch(world.state.events())
     for state in (world.state, fresh):
-        state.backlog.all_open, state.backlog.resumed, state.rules = True, frozenset(), ""
+        state.backlog.try_all, state.backlog.resumed, state.rules_digest = True, frozenset(), ""
         for found in state.backlog.by_key.values():
             found.obstacles = ()
     plans = [encode_plan(decide(state.snapshot(0), world.policy)) for state in (world.state, fresh)]
@@ -72,6 +72,6 @@ def test_shapes_that_nobody_waits_with_are_forgotten() -> None:
         world.finish("brief")
     world.decide()
     assert len(world.state.backlog.shapes) < 300
-    assert max(len(kept) for kept in world.state.memo.values()) < 300
+    assert max(len(kept) for kept in world.state.caches.values()) < 300
     world.submit("new", gpus_each=8, cpu_milli=5_000).settle()
     assert world.devices_of("new") == [f"node-0/gpu-{number}" for number in range(8)]

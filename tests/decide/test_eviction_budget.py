@@ -83,9 +83,9 @@ def test_preemption_inside_a_queue_counts_too() -> None:
 
 def test_a_journal_base_carries_what_was_stopped() -> None:
     world = ask(owed_and_rich(1))
-    assert world.state.stopped_in["rich"]
-    assert world.state.stopped
+    assert world.state.recent_stops["rich"]
+    assert world.state.last_stop
     state = pack_state(world.state, world.policy, world.now_s)
     again = unpack_state(world.state.events(), state, world.plugins)
-    assert again.stopped == world.state.stopped
-    assert again.stopped_in == world.state.stopped_in
+    assert again.last_stop == world.state.last_stop
+    assert again.recent_stops == world.state.recent_stops

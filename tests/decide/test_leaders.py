@@ -29,7 +29,7 @@ def test_it_starts_first_where_the_start_was_planned_too() -> None:
     lead = Role(Request(gpus=1), "z-lead", leads=True)
     world.submit("gang", roles=(Role(Request(gpus=2), "a-work", 3), lead), estimate_s=60)
     world.decide()
-    assert world.state.promises["default/gang"].start_s == 600
+    assert world.state.planned_starts["default/gang"].start_s == 600
     world.now_s = 600
     plan = world.finish("old").decide()
     assert started(plan) == ["z-lead-0", "a-work-0", "a-work-1", "a-work-2"]

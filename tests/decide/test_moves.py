@@ -56,10 +56,10 @@ def test_who_is_moved_minds_planned_starts_on_its_own_account() -> None:
     world.submit("t0", gpus_each=1, queue="theirs").submit("t1", gpus_each=1, queue="theirs").settle()
     world.now_s = 10
     world.submit("gang", gpus_each=4, models=("MI250X",), queue="large", estimate_s=1_000).decide()
-    assert world.state.promises["default/gang"].start_s == 100
+    assert world.state.planned_starts["default/gang"].start_s == 100
     world.now_s = 20
     world.submit("owed", gpus_each=2, models=("MI300X",), queue="ours", estimate_s=50).settle()
-    assert "default/gang" in world.state.promises
+    assert "default/gang" in world.state.planned_starts
     world.now_s = 100
     world.finish("ends").settle()
     assert world.nodes_of("gang") == ["old"]

@@ -236,12 +236,12 @@ def test_a_label_that_moves_a_node_moves_its_pods_too() -> None:
 
 def test_undoing_leaves_no_trace() -> None:
     world = two_zones().submit("web", pods=3, request=one_gpu(WEB_APART))
-    before = dict(world.state.marks.by_node)
+    before = dict(world.state.affinity_counts.by_node)
     plan: Plan = world.decide()
     assert len(plan.starts) == 3
     world.finish("web")
-    assert world.state.marks.by_node == before == {}
-    assert world.state.marks.levels == {}
+    assert world.state.affinity_counts.by_node == before == {}
+    assert world.state.affinity_counts.levels == {}
 
 
 def test_of_feasible_nodes_the_preferred_one_is_taken() -> None:

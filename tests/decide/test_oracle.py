@@ -65,8 +65,8 @@ def test_what_the_sums_rule_out_no_search_finds() -> None:
         proved += len(ruled_out)
         unproved = decide_without_proof(world)
         for name in {each.beneficiary for each in unproved.evictions if each.cause is Cause.RECLAIM}:
-            if world.state.backlog.stands(name):
-                assert world.state.backlog.stand_of(name)[0].key not in ruled_out, (seed, name)
+            if world.state.backlog.is_queued(name):
+                assert world.state.backlog.find(name)[0].key not in ruled_out, (seed, name)
     assert proved > (0 if IS_QUICK else 5)
 
 

@@ -139,7 +139,7 @@ def test_assumed_pods_are_not_decided_again() -> None:
     world = World(gpus_per_node=1).submit("one", gpus_each=1)
     plan = decide(world.snapshot())
     world.tell(*assume(world.state, plan, 0))
-    world.state.absorb(plan)
+    world.state.record_cycle(plan)
     assert decide(world.snapshot()).starts == ()
 
 
@@ -197,7 +197,7 @@ def test_a_run_of_equal_work_ends_where_anybody_else_stands_before() -> None:
     for name, cpu_milli, at in (("a1", 1, 1), ("z", 2, 9), ("b", 3, 3), ("a2", 1, 5)):
         world.submit(name, cpu_milli=cpu_milli, submitted_s=at)
     world.snapshot()
-    classes = sorted(world.state.backlog.by_key.values(), key=lambda found: found.line.at(0))
+    classes = sorted(world.state.backlog.by_key.values(), key=lambda found: found.waiters.at(0))
     for order in permutations(classes):
         assert Lane(list(order)).run() == 1  # a2 stands behind b
 

@@ -48,7 +48,7 @@ def test_preemption_has_its_turns_beside_claims_without_end() -> None:
     world.decide()
     world.submit("urgent", gpus_each=1, queue="rich", priority=1_000)
     for _ in range(4):  # each time everybody is to be tried again
-        world.state.freed()
+        world.state.retry_all_classes()
         evictions = world.decide().evictions
         if evictions:
             break
@@ -164,8 +164,8 @@ def test_a_planned_start_is_named_as_what_keeps_work_with_an_optional_part() -> 
     world = World().submit("run", gpus_each=6, estimate_s=1_000)
     world.settle()
     world.submit("big", gpus_each=8, estimate_s=500).settle()
-    assert "default/big" in world.state.promises
+    assert "default/big" in world.state.planned_starts
     roles = (Role(Request(gpus=1), "lead"), Role(Request(gpus=4), "work", 1, 0))
     world.tell(WorkloadChanged(Workload("default/s", roles, submitted_s=1))).settle()
-    found, _ = world.state.backlog.stand_of("default/s")
+    found, _ = world.state.backlog.find("default/s")
     assert [each.reason for each in found.obstacles] == [Reason.PROMISED]

@@ -55,7 +55,7 @@ def _cancelled(world: World, name: str) -> ClusterState:
     fork = world.state.fork()
     fork.patch([WorkloadGone(name)])
     plan = decide(fork.snapshot(world.now_s), world.policy)
-    fork.absorb(plan)
+    fork.record_cycle(plan)
     fork.patch(assume(fork, plan, world.now_s))
     return fork
 

@@ -52,7 +52,7 @@ def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
     world.settle()
     world.submit("mine", gpus_each=4, queue="lab", estimate_s=600)
     wait_a_second(world)
-    assert MINE in world.state.promises
+    assert MINE in world.state.planned_starts
     change = proposed(world)
     assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "default")
     submit_again(world, change)

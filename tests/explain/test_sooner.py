@@ -47,7 +47,7 @@ def test_who_keeps_the_order_of_no_line_is_said_to_start_sooner_by_nobody() -> N
     world.submit("planned", gpus_each=4, estimate_s=600).settle()
     world.now_s += 1
     world.submit("small", gpus_each=1).submit("mine", gpus_each=2).settle()
-    assert world.state.promises
+    assert world.state.planned_starts
     assert sooner(asked(world, "mine")) == []  # who fits before a planned start may pass one who does not
 
 
@@ -55,7 +55,7 @@ def test_what_is_ruled_out_does_not_help(monkeypatch: pytest.MonkeyPatch) -> Non
     ruled_out = 0
     for seed in range((20 if IS_QUICK else 120) * SIZE):
         world = crowded_world(seed)
-        for name in sorted(world.state.backlog.standing())[-3:]:
+        for name in sorted(world.state.backlog.queued_names())[-3:]:
             with_it = Question(world.state, name, world.policy, world.now_s)
             found = cheapest_change(with_it)[0]
             with monkeypatch.context() as patch:

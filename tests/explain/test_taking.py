@@ -68,7 +68,7 @@ def test_who_could_take_nothing_is_not_told_of_a_hold_off() -> None:
     world.submit("old", gpus_each=8, queue="out").settle()
     world.now_s += 10
     world.submit("new", gpus_each=8, queue="dep").settle()
-    assert "default/old" in world.state.stopped
+    assert "default/old" in world.state.last_stop
     assert not obstacle_of(world, "old", Reason.HELD_OFF)
 
 

@@ -25,7 +25,7 @@ def without_an_answer(count: int) -> Iterator[tuple[int, World, str, str]]:
     while found < count:
         seed += 1
         world = contested_world(seed)
-        waiting = [name for name in sorted(world.state.backlog.standing()) if not world.is_running(name)]
+        waiting = [name for name in sorted(world.state.backlog.queued_names()) if not world.is_running(name)]
         for name in waiting[:2]:
             answer = why(world.state, name, world.policy, world.now_s)
             if answer.change is None and may_ever_take(Question(world.state, name, world.policy, world.now_s)):

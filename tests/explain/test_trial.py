@@ -16,8 +16,8 @@ def test_after_a_trial_everything_is_as_before() -> None:
     for seed in range(1, 30 * SIZE):
         world = waiting_world(seed)
         state = world.state
-        waiting = [name for name in sorted(state.backlog.standing()) if name not in state.pods]
-        if not waiting or state.backlog.all_open:
+        waiting = [name for name in sorted(state.backlog.queued_names()) if name not in state.pods]
+        if not waiting or state.backlog.try_all:
             continue
         question = Question(state, waiting[0], world.policy, world.now_s)
         before, fork = state_of(state), question._fork
@@ -44,8 +44,8 @@ def test_what_was_kept_for_a_workload_that_is_stopped_in_a_trial_is_kept_again()
 
 def state_of(state: ClusterState) -> tuple[object, ...]:
     """All that `decide` looks at."""
-    state.tidy()
+    state.refresh_tables()
     nodes, queues, backlog = state.nodes, state.queues, state.backlog
     arrays = [nodes.free.tolist(), nodes.gpus.tolist(), queues.used.tolist(), queues.fixed.tolist()]
-    waiting = {queue: asks for queue, asks in backlog.waiting.items() if any(asks)}
-    return state.events(), arrays, sorted(backlog.by_key), sorted(backlog.open), backlog.all_open, waiting
+    waiting = {queue: asks for queue, asks in backlog.all_demand.items() if any(asks)}
+    return state.events(), arrays, sorted(backlog.by_key), sorted(backlog.to_try), backlog.try_all, waiting

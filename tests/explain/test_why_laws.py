@@ -26,7 +26,7 @@ def waiting_states(count: int, **sizes: int) -> Iterator[tuple[int, World, str]]
     while found < count:
         seed += 1
         world = waiting_world(seed, **sizes)
-        for name in [name for name in sorted(world.state.backlog.standing()) if not world.is_running(name)][:3]:
+        for name in [name for name in sorted(world.state.backlog.queued_names()) if not world.is_running(name)][:3]:
             found += 1
             yield seed, world, name
 

@@ -43,7 +43,7 @@ class Ledger:
 
     def tell(self, *events: Event) -> None:
         self.state.patch(events)
-        self.state.tidy()
+        self.state.refresh_tables()
 
     def node(self, name: str) -> NodeChanged:
         model, count = MACHINES[name]

@@ -137,7 +137,7 @@ def assert_books_are_right(world: World) -> None:
     state = world.state
     fresh = NodeTable(state.node_objects)
     for name, node in state.node_objects.items():
-        fresh.define(node, state.held_on.get(name, {}).values(), 0)
+        fresh.define(node, state.allocations_on.get(name, {}).values(), 0)
     kept = state.nodes.tenancy
     assert (kept.demanding, kept.small) == (fresh.tenancy.demanding, fresh.tenancy.small)
 

@@ -35,7 +35,7 @@ def test_the_planner_never_changes_a_gpu_in_use_and_serves_more_than_any_fixed_s
         before = cluster.course
         plain(now_s)
         for node, gpu in begun(before, cluster.course):
-            held = cluster.state.held_on.get(node, {}).values()
+            held = cluster.state.allocations_on.get(node, {}).values()
             assert not any(share.gpu.split("-p")[0] == gpu for pod in held for share in pod.devices)
 
     cluster._plan = watched  # type: ignore[method-assign]

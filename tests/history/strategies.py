@@ -12,11 +12,11 @@ from kaiwo.model.events import (
     NodeGone,
     NominationChanged,
     NominationGone,
-    PastUseTold,
+    PastUsageChanged,
+    PlannedStartChanged,
+    PlannedStartGone,
     PodChanged,
     PodGone,
-    PromiseChanged,
-    PromiseGone,
     QueueChanged,
     QueueGone,
     ReservationChanged,
@@ -174,12 +174,12 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
     PodGone: st.builds(PodGone, names, names),
     NominationChanged: st.builds(NominationChanged, nominations),
     NominationGone: st.builds(NominationGone, names, names),
-    PromiseChanged: st.builds(PromiseChanged, promises),
-    PromiseGone: st.builds(PromiseGone, names),
+    PlannedStartChanged: st.builds(PlannedStartChanged, promises),
+    PlannedStartGone: st.builds(PlannedStartGone, names),
     ReservationChanged: st.builds(ReservationChanged, reservations),
     ReservationGone: st.builds(ReservationGone, names),
-    PastUseTold: st.builds(
-        PastUseTold, st.dictionaries(names, st.tuples(amounts, amounts, amounts), max_size=2), amounts
+    PastUsageChanged: st.builds(
+        PastUsageChanged, st.dictionaries(names, st.tuples(amounts, amounts, amounts), max_size=2), amounts
     ),
     StoppedForOthers: st.builds(StoppedForOthers, names, amounts, _few(names), st.booleans()),
 }

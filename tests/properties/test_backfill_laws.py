@@ -86,7 +86,7 @@ def fillers_in_the_way(world: World, promise: PlannedStart, since_s: int) -> set
     found = set()
     for place in promise.places:
         gpus = {share.gpu for share in place.devices}
-        for pod in world.state.held_on.get(place.node, {}).values():
+        for pod in world.state.allocations_on.get(place.node, {}).values():
             workload = world.state.workloads.get(pod.workload)
             if not isinstance(pod, Pod) or workload is None or owner is None or pod.workload == promise.workload:
                 continue
@@ -117,13 +117,13 @@ def test_a_plan_does_not_hang_on_what_was_remembered(work: list[Job]) -> None:
     story = Story(work)
 
     def look(world: World, plan: Plan) -> None:
-        if world.state.promises:
+        if world.state.planned_starts:
             twin = World(nodes=0, policy=world.policy)
             twin.tell(*world.state.events())
             twin.now_s = world.now_s
             ours = world.state.fork()
-            ours.backlog.all_open = True
-            ours.memo.clear()
+            ours.backlog.try_all = True
+            ours.caches.clear()
             theirs, mine = twin.decide(), World.decide(_around(ours, world))
             assert (theirs.starts, theirs.promises, theirs.unpromised, theirs.evictions) == (
                 mine.starts, mine.promises, mine.unpromised, mine.evictions

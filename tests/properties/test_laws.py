@@ -88,7 +88,7 @@ def test_a_plan_survives_its_encoding(events: list[Event]) -> None:
 def test_every_waiting_workload_has_an_obstacle(events: list[Event], policy: Policy) -> None:
     world = world_of(events, policy)
     world.settle()
-    for name in (*world.state.backlog.standing(), *world.state.backlog.gate):
+    for name in (*world.state.backlog.queued_names(), *world.state.backlog.gated):
         assert obstacles_of(world.state, name, policy, world.now_s)
 
 
@@ -124,8 +124,8 @@ def test_a_patched_picture_equals_one_built_anew(events: list[Event], data: st.D
     rebuilt.patch(world.state.events())
     world.snapshot(), rebuilt.snapshot(world.now_s)
     assert _arrays(world.state) == _arrays(rebuilt)
-    assert set(world.state.backlog.standing()) == set(rebuilt.backlog.standing())
-    assert world.state.backlog.gate == rebuilt.backlog.gate
+    assert set(world.state.backlog.queued_names()) == set(rebuilt.backlog.queued_names())
+    assert world.state.backlog.gated == rebuilt.backlog.gated
     assert audit(world.state) == []
 
 

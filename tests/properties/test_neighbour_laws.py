@@ -209,7 +209,10 @@ def _counts_are_true(state: ClusterState) -> bool:
     """What is counted follows from what is there."""
     again = ClusterState()
     again.patch(state.events())
-    return (again.marks.by_node, again.marks.levels) == (state.marks.by_node, state.marks.levels)
+    return (again.affinity_counts.by_node, again.affinity_counts.levels) == (
+        state.affinity_counts.by_node,
+        state.affinity_counts.levels,
+    )
 
 
 def test_a_node_that_changes_its_labels_is_counted_anew() -> None:

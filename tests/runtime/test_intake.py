@@ -32,7 +32,7 @@ def test_a_node_that_cannot_be_counted_is_left_out_and_the_others_are_there() ->
     batch = [QueueChanged(THE_DEFAULT), *map(NodeChanged, (node("a"), node("b", TOO_MANY), node("c")))]
     heard = Intake(state, health).hear(batch)
     assert heard == [batch[0], batch[1], NodeGone("b"), batch[3]]
-    state.tidy()
+    state.refresh_tables()
     assert (state.nodes.names, health.left_out) == (["a", "c"], 1)
 
 
@@ -40,9 +40,9 @@ def test_a_node_that_grows_beyond_counting_goes(capsys: pytest.CaptureFixture[st
     state, health = ClusterState(), Health()
     intake = Intake(state, health)
     intake.hear([NodeChanged(node("a")), NodeChanged(node("b"))])
-    state.tidy()
+    state.refresh_tables()
     intake.hear([NodeChanged(node("b", strange=TOO_MANY))])
-    state.tidy()
+    state.refresh_tables()
     assert (state.nodes.names, health.left_out) == (["a"], 1)
     told = capsys.readouterr().err
     assert '"event": "left-out"' in told

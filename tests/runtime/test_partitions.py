@@ -70,7 +70,7 @@ class Play:
 
     def _is_still(self) -> bool:
         known, backlog = dict(self.loop.state.node_objects), self.loop.state.backlog
-        is_open = backlog.open or (backlog.all_open and backlog.by_key)
+        is_open = backlog.to_try or (backlog.try_all and backlog.by_key)
         return self.loop.ready and known == self.cluster.world.nodes and not is_open
 
     async def turn(self, seconds: int = 0) -> None:

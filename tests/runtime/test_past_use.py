@@ -31,7 +31,7 @@ def watch(world: World, past_use: PastUse, seconds: int) -> int:
     told = 0
     for _ in range(0, seconds, LOOK_S):
         world.now_s += LOOK_S
-        world.state.tidy()
+        world.state.refresh_tables()
         event = past_use.look(world.state, world.now_s)
         if event is not None:
             world.tell(event)
@@ -76,11 +76,11 @@ def test_half_of_it_is_forgotten_after_a_half_life(tmp_path: Path) -> None:
     world.running("long", gpus=8, queue="heavy")
     past_use = kept(tmp_path)
     watch(world, past_use, 20 * HALF_LIFE_S)
-    assert world.state.past_use is not None
-    assert world.state.past_use.parts["heavy"][GPU] > 0.99 * ONE
+    assert world.state.past_usage is not None
+    assert world.state.past_usage.parts["heavy"][GPU] > 0.99 * ONE
     world.finish("long")
     watch(world, past_use, HALF_LIFE_S)
-    assert abs(world.state.past_use.parts["heavy"][GPU] / ONE - 0.5) < 0.02
+    assert abs(world.state.past_usage.parts["heavy"][GPU] / ONE - 0.5) < 0.02
     view = WorkingCopy(world.snapshot())
     terms = terms_of(view.queues, wants_of(view), shares_of(view), view.queues.row["heavy"])
     assert terms[GPU].past_ppm is not None
@@ -147,7 +147,7 @@ def test_the_objects_are_written_when_it_moves_by_a_hundredth_and_not_while_it_f
 def test_a_broken_file_is_an_empty_memory(tmp_path: Path) -> None:
     (tmp_path / "past-use.json").write_text("{half")
     world = two_teams()
-    world.state.tidy()
+    world.state.refresh_tables()
     told = kept(tmp_path).look(world.state, 100)
     assert told is not None
     assert told.parts == {}
@@ -167,4 +167,4 @@ def test_a_journal_base_carries_it(tmp_path: Path) -> None:
     watch(world, kept(tmp_path), HALF_LIFE_S)
     state = pack_state(world.state, world.policy, world.now_s)
     again = unpack_state(world.state.events(), state, world.plugins)
-    assert again.past_use == world.state.past_use
+    assert again.past_usage == world.state.past_usage

@@ -87,6 +87,6 @@ def test_a_base_says_when_nothing_is_due_any_more(tmp_path: Path) -> None:
         world = JournaledWorld(scheduler)
         world.queue("default").node("node-0").submit("brief", gpus_each=1, held=True, expires_s=1_000)
         assert scheduler.cycle(now_s=5) is not None
-        assert not scheduler.state.is_due
+        assert not scheduler.state.is_cycle_due
     state = pack_state(scheduler.state, scheduler.policy, 5)
-    assert unpack_state(scheduler.state.events(), state, BUILTIN).is_due is False
+    assert unpack_state(scheduler.state.events(), state, BUILTIN).is_cycle_due is False

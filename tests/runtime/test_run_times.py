@@ -124,7 +124,7 @@ def two_nodes() -> World:
 
 def test_a_start_is_planned_by_what_earlier_runs_took() -> None:
     world = two_nodes()
-    assert world.state.promises["default/gang"].start_s == 600
+    assert world.state.planned_starts["default/gang"].start_s == 600
     said = planned_start(world.state, "default/gang", 0)
     assert "its run is expected to take 1 h, by earlier runs like it" in said
 
@@ -152,7 +152,7 @@ def test_the_owners_word_and_the_limit_come_first() -> None:
     world = World(nodes=2).running("old", gpus=8, estimate_s=300, learned_s=600)
     world.submit("gang", pods=2, gpus_each=8, learned_s=3600, time_limit_s=60)
     world.decide()
-    promise = world.state.promises["default/gang"]
+    promise = world.state.planned_starts["default/gang"]
     assert (promise.start_s, promise.run_s) == (300, 60)
 
 

@@ -59,7 +59,7 @@ def test_they_are_worked_out_once_a_revision(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_queue_that_no_cycle_has_seen_yet_is_there() -> None:
     world = World().queue("lab").queue("team", "lab", quota_milli=4000)
-    world.state.tidy()
+    world.state.refresh_tables()
     world.tell(QueueChanged(Queue("new", "lab", gpu=Amounts(2000))))
     found = stand(world.state)
     assert list(found) == ["default", "lab", "new", "team"]
@@ -110,7 +110,7 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     snapshot = world.snapshot()
     found = stand(world.state)
     desk = CycleState(snapshot, DEFAULT_POLICY, BUILTIN.active(DEFAULT_POLICY))
-    turns, _ = line_up(desk, desk.state.backlog.candidates(everybody=True), whatever_limits=True)
+    turns, _ = line_up(desk, desk.state.backlog.classes_to_try(all_classes=True), whatever_limits=True)
     if not turns:
         assert all(each.turn is None for each in found.values())
         return
@@ -125,7 +125,7 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
 
 def test_work_that_can_never_start_is_not_next() -> None:
     world = World(nodes=1).submit("huge", gpus_each=64, submitted_s=0).submit("small", gpus_each=1, submitted_s=1)
-    world.state.tidy()
+    world.state.refresh_tables()
     turn = stand(world.state)["default"].turn
     assert turn is not None
     assert turn.head.workload == "default/small"

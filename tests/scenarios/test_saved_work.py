@@ -47,20 +47,20 @@ def test_a_restart_that_costs_more_than_was_lost_turns_it_round() -> None:
 def test_a_checkpoint_alone_gives_nobody_room_so_nothing_is_tried_again() -> None:
     world = two_equals()
     world.submit("large", gpus_each=8, queue="red").decide()
-    assert not world.state.backlog.all_open
-    assert not world.state.backlog.open
+    assert not world.state.backlog.try_all
+    assert not world.state.backlog.to_try
     told = says(world, "first", checkpoint_s=3_500)
     assert world.state.workloads["default/first"] == told
-    assert not world.state.backlog.all_open
-    assert not world.state.backlog.open
-    assert not world.state.moved
+    assert not world.state.backlog.try_all
+    assert not world.state.backlog.to_try
+    assert not world.state.to_requeue
 
 
 def test_elastic_work_that_could_grow_is_not_tried_again_because_it_saved() -> None:
     world = World(nodes=1, gpus_per_node=8)
     world.submit("train", pods=3, gpus_each=4, minimum=1).settle()
-    assert not world.state.backlog.open
+    assert not world.state.backlog.to_try
     says(world, "train", checkpoint_s=10)
-    assert not world.state.backlog.open
+    assert not world.state.backlog.to_try
     says(world, "train", checkpoint_s=20, priority=7)  # another wish as well: that is worth a try
-    assert world.state.backlog.open
+    assert world.state.backlog.to_try

@@ -21,7 +21,7 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.backlog import ClaimKey, WaitingClass
+from kaiwo.snapshot.backlog import ActionKey, WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -33,8 +33,8 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
     """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte."""
     state, active = snapshot.read(), plugins.active(policy)
     notes = _order_faults(state)
-    candidates = state.backlog.candidates(everybody=state.rules != active.rules)
-    if not candidates and not state.backlog.unclaimed and not state.wants_cycle:
+    candidates = state.backlog.classes_to_try(all_classes=state.rules_digest != active.rules)
+    if not candidates and not state.backlog.pending_actions and not state.needs_cycle:
         return Plan(notes=notes)
     while True:
         try:
@@ -66,7 +66,7 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
 def _cycle(desk: CycleState, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
     # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
     # however often something is freed.
-    waits_for_room = bool(desk.state.backlog.unclaimed)
+    waits_for_room = bool(desk.state.backlog.pending_actions)
     if waits_for_room:  # since the last cycle: so much of the budget is for those, whatever there is to start
         desk.most_steps -= desk.policy.steps // ROOM_PART
     desk.given_up += lost_space(desk)
@@ -118,12 +118,12 @@ def _cycle(desk: CycleState, candidates: list[WaitingClass], notes: tuple[Note, 
     )
 
 
-def _all_unclaimed(desk: CycleState) -> set[ClaimKey]:
+def _all_unclaimed(desk: CycleState) -> set[ActionKey]:
     """No room is sought in this cycle: who was stuck is not forgotten."""
     return {(action, *key) for action in desk.policy.actions if action in MAKE_ROOM for key in desk.stuck}
 
 
-def _make_room(desk: CycleState) -> set[ClaimKey]:
+def _make_room(desk: CycleState) -> set[ActionKey]:
     """The policy's other actions, one after the other, for those who are stuck; whom the budget did not reach.
 
     None of them may use up what the later ones need: else those would never have a turn where much is stuck.
@@ -132,7 +132,7 @@ def _make_room(desk: CycleState) -> set[ClaimKey]:
         desk.roster.begun.setdefault(start.workload, []).append(start.pod)
     if desk.working.is_anybody_leaving:
         desk.working.count_leaving(+1)  # whoever is placed from here on waits for them, too
-    unreached: set[ClaimKey] = set()
+    unreached: set[ActionKey] = set()
     actions = [action for action in desk.policy.actions if action != "allocate"]
     for at, action in enumerate(actions):
         if action == "stale-gangs":
@@ -150,7 +150,7 @@ def _make_room(desk: CycleState) -> set[ClaimKey]:
 def _fate(desk: CycleState, name: str) -> Fate:
     backlog = desk.state.backlog
     mind_reservations(desk)
-    target, _ = backlog.stand_of(name)
+    target, _ = backlog.find(name)
     seen = 0
 
     def is_over() -> bool:
@@ -160,7 +160,7 @@ def _fate(desk: CycleState, name: str) -> Fate:
         return is_started or target.key in desk.stuck or not desk.could_fit(target, name)
 
     keep_promises(desk)
-    candidates = backlog.candidates(everybody=desk.state.rules != desk.active.rules)
+    candidates = backlog.classes_to_try(all_classes=desk.state.rules_digest != desk.active.rules)
     candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
     for group in _split(candidates, backlog.resumed):
         turns, _ = line_up(desk, group, always=target)

@@ -27,7 +27,7 @@ from kaiwo.model.workload import Workload, role_of
 from kaiwo.plugins.registry import Active
 from kaiwo.queues.current_shares import shares_of
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import ClassKey, Needs, WaitingClass, each_way, must_pay
+from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_charged_first, needs_of_each_choice
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import Charge
 from kaiwo.snapshot.snapshot import Snapshot
@@ -62,7 +62,7 @@ class CycleState:
         self.passed_over: dict[ClassKey, int] = {}  # how many of a class wait for a planned start, or stay too long
         self.reserved: list[Picked] = []
         self.expired: list[str] = []
-        self.hopeless: set[Needs] = set()  # do not fit even once everybody who leaves is gone: room only shrinks
+        self.hopeless: set[RoleNeeds] = set()  # do not fit even once everybody who leaves is gone: room only shrinks
         self.verdicts: dict[ClassKey, Obstacle] = {}  # why room could not be made
         self.placed: set[str] = set()  # workloads for which room was made
         self.look_again_s = 0
@@ -73,7 +73,7 @@ class CycleState:
         self.steps, self.most_steps = 0, policy.steps
         self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
         self._looked_at: set[int] = set()
-        self._least: dict[Needs, Charge] = {}
+        self._least: dict[RoleNeeds, Charge] = {}
         sizes = self.working.gpus[:, SIZE][self.working.gpus[:, USABLE] > 0]
         self.largest_mib = int(sizes.max(initial=0))
         self._equal_mib = self.largest_mib if (sizes == self.largest_mib).all() else 0
@@ -96,7 +96,7 @@ class CycleState:
         Where starts are promised to others, from here on the nodes look as they do to this workload of the class.
         """
         if self.shades is not None:
-            workload = self.state.workloads[name or found.line.at(0)[1]]
+            workload = self.state.workloads[name or found.waiters.at(0)[1]]
             if workload.name in self.promised:
                 return False  # it starts when it is planned to
             self.book.shade = None if found.signature.nominated_for else self.shades.of(workload, self.due_of(found))
@@ -113,7 +113,7 @@ class CycleState:
         """It takes nothing of what queues must pay for the planned starts of others."""
         if self.shades is None or self.book.shade is None:
             return True
-        return self.shades.leave_dues(self.state.workloads[name or found.line.at(0)[1]], self.due_of(found))
+        return self.shades.leave_dues(self.state.workloads[name or found.waiters.at(0)[1]], self.due_of(found))
 
     def seeks_shorter(self, found: WaitingClass, name: str) -> bool:
         """It did not fit, and only because it stays too long: one behind it in its class may not."""
@@ -131,10 +131,10 @@ class CycleState:
 
     def _has_room(self, found: WaitingClass) -> bool:
         if found.choices is not None:
-            return any(self._has_room_for(needs) for needs in each_way(found))
+            return any(self._has_room_for(needs) for needs in needs_of_each_choice(found))
         return self._has_room_for(found.needs)
 
-    def _has_room_for(self, needs: Needs) -> bool:
+    def _has_room_for(self, needs: RoleNeeds) -> bool:
         if len(needs) == 1:
             shape, _, needed = needs[0]
             return self.room(shape) >= max(needed, 1)
@@ -152,25 +152,25 @@ class CycleState:
         if found.signature.nominated_for or (is_preemptible and not queues.is_bounded[row]):
             return True  # the space that is kept for it is paid for; and without limits all is allowed
         if found.choices is not None:  # what one way needs too much of, another may need less of
-            charges = (least_charge(self.state, way, lambda _: self.largest_mib) for way in each_way(found))
+            charges = (least_charge(self.state, way, lambda _: self.largest_mib) for way in needs_of_each_choice(found))
             return any(within_limits(self.working, row, charge, not is_preemptible) for charge in charges)
         return within_limits(self.working, row, self.least(found), not is_preemptible)
 
     def least(self, found: WaitingClass) -> Charge:
         """The least that its queue pays before a workload of this class has started."""
-        if found.least is None or found.least[0] != self.largest_mib:
-            needs = must_pay(found)
+        if found.least_charge is None or found.least_charge[0] != self.largest_mib:
+            needs = needs_charged_first(found)
             charge = self._least.get(needs)
             if charge is None:
                 charge = self._least[needs] = least_charge(self.state, needs, lambda _: self.largest_mib)
-            found.least = (self.largest_mib, charge)
-        return found.least[1]
+            found.least_charge = (self.largest_mib, charge)
+        return found.least_charge[1]
 
     def claim_of(self, found: WaitingClass) -> Charge:
         """The same, with what it needs of bounded GPU models."""
         if not self.working.queues.models:
             return self.least(found)
-        return (*self.least(found), *least_by_model(self.state, must_pay(found)))
+        return (*self.least(found), *least_by_model(self.state, needs_charged_first(found)))
 
     def known_charge(self, want: Request, pods: int) -> Charge | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""

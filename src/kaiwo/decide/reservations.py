@@ -22,9 +22,9 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.reservation import ENDLESS_S, Device, Picked, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload, is_enough, lost_gpu_s
-from kaiwo.snapshot.node_table import Held
+from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.reserved_devices import Claim, ReservedView, claim_of
-from kaiwo.snapshot.timed_changes import expired_work, next_moment_s
+from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
 FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
 DEVICES_A_STEP = 32  # looking at so many costs about as much as placing a pod
@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
     device: Device
     at: int  # its position on the node
     models: frozenset[str]
-    tenants: tuple[Held, ...]
+    tenants: tuple[Allocation, ...]
     is_closed: bool  # its node takes no work
     is_changing: bool  # it is set aside for another partition mode
 
@@ -66,8 +66,8 @@ class Fleet:
 
     def _on(self, name: str) -> list[Candidate]:
         node = self.nodes[name]
-        tenants: dict[str, list[Held]] = {}
-        for held in self.desk.state.held_on.get(name, {}).values():
+        tenants: dict[str, list[Allocation]] = {}
+        for held in self.desk.state.allocations_on.get(name, {}).values():
             for share in held.devices:
                 tenants.setdefault(share.gpu, []).append(held)
         is_closed = node.cordoned or not node.ready
@@ -143,7 +143,7 @@ def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tup
             yield each, max(quality, HELD) if each.is_changing and each.device not in wanted.picked else quality
 
 
-def _quality(desk: CycleState, wanted: Reservation, tenants: tuple[Held, ...], is_active: bool) -> int:
+def _quality(desk: CycleState, wanted: Reservation, tenants: tuple[Allocation, ...], is_active: bool) -> int:
     """Whether its tenants are gone by the start, can be told to go, or stay."""
     worst = FREE
     for held in tenants:
@@ -156,7 +156,7 @@ def _quality(desk: CycleState, wanted: Reservation, tenants: tuple[Held, ...], i
     return worst
 
 
-def _ends_s(pod: Held, workload: Workload) -> int:
+def _ends_s(pod: Allocation, workload: Workload) -> int:
     if not isinstance(pod, Pod) or not workload.time_limit_s:
         return ENDLESS_S
     return pod.since_s + workload.time_limit_s
@@ -174,7 +174,9 @@ def _works(gpu: Gpu) -> bool:
     return gpu.healthy or bool(change_of(gpu))
 
 
-def _candidate(node: Node, name: str, columns: list[int], tenants: dict[str, list[Held]], is_closed: bool) -> Candidate:
+def _candidate(
+    node: Node, name: str, columns: list[int], tenants: dict[str, list[Allocation]], is_closed: bool
+) -> Candidate:
     gpus = [node.gpus[at] for at in columns]
     held = tuple(each for gpu in gpus for each in tenants.get(gpu.id, ()))
     models, is_changing = frozenset(gpu.model for gpu in gpus), not all(gpu.healthy for gpu in gpus)
@@ -200,7 +202,7 @@ def mind_reservations(desk: CycleState) -> None:
     for reservation in book.leaving:
         _end(desk, reservation)
     _expire(desk)
-    if at_s := next_moment_s(desk.state, desk.working.now_s):
+    if at_s := next_timed_change_s(desk.state, desk.working.now_s):
         desk.look_again(at_s)
 
 
@@ -241,8 +243,8 @@ def _clear(desk: CycleState, view: ReservedView, claim: Claim) -> None:
     whole = set(claim.whole.tolist())
     hit: dict[str, set[str]] = {}
     for row in sorted({row for row, _ in places} | whole):
-        for kind, name, pod in sorted(state.held_on.get(nodes.names[row], {})):
-            held = state.held_on[nodes.names[row]][kind, name, pod]
+        for kind, name, pod in sorted(state.allocations_on.get(nodes.names[row], {})):
+            held = state.allocations_on[nodes.names[row]][kind, name, pod]
             workload = state.workloads.get(name)
             columns = [nodes.column[row].get(share.gpu) for share in held.devices]
             is_here = row in whole or any((row, column) in places for column in columns)
@@ -272,7 +274,7 @@ def _end(desk: CycleState, reservation: Reservation) -> None:
         columns = set(claim.columns[claim.rows == row].tolist())
         known = desk.working.nodes.column[row]
         hit: dict[str, set[str]] = {}
-        for held in state.held_on.get(desk.working.nodes.names[row], {}).values():
+        for held in state.allocations_on.get(desk.working.nodes.names[row], {}).values():
             workload = state.workloads.get(held.workload)
             if (
                 workload is None
@@ -290,7 +292,7 @@ def _end(desk: CycleState, reservation: Reservation) -> None:
 
 def _expire(desk: CycleState) -> None:
     """Workloads whose allocation was given until now end, with all their pods."""
-    for name in expired_work(desk.state, desk.working.now_s):
+    for name in expired_workloads(desk.state, desk.working.now_s):
         desk.expired.append(name)
         for pod in _up(desk, name):
             if (name, pod.name) not in desk.roster.gone:

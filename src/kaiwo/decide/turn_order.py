@@ -12,11 +12,11 @@ import numpy as np
 
 from kaiwo.plugins.guarded_calls import ask_row, ask_rows
 from kaiwo.plugins.registry import Active
-from kaiwo.snapshot.backlog import Place, WaitingClass
+from kaiwo.snapshot.backlog import TrialPosition, WaitingClass
 from kaiwo.snapshot.queue_table import NOBODY, Charge
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-Head = tuple[Place, int, WaitingClass]  # the place, its position in the class's line, the class
+Head = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
 
 
 class SupportsBool(Protocol):
@@ -32,7 +32,7 @@ class Lane:
     """The classes of one queue, by who stands first in each."""
 
     def __init__(self, classes: list[WaitingClass]) -> None:
-        self._heads: list[Head] = [(found.line.at(0), 0, found) for found in classes]
+        self._heads: list[Head] = [(found.waiters.at(0), 0, found) for found in classes]
         heapify(self._heads)
 
     def __bool__(self) -> bool:
@@ -61,15 +61,15 @@ class Lane:
         """How many of the first class stand before the first of any other class."""
         _, position, found = self._heads[0]
         others = min((head[0] for head in self._heads[1:3]), default=None)
-        end = len(found.line) if others is None else found.line.position(others)
+        end = len(found.waiters) if others is None else found.waiters.ahead_of(others)
         return max(1, end - position)
 
     def advance(self, count: int) -> None:
         """The first `count` of the first class had their turn."""
         _, position, found = self._heads[0]
         position += count
-        if position < len(found.line):
-            heapreplace(self._heads, (found.line.at(position), position, found))
+        if position < len(found.waiters):
+            heapreplace(self._heads, (found.waiters.at(position), position, found))
         else:
             heappop(self._heads)
 

@@ -44,7 +44,7 @@ from kaiwo.plugins.registry import Registry
 from kaiwo.queues.current_shares import standing
 from kaiwo.queues.reclaim_rules import ReclaimRequest, may_claim, victim_queues
 from kaiwo.snapshot.assumed_events import assume
-from kaiwo.snapshot.backlog import must_pay
+from kaiwo.snapshot.backlog import needs_charged_first
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.queue_table import Charge
 from kaiwo.snapshot.snapshot import Snapshot
@@ -65,9 +65,9 @@ def is_served(question: Question, told: list[Event], undone: list[Event]) -> boo
 
 def _may_reclaim(question: Question, snapshot: Snapshot, policy: Policy, plugins: Registry) -> bool:
     desk = CycleState(snapshot, policy, question.active)
-    if not desk.state.backlog.stands(question.name):
+    if not desk.state.backlog.is_queued(question.name):
         return False
-    found, _ = desk.state.backlog.stand_of(question.name)
+    found, _ = desk.state.backlog.find(question.name)
     row = desk.working.queues.row.get(found.queue)
     if row is None:
         return False
@@ -99,7 +99,7 @@ def _carried_out(state: ClusterState, plan: Plan, now_s: int) -> ClusterState:
     """A fork in which all of the plan has happened: who was told to go is gone."""
     fork = state.fork()
     assumed = assume(fork, plan, now_s)
-    fork.absorb(plan)
+    fork.record_cycle(plan)
     fork.patch(assumed)
     pods = [event.pod for event in assumed if isinstance(event, PodChanged)]
     fork.patch([PodChanged(replace(pod, phase=Phase.RUNNING)) for pod in pods if pod.phase is Phase.ASSUMED])
@@ -117,9 +117,9 @@ FEW = 16  # so many sizes are tried one by one
 def may_ever_take(question: Question) -> bool:
     """Others may be stopped for it at all, and it is its turn to be asked about."""
     backlog, name = question.state.backlog, question.name
-    if name in backlog.gate or name in question.state.pods or backlog.all_open or not question.workload.stops_others:
+    if name in backlog.gated or name in question.state.pods or backlog.try_all or not question.workload.stops_others:
         return False
-    if backlog.stand_of(name)[0].key in backlog.open:
+    if backlog.find(name)[0].key in backlog.to_try:
         return False
     return not TAKING.isdisjoint(question.policy.actions)
 
@@ -233,8 +233,8 @@ class _Search:
 
     def _may_pay(self, queue: str) -> bool:
         """A queue takes nothing from others above its limit; what it takes below its parent the parent has already."""
-        view, found = self._question.view, self._question.state.backlog.stand_of(self._workload.name)[0]
-        least = least_charge(self._question.state, must_pay(found), lambda _: self._largest_mib)
+        view, found = self._question.view, self._question.state.backlog.find(self._workload.name)[0]
+        least = least_charge(self._question.state, needs_charged_first(found), lambda _: self._largest_mib)
         row = view.queues.row[queue]
         left = (view.queues.limit[row] - view.queue_used[row]).tolist()
         return self._has_below(queue) or is_within(least, left)

@@ -57,9 +57,9 @@ class _Search:
 def cheapest_change(question: Question) -> tuple[Change | None, str]:
     """The change, and what must be said of the search: why there is none, or that a cheaper one may exist."""
     waiting = question.state.backlog
-    if question.name in waiting.gate:
+    if question.name in waiting.gated:
         return None, "it is not tried before what is in its way is gone; what helps stands beside it"
-    if waiting.all_open or waiting.stand_of(question.name)[0].key in waiting.open:
+    if waiting.try_all or waiting.find(question.name)[0].key in waiting.to_try:
         return None, "the next cycle tries it; ask again in a moment"
     search = _Search()
     for asked, candidates in _kinds(question):

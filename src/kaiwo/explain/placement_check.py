@@ -20,7 +20,7 @@ from kaiwo.explain.verify_change import Question
 from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.queue_table import Charge
@@ -41,7 +41,7 @@ class Room:
         self._shades = desk.shades.without(question.name) if desk.shades is not None else None
         self._least_shades = self._shades.at_their_least() if self._shades is not None else None
         backlog = self._state.backlog
-        is_hopeless = backlog.stand_of(question.name)[0].key in backlog.hopeless  # its wish counts once it is changed
+        is_hopeless = backlog.find(question.name)[0].key in backlog.impossible  # its wish counts once it is changed
         self._wishes = None if is_hopeless else _wishes(question.workload)
         rows = np.arange(len(self.working.nodes.names))
         self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
@@ -120,7 +120,7 @@ class Room:
         left = self.left(row, is_fixed=not workload.preemptible)
         return not limits or is_within(least_charge(self._state, needs, self.largest_mib), left)
 
-    def _look_through_its_eyes(self, workload: Workload, row: int, needs: Needs) -> bool:
+    def _look_through_its_eyes(self, workload: Workload, row: int, needs: RoleNeeds) -> bool:
         """See the nodes as planned starts of others leave them to it; no: it would take what their queues must pay."""
         shades = self._shades if _wishes(workload) == self._wishes else self._least_shades
         assert shades is not None
@@ -132,7 +132,7 @@ class Room:
     def _has_kept_space(self, workload: Workload) -> bool:
         return workload.name in self._state.nominations
 
-    def _has_room(self, needs: Needs) -> bool:
+    def _has_room(self, needs: RoleNeeds) -> bool:
         """Each shape for itself, and whole devices for all together: what is missing here no placement can mend."""
         if not any(needed for _, _, needed in needs):
             return any(self._book.state(shape).room for shape, _, _ in needs)
@@ -142,7 +142,7 @@ class Room:
         whole = sum(needed * shapes[shape].gpus for shape, _, needed in needs if shapes[shape].is_whole)
         return len(needs) == 1 or whole <= self._whole_devices
 
-    def _is_counted(self, needs: Needs, is_bounded: bool) -> bool:
+    def _is_counted(self, needs: RoleNeeds, is_bounded: bool) -> bool:
         """Counting decides: equal pods that stand in nobody's way but their own, at a price that is known."""
         if len(needs) != 1 or not needs[0].needed or not self._counts_are_exact:
             return False
@@ -164,9 +164,9 @@ def _wishes(workload: Workload) -> tuple[str, tuple[tuple[str, ...], ...]]:
 
 def _with_own_shapes(state: ClusterState) -> ClusterState:
     """The same picture, but new shapes and what is worked out about them leave no trace. Half the cost of a fork."""
-    state.tidy()
+    state.refresh_tables()
     other = copy(state)
     other.backlog = copy(state.backlog)
     other.backlog.shapes = state.backlog.shapes.copy()
-    other.memo = {key: dict(kept) for key, kept in state.memo.items()}
+    other.caches = {key: dict(kept) for key, kept in state.caches.items()}
     return other

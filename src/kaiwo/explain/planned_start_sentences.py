@@ -14,7 +14,7 @@ LEARNED = "earlier runs like it"
 
 def planned_start(state: ClusterState, name: str, now_s: int) -> str:
     """`planned start 2026-01-01 14:05 UTC (in 12 min) on nodes a, b, because train-3 ends then; ...`."""
-    promise = state.promises.get(name)
+    promise = state.planned_starts.get(name)
     if promise is None:
         return ""
     when = f"{clock_words(promise.start_s)} ({_ahead(promise.start_s - now_s)})"

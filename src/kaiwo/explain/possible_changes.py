@@ -180,7 +180,7 @@ def events_to_undo(state: ClusterState, workload: Workload, change: Change) -> l
                 WorkloadChanged(state.workloads[change.subject]),
                 *(PodChanged(pod) for pod in held_by(state, change.subject)),
                 *(NominationChanged(kept[pod]) for pod in sorted(kept)),
-                *([state.stopped[change.subject]] if change.subject in state.stopped else []),
+                *([state.last_stop[change.subject]] if change.subject in state.last_stop else []),
             ]
     return [WorkloadChanged(workload)]
 

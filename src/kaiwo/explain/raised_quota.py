@@ -15,7 +15,7 @@ from kaiwo.explain.possible_changes import Change, Kind, bound_name, highest_rai
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import Workload, role_of
-from kaiwo.snapshot.backlog import Needs, each_way
+from kaiwo.snapshot.backlog import RoleNeeds, needs_of_each_choice
 from kaiwo.snapshot.queue_table import Charge
 
 
@@ -127,13 +127,13 @@ class _Search:
 
         Let somebody take something that a lower bound forbade: that alone is more than all that the lower one had left.
         """
-        return self._bound.queue == self._question.workload.queue and not self._question.state.leaving
+        return self._bound.queue == self._question.workload.queue and not self._question.state.releasing
 
 
 def _charges(question: Question, room: Room) -> list[Charge]:
     """What it may have to pay, the least first and the most that it can be last; of sub-groups each way has its own."""
-    found = question.state.backlog.stand_of(question.name)[0]
-    ways = each_way(found)
+    found = question.state.backlog.find(question.name)[0]
+    ways = needs_of_each_choice(found)
     if not ways:
         return _charges_of(question, room, found.needs)
     every = [charge for needs in ways for charge in _charges_of(question, room, needs)]
@@ -141,7 +141,7 @@ def _charges(question: Question, room: Room) -> list[Charge]:
     return [tuple(map(min, columns)), *every, tuple(map(max, columns))]
 
 
-def _charges_of(question: Question, room: Room, needs: Needs) -> list[Charge]:
+def _charges_of(question: Question, room: Room, needs: RoleNeeds) -> list[Charge]:
     """Of large devices the same memory is a smaller part than of small; behind the resources stands what it takes of
     each bounded GPU model."""
     state = question.state

@@ -75,7 +75,7 @@ class Question:
         others are larger, too: where a cycle costs little, it is asked whether they take more.
         """
         state = self.state
-        has_space = self.name in state.promises or self.name in state.nominations
+        has_space = self.name in state.planned_starts or self.name in state.nominations
         if not has_space and self.cycle_looks > MOST_FOR_A_CANCEL:
             return self
         fork = state.fork()
@@ -83,7 +83,7 @@ class Question:
         plan = decide(fork.snapshot(self.now_s), self.policy, self.plugins)
         if not has_space and not plan.starts and not plan.nominations:
             return self
-        fork.absorb(plan)
+        fork.record_cycle(plan)
         fork.patch(assume(fork, plan, self.now_s))
         fork.patch([WorkloadChanged(_submitted_anew(self.workload, self.now_s))])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
@@ -126,7 +126,7 @@ class Question:
 
         def ask(snapshot: Snapshot, policy: Policy, plugins: Registry) -> Fate:
             backlog = self._fork.backlog
-            self.looks += 20 + len(backlog.by_key if backlog.all_open else backlog.open)
+            self.looks += 20 + len(backlog.by_key if backlog.try_all else backlog.to_try)
             fate = fate_of(snapshot, self.name, policy, plugins)
             self.looks += A_START * len(fate.starts)
             return fate
@@ -141,12 +141,12 @@ class Question:
     ) -> Answer:
         """The answer in a fork that is told of a change. The fork is used again, so all is put back."""
         fork = self._fork
-        is_open, all_open = set(fork.backlog.open), fork.backlog.all_open
+        is_open, all_open = set(fork.backlog.to_try), fork.backlog.try_all
         fork.patch(told)
         answer = ask(fork.snapshot(self.now_s), self.policy, self.plugins)
         fork.patch(undone)
-        fork.backlog.all_open = all_open
-        fork.backlog.open = {key: fork.backlog.by_key[key] for key in is_open}
+        fork.backlog.try_all = all_open
+        fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in is_open}
         return answer
 
     @cached_property

@@ -113,14 +113,14 @@ def _with_sound_plugins(question: Question, answer: Callable[[Question], Answer]
 
 def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     state, name, active = question.state, question.name, question.active
-    state.tidy()
+    state.refresh_tables()
     backlog = state.backlog
-    if name in backlog.gate:
-        return backlog.gate[name]
-    if not backlog.stands(name):
+    if name in backlog.gated:
+        return backlog.gated[name]
+    if not backlog.is_queued(name):
         return ()
-    found, _ = backlog.stand_of(name)
-    if found.key in backlog.open or backlog.all_open:
+    found, _ = backlog.find(name)
+    if found.key in backlog.to_try or backlog.try_all:
         return (Obstacle(Reason.NOT_TRIED),)
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
         return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell

@@ -26,8 +26,8 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, lost_s
 from kaiwo.snapshot.array_types import BoolArray, IntArray
-from kaiwo.snapshot.backlog import Needs, WaitingClass, each_way
-from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Held, Tenancy
+from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
+from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation, Tenancy
 from kaiwo.snapshot.queue_table import ENDLESS, Charge
 from kaiwo.snapshot.working_copy import WorkingCopy
 
@@ -39,9 +39,9 @@ Sooner = tuple[Request, int]  # a kind of pod, and how many of it start before
 def sooner(question: Question) -> list[Sooner]:
     """Those who need most GPUs first; empty where others may go before whoever stands before them."""
     state, backlog, view = question.state, question.state.backlog, question.view
-    mine, place = backlog.stand_of(question.name)
+    mine, place = backlog.find(question.name)
     row = view.queues.row.get(mine.queue)
-    is_in_order = not (state.leaving or state.promises or backlog.resumed or question.active.free_filters)
+    is_in_order = not (state.releasing or state.planned_starts or backlog.resumed or question.active.free_filters)
     if row is None or view.queues.is_model_bounded[row] or not is_in_order or not _is_plain(mine):
         return []
     (shape, _, pods), found = mine.needs[0], []
@@ -50,7 +50,7 @@ def sooner(question: Question) -> list[Sooner]:
             continue
         want, needed = backlog.shapes[other.needs[0].shape], other.needs[0].needed
         if needed <= pods and _asks_no_more(want, backlog.shapes[shape]):
-            ahead = other.line.position(place)
+            ahead = other.waiters.ahead_of(place)
             found += [(want, needed * ahead)] if ahead else []
     return sorted(found, key=lambda each: -each[0].charge_milli * each[1])[:MOST_KINDS]
 
@@ -84,7 +84,7 @@ def _kind(want: Request) -> Request:
 
 
 Due = tuple[Request, int]  # a kind of pod, and how many of it must fit
-Runs = tuple[int, str, list[Held]]  # what its end would cost, its name, what it holds and what is kept for it
+Runs = tuple[int, str, list[Allocation]]  # what its end would cost, its name, what it holds and what is kept for it
 Pair = tuple[str, int]  # a running workload, and a row of a node on which it holds something
 
 FIRST_LOOK = 64
@@ -95,8 +95,8 @@ class Stops:
     """All that run, looked at once for both who may stop them."""
 
     def __init__(self, question: Question) -> None:
-        found = question.state.backlog.stand_of(question.name)[0]
-        self._ways = [_Way(question, needs) for needs in each_way(found) or [found.needs]]
+        found = question.state.backlog.find(question.name)[0]
+        self._ways = [_Way(question, needs) for needs in needs_of_each_choice(found) or [found.needs]]
 
     def worth_a_try(self, by: str) -> Iterator[Change]:
         """Cheapest first: a researcher's own, or (`admin`) everybody else's; each once, whichever way it helps."""
@@ -110,12 +110,12 @@ class Stops:
 class _Way:
     """One way in which the workload could start; one with sub-groups may have several."""
 
-    def __init__(self, question: Question, needs: Needs) -> None:
+    def __init__(self, question: Question, needs: RoleNeeds) -> None:
         self._question, self._view = question, question.view
         self._fits: dict[Request, tuple[BoolArray, IntArray]] = {}
         backlog = question.state.backlog
         # Those who ask for exactly the same and stand before it start first, or none of them does.
-        turns = 1 if question.state.leaving else 1 + backlog.ahead_in_class(question.name)
+        turns = 1 if question.state.releasing else 1 + backlog.ahead_in_class(question.name)
         self._must_start = any(needed for _, _, needed in needs)
         self._dues = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
             (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
@@ -159,7 +159,7 @@ class _Way:
         own.sort(key=itemgetter(0, 1))
         return theirs, own
 
-    def _frees_the_queue(self, name: str, held: list[Held]) -> bool:
+    def _frees_the_queue(self, name: str, held: list[Allocation]) -> bool:
         """Its going leaves every queue on the path within its limit, and within its quota what is bound by that."""
         question, view = self._question, self._view
         workloads, queues = question.state.workloads, view.queues
@@ -179,7 +179,7 @@ class _Way:
                         return False
         return True
 
-    def _make_room(self, running: dict[str, list[Held]]) -> set[str]:
+    def _make_room(self, running: dict[str, list[Allocation]]) -> set[str]:
         """Workloads whose nodes would take what is due."""
         view = self._view
         row_of = view.nodes.row
@@ -258,12 +258,12 @@ def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int) -> int:
     return lost // 1000
 
 
-def _uses(held: list[Held], resource: int) -> int:
+def _uses(held: list[Allocation], resource: int) -> int:
     return sum((sum(s.milli for s in each.devices), each.cpu_milli, each.memory_mib)[resource] for each in held)
 
 
 def _given_back(
-    view: WorkingCopy, running: dict[str, list[Held]], pairs: list[Pair], rows: IntArray
+    view: WorkingCopy, running: dict[str, list[Allocation]], pairs: list[Pair], rows: IntArray
 ) -> tuple[IntArray, IntArray]:
     """`free` and `gpus` of each pair's node, as they would be without that workload."""
     free, gpus = view.free[rows], view.gpus[rows]

@@ -73,13 +73,13 @@ class NominationGone(msgspec.Struct, gc=False, frozen=True, tag="nomination-gone
     pod: str
 
 
-class PromiseChanged(msgspec.Struct, gc=False, frozen=True, tag="promise"):
+class PlannedStartChanged(msgspec.Struct, gc=False, frozen=True, tag="promise"):
     """A waiting workload has a planned start, or another one."""
 
     promise: PlannedStart
 
 
-class PromiseGone(msgspec.Struct, gc=False, frozen=True, tag="promise-gone"):
+class PlannedStartGone(msgspec.Struct, gc=False, frozen=True, tag="promise-gone"):
     """It has none any more."""
 
     workload: str
@@ -106,7 +106,7 @@ class StoppedForOthers(msgspec.Struct, gc=False, frozen=True, tag="stopped-for-o
     is_moved: bool = False  # the same plan keeps another place for all of it
 
 
-class PastUseTold(msgspec.Struct, gc=False, frozen=True, tag="past-use"):
+class PastUsageChanged(msgspec.Struct, gc=False, frozen=True, tag="past-use"):
     """How much of the cluster the queues used lately, and how much that counts. Whoever keeps the time tells it."""
 
     parts: dict[str, tuple[int, ...]]  # by queue, one a resource: see queues.usage
@@ -124,10 +124,10 @@ Event = (
     | PodGone
     | NominationChanged
     | NominationGone
-    | PromiseChanged
-    | PromiseGone
+    | PlannedStartChanged
+    | PlannedStartGone
     | ReservationChanged
     | ReservationGone
-    | PastUseTold
+    | PastUsageChanged
     | StoppedForOthers
 )

@@ -19,7 +19,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import TOP_WEIGHT, Allocation, Filter, Plugin, QueueOrder, Score, WorkloadOrder
-from kaiwo.snapshot.backlog import Fault, Keys
+from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
 POINTS = ("filter", "score", "queue_order", "workload_order", "allocation")  # methods of the contract
 PLACEMENTS = ("pack", "spread")
@@ -83,10 +83,10 @@ class Ordering:
     plugins: tuple[WorkloadOrder, ...]
     policy: Policy
 
-    def __call__(self, workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
+    def __call__(self, workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
         """A plugin that raises or returns nonsense puts this workload last by its own word, and is reported."""
         keys: list[tuple[int, ...]] = []
-        faults: list[Fault] = []
+        faults: list[OrderFault] = []
         for plugin in self.plugins:
             try:
                 key = plugin.workload_order(workload, self.policy)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kaiwo.model.events import NominationChanged, NominationGone, PodChanged, PodGone
 from kaiwo.model.workload import LEAVING, Phase, Pod, Workload
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
-from kaiwo.snapshot.node_table import Held
+from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.queue_table import Charge
 
 if TYPE_CHECKING:
@@ -20,122 +20,122 @@ if TYPE_CHECKING:
 def pod_changed(state: "ClusterState", event: PodChanged) -> None:
     """A pod came, or is another than it was."""
     pod = event.pod
-    pods = state.own(state.pods, pod.workload)
+    pods = state.writable(state.pods, pod.workload)
     before = pods.get(pod.name)
     if before is not None and before.until_s and not pod.until_s and before.node == pod.node:
         pod = replace(pod, until_s=before.until_s)  # a cluster that confirms a start need not know of the gap
     pods[pod.name] = pod
-    is_same = before is not None and _holds_the_same(before, pod)
+    is_same = before is not None and _holds_same(before, pod)
     if is_same and pod.phase is not Phase.DONE:
-        state.own(state.held_on, pod.node)[("pod", pod.workload, pod.name)] = pod
+        state.writable(state.allocations_on, pod.node)[("pod", pod.workload, pod.name)] = pod
     else:
-        _let_go(state, "pod", before)
-        _hold(state, "pod", pod, pod.phase is not Phase.DONE)
+        _release(state, "pod", before)
+        _allocate(state, "pod", pod, pod.phase is not Phase.DONE)
     workload = state.workloads.get(pod.workload)
     if workload is not None:
         if before is not None:
             charge(state, workload, before, -1)
         charge(state, workload, pod, +1)
         if before is None or before.phase in LEAVING or pod.phase in LEAVING:
-            state.moved[pod.workload] = None
+            state.to_requeue[pod.workload] = None
     is_leaving = pod.phase is Phase.RELEASING
-    (state.leaving.add if is_leaving else state.leaving.discard)((pod.workload, pod.name))
+    (state.releasing.add if is_leaving else state.releasing.discard)((pod.workload, pod.name))
     if before is not None and not is_same:
-        state.freed()
+        state.retry_all_classes()
 
 
 def pod_gone(state: "ClusterState", event: PodGone) -> None:
     """A pod is there no more, and what it held is free."""
     if event.name not in state.pods.get(event.workload, {}):
         return
-    pods = state.own(state.pods, event.workload)
+    pods = state.writable(state.pods, event.workload)
     pod = pods.pop(event.name)
-    state.leaving.discard((event.workload, event.name))
+    state.releasing.discard((event.workload, event.name))
     if not pods:
         del state.pods[event.workload]
-    _let_go(state, "pod", pod)
-    state.freed()
+    _release(state, "pod", pod)
+    state.retry_all_classes()
     workload = state.workloads.get(event.workload)
     if workload is not None:
         charge(state, workload, pod, -1)
-        state.moved[event.workload] = None
+        state.to_requeue[event.workload] = None
 
 
 def nomination_changed(state: "ClusterState", event: NominationChanged) -> None:
     """Space is kept for a pod that is to come, there or elsewhere."""
-    kept = state.own(state.nominations, event.nomination.workload)
+    kept = state.writable(state.nominations, event.nomination.workload)
     workload = state.workloads.get(event.nomination.workload)
     before = kept.get(event.nomination.pod)
     if before is not None:
-        state.freed()  # the old place is free for others
+        state.retry_all_classes()  # the old place is free for others
         if workload is not None:
             charge(state, workload, before, -1)
-    _let_go(state, "nomination", before)
+    _release(state, "nomination", before)
     kept[event.nomination.pod] = event.nomination
-    _hold(state, "nomination", event.nomination, True)
+    _allocate(state, "nomination", event.nomination, True)
     if workload is not None:
         charge(state, workload, event.nomination, +1)
-    state.moved[event.nomination.workload] = None
+    state.to_requeue[event.nomination.workload] = None
 
 
 def nomination_gone(state: "ClusterState", event: NominationGone) -> None:
     """No space is kept for it any more."""
     if event.pod not in state.nominations.get(event.workload, {}):
         return
-    kept = state.own(state.nominations, event.workload)
+    kept = state.writable(state.nominations, event.workload)
     nomination = kept.pop(event.pod)
     if not kept:
         del state.nominations[event.workload]
-    _let_go(state, "nomination", nomination)
+    _release(state, "nomination", nomination)
     workload = state.workloads.get(event.workload)
     if workload is not None:
         charge(state, workload, nomination, -1)
-    state.moved[event.workload] = None
-    state.freed()
+    state.to_requeue[event.workload] = None
+    state.retry_all_classes()
 
 
-def held_by(state: "ClusterState", name: str) -> list[Held]:
+def allocations_of(state: "ClusterState", name: str) -> list[Allocation]:
     """What a workload holds: pods, and space that is kept for it."""
     return [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
 
 
-def charge(state: "ClusterState", workload: Workload, held: Held, sign: int) -> None:
+def charge(state: "ClusterState", workload: Workload, held: Allocation, sign: int) -> None:
     """Queues pay for what is assumed, running or kept; an evicted pod is off the books while it leaves."""
     if isinstance(held, Pod) and held.phase not in (Phase.ASSUMED, Phase.RUNNING):
         return
     amounts = (sum(share.milli for share in held.devices), held.cpu_milli, held.memory_mib)
     _add(state.used, workload.queue, amounts, sign)
     if not workload.preemptible:
-        _add(state.fixed, workload.queue, amounts, sign)
+        _add(state.non_preemptible, workload.queue, amounts, sign)
     if not state.queues_stale:
         models = milli_by_model(state.node_objects, state.queues.models, (held,))
         state.queues.add(workload.queue, (*amounts, *models), sign, is_fixed=not workload.preemptible)
 
 
-def _hold(state: "ClusterState", kind: str, held: Held, holds: bool) -> None:
+def _allocate(state: "ClusterState", kind: str, held: Allocation, holds: bool) -> None:
     if not holds:
         return
-    state.own(state.held_on, held.node)[(kind, held.workload, _place(held))] = held
+    state.writable(state.allocations_on, held.node)[(kind, held.workload, _pod_name(held))] = held
     if held.neighbours is not None:
-        state.marks.add(held.node, held.neighbours, +1)
-        if any(mark in state.backlog.awaited for mark in held.neighbours.marks):
-            state.freed()  # whoever must be near such a pod, or even with it, has more places now
+        state.affinity_counts.add(held.node, held.neighbours, +1)
+        if any(mark in state.backlog.awaited_marks for mark in held.neighbours.marks):
+            state.retry_all_classes()  # whoever must be near such a pod, or even with it, has more places now
     if not state.nodes_stale:
         state.nodes.add(held, -1, state.version)
 
 
-def _let_go(state: "ClusterState", kind: str, held: Held | None) -> None:
+def _release(state: "ClusterState", kind: str, held: Allocation | None) -> None:
     if held is None:
         return
-    key = (kind, held.workload, _place(held))
-    if key not in state.held_on.get(held.node, {}):
+    key = (kind, held.workload, _pod_name(held))
+    if key not in state.allocations_on.get(held.node, {}):
         return  # a finished pod held nothing
-    on_node = state.own(state.held_on, held.node)
+    on_node = state.writable(state.allocations_on, held.node)
     del on_node[key]
     if not on_node:
-        del state.held_on[held.node]
+        del state.allocations_on[held.node]
     if held.neighbours is not None:
-        state.marks.add(held.node, held.neighbours, -1)
+        state.affinity_counts.add(held.node, held.neighbours, -1)
     if not state.nodes_stale:
         state.nodes.add(held, +1, state.version)
 
@@ -145,16 +145,16 @@ def _add(charges: dict[str, Charge], queue: str, charge: Charge, sign: int) -> N
     charges[queue] = (before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2])
 
 
-def _place(held: Held) -> str:
+def _pod_name(held: Allocation) -> str:
     return held.name if isinstance(held, Pod) else held.pod
 
 
-def _holds_the_same(before: Pod, after: Pod) -> bool:
+def _holds_same(before: Pod, after: Pod) -> bool:
     """Of its node and of its queue: a pod that is leaving is off the queue's books, one that is done holds nothing."""
-    return _hold_of(before) == _hold_of(after)
+    return _what_it_holds(before) == _what_it_holds(after)
 
 
-def _hold_of(pod: Pod) -> tuple[object, ...]:
+def _what_it_holds(pod: Pod) -> tuple[object, ...]:
     is_charged = pod.phase in (Phase.ASSUMED, Phase.RUNNING)
     is_held = pod.phase is not Phase.DONE
     amounts = (pod.cpu_milli, pod.memory_mib, pod.extended)

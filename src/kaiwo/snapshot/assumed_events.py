@@ -12,14 +12,14 @@ from kaiwo.model.events import (
     Event,
     NominationChanged,
     NominationGone,
+    PlannedStartChanged,
+    PlannedStartGone,
     PodChanged,
-    PromiseChanged,
-    PromiseGone,
     ReservationChanged,
 )
 from kaiwo.model.plan import Plan
 from kaiwo.model.workload import Phase, Pod, role_of
-from kaiwo.snapshot.eviction_history import path_in, stops_of
+from kaiwo.snapshot.eviction_history import queue_path_of, stops_of_plan
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -42,13 +42,13 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
         leaving = state.pods.get(eviction.workload, {}).get(eviction.pod)
         if leaving is not None:
             events.append(PodChanged(_with_phase(leaving, Phase.RELEASING)))
-    events.extend(stops_of(plan, now_s, partial(path_in, state)))
+    events.extend(stops_of_plan(plan, now_s, partial(queue_path_of, state)))
     events.extend(NominationChanged(nomination) for nomination in plan.nominations)
     for picked in plan.reserved:
         kept = state.reserved.objects[picked.reservation]
         events.append(ReservationChanged(replace(kept, picked=picked.devices)))
-    events.extend(PromiseGone(name) for name in plan.unpromised)
-    events.extend(PromiseChanged(promise) for promise in plan.promises)
+    events.extend(PlannedStartGone(name) for name in plan.unpromised)
+    events.extend(PlannedStartChanged(promise) for promise in plan.promises)
     return tuple(events)
 
 

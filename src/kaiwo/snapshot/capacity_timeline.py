@@ -16,7 +16,7 @@ from kaiwo.model.planned_start import PlannedPod, known_run_s
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, PODS, USABLE, Held, NodeTable
+from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, PODS, USABLE, Allocation, NodeTable
 
 
 class Span(NamedTuple):
@@ -38,7 +38,7 @@ def reserved_space(state: ClusterState, now_s: int) -> tuple[Span, ...]:
     at some time only has to count the devices of a span as not there between `from_s` and `until_s`, for all who do
     not have the reservation's name among their request's `passes`.
     """
-    state.tidy()
+    state.refresh_tables()
     spans = [
         Span(claim.name, claim.rows, claim.columns, max(now_s, claim.reservation.start_s), claim.reservation.until_s)
         for claim in state.reserved.claims(state.nodes)
@@ -84,12 +84,12 @@ class Timeline:
 
 def timeline_of(state: ClusterState) -> Timeline:
     """The timeline of a picture whose tables are tidy."""
-    kept = state.memo.setdefault("timeline", {})
+    kept = state.caches.setdefault("timeline", {})
     found = kept.get("now") or _blank(state.nodes)
     rows = (state.nodes.changed > found.version).nonzero()[0].tolist()
     if rows:
         names = state.nodes.names
-        releases = {row: _releases(state, state.held_on.get(names[row], {}).values()) for row in rows}
+        releases = {row: _releases(state, state.allocations_on.get(names[row], {}).values()) for row in rows}
         found = kept["now"] = _rewritten(found, state.nodes, releases, int(state.nodes.changed.max()))
     return found
 
@@ -105,13 +105,13 @@ def rewritten(
             rows.add(state.nodes.row[held.node])
     releases = {}
     for row in sorted(rows):
-        held_here = state.held_on.get(state.nodes.names[row], {}).values()
+        held_here = state.allocations_on.get(state.nodes.names[row], {}).values()
         staying = [held for held in held_here if not isinstance(held, Pod) or (held.workload, held.name) not in gone]
         releases[row] = _releases(state, staying) + come.get(row, [])
     return _rewritten(timeline, state.nodes, releases, timeline.version) if releases else timeline
 
 
-def _releases(state: ClusterState, held: Iterable[Held]) -> list[Release]:
+def _releases(state: ClusterState, held: Iterable[Allocation]) -> list[Release]:
     found: list[Release] = []
     for pod in held:
         if not isinstance(pod, Pod) or pod.phase is Phase.STUCK:
@@ -155,7 +155,7 @@ def _rewritten(before: Timeline, nodes: NodeTable, releases: dict[int, list[Rele
     return Timeline(version, found.ends, found.yields, found.free, found.gpus)
 
 
-def write_amounts(nodes: NodeTable, row: int, held: Held | PlannedPod, free: IntArray, gpus: IntArray) -> None:
+def write_amounts(nodes: NodeTable, row: int, held: Allocation | PlannedPod, free: IntArray, gpus: IntArray) -> None:
     """Add what a pod holds on a node to amounts in the node's own columns."""
     free[CPU] += held.cpu_milli
     free[MEMORY] += held.memory_mib

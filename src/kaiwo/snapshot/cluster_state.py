@@ -15,11 +15,11 @@ from kaiwo.model.events import (
     NodeGone,
     NominationChanged,
     NominationGone,
-    PastUseTold,
+    PastUsageChanged,
+    PlannedStartChanged,
+    PlannedStartGone,
     PodChanged,
     PodGone,
-    PromiseChanged,
-    PromiseGone,
     QueueChanged,
     QueueGone,
     ReservationChanged,
@@ -34,21 +34,28 @@ from kaiwo.model.planned_start import PlannedStart, known_run_s
 from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Role, Workload, has_only_saved, pod_name
-from kaiwo.snapshot.allocations import charge, held_by, nomination_changed, nomination_gone, pod_changed, pod_gone
-from kaiwo.snapshot.backlog import Backlog, Fault, Keys, Needs, Order, RoleNeed, chosen
-from kaiwo.snapshot.eligibility import gate_of, is_hopeless
-from kaiwo.snapshot.eviction_history import remember_stop, remembered
-from kaiwo.snapshot.gpu_model_usage import all_by_model
-from kaiwo.snapshot.node_table import Held, NodeTable
+from kaiwo.snapshot.allocations import (
+    allocations_of,
+    charge,
+    nomination_changed,
+    nomination_gone,
+    pod_changed,
+    pod_gone,
+)
+from kaiwo.snapshot.backlog import Backlog, OrderFault, OrderKeys, RoleNeed, RoleNeeds, WorkloadOrder, with_required
+from kaiwo.snapshot.eligibility import gate_obstacles, is_impossible
+from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
+from kaiwo.snapshot.gpu_model_usage import usage_by_model
+from kaiwo.snapshot.node_table import Allocation, NodeTable
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
 from kaiwo.snapshot.queue_table import Charge, QueueTable
 from kaiwo.snapshot.reserved_devices import ReservationBook
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.subgroup_choices import choices_of
-from kaiwo.snapshot.timed_changes import mind_the_time
+from kaiwo.snapshot.timed_changes import apply_timed_changes
 
 
-def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
+def by_priority_then_age(workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
     """The plainest order: used where no registry gives one."""
     return ((-workload.priority, workload.submitted_s),), ()
 
@@ -56,100 +63,104 @@ def by_priority_then_age(workload: Workload) -> tuple[Keys, tuple[Fault, ...]]:
 class ClusterState:
     """What the events said so far. One writer; a Snapshot is good until the next patch."""
 
-    def __init__(self, order: Order = by_priority_then_age) -> None:
+    def __init__(self, order: WorkloadOrder = by_priority_then_age) -> None:
         self.version = 0
         self.node_objects: dict[str, Node] = {}
         self.queue_objects: dict[str, Queue] = {}
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # by workload, then pod
-        self.held_on: dict[str, dict[tuple[str, str, str], Held]] = {}  # by node: pods and nominations
+        self.allocations_on: dict[str, dict[tuple[str, str, str], Allocation]] = {}  # by node: pods and nominations
         self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
-        self.promises: dict[str, PlannedStart] = {}  # by workload: the planned starts of large ones that wait
+        self.planned_starts: dict[str, PlannedStart] = {}  # by workload: the planned starts of large ones that wait
         self.used: dict[str, Charge] = {}  # by leaf queue: pods, and the space that is kept for others to come
-        self.fixed: dict[str, Charge] = {}  # the part of it that may not be preempted
+        self.non_preemptible: dict[str, Charge] = {}  # the part of it that may not be preempted
         self.backlog = Backlog(order)
-        self.marks = AffinityCounts()  # of the pods that rules between pods are about
+        self.affinity_counts = AffinityCounts()  # of the pods that rules between pods are about
         self.nodes = NodeTable()
         self.queues = QueueTable()
-        self.past_use: PastUseTold | None = None
-        self.stopped: dict[str, StoppedForOthers] = {}  # by workload: when it last had to go for others
-        self.stopped_in: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue that counts them: in the last hour
-        self.leaving: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
-        self.broken: set[str] = set()  # workloads that run below their minimum
+        self.past_usage: PastUsageChanged | None = None
+        self.last_stop: dict[str, StoppedForOthers] = {}  # by workload: when it last had to go for others
+        self.recent_stops: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue that counts them: in the last hour
+        self.releasing: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
+        self.below_minimum: set[str] = set()  # workloads that run below their minimum
         self.reserved = ReservationBook()
         self.expiring: dict[str, int] = {}  # workloads whose allocation is given until a time, and that time
-        self.told_expired: set[str] = set()  # of those: whom a plan ended
-        self.is_due = False  # time or a reservation gives a cycle something to do, though nobody waits
+        self.ended_expired: set[str] = set()  # of those: whom a plan ended
+        self.is_cycle_due = False  # time or a reservation gives a cycle something to do, though nobody waits
         self.look_again_s = 0  # when time alone may change an answer; 0: never
-        self.rules = ""  # under which the last cycle judged: see Plan.rules
-        self.memo: dict[Any, dict[Any, Any]] = {}  # what decide worked out per shape; derived, never part of the state
+        self.rules_digest = ""  # under which the last cycle judged: see Plan.rules
+        self.caches: dict[
+            Any, dict[Any, Any]
+        ] = {}  # what decide worked out per shape; derived, never part of the state
         self.nodes_stale = self.queues_stale = False
-        self._borrowed: dict[int, set[str]] = {}  # of a fork: which inner dicts still belong to the original
-        self.moved: dict[str, None] = {}  # workloads whose place in the backlog must be looked at
+        self._shared_with_original: dict[
+            int, set[str]
+        ] = {}  # of a fork: which inner dicts still belong to the original
+        self.to_requeue: dict[str, None] = {}  # workloads whose place in the backlog must be looked at
 
     def patch(self, events: Iterable[Event]) -> None:
         """Apply events. A gang whose pods change together finds its new place once, not once a pod."""
-        self.hear(events)
-        self.seat()
+        self.apply_events(events)
+        self.requeue_moved()
 
-    def hear(self, events: Iterable[Event]) -> None:
+    def apply_events(self, events: Iterable[Event]) -> None:
         """The first half of `patch`, for one who takes in a large batch piece by piece."""
         for event in events:
             self.version += 1
             _PATCHES[type(event)](self, event)
 
-    def seat(self, most: int | None = None) -> bool:
+    def requeue_moved(self, most: int | None = None) -> bool:
         """The second half: let those whom the events moved stand where they belong now. True: some are left."""
-        names = list(islice(self.moved, most))
+        names = list(islice(self.to_requeue, most))
         for name in names:
-            del self.moved[name]
-            self._stand(name)
-        return bool(self.moved)
+            del self.to_requeue[name]
+            self._requeue(name)
+        return bool(self.to_requeue)
 
     def snapshot(self, now_s: int) -> Snapshot:
         """The frozen picture for one cycle. Patching afterwards makes it stale, and decide refuses a stale one."""
-        for name in self.backlog.due(now_s):
-            if name in self.backlog.gate and self.workloads[name].not_before_s <= now_s:
+        for name in self.backlog.pop_due(now_s):
+            if name in self.backlog.gated and self.workloads[name].not_before_s <= now_s:
                 self.version += 1
-                self._stand(name, now_s)
+                self._requeue(name, now_s)
         if 0 < self.look_again_s <= now_s:
             self.version += 1
             self.look_again_s = 0
-            self.freed()
+            self.retry_all_classes()
         if self.reserved.objects or self.reserved.live or self.expiring:
-            mind_the_time(self, now_s, self._stand)
-        self.tidy()
+            apply_timed_changes(self, now_s, self._requeue)
+        self.refresh_tables()
         return Snapshot(self, now_s)
 
     @property
-    def wants_cycle(self) -> bool:
+    def needs_cycle(self) -> bool:
         """The time or a reservation has something to do for a cycle, whether anybody waits or not."""
         has_reserved = self.reserved.live or self.reserved.leaving
-        return self.is_due or bool(has_reserved and self.backlog.all_open)
+        return self.is_cycle_due or bool(has_reserved and self.backlog.try_all)
 
-    def absorb(self, plan: Plan) -> None:
+    def record_cycle(self, plan: Plan) -> None:
         """Keep what the cycle learned: which classes are stuck, and why, and under which rules that was found."""
         self.version += 1
-        self.rules = plan.rules or self.rules
-        self.is_due = False
-        self.told_expired.update(plan.expired)
+        self.rules_digest = plan.rules or self.rules_digest
+        self.is_cycle_due = False
+        self.ended_expired.update(plan.expired)
         self.look_again_s = min(filter(None, (self.look_again_s, plan.look_again_s)), default=0)
         for wait in plan.waits:
             found = self.backlog.by_key.get((wait.queue, wait.shape))
             if found is not None:
                 found.obstacles = wait.obstacles
-        self.backlog.settle(plan.unfinished, plan.first, plan.unclaimed)
+        self.backlog.end_cycle(plan.unfinished, plan.first, plan.unclaimed)
         for shape in self.backlog.shapes.retire():
-            for kept in self.memo.values():
+            for kept in self.caches.values():
                 kept.pop(shape, None)
 
-    def reorder(self, order: Order) -> None:
+    def reorder(self, order: WorkloadOrder) -> None:
         """Let everybody stand where another order puts them."""
         self.version += 1
         self.backlog.order = order
-        for name in list(self.backlog.standing()):
-            self._stand(name)
-        self.freed()
+        for name in list(self.backlog.queued_names()):
+            self._requeue(name)
+        self.retry_all_classes()
 
     def events(self) -> tuple[Event, ...]:
         """The whole state as events: what a journal's base holds."""
@@ -160,9 +171,9 @@ class ClusterState:
             *(WorkloadChanged(self.workloads[name]) for name in sorted(self.workloads)),
             *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
             *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
-            *(PromiseChanged(promise) for _, promise in sorted(self.promises.items())),
-            *([self.past_use] if self.past_use is not None else ()),
-            *remembered(self),
+            *(PlannedStartChanged(promise) for _, promise in sorted(self.planned_starts.items())),
+            *([self.past_usage] if self.past_usage is not None else ()),
+            *recorded_stops(self),
         )
 
     def fork(self) -> "ClusterState":
@@ -171,20 +182,31 @@ class ClusterState:
         The dicts inside `pods`, `held_on` and `nominations` are borrowed until they are changed: copying 8,000 of them
         was two thirds of the cost of a question.
         """
-        self.tidy()
+        self.refresh_tables()
         other = object.__new__(ClusterState)
         other.__dict__.update(self.__dict__)
-        copied = ("node_objects", "queue_objects", "workloads", "used", "fixed", "pods", "held_on", "nominations")
-        for name in (*copied, "stopped", "stopped_in"):
+        copied = (
+            "node_objects",
+            "queue_objects",
+            "workloads",
+            "used",
+            "non_preemptible",
+            "pods",
+            "allocations_on",
+            "nominations",
+        )
+        for name in (*copied, "last_stop", "recent_stops"):
             setattr(other, name, dict(getattr(self, name)))
-        other._borrowed = {id(inner): set(inner) for inner in (other.pods, other.held_on, other.nominations)}
+        other._shared_with_original = {
+            id(inner): set(inner) for inner in (other.pods, other.allocations_on, other.nominations)
+        }
         other.backlog, other.nodes, other.queues = self.backlog.copy(), self.nodes.copy(), self.queues.copy()
-        other.marks = self.marks.copy()
-        other.moved, other.broken, other.leaving = {}, set(self.broken), set(self.leaving)
-        other.promises = dict(self.promises)
+        other.affinity_counts = self.affinity_counts.copy()
+        other.to_requeue, other.below_minimum, other.releasing = {}, set(self.below_minimum), set(self.releasing)
+        other.planned_starts = dict(self.planned_starts)
         other.reserved, other.expiring = self.reserved.copy(), dict(self.expiring)
-        other.told_expired = set(self.told_expired)
-        other.memo = {key: dict(value) for key, value in self.memo.items()}
+        other.ended_expired = set(self.ended_expired)
+        other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
 
     # nodes
@@ -194,35 +216,35 @@ class ClusterState:
         self.node_objects[node.name] = node
         self.queues_stale = self.queues_stale or bool(self.queues.models)  # its devices may be of another model now
         self.reserved.forget_places()
-        self.freed()
+        self.retry_all_classes()
         if self.nodes_stale or not self.nodes.holds(node):
             self.nodes_stale = True
             return
-        self.nodes.define(node, self.held_on.get(node.name, {}).values(), self.version)
-        self.backlog.judge_anew()
+        self.nodes.define(node, self.allocations_on.get(node.name, {}).values(), self.version)
+        self.backlog.recheck_impossible()
 
     def _node_gone(self, event: NodeGone) -> None:
         if self.node_objects.pop(event.name, None) is not None:
             self.nodes_stale = True
             self.queues_stale = self.queues_stale or bool(self.queues.models)
-            self.freed()  # not freed, but obstacles name nodes: let every class be tried and told anew
+            self.retry_all_classes()  # not freed, but obstacles name nodes: let every class be tried and told anew
 
-    def tidy(self) -> None:
+    def refresh_tables(self) -> None:
         """Build the tables anew when the set of nodes or queues changed."""
         if self.nodes_stale:
             self.nodes = NodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
             for name, node in self.node_objects.items():
-                self.nodes.define(node, self.held_on.get(name, {}).values(), self.version)
-            self.memo.clear()
+                self.nodes.define(node, self.allocations_on.get(name, {}).values(), self.version)
+            self.caches.clear()
             self.reserved.forget_places()
-            self.backlog.judge_anew()
+            self.backlog.recheck_impossible()
             self.nodes_stale = False
         if self.queues_stale:
-            self.queues = QueueTable(self.queue_objects, self.used, self.fixed, all_by_model(self))
+            self.queues = QueueTable(self.queue_objects, self.used, self.non_preemptible, usage_by_model(self))
             self.queues_stale = False
-            self.backlog.judge_anew()
-        if self.backlog.unjudged:
-            self.backlog.judge(partial(is_hopeless, self.nodes, self.queues, self.backlog.shapes))
+            self.backlog.recheck_impossible()
+        if self.backlog.unchecked:
+            self.backlog.check_impossible(partial(is_impossible, self.nodes, self.queues, self.backlog.shapes))
 
     # queues
 
@@ -230,17 +252,17 @@ class ClusterState:
         self.queue_objects[event.queue.name] = event.queue
         self.queues_stale = True
         self.reserved.forget_lines()
-        self.freed()
+        self.retry_all_classes()
 
     def _queue_gone(self, event: QueueGone) -> None:
         if self.queue_objects.pop(event.name, None) is not None:
             self.queues_stale = True
             self.reserved.forget_lines()
-            self.freed()
+            self.retry_all_classes()
 
-    def _past_use_told(self, event: PastUseTold) -> None:
-        self.past_use = event
-        self.freed()  # other shares: somebody may be owed now
+    def _past_usage_changed(self, event: PastUsageChanged) -> None:
+        self.past_usage = event
+        self.retry_all_classes()  # other shares: somebody may be owed now
 
     # workloads
 
@@ -251,71 +273,71 @@ class ClusterState:
             self.workloads[workload.name] = workload  # programs say so again and again: it gives nobody room
             return
         if before is None or (before.queue, before.preemptible) != (workload.queue, workload.preemptible):
-            for held in held_by(self, workload.name):
+            for held in allocations_of(self, workload.name):
                 if before is not None:
                     charge(self, before, held, -1)
-                    self.freed()
+                    self.retry_all_classes()
                 charge(self, workload, held, +1)
         if before is not None and workload.name in self.pods and known_run_s(before) != known_run_s(workload):
             self._touch_nodes_of(workload.name)
         if before is not None and 0 <= before.may_go != workload.may_go and not 0 <= workload.may_go < before.may_go:
-            self.freed()  # a disruption budget opened
+            self.retry_all_classes()  # a disruption budget opened
         if before is not None and workload.name in self.pods and workload.priority < before.priority:
-            self.freed()  # others may be more important now
+            self.retry_all_classes()  # others may be more important now
         is_other_wish = before is not None and (before.roles, before.queue) != (workload.roles, workload.queue)
-        if is_other_wish and self._wishes_count(workload.name):
-            self.freed()
+        if is_other_wish and self._limits_other_queues(workload.name):
+            self.retry_all_classes()
         self.workloads[workload.name] = workload
         if workload.expires_s or workload.name in self.expiring:
-            self._expires(workload.name, workload.expires_s)
-        if workload.held and workload.name in self.promises:
-            self.is_due = True  # a cycle takes the planned start back, though nobody waits for one
-        (self.broken.add if workload.broken_since_s else self.broken.discard)(workload.name)
-        self.moved[workload.name] = None
+            self._set_expiry(workload.name, workload.expires_s)
+        if workload.held and workload.name in self.planned_starts:
+            self.is_cycle_due = True  # a cycle takes the planned start back, though nobody waits for one
+        (self.below_minimum.add if workload.broken_since_s else self.below_minimum.discard)(workload.name)
+        self.to_requeue[workload.name] = None
 
     def _workload_gone(self, event: WorkloadGone) -> None:
         workload = self.workloads.pop(event.name, None)
         if workload is None:
             return
-        if self._wishes_count(event.name):
-            self.freed()
-        self.backlog.leave(event.name)
-        self.broken.discard(event.name)
-        self.stopped.pop(event.name, None)
-        self._expires(event.name, 0)
-        self._promise_gone(PromiseGone(event.name))
-        for held in held_by(self, event.name):
+        if self._limits_other_queues(event.name):
+            self.retry_all_classes()
+        self.backlog.remove(event.name)
+        self.below_minimum.discard(event.name)
+        self.last_stop.pop(event.name, None)
+        self._set_expiry(event.name, 0)
+        self._planned_start_gone(PlannedStartGone(event.name))
+        for held in allocations_of(self, event.name):
             charge(self, workload, held, -1)
-            self.freed()
+            self.retry_all_classes()
         for kept in list(self.nominations.get(event.name, {})):
             nomination_gone(self, NominationGone(event.name, kept))
 
-    def _stand(self, name: str, now_s: int = 0) -> None:
+    def _requeue(self, name: str, now_s: int = 0) -> None:
         """Put a workload where it belongs: in a line, at the gate, or nowhere when it wants nothing."""
-        wished = self._wishes_count(name)
-        self.backlog.leave(name)
+        wished = self._limits_other_queues(name)
+        self.backlog.remove(name)
         workload = self.workloads.get(name)
         if workload is None:
             return
         needs = self.needs_of(workload)
         if not needs:
             return
-        obstacles = gate_of(self, workload, now_s)
+        obstacles = gate_obstacles(self, workload, now_s)
         if obstacles:
             if wished:
-                self.freed()
-            self.backlog.wait_at_gate(workload, obstacles)
+                self.retry_all_classes()
+            self.backlog.add_gated(workload, obstacles)
         else:
             choices = choices_of(workload, self.pods.get(name, ())) if workload.groups else None
-            self.backlog.join(workload, needs, choices, self._unkept(workload, needs))
-            if self.promises:  # it may fill a gap for which others of its class take too long
-                self.backlog.reopen(name)
+            self.backlog.add(workload, needs, choices, self._needs_without_nominations(workload, needs))
+            if self.planned_starts:  # it may fill a gap for which others of its class take too long
+                self.backlog.retry(name)
 
-    def _wishes_count(self, name: str) -> bool:
+    def _limits_other_queues(self, name: str) -> bool:
         """What it waits for is kept from other queues: when it does no longer, they may have a right to more."""
-        return self.backlog.stands(name) and len(self.queue_objects) > 1
+        return self.backlog.is_queued(name) and len(self.queue_objects) > 1
 
-    def needs_of(self, workload: Workload) -> Needs:
+    def needs_of(self, workload: Workload) -> RoleNeeds:
         """Per role: what is missing, and how much of that is needed to start."""
         pods = self.pods.get(workload.name)
         needs = []
@@ -325,14 +347,14 @@ class ClusterState:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present
             if missing:
-                want = self.want_of(workload, role) if is_dressed else role.request
+                want = self.request_of(workload, role) if is_dressed else role.request
                 needs.append(RoleNeed(number(want), missing, max(0, role.needed - present)))
         if workload.groups:
             choices = choices_of(workload, pods or ())
-            return chosen(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
+            return with_required(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
         return tuple(needs)
 
-    def _unkept(self, workload: Workload, needs: Needs) -> Needs | None:
+    def _needs_without_nominations(self, workload: Workload, needs: RoleNeeds) -> RoleNeeds | None:
         """What is missing beside the space that is kept for it."""
         kept = self.nominations.get(workload.name)
         if not kept:
@@ -342,32 +364,32 @@ class ClusterState:
         left = [sum(name not in kept for name in names) for names in missing if names]
         return tuple(need._replace(missing=count) for need, count in zip(needs, left, strict=True))
 
-    def want_of(self, workload: Workload, role: Role) -> Request:
+    def request_of(self, workload: Workload, role: Role) -> Request:
         """What a pod of a role asks for, with what reservations make of it."""
         return self.reserved.dressed(workload, role.request, self.queue_objects)
 
-    def _expires(self, name: str, at_s: int) -> None:
+    def _set_expiry(self, name: str, at_s: int) -> None:
         """The allocation of a workload is given until this time; 0: for as long as it runs."""
         if at_s and self.expiring.get(name) != at_s:
             self.expiring[name] = at_s
-            self.told_expired.discard(name)
-            self.is_due = True
+            self.ended_expired.discard(name)
+            self.is_cycle_due = True
         elif not at_s and self.expiring.pop(name, None) is not None:
-            self.told_expired.discard(name)
+            self.ended_expired.discard(name)
 
     # planned starts
 
-    def _promise_changed(self, event: PromiseChanged) -> None:
+    def _planned_start_changed(self, event: PlannedStartChanged) -> None:
         promise = event.promise
-        before = self.promises.get(promise.workload)
-        self.promises[promise.workload] = promise
+        before = self.planned_starts.get(promise.workload)
+        self.planned_starts[promise.workload] = promise
         if before is not None and before.places != promise.places:
-            self.freed()  # the old place is nobody's any more
+            self.retry_all_classes()  # the old place is nobody's any more
 
-    def _promise_gone(self, event: PromiseGone) -> None:
-        gone = self.promises.pop(event.workload, None)
+    def _planned_start_gone(self, event: PlannedStartGone) -> None:
+        gone = self.planned_starts.pop(event.workload, None)
         if gone is not None and event.workload not in self.pods:  # else it started there
-            self.freed()
+            self.retry_all_classes()
 
     def _touch_nodes_of(self, name: str) -> None:
         """When its place comes free is another time now."""
@@ -385,19 +407,19 @@ class ClusterState:
     def _reservation_gone(self, event: ReservationGone) -> None:
         self.reserved.drop(event.name)
 
-    def own(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
+    def writable(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
         """The inner dict, ours to change."""
         inner = outer.get(key)
         if inner is None:
             inner = outer[key] = {}
-        elif self._borrowed and key in self._borrowed.get(id(outer), ()):
+        elif self._shared_with_original and key in self._shared_with_original.get(id(outer), ()):
             inner = outer[key] = dict(inner)
-            self._borrowed[id(outer)].discard(key)
+            self._shared_with_original[id(outer)].discard(key)
         return inner
 
-    def freed(self) -> None:
+    def retry_all_classes(self) -> None:
         """Something became possible that was not: every class deserves a try."""
-        self.backlog.all_open = True
+        self.backlog.try_all = True
 
 
 _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
@@ -411,10 +433,10 @@ _PATCHES: dict[type, Callable[[ClusterState, Any], None]] = {
     PodGone: pod_gone,
     NominationChanged: nomination_changed,
     NominationGone: nomination_gone,
-    PromiseChanged: ClusterState._promise_changed,
-    PromiseGone: ClusterState._promise_gone,
+    PlannedStartChanged: ClusterState._planned_start_changed,
+    PlannedStartGone: ClusterState._planned_start_gone,
     ReservationChanged: ClusterState._reservation_changed,
     ReservationGone: ClusterState._reservation_gone,
-    PastUseTold: ClusterState._past_use_told,
-    StoppedForOthers: remember_stop,
+    PastUsageChanged: ClusterState._past_usage_changed,
+    StoppedForOthers: record_stop,
 }

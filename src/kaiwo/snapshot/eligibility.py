@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def gate_of(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
+def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obstacle, ...]:
     """What keeps a workload from being tried at all."""
     found: list[Obstacle] = []
     if workload.held:
@@ -43,15 +43,17 @@ def gate_of(state: "ClusterState", workload: Workload, now_s: int) -> tuple[Obst
 UNCOUNTED = 1 << 40
 
 
-def is_hopeless(nodes: NodeTable, queues: QueueTable, shapes: Shapes, found: WaitingClass) -> bool:
+def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: Shapes, found: WaitingClass) -> bool:
     """Too large for every node, more than all nodes together hold, or beyond a bound of its queue."""
     must = [(shapes[shape], needed) for shape, _, needed in found.needs if needed]
     if not nodes.names or not must or found.signature.nominated_for or found.choices is not None:
         return False
-    return _is_beyond_bounds(queues, found, must) or any(most_pods(nodes, want) < needed for want, needed in must)
+    return _is_beyond_bounds(queues, found, must) or any(
+        most_pods_when_empty(nodes, want) < needed for want, needed in must
+    )
 
 
-def most_pods(nodes: NodeTable, want: Request) -> int:
+def most_pods_when_empty(nodes: NodeTable, want: Request) -> int:
     """How many pods of a request empty nodes would take; never too few."""
     known: dict[Request, int] = nodes.derived.setdefault("most pods", {})
     found = known.get(want)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HOUR_S = 3600
 
 
-def stops_of(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) -> Iterable[StoppedForOthers]:
+def stops_of_plan(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) -> Iterable[StoppedForOthers]:
     """Workloads that have to go for others by this plan, and the queues that count them.
 
     `path_of`: the queue of a workload and all above it.
@@ -31,25 +31,25 @@ def stops_of(plan: Plan, now_s: int, path_of: Callable[[str], Sequence[Queue]]) 
         yield StoppedForOthers(name, now_s, counted, not lost[name])
 
 
-def path_in(state: "ClusterState", workload: str) -> Sequence[Queue]:
+def queue_path_of(state: "ClusterState", workload: str) -> Sequence[Queue]:
     """The queue of a workload and all above it."""
     queues = state.queues
     row = queues.row.get(state.workloads[workload].queue)
     return [queues.queues[above] for above in queues.path[row]] if row is not None else []
 
 
-def remember_stop(state: "ClusterState", event: StoppedForOthers) -> None:
+def record_stop(state: "ClusterState", event: StoppedForOthers) -> None:
     """In whatever order they arrive: the last one of a workload, and those of a queue's last hour."""
-    known = state.stopped.get(event.workload)
+    known = state.last_stop.get(event.workload)
     if not event.is_moved and (known is None or known.at_s <= event.at_s):
-        state.stopped[event.workload] = event
+        state.last_stop[event.workload] = event
     for queue in event.queues:
-        stops = sorted({*state.stopped_in.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
-        state.stopped_in[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)
+        stops = sorted({*state.recent_stops.get(queue, ()), event}, key=lambda each: (each.at_s, each.workload))
+        state.recent_stops[queue] = tuple(each for each in stops if each.at_s > stops[-1].at_s - HOUR_S)
 
 
-def remembered(state: "ClusterState") -> list[StoppedForOthers]:
+def recorded_stops(state: "ClusterState") -> list[StoppedForOthers]:
     """Each once, in the order of time."""
-    found = {(each.at_s, each.workload): each for each in state.stopped.values()}
-    found |= {(each.at_s, each.workload): each for stops in state.stopped_in.values() for each in stops}
+    found = {(each.at_s, each.workload): each for each in state.last_stop.values()}
+    found |= {(each.at_s, each.workload): each for stops in state.recent_stops.values() for each in stops}
     return [found[key] for key in sorted(found)]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from kaiwo.model.node import Node
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
-from kaiwo.snapshot.node_table import Held
+from kaiwo.snapshot.node_table import Allocation
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
 
 
-def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[Held]) -> tuple[int, ...]:
+def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[Allocation]) -> tuple[int, ...]:
     """What these hold of each of the models; nothing where no model is bounded."""
     found = dict.fromkeys(models, 0)
     for each in held if models else ():
@@ -25,7 +25,7 @@ def milli_by_model(nodes: Mapping[str, Node], models: list[str], held: Iterable[
     return tuple(found.values())
 
 
-def all_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
+def usage_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
     """Of everybody whose queue pays: queue, model, milli, and whether it may not be preempted."""
     bounded = {model for queue in state.queue_objects.values() for model in queue.gpu_models}
     found = []
@@ -33,7 +33,7 @@ def all_by_model(state: "ClusterState") -> list[tuple[str, str, int, bool]]:
         workload = state.workloads.get(name)
         if workload is None:
             continue
-        held: list[Held] = [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
+        held: list[Allocation] = [*state.pods.get(name, {}).values(), *state.nominations.get(name, {}).values()]
         for each in held:
             if isinstance(each, Pod) and each.phase not in (Phase.ASSUMED, Phase.RUNNING):
                 continue
@@ -49,7 +49,7 @@ def only_model(want: Request, known: list[str]) -> str:
     return models[0] if len(models) == 1 else ""
 
 
-def _models_of(nodes: Mapping[str, Node], held: Held) -> list[tuple[str, int]]:
+def _models_of(nodes: Mapping[str, Node], held: Allocation) -> list[tuple[str, int]]:
     node = nodes.get(held.node)
     models = {gpu.id: gpu.model for gpu in node.gpus} if node is not None else {}
     return [(models[share.gpu], share.milli) for share in held.devices if share.gpu in models]

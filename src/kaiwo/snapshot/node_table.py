@@ -55,7 +55,7 @@ def _count(counts: dict[_Key, int], key: _Key, sign: int) -> None:
         del counts[key]
 
 
-Held = Pod | Nomination
+Allocation = Pod | Nomination
 
 CPU, MEMORY, PODS, GPU_LEFT, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
 MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
@@ -102,7 +102,7 @@ class NodeTable:
         fits = len(node.gpus) <= self.width and all(key in self.extended_names for key in node.extended)
         return node.name in self.row and fits
 
-    def define(self, node: Node, held: Iterable[Held], version: int) -> None:
+    def define(self, node: Node, held: Iterable[Allocation], version: int) -> None:
         """Write the node's row from its definition and what is held on it."""
         row = self.row[node.name]
         self.nodes[row] = node
@@ -133,7 +133,7 @@ class NodeTable:
             self.add(each, -1, version)
         self._sum_gpus(row, version)
 
-    def add(self, held: Held, sign: int, version: int) -> None:
+    def add(self, held: Allocation, sign: int, version: int) -> None:
         """Give back (+1) or take (-1) what a pod or a nomination holds on its node."""
         row = self.row.get(held.node)
         if row is None:

@@ -27,7 +27,7 @@ class Standing(NamedTuple):
 
 def standings(state: ClusterState, now_s: int) -> list[Standing]:
     """All of them, by name."""
-    state.tidy()
+    state.refresh_tables()
     return [_standing(state, found, now_s) for _, found in sorted(state.reserved.objects.items())]
 
 
@@ -40,7 +40,7 @@ def _standing(state: ClusterState, reservation: Reservation, now_s: int) -> Stan
     used_milli, others = 0, set()
     if phase is ReservationPhase.ACTIVE:
         for node in sorted({node for node, _ in places}):
-            for held in state.held_on.get(node, {}).values():
+            for held in state.allocations_on.get(node, {}).values():
                 milli = sum(share.milli for share in held.devices if (node, share.gpu) in places)
                 workload = state.workloads.get(held.workload)
                 is_owners = workload is not None and state.reserved.is_owners(

@@ -36,16 +36,16 @@ class WorkingCopy:
         self.now_s = snapshot.now_s
         self.nodes, self.queues = nodes.shown(), queues
         self._set_amounts(nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
-        self.marks = WorkingMarks(state.marks, nodes)  # for rules between pods
+        self.marks = WorkingMarks(state.affinity_counts, nodes)  # for rules between pods
         self.tenancy = nodes.tenancy.copy()  # for shares that demand to be kept apart
         self._set_charges(queues.all_used.copy(), queues.all_fixed.copy())
         self.reserved = state.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
-        self.waiting = state.backlog.wishes()  # by leaf: what its waiting work asks for, and could have
-        self.past_use = state.past_use
+        self.waiting = state.backlog.queue_demand()  # by leaf: what its waiting work asks for, and could have
+        self.past_use = state.past_usage
         self._state = state
         self.derived: dict[str, Any] = {}  # what is worked out once a cycle
         self.clock = state.version
-        self._leaving = [state.pods[workload][pod] for workload, pod in sorted(state.leaving)]
+        self._leaving = [state.pods[workload][pod] for workload, pod in sorted(state.releasing)]
         self._gathered: tuple[Rows, int, IntArray, IntArray] | None = None
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
@@ -92,10 +92,10 @@ class WorkingCopy:
         backlog = self._state.backlog
         for found in backlog.by_queue.get(queue, {}).values():
             if (
-                found.key not in backlog.hopeless and not found.signature.nominated_for
+                found.key not in backlog.impossible and not found.signature.nominated_for
             ):  # space that is kept for it is paid for already
                 for shape, missing, _ in found.needs:
-                    yield backlog.shapes[shape], missing * len(found.line)
+                    yield backlog.shapes[shape], missing * len(found.waiters)
 
     def oldest_s(self) -> IntArray:
         """By queue: when the oldest work there or below was submitted, running or first in a line; far off if none.
@@ -105,7 +105,7 @@ class WorkingCopy:
         oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
         state = self._state
         backlog = state.backlog
-        first = [found.line.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.hopeless]
+        first = [found.waiters.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.impossible]
         for workload in map(state.workloads.get, (*first, *state.pods)):
             row = self.queues.row.get(workload.queue) if workload is not None else None
             if workload is None or row is None:

@@ -71,7 +71,7 @@ def test_no_more_pods_go_than_a_budget_allows(may_go: int, units: list[int]) -> 
     pods = [Pod("default/w", f"main-{n}", "node", devices=(Share(f"gpu-{n}", 1000, 1000),)) for n in range(4)]
     node = Node("node", cpu_milli=1000, memory_mib=1000, gpus=gpus)
     state.patch([NodeChanged(node), QueueChanged(THE_DEFAULT), WorkloadChanged(workload), *map(PodChanged, pods)])
-    state.tidy()
+    state.refresh_tables()
     roster = VictimUnits(state, 0, "priority")
     assert [len(unit.pods) for unit in roster.units("default")] == units
 

@@ -11,7 +11,7 @@ from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
 )
 from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, Memory, Past, read_memory
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
-from kaiwo.model.events import PromiseChanged, PromiseGone, StoppedForOthers, WorkloadChanged, WorkloadGone
+from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books
@@ -57,9 +57,9 @@ def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() ->
     for each in gang_of("w-0", "w-1"):
         other.put_pod(each)
     other.put_pod(seen_pod(pod.name, annotations=GANG | {PLACE_NOTE: text}))
-    assert PromiseChanged(PROMISE) in other.settle()
+    assert PlannedStartChanged(PROMISE) in other.settle()
     other.put_pod(seen_pod(pod.name, annotations=GANG))
-    assert other.settle() == (PromiseGone("default/train"),)
+    assert other.settle() == (PlannedStartGone("default/train"),)
 
 
 def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
@@ -77,7 +77,7 @@ def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
     assert WorkloadGone("default/train") in cache.settle()
     cache.put_pod(seen_pod("w-2", annotations=GANG))
     events = cache.settle()
-    assert [type(event) for event in events] == [WorkloadChanged, PromiseChanged]
+    assert [type(event) for event in events] == [WorkloadChanged, PlannedStartChanged]
     assert cache.planned.take_stale() == ["default/train"]
 
 
@@ -89,7 +89,7 @@ def test_whoever_follows_believes_the_pods() -> None:
     cache.promise("default/train", PROMISE)
     cache.settle()
     cache.follow()
-    assert cache.settle() == (PromiseGone("default/train"),)
+    assert cache.settle() == (PlannedStartGone("default/train"),)
     assert cache.planned.take_stale() == []
 
 

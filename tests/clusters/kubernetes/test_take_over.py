@@ -45,7 +45,7 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 killed.signal(signal.SIGKILL)
             async with second(plane, tmp_path) as kaiwo:
                 # Nothing is decided before all of this is known, and nothing that was written is written anew.
-                promise = kaiwo.loop.state.promises["default/big"]
+                promise = kaiwo.loop.state.planned_starts["default/big"]
                 assert promise.start_s == planned_s
                 assert {place.node for place in promise.places} == {"node-1"}
                 assert kaiwo.loop.state.pods["default/small"]["main-0"].until_s == until_s
@@ -116,15 +116,15 @@ def test_past_use_goes_on_and_who_had_to_go_for_others_is_held_off(plane: Plane,
             await kubectl.delete(pod_path(stopped))  # its kubelet would have
             async with second(plane, tmp_path) as kaiwo:
                 state = kaiwo.loop.state
-                assert [each.at_s for each in state.stopped_in["greedy"]] == [stop["atSeconds"]]
+                assert [each.at_s for each in state.recent_stops["greedy"]] == [stop["atSeconds"]]
                 await until_bound(kubectl, "owed")
                 # It comes back under its name, as a Job's or a StatefulSet's pod does, and may make nobody go.
                 await kubectl.pod(stopped, gpus=4, annotations={"kaiwo.ai/queue": "greedy"})
                 await until(lambda: f"default/{stopped}" in state.workloads, "it to come back")
-                assert state.stopped[f"default/{stopped}"].at_s == stop["atSeconds"]
-                await until(lambda: state.past_use is not None, "past use")
-                assert state.past_use is not None
-                part = state.past_use.parts["greedy"][GPU] / ONE
+                assert state.last_stop[f"default/{stopped}"].at_s == stop["atSeconds"]
+                await until(lambda: state.past_usage is not None, "past use")
+                assert state.past_usage is not None
+                part = state.past_usage.parts["greedy"][GPU] / ONE
                 status = (await kubectl.get(f"{QUEUES}/greedy"))["status"]
                 assert abs(part - float(status["usage"]["gpu"])) < 0.2
                 assert part > 0.05

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kaiwo.clusters.local import LocalCluster
-from kaiwo.model.events import PodChanged, PromiseChanged
+from kaiwo.model.events import PlannedStartChanged, PodChanged
 from kaiwo.model.plan import Plan, Start
 from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.workload_record import Program
@@ -23,7 +23,7 @@ async def told(home: Path) -> tuple[list[PlannedStart], dict[str, int]]:
     cluster = opened(home)
     try:
         async for batch in cluster.events():
-            promises = [event.promise for event in batch if isinstance(event, PromiseChanged)]
+            promises = [event.promise for event in batch if isinstance(event, PlannedStartChanged)]
             gaps = {event.pod.workload: event.pod.until_s for event in batch if isinstance(event, PodChanged)}
             return promises, gaps
         raise AssertionError("there was no first batch")

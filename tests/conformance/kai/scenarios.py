@@ -83,7 +83,7 @@ class Table:
         self.evictions += len({(each.workload, each.pod) for each in plan.evictions})
         seen = self.seen(plan)
         assumed = assume(self.state, plan, now_s)
-        self.state.absorb(plan)
+        self.state.record_cycle(plan)
         self.state.patch(assumed)
         return seen
 

@@ -18,7 +18,7 @@ from kaiwo.model.node import Node, Taint
 from kaiwo.model.workload import Pod
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import Held
+from kaiwo.snapshot.node_table import Allocation
 
 
 class NodePick(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def gpu_page(board: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
         row, column = divmod(flat, table.width)
         node = table.nodes[row]
         if row != held_row:
-            holders, held_row = _by_device(state.held_on.get(node.name, {}).values()), row
+            holders, held_row = _by_device(state.allocations_on.get(node.name, {}).values()), row
         items.append(_gpu_view(node, column, holders))
     more = begin + pick.limit < len(found)
     return Page(items, len(found), write_cursor((items[-1].node, items[-1].index)) if more else "")
@@ -93,7 +93,7 @@ def find_node(state: ClusterState, name: str) -> NodeView:
 
 def node_view(state: ClusterState, node: Node) -> NodeView:
     """A node with its devices and what is held of it."""
-    held = state.held_on.get(node.name, {}).values()
+    held = state.allocations_on.get(node.name, {}).values()
     holders = _by_device(held)
     gpus = [_gpu_view(node, column, holders) for column in range(len(node.gpus))]
     whole_milli = sum(gpu.milli for gpu in node.gpus)
@@ -128,7 +128,7 @@ def ill_devices(state: ClusterState, workload: str) -> str:
     return "".join(dict.fromkeys(said))
 
 
-def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, int]]]) -> GpuView:
+def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Allocation, int, int]]]) -> GpuView:
     gpu: Gpu = node.gpus[column]
     free_milli, free_mib = gpu.milli, gpu.memory_mib
     tenants = []
@@ -143,9 +143,9 @@ def _gpu_view(node: Node, column: int, holders: dict[str, list[tuple[Held, int, 
     )  # fmt: skip
 
 
-def _by_device(held: Iterable[Held]) -> dict[str, list[tuple[Held, int, int]]]:
+def _by_device(held: Iterable[Allocation]) -> dict[str, list[tuple[Allocation, int, int]]]:
     """Who is on each device, in the order of names: the same picture always reads the same."""
-    devices: dict[str, list[tuple[Held, int, int]]] = {}
+    devices: dict[str, list[tuple[Allocation, int, int]]] = {}
     for each in held:
         for share in each.devices:
             devices.setdefault(share.gpu, []).append((each, share.milli, share.mib))
@@ -155,7 +155,7 @@ def _by_device(held: Iterable[Held]) -> dict[str, list[tuple[Held, int, int]]]:
     return devices
 
 
-def _place(held: Held) -> str:
+def _place(held: Allocation) -> str:
     return held.name if isinstance(held, Pod) else held.pod
 
 

@@ -112,7 +112,7 @@ class Lines:
         self.of = {name: self._first(state, name) for name in names}
 
     def _first(self, state: ClusterState, queue: str) -> list[PlaceView]:
-        lines = [each.line for each in state.backlog.by_queue.get(queue, {}).values()]
+        lines = [each.waiters for each in state.backlog.by_queue.get(queue, {}).values()]
         found = []
         for keys, name in islice(merge(*lines), FIRST):
             workload = state.workloads[name]

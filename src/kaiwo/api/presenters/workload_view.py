@@ -35,7 +35,7 @@ def workload_view(state: ClusterState, record: Record, gpu_milli: int) -> Worklo
     """One row of the list."""
     workload = record.workload
     pods = [pod for pod in state.pods.get(workload.name, {}).values() if pod.phase is not Phase.DONE]
-    promise = state.promises.get(workload.name)
+    promise = state.planned_starts.get(workload.name)
     return WorkloadView(
         name=workload.name,
         queue=workload.queue,
@@ -71,10 +71,10 @@ def reason_of(state: ClusterState, record: Record) -> str:
 
 def waiting_obstacles(state: ClusterState, name: str) -> tuple[Obstacle, ...]:
     """What the last cycle left it with; nothing when it was not tried yet."""
-    at_gate = state.backlog.gate.get(name)
+    at_gate = state.backlog.gated.get(name)
     if at_gate is not None:
         return at_gate
-    return state.backlog.stand_of(name)[0].obstacles if state.backlog.stands(name) else ()
+    return state.backlog.find(name)[0].obstacles if state.backlog.is_queued(name) else ()
 
 
 def workload_detail(

@@ -20,9 +20,9 @@ from kaiwo.model.events import (
     NodeChanged,
     NodeGone,
     NominationChanged,
+    PlannedStartChanged,
     PodChanged,
     PodGone,
-    PromiseChanged,
     QueueChanged,
     QueueGone,
     ReservationChanged,
@@ -117,7 +117,7 @@ class EmbeddedState:
         events += [WorkloadChanged(life.workload) for life in self.lives.values() if life.wants_pods]
         events += [PodChanged(placement.pod) for placement in self.pods.values()]
         events += [NominationChanged(nomination) for kept in self.kept.values() for nomination in kept]
-        events += [PromiseChanged(promise) for promise in self.promises.values()]
+        events += [PlannedStartChanged(promise) for promise in self.promises.values()]
         return tuple(events)
 
     def put(self, table: str, key: Any, value: Any) -> Any:

@@ -14,7 +14,7 @@ from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_mis
 from kaiwo.decide.turn_order import Lane, Next, Turns
 from kaiwo.model.plan import Start
 from kaiwo.model.planned_start import PlannedStart
-from kaiwo.snapshot.backlog import WaitingClass, each_way, one_more
+from kaiwo.snapshot.backlog import WaitingClass, needs_of_each_choice, needs_to_make_room_for
 
 
 class Growing:
@@ -68,7 +68,7 @@ def line_up(
     Who could never start has none, nor who waits for a planned start: their queue would stand in the order by what
     nobody uses now.
     """
-    hopeless, promised = desk.state.backlog.hopeless, desk.promised
+    hopeless, promised = desk.state.backlog.impossible, desk.promised
     able: list[WaitingClass] = []
     barred: list[WaitingClass] = []
     for found in candidates:
@@ -80,7 +80,7 @@ def line_up(
 
 def is_planned(promised: Mapping[str, PlannedStart], found: WaitingClass) -> bool:
     """Everybody in the class waits for a planned start."""
-    return 0 < len(found.line) <= len(promised) and all(name in promised for _, name in found.line)
+    return 0 < len(found.waiters) <= len(promised) and all(name in promised for _, name in found.waiters)
 
 
 def lanes_of(classes: list[WaitingClass]) -> dict[str, Lane]:
@@ -192,7 +192,7 @@ class Allocate:
         desk.working.count_leaving(+1)
         tries = (
             place_workload(desk.working, desk.placer, desk.state, workload, needs, grows=False)
-            for needs in each_way(found) or [one_more(found)]
+            for needs in needs_of_each_choice(found) or [needs_to_make_room_for(found)]
         )
         placement = next(filter(None, tries), None)
         desk.working.count_leaving(-1)
@@ -216,7 +216,7 @@ class Allocate:
 
     def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
         state = self._desk.state
-        workload = state.workloads[found.line.at(position)[1]]
+        workload = state.workloads[found.waiters.at(position)[1]]
         return Start(workload.name, first_missing_pod(state, workload), placed.node, placed.devices)
 
     def _start_one(self, name: str, found: WaitingClass) -> int:

@@ -22,7 +22,7 @@ from kaiwo.queues.current_shares import standing
 from kaiwo.queues.reclaim_rules import QueueShares, Refusal, Rule, may_claim, victim_queues
 from kaiwo.queues.reclaim_rules import ReclaimRequest as QueueClaim
 from kaiwo.snapshot.array_types import BoolArray
-from kaiwo.snapshot.backlog import Needs, WaitingClass, one_more
+from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.queue_table import GPU, Charge
 
 QUEUES_A_STEP = 10
@@ -47,13 +47,13 @@ def make_room(desk: CycleState, action: str) -> list[WaitingClass]:
 
 def has_work(desk: CycleState, action: str) -> bool:
     """There is somebody for whom the action could make room, at a glance."""
-    waiting = desk.stuck | desk.state.backlog.unclaimed_by(action)
+    waiting = desk.stuck | desk.state.backlog.pending_for(action)
     return any(_has_below(desk, found) for found in waiting.values()) if action == "preempt" else bool(waiting)
 
 
 def _make_room_for(desk: CycleState, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
     """Last come those who could never start: they are told what keeps them, and nobody's turn hangs on their size."""
-    hopeless = desk.state.backlog.hopeless
+    hopeless = desk.state.backlog.impossible
     waiting = [found for found in waiting if not has_its_space(desk, found)]
     last = [found for found in waiting if found.key in hopeless]
     first = [found for found in waiting if found.key not in hopeless]
@@ -64,11 +64,11 @@ def _make_room_for(desk: CycleState, action: str, waiting: list[WaitingClass]) -
 def _candidates(desk: CycleState, action: str) -> tuple[list[WaitingClass], list[WaitingClass]]:
     """Who was tried, and no room sought yet: those of this cycle, and those whom the last one did not reach."""
     backlog = desk.state.backlog
-    left = backlog.unclaimed_by(action)
+    left = backlog.pending_for(action)
     came = {key: found for key, found in desk.stuck.items() if key not in left}
     if action == "reclaim":
         owed = {found.key: found for found in _owed(desk)}
-        if not left and (desk.stuck or not backlog.unclaimed):
+        if not left and (desk.stuck or not backlog.pending_actions):
             return list(owed.values()), []  # for all who wait: what one may take hangs on all the others
         return [owed[key] for key in owed if key in came], [owed[key] for key in owed if key in left]
     if action == "preempt":
@@ -93,7 +93,7 @@ def _owed(desk: CycleState) -> list[WaitingClass]:
 
 def _has_below(desk: CycleState, found: WaitingClass) -> bool:
     """Something less important runs in its queue; the first in a line is the most important."""
-    queue, priority = found.queue, desk.state.workloads[found.line.at(0)[1]].priority
+    queue, priority = found.queue, desk.state.workloads[found.waiters.at(0)[1]].priority
     return desk.roster.has_below(queue, priority) or desk.roster.has_guarded_below(queue, priority)
 
 
@@ -133,7 +133,7 @@ def _reclaim(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomM
     may_lose = victim_queues(now, claim, desk.roster.rows(now.queues.row))
     if not may_lose.any() and not _kept(desk, now, claim, may_lose):
         return None
-    needs = one_more(found)
+    needs = needs_to_make_room_for(found)
     desk.steps += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
     ran_enough = _ran_enough(desk, may_lose)
     takes = _sieve(desk).takeable(may_lose, ran_enough, found.signature.nominated_for)
@@ -210,7 +210,7 @@ def _preempt(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomM
     def attempt(within_budgets: bool) -> RoomMade | None:
         lanes = desk.roster.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
         rule = PreemptRule(now, now.queues.row[found.queue], np.array(claim_beside(desk, found)))
-        claim = VictimSearch(desk, workload, one_more(found), rule, lanes, within_budgets)
+        claim = VictimSearch(desk, workload, needs_to_make_room_for(found), rule, lanes, within_budgets)
         return claim.meet() if lanes else None
 
     room = desk.spared.watched(lambda: attempt(within_budgets=False))
@@ -235,10 +235,10 @@ def _consolidate(desk: CycleState, workload: Workload, found: WaitingClass) -> R
     lanes = desk.roster.lanes(sorted(desk.roster.queues()), lambda unit: unit.workload.name != workload.name)
     if not lanes:
         return None
-    return VictimSearch(desk, workload, one_more(found), NobodyLoses(), lanes).meet()
+    return VictimSearch(desk, workload, needs_to_make_room_for(found), NobodyLoses(), lanes).meet()
 
 
-def _searches(needs: Needs) -> Iterator[tuple[type[ReclaimRule], bool]]:
+def _searches(needs: RoleNeeds) -> Iterator[tuple[type[ReclaimRule], bool]]:
     """One after the other, until one succeeds. A large gang looks first where the first victims are, and no further."""
     if sum(needed for _, _, needed in needs) >= MANY_PODS:
         yield ReclaimRule, False

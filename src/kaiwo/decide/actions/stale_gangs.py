@@ -10,7 +10,7 @@ from kaiwo.model.workload import Phase, is_enough
 
 def stop_stale_gangs(desk: CycleState) -> None:
     """Every gang whose grace is over, whole."""
-    for name in sorted(desk.state.broken):
+    for name in sorted(desk.state.below_minimum):
         workload = desk.state.workloads[name]
         pods = desk.state.pods.get(name, {})
         begun = {start.pod for start in desk.starts if start.workload == name}

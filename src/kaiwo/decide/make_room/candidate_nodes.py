@@ -16,7 +16,7 @@ from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
 from kaiwo.decide.placement.queue_limits import charge_of
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import GPU_LEFT
 from kaiwo.snapshot.queue_table import GPU
 
@@ -49,7 +49,9 @@ class CandidateNodes:
         self._pods: IntArray = np.array(pods, np.int64).reshape(-1, 3)
         self._gone_seen = 0
 
-    def lanes(self, needs: Needs, queues: BoolArray, may_go: BoolArray, is_wide: bool = True) -> dict[str, UnitLane]:
+    def lanes(
+        self, needs: RoleNeeds, queues: BoolArray, may_go: BoolArray, is_wide: bool = True
+    ) -> dict[str, UnitLane]:
         """The units to try, by queue; empty when no set of them could make room."""
         self._bury()
         chosen = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
@@ -98,7 +100,7 @@ class CandidateNodes:
         milli = np.array([unit.charge[GPU] for unit in self._units], np.int64)
         return words_of_young(self._desk.working.queues, self._queue, is_young, milli)
 
-    def _nodes(self, needs: Needs, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
+    def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
         """Where to look, for all shapes together; None when one of them cannot be served."""
         working = self._desk.working
         found = np.zeros(len(working.nodes.names), np.bool_)

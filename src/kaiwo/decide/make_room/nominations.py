@@ -17,7 +17,7 @@ from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import role_of
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import WaitingClass, one_more
+from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.node_table import USABLE
 from kaiwo.snapshot.queue_table import Charge
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -37,7 +37,7 @@ def has_its_space(desk: CycleState, found: WaitingClass) -> bool:
     name = found.signature.nominated_for
     if not name:
         return False
-    needed = sum(needed for _, _, needed in one_more(found))
+    needed = sum(needed for _, _, needed in needs_to_make_room_for(found))
     return len(desk.state.nominations[name]) >= needed or any(workload == name for workload, _ in desk.given_up)
 
 
@@ -73,7 +73,7 @@ def _where_they_may_not_go(desk: CycleState) -> list[Kept]:
             continue  # it was kept for somebody who is not known yet
         for pod, nomination in kept.items():
             if nomination.node in rows:
-                want = state.want_of(workload, role_of(workload, pod))
+                want = state.request_of(workload, role_of(workload, pod))
                 by_want[want].append(((name, pod), rows[nomination.node]))
     lost = []
     for want, places in by_want.items():
@@ -86,7 +86,7 @@ def _where_they_may_not_go(desk: CycleState) -> list[Kept]:
 def _nobody_leaves(desk: CycleState) -> list[Kept]:
     """Where others hold it, too, and none of them is told to go: whoever decided that died before, or was refused."""
     state = desk.state
-    left = {state.pods[workload][pod].node for workload, pod in state.leaving}
+    left = {state.pods[workload][pod].node for workload, pod in state.releasing}
     return [
         (workload, pod)
         for workload, kept in state.nominations.items()

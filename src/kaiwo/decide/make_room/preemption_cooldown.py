@@ -23,7 +23,7 @@ WAITS_OUT = (Reason.HELD_OFF, Reason.PATIENT)
 
 def cooldown_until_s(state: ClusterState, name: str, policy: Policy) -> int:
     """When a workload may make others go again; 0: nobody holds it off."""
-    stopped = state.stopped.get(name)
+    stopped = state.last_stop.get(name)
     return stopped.at_s + policy.hold_off_s if stopped is not None else 0
 
 

@@ -23,7 +23,7 @@ from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, MILLI, SIZE
 from kaiwo.snapshot.queue_table import GPU
 
@@ -124,7 +124,7 @@ class ReclaimBounds:
     """What one claim could have at most, by resource, by device and by node."""
 
     def __init__(
-        self, desk: CycleState, now: QueueShares, claim: ReclaimRequest, needs: Needs, takes: Reclaimable
+        self, desk: CycleState, now: QueueShares, claim: ReclaimRequest, needs: RoleNeeds, takes: Reclaimable
     ) -> None:
         self._desk, self._now, self._claim, self._takes = desk, now, claim, takes
         shapes = desk.state.backlog.shapes

@@ -20,14 +20,14 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod, Workload, role_of
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, SIZE, USABLE, Held, NodeTable
+from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, SIZE, USABLE, Allocation, NodeTable
 from kaiwo.snapshot.queue_table import ENDLESS, GPU
 
 
 class Holdings:
     """One row a pod, and one row a device of a pod; pods on nodes that are not there hold nothing."""
 
-    def __init__(self, nodes: NodeTable, pods: Sequence[Held]) -> None:
+    def __init__(self, nodes: NodeTable, pods: Sequence[Allocation]) -> None:
         self._nodes = nodes
         there = [(number, nodes.row[pod.node], pod) for number, pod in enumerate(pods) if pod.node in nodes.row]
         self.number: Rows = np.array([number for number, _, _ in there], np.intp)  # its place among the pods

@@ -27,7 +27,7 @@ from kaiwo.model.plan import Cause, Eviction, Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import GPU_LEFT, NodeTable
 from kaiwo.snapshot.queue_table import Charge
 
@@ -122,7 +122,7 @@ class VictimSearch:
         self,
         desk: CycleState,
         workload: Workload,
-        needs: Needs,
+        needs: RoleNeeds,
         rule: Rule,
         lanes: dict[str, UnitLane],
         within_budgets: bool = False,  # take no more than eviction budgets let go, also of what is given back later
@@ -314,7 +314,7 @@ class VictimSearch:
             lost = [pod for pod in unit.pods if not self._returns(pod, queue)]
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
-                want = desk.state.want_of(unit.workload, role_of(unit.workload, pod.name))
+                want = desk.state.request_of(unit.workload, role_of(unit.workload, pod.name))
                 placed = place_pods(working, desk.placer, Payer(queue, is_fixed=False), -1, want, 1)
                 if placed is None:
                     return None
@@ -327,7 +327,7 @@ class VictimSearch:
         if len(unit.pods) > 1:
             return True
         role = role_of(unit.workload, unit.pods[0].name)
-        return self._desk.book.state_of(self._desk.state.want_of(unit.workload, role)).room > 0
+        return self._desk.book.state_of(self._desk.state.request_of(unit.workload, role)).room > 0
 
     def _is_within_limits(self, unit: VictimUnit, queue: int) -> bool:
         """The claim may have used what the limits of queues above both leave."""

@@ -35,7 +35,7 @@ from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import ask
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import BoolArray, Rows
-from kaiwo.snapshot.backlog import Needs, WaitingClass, each_way, one_more
+from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.queue_table import RESOURCES
@@ -99,7 +99,7 @@ class Inquiry:
         self._offers = OfferBook(state, book.start, book.view)
         view = book.view
         self._rows: Rows = np.arange(len(view.nodes.names))
-        self._by_needs: dict[Needs, tuple[Obstacle, ...]] = {}
+        self._by_needs: dict[RoleNeeds, tuple[Obstacle, ...]] = {}
 
     def obstacles(self, found: WaitingClass, dimmed: Obstacle | None = None) -> tuple[Obstacle, ...]:
         """What the queue says, then what the nodes say. Whose space is kept waits for those who leave it.
@@ -127,7 +127,7 @@ class Inquiry:
         room = {shape: self._book.state(shape).room for shape, _, _ in found.needs}
         need: dict[str, int] = {}
         have: dict[str, int] = {}
-        for title, (shape, _, needed) in zip(choices.titles, one_more(found), strict=True):
+        for title, (shape, _, needed) in zip(choices.titles, needs_to_make_room_for(found), strict=True):
             need[title] = need.get(title, 0) + needed
             have[title] = have.get(title, 0) + min(needed, room[shape])
             room[shape] -= min(needed, room[shape])
@@ -140,10 +140,10 @@ class Inquiry:
         return (*short[:MOST_NAMED], *rest) if short else by_nodes
 
     def _fits(self, found: WaitingClass) -> bool:
-        ways = each_way(found) if found.choices is not None else (found.needs,)
+        ways = needs_of_each_choice(found) if found.choices is not None else (found.needs,)
         return any(self._has_room(needs) for needs in ways)
 
-    def _has_room(self, needs: Needs) -> bool:
+    def _has_room(self, needs: RoleNeeds) -> bool:
         if not any(needed for _, _, needed in needs):
             return any(self._book.state(shape).room for shape, _, _ in needs)
         return all(self._book.state(shape).room >= needed for shape, _, needed in needs)
@@ -208,7 +208,7 @@ class Inquiry:
         sizes = np.sort(self._view.of(self._rows)[1][:, SIZE] * fits, axis=1)
         return int(sizes[:, -want.gpus].max(initial=0)) if 0 < want.gpus <= sizes.shape[1] else 0
 
-    def _of_nodes(self, needs: Needs) -> list[Obstacle]:
+    def _of_nodes(self, needs: RoleNeeds) -> list[Obstacle]:
         if not len(self._rows):
             return [Obstacle(Reason.NO_NODES, 1, 0, "nodes")]
         found: list[Obstacle] = []
@@ -294,7 +294,7 @@ class Inquiry:
         labels = [node.labels for node in self._view.nodes.nodes]
         return next((rule.key for rule in want.node_rules if not any(map(rule.holds, labels))), "")
 
-    def _gang(self, needs: Needs) -> Obstacle:
+    def _gang(self, needs: RoleNeeds) -> Obstacle:
         """How many of the pods that must start together would fit, each shape for itself."""
         if not any(needed for _, _, needed in needs):
             return Obstacle(Reason.GANG, 1, int(any(self._book.state(shape).room for shape, _, _ in needs)), "pods")

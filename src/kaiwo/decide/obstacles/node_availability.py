@@ -32,7 +32,7 @@ class OfferBook:
 
     def __init__(self, state: ClusterState, start: WorkingCopy, view: WorkingCopy) -> None:
         self._shapes, self._start, self._view = state.backlog.shapes, start, view
-        self._kept: dict[int, Offer] = state.memo.setdefault("offers", {})
+        self._kept: dict[int, Offer] = state.caches.setdefault("offers", {})
 
     def of(self, shape: int) -> Offer:
         """What every node offers to one pod."""

@@ -11,7 +11,7 @@ from kaiwo.decide.placement.queue_limits import charge_of, times_within_limits
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
-from kaiwo.snapshot.backlog import Needs, chosen
+from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import Adds, choices_of, steps_of
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -37,7 +37,7 @@ def place_workload(
     placer: Placer,
     state: ClusterState,
     workload: Workload,
-    needs: Needs,
+    needs: RoleNeeds,
     limits: bool = True,
     grows: bool = True,
 ) -> Placement | None:
@@ -56,11 +56,11 @@ def place_workload(
     return None
 
 
-def _ways(state: ClusterState, workload: Workload, needs: Needs) -> list[Needs]:
+def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[RoleNeeds]:
     """What would do for a workload with sub-groups, the cheapest first. One that is whole grows by any step; only where
     space is kept for a step, that one starts as a whole."""
     choices = choices_of(workload, state.pods.get(workload.name, ()))
-    every = [chosen(needs, needed) for needed in choices.needed]
+    every = [with_required(needs, needed) for needed in choices.needed]
     if not choices.is_whole:
         return every
     return [*every, needs] if workload.name in state.nominations else [needs]
@@ -88,7 +88,7 @@ class _Gang:
         placer: Placer,
         state: ClusterState,
         workload: Workload,
-        needs: Needs,
+        needs: RoleNeeds,
         limits: bool,
     ) -> None:
         self._working, self._placer, self._state = working, placer, state

@@ -9,7 +9,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request
 from kaiwo.queues.resource_division import MOST_AMOUNT
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, Bound, Charge
@@ -24,7 +24,7 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> Charge:
     return milli * pods, want.cpu_milli * pods, want.memory_mib * pods
 
 
-def least_charge(state: ClusterState, needs: Needs, largest_mib: Callable[[int], int]) -> Charge:
+def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[int], int]) -> Charge:
     """The least a queue pays before such work has started: for what it needs, or for any one pod.
 
     The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
@@ -68,7 +68,7 @@ def models_with_room(working: WorkingCopy, queue: int, is_fixed: bool, milli: in
     return [model for model in sorted(working.nodes.models) if model not in short]
 
 
-def least_by_model(state: ClusterState, needs: Needs) -> tuple[int, ...]:
+def least_by_model(state: ClusterState, needs: RoleNeeds) -> tuple[int, ...]:
     """Behind the least charge: what it needs of each bounded GPU model, if it takes no other model."""
     wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in needs]
     return tuple(

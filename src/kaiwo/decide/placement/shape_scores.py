@@ -43,8 +43,8 @@ class ShapeBook:
     def __init__(self, state: ClusterState, start: WorkingCopy, working: WorkingCopy, active: Active) -> None:
         self._shapes = state.backlog.shapes
         self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
-        self._kept: dict[int, ShapeState] = state.memo.setdefault(active.token, {})
-        self._verdicts: dict[Any, Verdict] = state.memo.setdefault(("static", active.token), {})
+        self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {})
+        self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
         self._loose: dict[Request, ShapeState] = {}
         self._by_neighbours: dict[Request, ShapeState] = {}

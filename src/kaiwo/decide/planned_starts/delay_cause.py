@@ -38,7 +38,7 @@ def _is_lost(desk: CycleState, place: PlannedPod) -> bool:
 
 def _holders(desk: CycleState, place: PlannedPod) -> list[Pod]:
     gpus = {share.gpu for share in place.devices}
-    held = desk.state.held_on.get(place.node, {})
+    held = desk.state.allocations_on.get(place.node, {})
     pods = [held[key] for key in sorted(held)]
     return [
         pod

@@ -21,7 +21,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import Needs
+from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.capacity_timeline import NEVER
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
@@ -36,7 +36,7 @@ class Search:
     """The search for one workload's planned start."""
 
     def __init__(
-        self, desk: CycleState, space: Space, workload: Workload, needs: Needs, may_start: Callable[[int], bool]
+        self, desk: CycleState, space: Space, workload: Workload, needs: RoleNeeds, may_start: Callable[[int], bool]
     ) -> None:
         self._desk, self._space, self._workload, self._needs = desk, space, workload, needs
         self._may_start = may_start  # at a time, as far as its queue says
@@ -108,7 +108,7 @@ class Search:
         state, now_s = self._desk.state, self._space.now_s
         leaving: dict[str, int] = {}
         for node in {place.node for place in places} if at_s > now_s else ():
-            for held in state.held_on.get(node, {}).values():
+            for held in state.allocations_on.get(node, {}).values():
                 workload = state.workloads.get(held.workload)
                 if isinstance(held, Pod) and workload is not None and (run_s := known_run_s(workload)):
                     end_s = held.since_s + run_s

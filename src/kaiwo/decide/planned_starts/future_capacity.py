@@ -129,7 +129,7 @@ GPUS = slice(GPU_LEFT, GPU_LEFT + 1)
 
 def take_of(promise: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
     """The space of a promise if it starts then; None when a node or a device of it is gone or broken."""
-    kept = state.memo.setdefault("takes", {})
+    kept = state.caches.setdefault("takes", {})
     redefined = int(state.nodes.redefined.max(initial=-1))
     known = kept.get(promise.workload)
     if known is None or known[0] is not promise.places or known[1] != redefined:

@@ -27,7 +27,7 @@ from kaiwo.snapshot.capacity_timeline import OVERDUE_S, reserved_space, timeline
 
 def keep_promises(desk: CycleState) -> None:
     """Start what is due, move what can be earlier or must be later, and tell everybody else what they have to mind."""
-    if desk.state.promises:
+    if desk.state.planned_starts:
         _Keeper(desk).run()
 
 
@@ -79,7 +79,7 @@ class _Keeper:
     def _holds(self, promise: PlannedStart, workload: Workload, take: PlannedUsage, ahead: list[PlannedUsage]) -> bool:
         """Its place is there in time. Those who are about to go have a minute, as nobody ends on the very second."""
         desk = self._desk
-        found, _ = desk.state.backlog.stand_of(promise.workload)
+        found, _ = desk.state.backlog.find(promise.workload)
         for shape, _, needed in found.needs:
             if needed and not desk.book.state(shape).allowed[take.rows].all():
                 return False
@@ -92,7 +92,7 @@ class _Keeper:
 
     def _lets(self, name: str, others: list[QueueCharge]) -> Callable[[int], bool]:
         """Whether its queue lets it start at a time, beside what these others pay."""
-        found, _ = self._desk.state.backlog.stand_of(name)
+        found, _ = self._desk.state.backlog.find(name)
         due = self._desk.due_of(found)
         return lambda at_s: self._dues.let_start(due, at_s, others)
 
@@ -101,7 +101,7 @@ class _Keeper:
     ) -> PlannedStart | None:
         """Another place, if it can start there earlier and nobody's promise has to move."""
         is_due = promise.start_s <= self._now_s and self._is_free(promise)
-        if is_due or self._desk.is_spent or not self._desk.state.backlog.all_open:
+        if is_due or self._desk.is_spent or not self._desk.state.backlog.try_all:
             return None  # unless something was freed, nothing can be earlier than it was
         others = ahead + takes_of(self._desk, behind)
         dues = [bound.due for bound in self._kept] + [due_of(self._desk, each) for each in behind]
@@ -125,7 +125,7 @@ class _Keeper:
             self._kept.remove(bound)
             self._desk.unpromised.append(bound.promise.workload)
             if self._dues.takes_what_others_are_owed(bound.due) or self._is_outranked(bound.workload):
-                found, _ = self._desk.state.backlog.stand_of(bound.promise.workload)
+                found, _ = self._desk.state.backlog.find(bound.promise.workload)
                 self._desk.due_by_turns.append(found)  # who is owed comes first, else they would stop it again
                 self._by_turns.append(bound)
                 self._desk.look_again(self._now_s + 1)  # then others may have what it left
@@ -135,9 +135,9 @@ class _Keeper:
 
     def _is_outranked(self, workload: Workload) -> bool:
         """More important work waits in its queue: no plan binds that, so it has its turn first."""
-        state, hopeless = self._desk.state, self._desk.state.backlog.hopeless
+        state, hopeless = self._desk.state, self._desk.state.backlog.impossible
         waiting = state.backlog.by_queue.get(workload.queue, {}).values()
-        able = [state.workloads[found.line.at(0)[1]] for found in waiting if found.key not in hopeless]
+        able = [state.workloads[found.waiters.at(0)[1]] for found in waiting if found.key not in hopeless]
         return any(outranks(other, workload) for other in able)
 
     def _is_free(self, promise: PlannedStart) -> bool:
@@ -145,7 +145,7 @@ class _Keeper:
         return take is not None and self._space.fits(take._replace(end_s=self._now_s + 1), ())
 
     def _search(self, workload: Workload, others: list[QueueCharge]) -> Search:
-        found, _ = self._desk.state.backlog.stand_of(workload.name)
+        found, _ = self._desk.state.backlog.find(workload.name)
         return Search(self._desk, self._space, workload, found.needs, self._lets(workload.name, others))
 
     def _reserved(self, workload: Workload) -> list[PlannedUsage]:
@@ -155,9 +155,9 @@ class _Keeper:
 def _still_waits(desk: CycleState, promise: PlannedStart, workload: Workload) -> bool:
     """It still waits for just this, and its queue lets it start."""
     state = desk.state
-    if not desk.policy.promises or workload.name in state.nominations or not state.backlog.stands(workload.name):
+    if not desk.policy.promises or workload.name in state.nominations or not state.backlog.is_queued(workload.name):
         return False
-    found, _ = state.backlog.stand_of(workload.name)
+    found, _ = state.backlog.find(workload.name)
     if sum(needed for _, _, needed in found.needs) != len(promise.places) or not desk.takes_work(found.queue):
         return False
     present = state.pods.get(workload.name)
@@ -176,7 +176,7 @@ def _is_same(place: PlannedPod, workload: Workload) -> bool:
 
 def _start(desk: CycleState, promise: PlannedStart, workload: Workload) -> bool:
     """Start it exactly where it was promised; when that is not allowed any more it waits like everybody else."""
-    found, _ = desk.state.backlog.stand_of(workload.name)
+    found, _ = desk.state.backlog.find(workload.name)
     payer, starts = desk.payer(found), list[Start]()
     shapes = _shapes_by_role(desk, workload, found)
     with desk.working.trial() as attempt:

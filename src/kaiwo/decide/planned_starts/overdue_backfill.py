@@ -43,7 +43,7 @@ def _fillers(desk: CycleState, promise: PlannedStart) -> Iterator[Pod]:
     """The pods that fill gaps on the devices of a promise, or on its nodes where it takes no device."""
     for place in promise.places:
         gpus = {share.gpu for share in place.devices}
-        for held in desk.state.held_on.get(place.node, {}).values():
+        for held in desk.state.allocations_on.get(place.node, {}).values():
             if not isinstance(held, Pod) or not held.until_s or held.phase not in UP:
                 continue
             if not gpus or not gpus.isdisjoint(share.gpu for share in held.devices):

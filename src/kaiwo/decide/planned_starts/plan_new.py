@@ -31,14 +31,14 @@ def make_promises(desk: CycleState) -> None:
         total = int(desk.working.nodes.gpu_total.sum())
         least = max(LEAST_MILLI, total * desk.policy.large_permille // WHOLE_MILLI)
         waiting = desk.state.backlog.by_key.values()
-        large = [found for found in waiting if found.asks[0] >= least and _may_be_promised(desk, found)]
+        large = [found for found in waiting if found.demand[0] >= least and _may_be_promised(desk, found)]
         if large:
             _make(desk, sorted(large, key=lambda found: found.key), count)
 
 
 def changed_promises(desk: CycleState) -> tuple[PlannedStart, ...]:
     """What is new or different since the last plan."""
-    before = desk.state.promises
+    before = desk.state.planned_starts
     return tuple(promise for name, promise in sorted(desk.promised.items()) if promise != before.get(name))
 
 
@@ -94,7 +94,7 @@ def _make(desk: CycleState, large: list[WaitingClass], count: int) -> None:
 
 def _told_again(desk: CycleState, promise: PlannedStart) -> PlannedStart:
     """Who had a planned start until this cycle keeps its place in the order, and is told why it is later."""
-    before = desk.state.promises.get(promise.workload)
+    before = desk.state.planned_starts.get(promise.workload)
     if before is None:
         return promise
     if promise.start_s <= before.start_s:
@@ -121,7 +121,7 @@ def _may_be_promised(desk: CycleState, found: WaitingClass) -> bool:
 
     What could never start would use up a promise that somebody else waits for.
     """
-    if not any(needed for _, _, needed in found.needs) or found.key in desk.state.backlog.hopeless:
+    if not any(needed for _, _, needed in found.needs) or found.key in desk.state.backlog.impossible:
         return False
     wants = [desk.state.backlog.shapes[shape] for shape, _, _ in found.needs]
     return all(want.neighbours is None and not want.reservation for want in wants)

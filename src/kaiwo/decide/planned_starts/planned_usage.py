@@ -16,7 +16,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 def in_order(state: ClusterState) -> list[PlannedStart]:
     """Who was promised first goes first; in one queue the more important before that."""
-    oldest = sorted(state.promises.values(), key=lambda each: (each.made_s, each.workload))
+    oldest = sorted(state.planned_starts.values(), key=lambda each: (each.made_s, each.workload))
     lines: dict[str, list[PlannedStart]] = {}
     for each in oldest:
         lines.setdefault(_queue_of(state, each), []).append(each)
@@ -42,7 +42,7 @@ def reserved_for_others(desk: CycleState, spans: tuple[Span, ...], workload: Wor
 
 def due_of(desk: CycleState, promise: PlannedStart) -> QueueCharge:
     """What its queue pays for it, from its start to its end."""
-    found, _ = desk.state.backlog.stand_of(promise.workload)
+    found, _ = desk.state.backlog.find(promise.workload)
     end_s = promise.start_s + promise.run_s if promise.run_s else NEVER
     return desk.due_of(found)._replace(start_s=promise.start_s, end_s=end_s)
 

@@ -21,7 +21,7 @@ from kaiwo.model.partition_modes import CHIPS, COMPUTE_MODES, WHOLE_MODE, Mode, 
 from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import Held
+from kaiwo.snapshot.node_table import Allocation
 
 
 def extended_names(nodes: Iterable[Node]) -> list[str]:
@@ -44,7 +44,7 @@ def joined_sizes(sizes: Iterable[PodSize]) -> tuple[PodSize, ...]:
     return tuple(PodSize(amounts, count, sharers) for (amounts, sharers), count in counts.items())
 
 
-def free_beside(node: Node, held: Iterable[Held], names: Sequence[str]) -> Amounts:
+def free_beside(node: Node, held: Iterable[Allocation], names: Sequence[str]) -> Amounts:
     """What nobody holds of a node."""
     free: Amounts = (node.cpu_milli, node.memory_mib, node.pods, *(node.extended.get(name, 0) for name in names))
     for each in held:
@@ -52,7 +52,7 @@ def free_beside(node: Node, held: Iterable[Held], names: Sequence[str]) -> Amoun
     return free
 
 
-def tenants_of(node: Node, held: Iterable[Held], names: Sequence[str]) -> tuple[Tenant, ...]:
+def tenants_of(node: Node, held: Iterable[Allocation], names: Sequence[str]) -> tuple[Tenant, ...]:
     """The work on the GPUs of a node, with what it holds beside them."""
     physical = {gpu.id: gpu.parent or gpu.id for gpu in node.gpus}
     found: dict[tuple[str, ...], Amounts] = {}
@@ -64,7 +64,7 @@ def tenants_of(node: Node, held: Iterable[Held], names: Sequence[str]) -> tuple[
     return tuple(Tenant(gpus, amounts) for gpus, amounts in found.items())
 
 
-def _amounts(of: Request | Held, names: Sequence[str]) -> Amounts:
+def _amounts(of: Request | Allocation, names: Sequence[str]) -> Amounts:
     if not names:
         return (of.cpu_milli, of.memory_mib, 1)
     extended: Mapping[str, int] = dict(of.extended)
@@ -132,10 +132,10 @@ def waiting_needs(
         places = [open_to(want, needed) for want, needed in wants]
         if frozenset() in places:
             continue
-        first = state.workloads[waiting.line.at(0)[1]]
+        first = state.workloads[waiting.waiters.at(0)[1]]
         waited_s = max(0, now_s - first.submitted_s)
         for (want, needed), nodes in zip(wants, places, strict=True):
-            need = need_of(want, needed * len(waiting.line), waited_s)
+            need = need_of(want, needed * len(waiting.waiters), waited_s)
             if need is not None:
                 need = replace(need, nodes=nodes, barred=barred_to(want))
                 key = (replace(need, count=0, waited_s=0), waited_s // ABOUT_S)
@@ -161,7 +161,7 @@ def fleet_of(
         model = next((model for model in models if model in CHIPS), "")
         if not model or not node.ready or node.cordoned:
             continue
-        held = state.held_on.get(name, {}).values()
+        held = state.allocations_on.get(name, {}).values()
         platform = (platforms or {}).get(name, "bare-metal")
         gpus = tuple(_gpus(state, node, held, begun[name], now_s))
         free, tenants = free_beside(node, held, names), tenants_of(node, held, names)
@@ -195,7 +195,7 @@ def need_of(want: Request, count: int = 1, waited_s: int = 0) -> Need | None:
 
 
 def _gpus(
-    state: ClusterState, node: Node, held: Iterable[Held], begun: Mapping[str, Ongoing], now_s: int
+    state: ClusterState, node: Node, held: Iterable[Allocation], begun: Mapping[str, Ongoing], now_s: int
 ) -> Iterable[GpuNow]:
     tenants: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by device: until its end, and since its start
     for each in held:
@@ -233,7 +233,7 @@ def _gpu(name: str, parts: list[Gpu], tenants: Mapping[str, list[tuple[int, int]
     )  # fmt: skip
 
 
-def _span(state: ClusterState, held: Held, now_s: int) -> tuple[int, int]:
+def _span(state: ClusterState, held: Allocation, now_s: int) -> tuple[int, int]:
     """How long it will hold its devices at most, and has held them."""
     workload = state.workloads.get(held.workload)
     since_s = getattr(held, "since_s", now_s)

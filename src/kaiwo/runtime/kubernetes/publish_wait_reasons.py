@@ -66,16 +66,16 @@ class Sayer:
         news: list[Waiting] = []
         said, self._said = self._said, {}
         for key, found in state.backlog.by_key.items():
-            if not found.obstacles or key in state.backlog.open:
+            if not found.obstacles or key in state.backlog.to_try:
                 continue
-            names = frozenset(name for _, name in found.line)
+            names = frozenset(name for _, name in found.waiters)
             before, known = said.get(key, ((), frozenset()))
             self._said[key] = (found.obstacles, names)
             fresh = names if before != found.obstacles else names - known
             if fresh:
                 words, would_help = put_into_words(found.obstacles)
                 news += [Waiting(name, words, would_help) for name in sorted(fresh)]
-        before_gate, self._at_gate = self._at_gate, dict(state.backlog.gate)
+        before_gate, self._at_gate = self._at_gate, dict(state.backlog.gated)
         for name, obstacles in self._at_gate.items():
             if before_gate.get(name) != obstacles:
                 news.append(Waiting(name, *put_into_words(obstacles)))

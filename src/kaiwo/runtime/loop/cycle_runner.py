@@ -85,9 +85,9 @@ class CycleRunner:
     def is_idle(self) -> bool:
         """No class of waiting work deserves a try."""
         backlog = self.state.backlog
-        is_all = backlog.all_open or self.state.rules != self.plugins.active(self.policy).rules
-        is_tried = backlog.open or backlog.unclaimed or (is_all and backlog.by_key)
-        return not (is_tried or self.state.wants_cycle)
+        is_all = backlog.try_all or self.state.rules_digest != self.plugins.active(self.policy).rules
+        is_tried = backlog.to_try or backlog.pending_actions or (is_all and backlog.by_key)
+        return not (is_tried or self.state.needs_cycle)
 
     def note(self, events: Sequence[Event]) -> None:
         """Keep in the journal what the picture was patched with."""
@@ -119,7 +119,7 @@ class CycleRunner:
 
     def absorb(self, decision: Decision) -> None:
         """The picture learns what was decided; patching it with `assumed` comes next."""
-        self.state.absorb(decision.plan)
+        self.state.record_cycle(decision.plan)
         self._is_behind = False
 
     def cycle(self, now_s: int) -> Decision | None:

@@ -13,10 +13,10 @@ from kaiwo.model.events import (
     NodeGone,
     NominationChanged,
     NominationGone,
+    PlannedStartChanged,
+    PlannedStartGone,
     PodChanged,
     PodGone,
-    PromiseChanged,
-    PromiseGone,
     QueueChanged,
     QueueGone,
     ReservationChanged,
@@ -45,16 +45,16 @@ class Intake:
     def seat(self, most: int) -> bool:
         """As the picture's. A workload for which there is no place stays out of line."""
         try:
-            return self._state.seat(most)
+            return self._state.requeue_moved(most)
         except Exception as error:  # one workload must not end the product: it waits, and the log says so
             self._leave_out("a workload", error)
-            return bool(self._state.moved)
+            return bool(self._state.to_requeue)
 
     def _take(self, event: Event) -> Event | None:
         try:
             if isinstance(event, NodeChanged):
                 _check_row(event.node)
-            self._state.hear((event,))
+            self._state.apply_events((event,))
             return event
         except Exception as error:  # one object must not end the product: it is left out, counted and told
             self._leave_out(_shown(event), error)
@@ -62,7 +62,7 @@ class Intake:
         if gone is event:
             return None
         try:
-            self._state.hear((gone,))
+            self._state.apply_events((gone,))
             return gone
         except Exception as error:  # nothing more can be done about it: the cycles go on with what there is
             self._leave_out(_shown(gone), error)
@@ -84,7 +84,7 @@ _ENDS: dict[type, Callable[[Any], Event]] = {
     WorkloadChanged: lambda event: WorkloadGone(event.workload.name),
     PodChanged: lambda event: PodGone(event.pod.workload, event.pod.name),
     NominationChanged: lambda event: NominationGone(event.nomination.workload, event.nomination.pod),
-    PromiseChanged: lambda event: PromiseGone(event.promise.workload),
+    PlannedStartChanged: lambda event: PlannedStartGone(event.promise.workload),
     ReservationChanged: lambda event: ReservationGone(event.reservation.name),
 }
 

@@ -8,7 +8,7 @@ from kaiwo.model.events import Event
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.backlog import ClaimKey, ClassKey
+from kaiwo.snapshot.backlog import ActionKey, ClassKey
 from kaiwo.snapshot.cluster_state import ClusterState
 
 
@@ -19,7 +19,7 @@ class Learned(msgspec.Struct, frozen=True):
     open: tuple[ClassKey, ...]
     all_open: bool
     resumed: tuple[ClassKey, ...]
-    unclaimed: tuple[ClaimKey, ...]
+    unclaimed: tuple[ActionKey, ...]
     look_again_s: int
     rules: str
     policy: Policy  # by which everybody stands where they stand
@@ -34,16 +34,16 @@ def pack_state(state: ClusterState, policy: Policy, now_s: int) -> bytes:
     obstacles = tuple((key, found.obstacles) for key, found in sorted(backlog.by_key.items()) if found.obstacles)
     learned = Learned(
         obstacles,
-        tuple(sorted(backlog.open)),
-        backlog.all_open,
+        tuple(sorted(backlog.to_try)),
+        backlog.try_all,
         tuple(sorted(backlog.resumed)),
-        tuple(sorted(backlog.unclaimed)),
+        tuple(sorted(backlog.pending_actions)),
         state.look_again_s,
-        state.rules,
+        state.rules_digest,
         policy,
         now_s,
-        tuple(sorted(state.told_expired)),
-        state.is_due,
+        tuple(sorted(state.ended_expired)),
+        state.is_cycle_due,
     )
     return msgspec.msgpack.encode(learned)
 
@@ -55,16 +55,16 @@ def unpack_state(events: Iterable[Event], packed: bytes, plugins: Registry) -> C
     state.patch(events)
     if learned is None:
         return state
-    state.told_expired = set(learned.expired)
+    state.ended_expired = set(learned.expired)
     state.snapshot(learned.now_s)
     backlog = state.backlog
     for key, obstacles in learned.obstacles:
         if key in backlog.by_key:
             backlog.by_key[key].obstacles = obstacles
-    backlog.open = {key: backlog.by_key[key] for key in learned.open if key in backlog.by_key}
-    backlog.all_open = learned.all_open
-    backlog.resumed, backlog.unclaimed = frozenset(learned.resumed), frozenset(learned.unclaimed)
-    state.rules, state.look_again_s = learned.rules, learned.look_again_s
+    backlog.to_try = {key: backlog.by_key[key] for key in learned.open if key in backlog.by_key}
+    backlog.try_all = learned.all_open
+    backlog.resumed, backlog.pending_actions = frozenset(learned.resumed), frozenset(learned.unclaimed)
+    state.rules_digest, state.look_again_s = learned.rules, learned.look_again_s
     if learned.is_due is not None:  # whoever made it due may be gone, and those who came again were heard before
-        state.is_due = learned.is_due
+        state.is_cycle_due = learned.is_due
     return state

@@ -17,7 +17,7 @@ import numpy as np
 
 from kaiwo.clusters.kubernetes.cache.queue_history import Memory
 from kaiwo.clusters.kubernetes.cache.queue_history import Past as PastOfQueue
-from kaiwo.model.events import PastUseTold
+from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.policy import Policy
 from kaiwo.queues.past_usage import FINE, ONE, Usage, advance, keep_part
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -51,7 +51,7 @@ class PastUse:
         self._at_s = 0
         self._parts: dict[str, Parts] = {}
         self._saved: dict[str, Past] = {}
-        self._told: PastUseTold | None = None
+        self._told: PastUsageChanged | None = None
         self._told_s = 0
 
     @classmethod
@@ -61,7 +61,7 @@ class PastUse:
             return None
         return cls(store, policy.past_use_half_life_s, policy.past_use_strength_milli)
 
-    def look(self, state: ClusterState, now_s: int) -> PastUseTold | None:
+    def look(self, state: ClusterState, now_s: int) -> PastUsageChanged | None:
         """Count the time since the last look. The picture must stand still and be tidy."""
         if self._told is not None and now_s - self._at_s < LOOK_S:
             return None
@@ -76,7 +76,7 @@ class PastUse:
         rows = zip(queues.names, before.part.tolist(), strict=True)
         self._at_s, self._parts = now_s, {name: tuple(part) for name, part in rows if any(part)}
         self._save()
-        told = PastUseTold(_by_name(queues.names, before.parts), self._strength_milli)
+        told = PastUsageChanged(_by_name(queues.names, before.parts), self._strength_milli)
         if self._told is not None and (now_s - self._told_s < TELL_S or not _differ(told, self._told)):
             return None
         self._told, self._told_s = told, now_s
@@ -118,7 +118,7 @@ def _by_name(names: list[str], parts: "np.ndarray[tuple[int, ...], np.dtype[np.i
     return {name: tuple(part) for name, part in zip(names, parts.tolist(), strict=True) if any(part)}
 
 
-def _differ(one: PastUseTold, other: PastUseTold) -> bool:
+def _differ(one: PastUsageChanged, other: PastUsageChanged) -> bool:
     return any(
         abs(a - b) >= WORTH_TELLING
         for name in {*one.parts, *other.parts}

@@ -50,7 +50,7 @@ def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
                 plan = entry.decode_plan()
                 state.snapshot(entry.head.now_s)
                 assumed = assume(state, plan, entry.head.now_s)
-                state.absorb(plan)
+                state.record_cycle(plan)
                 state.patch(assumed)
     raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")
 

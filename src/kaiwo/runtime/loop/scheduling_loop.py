@@ -113,7 +113,7 @@ class SchedulingLoop:
     async def _wait_for_news(self) -> None:
         """Until events came, a back-off may be over, or a search is unfinished."""
         backlog = self.state.backlog
-        has_open = backlog.open or backlog.unclaimed or backlog.all_open
+        has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
         if not (has_open and self.ready and self._may_decide()):
             is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0
             timeout = LOOK_AGAIN_S if is_time_due else LOOK_S if self._past_use is not None else None
@@ -181,7 +181,7 @@ class SchedulingLoop:
 
     async def _look_at_past_use(self, past_use: PastUse) -> None:
         async with self._still:
-            self.state.tidy()
+            self.state.refresh_tables()
             told = await self._on_thread(past_use.look, self.state, self.cluster.now_s())
         if told is not None:
             await self._on_thread(self._scheduler.note, await self._patch([told]))

@@ -103,7 +103,7 @@ class ClusterOverview:
         """The rows as the cluster has them now."""
         state = self.live.state
         if len(state.node_objects) != len(state.nodes.names):  # nodes came or went, and no cycle looked yet
-            await self.live.ask(ClusterState.tidy)
+            await self.live.ask(ClusterState.refresh_tables)
         if self._is_good_enough(self._lock.locked()):
             return self.rows
         async with self._lock:

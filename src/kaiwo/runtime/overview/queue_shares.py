@@ -19,7 +19,7 @@ from kaiwo.queues.queue_order import queue_keys
 from kaiwo.queues.share_breakdown import ShareTerms, terms_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.gpu_model_usage import all_by_model
+from kaiwo.snapshot.gpu_model_usage import usage_by_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import NOBODY, Charge, QueueTable
 from kaiwo.snapshot.snapshot import Snapshot
@@ -102,8 +102,8 @@ class Standings:
             self._objects, self._empty = objects, QueueTable(state.queue_objects)
             _ = self._empty.tree  # worked out once for all copies
         table = self._empty.copy()
-        table.set_used(table.summed(state.used), table.summed(state.fixed))
-        table.count_models(all_by_model(state))
+        table.set_used(table.summed(state.used), table.summed(state.non_preemptible))
+        table.count_models(usage_by_model(state))
         return table
 
 
@@ -116,15 +116,15 @@ def _heads(state: ClusterState, view: WorkingCopy) -> dict[int, Head]:
         able = [found for found in classes.values() if _has_a_turn(state, found)]
         if row is None or not able or not view.queues.is_leaf[row]:
             continue
-        first = min(able, key=lambda each: each.line.at(0))
-        name = first.line.at(0)[1]
+        first = min(able, key=lambda each: each.waiters.at(0))
+        name = first.waiters.at(0)[1]
         need = least_charge(state, first.needs, lambda _: largest_mib)
         heads[row] = Head(name, need, state.workloads[name].submitted_s)
     return heads
 
 
 def _has_a_turn(state: ClusterState, found: WaitingClass) -> bool:
-    return found.key not in state.backlog.hopeless and not is_planned(state.promises, found)
+    return found.key not in state.backlog.impossible and not is_planned(state.planned_starts, found)
 
 
 def _work_out(view: WorkingCopy, heads: dict[int, Head]) -> list[QueueStanding]:

@@ -76,7 +76,7 @@ class Reach:
 def _room(state: ClusterState, view: WorkingCopy) -> IntArray:
     """Per node what is free, and what goes with the work on its GPUs."""
     room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
-    for name, held in state.held_on.items():
+    for name, held in state.allocations_on.items():
         row = view.nodes.row.get(name)
         if row is None:
             continue
@@ -134,7 +134,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 def see(state: ClusterState, asked: Question) -> Seen:
     """Read it off while the picture stands still; planning is done afterwards, from values."""
-    state.tidy()
+    state.refresh_tables()
     if not _matters(state, asked):
         return Seen()
     nodes = fleet_of(state, asked.course, asked.now_s, asked.platforms)

@@ -14,10 +14,10 @@ from kaiwo.model.events import (
     Event,
     NominationChanged,
     NominationGone,
+    PlannedStartChanged,
+    PlannedStartGone,
     PodChanged,
     PodGone,
-    PromiseChanged,
-    PromiseGone,
     WorkloadChanged,
     WorkloadGone,
 )
@@ -92,8 +92,8 @@ class PublishedState:
             return []
         if promise is not None:
             self.promises[name] = promise
-            return [PromiseChanged(promise)] if promise != before else []
-        return [PromiseGone(name)] if before is not None else []
+            return [PlannedStartChanged(promise)] if promise != before else []
+        return [PlannedStartGone(name)] if before is not None else []
 
     def promise(self, name: str, promise: PlannedStart | None) -> None:
         """The scheduler knows this by itself: it decided it."""
@@ -146,7 +146,7 @@ class PublishedState:
             for slot in sorted(self.kept[name]):
                 yield NominationChanged(self.kept[name][slot])
         for name in sorted(self.promises):
-            yield PromiseChanged(self.promises[name])
+            yield PlannedStartChanged(self.promises[name])
 
     def _note(self, workload: str) -> None:
         self.version += 1

@@ -16,7 +16,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
-from kaiwo.snapshot.eviction_history import stops_of
+from kaiwo.snapshot.eviction_history import stops_of_plan
 
 MANAGER = "kaiwo-memory"
 LOOK_S = 1.0
@@ -48,7 +48,7 @@ class QueueHistoryWriter:
     def carry(self, plan: Plan) -> None:
         """Who has to go for others; the scheduler knows it already."""
         workloads = self._cache.told.workloads
-        for stop in stops_of(plan, self._now_s(), self._path_of):
+        for stop in stops_of_plan(plan, self._now_s(), self._path_of):
             if stop.workload in workloads and (stop.queues or not stop.is_moved):
                 self._cache.memory.stop(workloads[stop.workload].queue, stop, workloads)
                 self._stopped.set()
