@@ -21,7 +21,7 @@ from kaiwo.manifests import (
     read_documents,
     submission_schema,
 )
-from kaiwo.manifests.short_form.read_submission import FIELDS
+from kaiwo.manifests.short_form.read_submission import FORM_FIELDS
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program
@@ -38,7 +38,7 @@ TEXTS = """
     0.5 1.5 500 16Gi -1 true false mps 2h 0-9 amd nvidia Pod Job KaiwoJob KaiwoQueue Workload List v1 batch/v1
     kaiwo.ai/v1alpha2 kaiwo.silogen.ai/v1alpha1 t a/b ($x)
 """
-WORDS = st.sampled_from([*KEYS.split(), *FIELDS])
+WORDS = st.sampled_from([*KEYS.split(), *FORM_FIELDS])
 NUMBERS = [0, 1, 8, 500, -1, 2**63, 10**30, 0.5, 1e308, float("inf"), float("nan")]
 VALUES = st.sampled_from([*TEXTS.split(), *NUMBERS, "", "\0", "\ud800", True, False, None])
 SCALARS = VALUES | st.text(max_size=20) | st.integers() | st.floats() | st.booleans() | st.none()
@@ -221,7 +221,7 @@ FORMS = st.fixed_dictionaries(
 
 
 def test_the_full_form_has_every_field() -> None:
-    assert set(FULL_FORM) == set(FIELDS) - {"name"}
+    assert set(FULL_FORM) == set(FORM_FIELDS) - {"name"}
 
 
 @given(FORMS)

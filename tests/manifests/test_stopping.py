@@ -38,7 +38,7 @@ def test_the_short_form_says_it() -> None:
         (pod({"kaiwo.ai/restart-cost": "-5m"}), "kaiwo.ai/restart-cost", 'write it as "45m"'),
         (pod({"kaiwo.ai/last-checkpoint": "yesterday"}), "kaiwo.ai/last-checkpoint", "whole seconds since 1970"),
         ({"name": "t", "preemptionDelay": "0"}, "preemptionDelay", "leave it out"),
-        ({"name": "t", "restartCost": []}, "restartCost", 'write it as "5m"'),
+        ({"name": "t", "restartCost": []}, "restartCost", 'write it as "2h30m"'),
     ],
 )
 def test_a_slip_gets_one_sentence_with_the_way_out(document: Any, field: str, way_out: str) -> None:

@@ -15,6 +15,7 @@ from kaiwo.cli.name_completion import complete_queue, complete_workload, person
 from kaiwo.cli.output.formatting import full_name, parse_pair
 from kaiwo.cli.verb_base import Verb, unknown_option
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.workload_fields import FIELDS
 
 COMMAND = "kaiwo.command"
 TYPES = ("training", "batch", "inference", "notebook")
@@ -22,7 +23,8 @@ TYPES = ("training", "batch", "inference", "notebook")
 INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|bash|sh|zsh|uv|torchrun|accelerate|time|env|nice)[\d.]*")
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
-FLAGS = {
+_SAME = "array cpu env gpus image memory pods priority queue retries simulate type user workdir"
+_FLAGS_OF_FIELDS = {
     "gpuFraction": "--fraction",
     "gpuMemory": "--gpu-memory",
     "gpuDevices": "--devices",
@@ -32,15 +34,13 @@ FLAGS = {
     "gpuIsolationGrade": "--isolation-grade",
     "gpuIsolation": "--isolation",
     "minPods": "--min-pods",
-    "preemptionDelay": "--preemption-delay",
-    "restartCost": "--restart-cost",
     "nodeSelector": "--node-selector",
+    "labels": "--label",
+    **{field: f"--{field}" for field in _SAME.split()},
+    **{field.short: field.flag for field in FIELDS if field.flag},
 }
-_SAME = (
-    "array cpu env estimate expires gpus image memory pods priority queue reservation retries simulate time type user "
-    "workdir"
-)
-PLAIN_FLAGS = {"labels": "--label"} | {field: f"--{field}" for field in _SAME.split()}
+FLAGS = {field: flag for field, flag in _FLAGS_OF_FIELDS.items() if not field.islower()}
+PLAIN_FLAGS = {field: flag for field, flag in _FLAGS_OF_FIELDS.items() if field.islower()}
 _FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
 
 
@@ -123,12 +123,11 @@ _WORK: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--type", "kind", type=click.Choice(TYPES), metavar="TYPE", help=f"{', '.join(TYPES[:-1])} or {TYPES[-1]}."
     ),
-    _option("-t", "--time", metavar="LENGTH", help="Stop it after so long, such as 2h30m."),
-    _option("--estimate", metavar="LENGTH", help="How long you think it takes."),
-    _option("--preemption-delay", metavar="LENGTH", help="Wait so long before others are stopped for it."),
-    _option("--restart-cost", metavar="LENGTH", help="How long it takes, once stopped, to be back at what it saved."),
-    _option("--reservation", metavar="NAME", help="Only on the GPUs of this pool or reservation."),
-    _option("--expires", metavar="WHEN", help="Release its GPUs then: 2h from now, or 2026-01-31T18:00:00Z."),
+    *(
+        _option(*filter(None, (field.flag_letter, field.flag)), field.name, metavar=field.metavar, help=field.help)
+        for field in FIELDS
+        if field.flag
+    ),
     _option("--retries", type=int, metavar="N", help="Start it again so often when it fails."),
     _option(
         "--after",
@@ -183,12 +182,7 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
         "image": options.get("image"),
         "env": dict(_variable(text) for text in options["env"]),
         "workdir": _workdir(options, command),
-        "time": options["time"],
-        "estimate": options["estimate"],
-        "preemptionDelay": options["preemption_delay"],
-        "restartCost": options["restart_cost"],
-        "reservation": options["reservation"],
-        "expires": options["expires"],
+        **{field.short: options[field.name] for field in FIELDS if field.flag},
         "retries": options["retries"],
         "array": options.get("array"),
         "after": [full_name(part) for text in options["after"] for part in text.removesuffix(",").split(",")],

@@ -6,14 +6,14 @@ Never: raises anything but ConfigError for what somebody wrote, or shows a secre
 
 from kaiwo.manifests.kinds.object_metadata import Defaults, Parsed
 from kaiwo.manifests.parse import parse, parse_all, parse_documents, parse_submission
-from kaiwo.manifests.short_form.submission_form import Submission, submission_schema
+from kaiwo.manifests.short_form.submission_form import SUBMISSION_FORM, submission_schema
 from kaiwo.manifests.text.read_documents import read_documents, read_json
 from kaiwo.manifests.workload_summary import describe_request, describe_role, describe_wants
 
 __all__ = [
+    "SUBMISSION_FORM",
     "Defaults",
     "Parsed",
-    "Submission",
     "describe_request",
     "describe_role",
     "describe_wants",

@@ -12,6 +12,7 @@ from kaiwo.manifests import describe_role, describe_wants
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
+from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import Record, State
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
 from kaiwo.runtime.overview.workload_query import Pick, select
@@ -91,19 +92,13 @@ def workload_detail(
         command=list(program.command),
         image=program.image,
         after=[*workload.after, *workload.after_failed],
-        time_limit_s=workload.time_limit_s,
-        reservation=workload.reservation,
-        expires_s=workload.expires_s,
-        estimate_s=workload.estimate_s,
         learned_s=state.workloads.get(workload.name, workload).learned_s,
         retries=program.retries,
-        preemptible=workload.preemptible,
         exit_code=record.exit_code,
         message=record.message,
         planned=explain.planned_start(state, workload.name, now_s),
-        preemption_delay_s=workload.preemption_delay_s,
         checkpoint_s=workload.checkpoint_s,
-        restart_s=workload.restart_s,
+        **{field.name: getattr(workload, field.name) for field in FIELDS},
     )
 
 

@@ -25,7 +25,7 @@ from kaiwo.api.views import Outcome
 from kaiwo.clusters.embedded.admission import is_same, meant_twice
 from kaiwo.clusters.protocol import Work
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
-from kaiwo.manifests import Defaults, Parsed, Submission, parse, parse_all
+from kaiwo.manifests import SUBMISSION_FORM, Defaults, Parsed, parse, parse_all
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.queue_validation import check_tree
@@ -253,7 +253,7 @@ def _verb(before: Queue | None, after: Queue) -> str:
     return "created" if before is None else "unchanged" if is_same(after, before) else "changed"
 
 
-FORM = Body((JSON,), Submission)
+FORM = Body((JSON,), SUBMISSION_FORM)
 DOCUMENTS = Body(YAML, {"type": "string", "minLength": 1})
 
 ROUTES = (

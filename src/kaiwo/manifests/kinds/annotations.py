@@ -5,13 +5,15 @@ The template's word counts before the object's, `kaiwo.ai/` before `kaiwo.siloge
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kaiwo.manifests.text.field_errors import Place, join, show, suggest
 from kaiwo.manifests.text.field_reader import Fields
 from kaiwo.manifests.values.gpu_request import GpuWish, GpuWords, read_grade, read_isolation, read_partition
 from kaiwo.manifests.values.names import check_label_key, check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
+from kaiwo.manifests.values.setting_values import READERS, read_flag
+from kaiwo.model.workload_fields import FIELDS
 
 T = TypeVar("T")
 
@@ -30,20 +32,14 @@ KNOWN = (
     "user",
     "type",
     "priority",
-    "preemptible",
     "gang",
     "gang-size",
     "leader",
     "min-pods",
-    "time",
-    "estimate",
-    "preemption-delay",
-    "restart-cost",
     "last-checkpoint",
-    "reservation",
-    "expires",
     "simulate",
     "run-locally",
+    *(field.annotation.removeprefix(OURS) for field in FIELDS),
 )
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
 WRITTEN = (
@@ -95,6 +91,15 @@ class Annotations:
         """Where it was written, or where it would be."""
         return self._found[name][1] if name in self._found else Place(self.owner, OURS + name)
 
+    def settings(self) -> dict[str, Any]:
+        """The settings in the table of workload fields that were written, by their name in `Workload`."""
+        found = {}
+        for field in FIELDS:
+            name = field.annotation.removeprefix(OURS)
+            if name in self._found:
+                found[field.name] = READERS[field.kind].read_text(*self._found[name])
+        return found
+
     def gpu_wish(self, whole: int, vendor: str, models: tuple[str, ...]) -> GpuWish:
         """What the annotations add to a number of whole GPUs."""
         return GpuWish(
@@ -117,13 +122,6 @@ class Annotations:
         sharing, isolation, partition, grade = (self.place(name).field for name in names)
         words = (whole, fraction, memory, devices, models, sharing, isolation, True, partition, grade)
         return GpuWords(self.owner, *words)
-
-
-def read_flag(value: object, place: Place) -> bool:
-    """ "true" or "false"."""
-    if value not in ("true", "false"):
-        raise place.error(f'is {show(value)}; write "true" or "false", with the quotes')
-    return value == "true"
 
 
 def read_number(value: object, place: Place, least: int, most: int) -> int:

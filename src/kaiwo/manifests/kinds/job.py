@@ -12,7 +12,6 @@ from kaiwo.manifests.kinds.annotations import (
     KUEUE_GROUP_SIZE,
     KUEUE_MINIMUM,
     Annotations,
-    read_flag,
     read_number,
 )
 from kaiwo.manifests.kinds.join_gangs import Entry
@@ -29,6 +28,7 @@ from kaiwo.manifests.kinds.pod_spec import (
 from kaiwo.manifests.text.field_errors import Place
 from kaiwo.manifests.text.field_reader import Fields
 from kaiwo.manifests.values.names import read_name
+from kaiwo.manifests.values.setting_values import read_flag
 from kaiwo.model.workload import Role
 from kaiwo.model.workload_record import Program
 

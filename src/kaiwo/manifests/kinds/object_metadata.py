@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
+from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_number
 from kaiwo.manifests.text.field_errors import Place, quote_name
 from kaiwo.manifests.text.field_reader import Fields
 from kaiwo.manifests.values.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
-from kaiwo.manifests.values.quantities import read_duration_s
-from kaiwo.manifests.values.timestamps import read_moment_s, read_past_moment_s
+from kaiwo.manifests.values.timestamps import read_past_moment_s
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.reservation import Reservation
@@ -124,17 +123,11 @@ def build_workload(item: Object, annotations: Annotations, roles: tuple[Role, ..
         ),
         kind=kind,
         priority=_read_priority(item, annotations, wishes, TYPE_PRIORITIES[kind]),
-        preemptible=annotations.read("preemptible", read_flag, True),
         submitted_s=item.defaults.submitted_s,
         held=wishes.held,
-        time_limit_s=annotations.read("time", read_duration_s, wishes.time_limit_s),
-        estimate_s=annotations.read("estimate", read_duration_s, 0),
-        preemption_delay_s=annotations.read("preemption-delay", read_duration_s, 0),
         checkpoint_s=annotations.read("last-checkpoint", read_past_moment_s, 0),
-        restart_s=annotations.read("restart-cost", read_duration_s, 0),
         labels=wishes.labels | item.read_labels(),
-        reservation=annotations.read("reservation", read_name, ""),
-        expires_s=annotations.read("expires", read_moment_s, 0),
+        **({"time_limit_s": wishes.time_limit_s} | annotations.settings()),
     )
 
 

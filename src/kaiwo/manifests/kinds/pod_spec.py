@@ -9,7 +9,7 @@ Also: Rules of Kubernetes for a pod's spec that change nothing here: what breaks
 
 from typing import NamedTuple
 
-from kaiwo.manifests.kinds.annotations import Annotations, read_flag
+from kaiwo.manifests.kinds.annotations import Annotations
 from kaiwo.manifests.kinds.container_resources import Amounts, Requirements, pod_amounts
 from kaiwo.manifests.kinds.node_affinity import read_node_rules, read_tolerations
 from kaiwo.manifests.text.field_errors import Place, show
@@ -25,6 +25,7 @@ from kaiwo.manifests.values.quantities import (
     read_duration_s,
     to_mib,
 )
+from kaiwo.manifests.values.setting_values import read_flag
 from kaiwo.model.request import Request
 from kaiwo.model.workload_record import Program
 

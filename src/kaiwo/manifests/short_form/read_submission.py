@@ -16,7 +16,14 @@ from msgspec import UNSET, UnsetType
 from kaiwo.manifests.kinds.node_affinity import MAX_RULES, check_toleration, selector_rules
 from kaiwo.manifests.kinds.object_metadata import Defaults, check_user
 from kaiwo.manifests.short_form.subgroups import read_sub_groups
-from kaiwo.manifests.short_form.submission_form import MAX_PODS, MAX_RETRIES, SubGroupForm, Submission, TolerationForm
+from kaiwo.manifests.short_form.submission_form import (
+    MAX_PODS,
+    MAX_RETRIES,
+    SUBMISSION_FORM,
+    SubGroupForm,
+    Submission,
+    TolerationForm,
+)
 from kaiwo.manifests.text.field_errors import Place, join, name_type, quote_name, show, suggest
 from kaiwo.manifests.text.field_reader import check_integer, unknown_field
 from kaiwo.manifests.values.gpu_request import (
@@ -50,12 +57,13 @@ from kaiwo.manifests.values.quantities import (
     read_memory_mib,
     read_whole_gpus,
 )
-from kaiwo.manifests.values.timestamps import read_moment_or_duration_s
+from kaiwo.manifests.values.setting_values import READERS, read_form_settings
 from kaiwo.model.request import Request, Toleration
 from kaiwo.model.workload import Role, SubGroup, Workload
+from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import Program
 
-FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Submission))
+FORM_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(SUBMISSION_FORM))
 _ERROR = re.compile(r"(?P<fact>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _KUBERNETES_WORDS = {
     "metadata": "name: train",
@@ -91,27 +99,24 @@ _EXAMPLES = {
     "nodeSelector": 'write a mapping to text in quotes, such as zone: "1"',
     "tolerations": "write a list of mappings, such as [{key: gpu, operator: Exists}]",
     "subGroups": "write a list of mappings, such as [{name: replica-0, pods: 2}]",
-    "time": 'write it as "2h30m"',
-    "estimate": 'write it as "2h30m"',
-    "preemptionDelay": 'write it as "10m"',
-    "restartCost": 'write it as "5m"',
     "simulate": 'write it as "10m"',
     "array": 'write it in quotes, such as "0-9"',
     "after": 'write a list of names, such as ["prepare"]',
+    **{field.short: example for field in FIELDS if (example := READERS[field.kind].example)},
 }
 
 
 def read_form(document: Mapping[str, Any], owner: str) -> Submission:
     """The form, its types checked."""
     for name, value in document.items():
-        if name not in FIELDS:
+        if name not in FORM_FIELDS:
             raise _unknown(name, owner)
         if value is None:
             raise Place(owner, name).error("is empty; give it a value, or leave it out")
     if "name" not in document:
         raise Place(owner, "name").error("is missing; give the workload one, such as `name: train`")
     try:
-        return msgspec.convert(dict(document), Submission)
+        return msgspec.convert(dict(document), SUBMISSION_FORM)
     except msgspec.ValidationError as error:
         raise _explain(str(error), document, owner) from None
 
@@ -122,7 +127,7 @@ def _unknown(name: str, owner: str) -> Exception:
             f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_WORDS[name]}`, "
             "or set `kind` for a Kubernetes object"
         )
-    return unknown_field(name, FIELDS, Place(owner, name))
+    return unknown_field(name, FORM_FIELDS, Place(owner, name))
 
 
 def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception:
@@ -239,22 +244,13 @@ class _FormReader:
             user=check_user(user, self.place("user")),
             kind=form.type,
             priority=self._integer(form.priority, "priority", TYPE_PRIORITIES[form.type], -MAX_PRIORITY, MAX_PRIORITY),
-            preemptible=form.preemptible,
             submitted_s=self.defaults.submitted_s,
             held=form.hold,
             after=self._after(namespace),
-            time_limit_s=self.optional(form.time, "time", read_duration_s, 0),
-            estimate_s=self.optional(form.estimate, "estimate", read_duration_s, 0),
-            preemption_delay_s=self.optional(form.preemption_delay, "preemptionDelay", read_duration_s, 0),
-            restart_s=self.optional(form.restart_cost, "restartCost", read_duration_s, 0),
             labels=check_labels(form.labels, self.place("labels")),
-            reservation=self.optional(form.reservation, "reservation", read_name, ""),
-            expires_s=self.optional(form.expires, "expires", self._read_expiry, 0),
             groups=groups,
+            **read_form_settings(form, self.owner, self.defaults.submitted_s),
         )
-
-    def _read_expiry(self, value: object, place: Place) -> int:
-        return read_moment_or_duration_s(value, place, self.defaults.submitted_s)
 
     def program(self) -> Program:
         form = self.form

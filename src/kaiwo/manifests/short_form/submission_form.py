@@ -4,7 +4,7 @@ One Struct is the form, its schema in the API's document, and its documentation.
 generators: `short_form` checks the same rules and answers in sentences.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -12,6 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 from kaiwo.manifests.values.names import LABEL, MAX_NAME, MAX_TASKS, NAME
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
 from kaiwo.manifests.values.quantities import MAX_GPU_MIB, MAX_GPUS
+from kaiwo.manifests.values.setting_values import READERS, Duration
+from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
 
 API_VERSION = "kaiwo.ai/v1alpha2"
 KIND = "Workload"
@@ -29,10 +31,6 @@ def _text(description: str, pattern: str = "", most: int = 0) -> Meta:
 
 def _number(description: str, least: int, most: int) -> Meta:
     return Meta(description=description, extra_json_schema={"minimum": least, "maximum": most})
-
-
-Name = Annotated[str, _text("RFC 1123: lower-case letters, digits, '-' and '.'", NAME, MAX_NAME)]
-Duration = Annotated[str | int, Meta(description='"45m", "2h30m", "1d", or a number of seconds')]
 
 
 class TolerationForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,7 +78,6 @@ class Submission(
     priority: (
         Annotated[int, _number("higher first; by type when left out", -MAX_PRIORITY, MAX_PRIORITY)] | UnsetType
     ) = UNSET
-    preemptible: Annotated[bool, Meta(description="may be stopped for others; false must fit its queue's quota")] = True
     gpus: Annotated[int, _number("whole GPUs of each pod", 0, MAX_GPUS)] = 0
     gpu_fraction: Annotated[str | float, Meta(description='a part of one GPU: "0.01" to "1"')] | UnsetType = UNSET
     gpu_memory: (
@@ -121,22 +118,6 @@ class Submission(
     image: Annotated[str, _text("a container image; its work is simulated here", most=1000)] = ""
     env: dict[str, str] = {}
     workdir: Annotated[str, _text("an absolute folder; the run's own when left out", most=4000)] = ""
-    time: Annotated[Duration, Meta(description="stopped after this long")] | UnsetType = UNSET
-    estimate: Annotated[Duration, Meta(description="how long it will probably take")] | UnsetType = UNSET
-    preemption_delay: (
-        Annotated[Duration, Meta(description="waits so long before others are stopped for it")] | UnsetType
-    ) = UNSET
-    restart_cost: (
-        Annotated[Duration, Meta(description="once stopped, takes so long to be where it last saved its work")]
-        | UnsetType
-    ) = UNSET
-    reservation: Annotated[str, _text("only on the GPUs of this pool or reservation", NAME, MAX_NAME)] | UnsetType = (
-        UNSET
-    )
-    expires: (
-        Annotated[str, Meta(description='released then, running or not: "2h" from now, or "2026-01-31T18:00:00Z"')]
-        | UnsetType
-    ) = UNSET
     retries: Annotated[int, _number("how often it is started again after a failure", 0, MAX_RETRIES)] = 0
     array: (
         Annotated[str, Meta(description=f'one workload for each index: "0-9", "1,3,5"; at most {MAX_TASKS}')]
@@ -151,6 +132,28 @@ class Submission(
     simulate: Annotated[Duration, Meta(description="how long work without a command takes")] | UnsetType = UNSET
 
 
+def _setting(field: WorkloadField) -> tuple[str, Any, Any]:
+    described: Any = Annotated[READERS[field.kind].form_type, Meta(description=field.help)]
+    if field.kind is ValueKind.BOOLEAN:
+        return field.name, described, field.default
+    return field.name, described | UnsetType, UNSET
+
+
+# The whole form: the fields above and the settings in the table of workload fields.
+SUBMISSION_FORM = cast(
+    "type[Submission]",
+    msgspec.defstruct(
+        "Submission",
+        [_setting(field) for field in FIELDS],
+        bases=(Submission,),
+        rename={field.name: field.short for field in FIELDS},
+        namespace={"__doc__": Submission.__doc__},
+        module=__name__,
+        kw_only=True,
+    ),
+)
+
+
 def submission_schema() -> dict[str, Any]:
     """The JSON Schema of the form, standing alone."""
-    return msgspec.json.schema(Submission)
+    return msgspec.json.schema(SUBMISSION_FORM)

@@ -17,7 +17,6 @@ from kaiwo.clusters.kubernetes.cache.disruption_budgets import Budgets
 from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueBook, unassigned_topology
 from kaiwo.clusters.kubernetes.cache.last_readable_version import LastReadable
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.decode.workload_annotations import WorkloadSettings
 from kaiwo.clusters.kubernetes.gangs import Group
 from kaiwo.clusters.kubernetes.gangs.gang import Key as GangKey
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
@@ -30,9 +29,7 @@ from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Role, SubGroup, Workload, is_whole
 
 
-def explain_fault_above(
-    wishes: WorkloadSettings, queues: LastReadable[Queue], reservations: LastReadable[Reservation]
-) -> str:
+def explain_fault_above(wishes: Workload, queues: LastReadable[Queue], reservations: LastReadable[Reservation]) -> str:
     """Why a workload must wait until somebody mends its queue or its reservation: no version of it is known."""
     fault = queues.faults.get(wishes.queue)
     if fault and queues.items.get(wishes.queue, THE_DEFAULT) is THE_DEFAULT:
@@ -96,13 +93,13 @@ GATED = "Scheduling is blocked due to non-empty scheduling gates"
 class Inquiry(NamedTuple):
     """What a unit must ask the rest of the books."""
 
-    wishes: Callable[[CachedPod], WorkloadSettings]  # raises ConfigError
-    sensible_wishes: Callable[[CachedPod], WorkloadSettings]  # without those that make no sense
+    wishes: Callable[[CachedPod], Workload]  # raises ConfigError
+    sensible_wishes: Callable[[CachedPod], Workload]  # without those that make no sense
     volume_rules: Callable[[CachedPod], Where | str]
     neighbours: Callable[[CachedPod], PodAffinity | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
     held_back: Callable[[CachedPod], str] = lambda _: ""  # why somebody else keeps it from starting
-    fault_above: Callable[[WorkloadSettings], str] = lambda _: ""  # what is wrong with its queue or its reservation
+    fault_above: Callable[[Workload], str] = lambda _: ""  # what is wrong with its queue or its reservation
     strangers: Callable[[GangKey], Mapping[str, str]] = lambda _: {}  # pods of a gang, and whom they are left to
 
 
@@ -146,7 +143,7 @@ def view_unit(name: str, pods: Sequence[CachedPod], group: Group | None, had: Sl
         free = [each for each in kept if not each.is_fixed]
         sentences |= {each.pod.key: waits for each in free}
         kept = [each for each in kept if each.is_fixed]
-    wishes = WorkloadSettings()
+    wishes = Workload("", ())
     if kept:
         try:
             wishes = ask.wishes(kept[0].pod)
@@ -279,21 +276,11 @@ def _places(role: str, same: Sequence[_Kept], had: Slots) -> Slots:
     return {uid: (role, place) for uid, place in give_places(fixed, others, before).items()}
 
 
-def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes: WorkloadSettings) -> Workload:
-    return Workload(
+def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes: Workload) -> Workload:
+    return replace(
+        wishes,
         name=name,
         roles=roles,
-        queue=wishes.queue,
-        user=wishes.user,
-        kind=wishes.kind,
-        priority=wishes.priority,
-        preemptible=wishes.preemptible,
         submitted_s=min(each.pod.created_s for each in kept),
-        time_limit_s=wishes.time_limit_s,
-        estimate_s=wishes.estimate_s,
-        preemption_delay_s=wishes.preemption_delay_s,
-        restart_s=wishes.restart_s,
-        reservation=wishes.reservation,
-        expires_s=wishes.expires_s,
         stops_others=all(each.pod.may_preempt for each in kept),
     )

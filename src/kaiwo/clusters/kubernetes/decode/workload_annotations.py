@@ -1,40 +1,23 @@
 """What a pod, or the object above it, says of its workload as a whole: queue, person, priority, times.
 
-In:    the metadata of a pod and of its owners, nearest first.   Out: Wishes, or a sentence about what is wrong.
+In:    the metadata of a pod and of its owners, nearest first.   Out: a Workload without a name and
+pods, which has only these settings; or a ConfigError.
 The same annotations as in a file that `kaiwo apply` reads, and the same order of who is believed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
-from kaiwo.manifests.kinds.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_flag, read_number
+from kaiwo.manifests.kinds.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_number
 from kaiwo.manifests.kinds.object_metadata import check_user
 from kaiwo.manifests.text.field_errors import Place
 from kaiwo.manifests.text.field_reader import Fields
 from kaiwo.manifests.values.names import read_name
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, read_type
-from kaiwo.manifests.values.quantities import read_duration_s
-from kaiwo.manifests.values.timestamps import read_moment_s
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import DEFAULT_QUEUE
+from kaiwo.model.workload import Workload
 
 Texts = Mapping[str, str]
-
-
-class WorkloadSettings(NamedTuple):
-    """The fields of a Workload that do not follow from its pods."""
-
-    queue: str = DEFAULT_QUEUE
-    user: str = ""
-    kind: str = DEFAULT_TYPE
-    priority: int = 0
-    preemptible: bool = True
-    time_limit_s: int = 0
-    estimate_s: int = 0
-    preemption_delay_s: int = 0
-    restart_s: int = 0
-    reservation: str = ""
-    expires_s: int = 0
 
 
 def read_wishes(
@@ -43,7 +26,7 @@ def read_wishes(
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
-) -> WorkloadSettings:
+) -> Workload:
     """`said`: annotations and labels, the nearest first. Raises ConfigError for what makes no sense.
 
     `priority`: as the server resolved it, 0 for a pod without a class; `has_class`: whether somebody chose it. A type
@@ -54,7 +37,7 @@ def read_wishes(
     found = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
     found = [each for each in found if any(each)]
     if not found:
-        return WorkloadSettings(priority=priority)
+        return Workload("", (), priority=priority)
     annotations = Annotations(owner)
     for notes, labels in found:
         annotations.add(Fields({"annotations": dict(notes), "labels": dict(labels)}, owner, []))
@@ -62,18 +45,14 @@ def read_wishes(
     by_type = bool(kind) and not has_class
     kind = kind or DEFAULT_TYPE
     user = annotations.text("user") or annotations.labels.get(UPSTREAMS + "user", "")
-    return WorkloadSettings(
+    return Workload(
+        "",
+        (),
         queue=_queue(annotations, owner, is_ours),
         user=check_user(user, Place(owner, "user")),
         kind=kind,
         priority=annotations.read("priority", _read_priority, TYPE_PRIORITIES[kind] if by_type else priority),
-        preemptible=annotations.read("preemptible", read_flag, True),
-        time_limit_s=annotations.read("time", read_duration_s, 0),
-        estimate_s=annotations.read("estimate", read_duration_s, 0),
-        preemption_delay_s=annotations.read("preemption-delay", read_duration_s, 0),
-        restart_s=annotations.read("restart-cost", read_duration_s, 0),
-        reservation=annotations.read("reservation", read_name, ""),
-        expires_s=annotations.read("expires", read_moment_s, 0),
+        **annotations.settings(),
     )
 
 
@@ -83,7 +62,7 @@ def read_sensible_wishes(
     priority: int,
     has_class: bool,
     is_ours: Callable[[str], bool] = lambda _: True,
-) -> WorkloadSettings:
+) -> Workload:
     """Of work that runs already: what makes no sense counts as not said, and the rest stays as it is."""
     left = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
     while True:
@@ -92,7 +71,7 @@ def read_sensible_wishes(
         except ConfigError as error:
             texts = [each for pair in left for each in pair if error.field in each]
             if not texts:
-                return WorkloadSettings(priority=priority)
+                return Workload("", (), priority=priority)
             for each in texts:
                 del each[error.field]
 

@@ -12,7 +12,7 @@ import msgspec
 from kaiwo.clusters.embedded.admission import check_welcome
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import saved_note
 from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
-from kaiwo.clusters.kubernetes.decode.workload_annotations import WorkloadSettings, read_wishes
+from kaiwo.clusters.kubernetes.decode.workload_annotations import read_wishes
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
 from kaiwo.clusters.kubernetes.webhooks.admission_review import PASS, AdmissionRequest, Verdict, is_nothing
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import House, Person, person_of
@@ -117,7 +117,7 @@ def _check_gpus(owner: str, place: Place, said: list[tuple[Texts, Texts]], warni
 
 
 def _check_queue(
-    work: Work, wishes: WorkloadSettings, person: Person, queues: Mapping[str, Queue], warnings: list[str]
+    work: Work, wishes: Workload, person: Person, queues: Mapping[str, Queue], warnings: list[str]
 ) -> None:
     """A queue that is not there yet may come: the work waits for it. One that is there must want it."""
     queue = wishes.queue
