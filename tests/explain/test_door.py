@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.cli.verbs.workloads.submit import submit
 from kaiwo.cli.workload_options import make_form
-from kaiwo.clusters.embedded.admission import check_welcome
+from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.explain import Why, why
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.possible_changes import SHARED_WHOLE, Kind, raised
@@ -122,7 +122,7 @@ def welcome_queues(world: World, workload: Workload) -> list[str]:
 
 def is_let_in(world: World, workload: Workload) -> bool:
     try:
-        check_welcome(world.state.queue_objects, workload)
+        check_queue_access(world.state.queue_objects, workload)
     except Exception:
         return False
     return True

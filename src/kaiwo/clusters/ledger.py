@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
-from kaiwo.model.request import Request
 from kaiwo.model.workload import Phase, Pod
 
 GONE = "the machine does not show it any more"
@@ -163,20 +162,6 @@ def keep_held(after: Node, before: Node, use: Use) -> Node:
     shown = {gpu.id for gpu in after.gpus}
     held = [gpu for gpu in before.gpus if gpu.id not in shown and gpu.id in in_use(use)]
     return replace(after, gpus=(*after.gpus, *(replace(gpu, healthy=False, reason=GONE) for gpu in held)))
-
-
-def mismatch(request: Request, devices: Sequence[Share]) -> str:
-    """How the devices differ from what the pod asked for, in words; empty when they are right."""
-    if len(devices) != request.gpus or len({share.gpu for share in devices}) != request.gpus:
-        return f"it asks for {request.gpus} devices and was given {len(devices)}"
-    for share in devices:
-        if share.milli < 0 or share.mib < 0:
-            return f"a share of {share.gpu} is below zero"
-        if request.is_memory and share.mib < request.gpu_mib:
-            return f"it asks for {request.gpu_mib} MiB of each device and was given {share.mib}"
-        if (request.is_whole or request.is_fraction) and share.milli != request.gpu_milli:
-            return f"it asks for {request.gpu_milli} milli of each device and was given {share.milli}"
-    return ""
 
 
 def _broken_device(node: Node, devices: Sequence[Share]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, Budgets, read_budget
 from kaiwo.clusters.kubernetes.client import ApiError
-from kaiwo.clusters.kubernetes.writers import binder
+from kaiwo.clusters.kubernetes.writers import evictor
 from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.model.events import NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpu import Gpu, Share
@@ -100,7 +100,7 @@ def test_an_eviction_that_the_server_never_grants_is_given_up(
     """The scheduler does not know of the second budget yet; the server says that it is not well, and stays so."""
     monkeypatch.setattr(Budgets, "allowed", lambda *_: -1)
     monkeypatch.setattr(Budgets, "why_never", lambda *_: "")
-    monkeypatch.setattr(binder, "FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr(evictor, "FIRST_PAUSE_S", 0.2)
 
     async def test() -> None:
         async with scheduled(plane, tmp_path) as kubectl:

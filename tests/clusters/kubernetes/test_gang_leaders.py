@@ -10,9 +10,10 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCach
 from kaiwo.clusters.kubernetes.client import Access, Client, Credential
 from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
 from kaiwo.clusters.kubernetes.writers.binder import Binder
+from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpu import Share
-from kaiwo.model.plan import Plan, Start
+from kaiwo.model.plan import Start
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import DISTILLERY, seen_pod, some_books
@@ -87,17 +88,17 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
 
         async with server_that(answer) as address:
             client = Client(Access(address, Trust(), Fixed(Credential())))
-            carrier = Binder(client, cache, DISTILLERY, lambda: 100, cache.settle)
+            writes = PodWrites(client, cache, DISTILLERY, cache.settle)
             slots = [f"{role.name}-{at}" for role in reversed(workload.roles) for at in range(role.count)]
             share = [(Share(f"gpu-{at}", 1000, 192 * 1024),) for at in range(3)]
             starts = [Start(workload.name, slot, "node-1", share[at]) for at, slot in enumerate(slots)]
-            assert len(carrier.carry(Plan(starts=tuple(starts)))) == 3
+            assert len(Binder(writes, lambda: 100).bind(starts)) == 3
             await leader_is_asked.wait()
             early.extend(asked)
             may_answer.set()
             async with asyncio.timeout(20):
-                while carrier._tasks:
-                    await asyncio.gather(*carrier._tasks, return_exceptions=True)
+                while writes._tasks:
+                    await asyncio.gather(*writes._tasks, return_exceptions=True)
             await client.close()
 
     run(test())

@@ -7,8 +7,8 @@ from aiohttp import web
 
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
-from kaiwo.clusters.kubernetes.writers.binder import Outcome
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
+from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
 from kaiwo.model.plan import Start
 from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books

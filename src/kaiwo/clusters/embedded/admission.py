@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded.lifecycle import Ending, Life, all_tasks, array_of
 from kaiwo.clusters.embedded.state import EmbeddedState
 from kaiwo.clusters.ledger import overcommit
+from kaiwo.clusters.queue_access import check_queue_access, first_names
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.node import Node
-from kaiwo.model.queue import DEFAULT_QUEUE, Queue, who_turns_away
+from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.queue_validation import check_tree
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, State
@@ -37,7 +38,7 @@ def admit(world: EmbeddedState, items: Sequence[Item], now_s: int) -> list[Workl
     for queue in {workload.queue for workload in batch.values()}:
         _check_queue_takes_work(world, queue)
     for workload in batch.values():
-        check_welcome(world.queues, workload)
+        check_queue_access(world.queues, workload)
     tasks = _tasks(batch.values())
     batch = {name: _name_arrays(world, batch, tasks, workload) for name, workload in batch.items()}
     check_circles(world, batch, tasks)
@@ -64,26 +65,6 @@ def is_same(queue: Queue, before: Queue | None) -> bool:
     return before is not None and replace(queue, created_s=before.created_s) == before
 
 
-def check_welcome(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
-    """Its queue, and every queue above that, takes work of this namespace and this user, where he is known."""
-    refusal = who_turns_away(queues, workload, knows_user)
-    if refusal is None:
-        return
-    queue, field = refusal
-    if field == "namespaces":
-        namespace = workload.name.partition("/")[0]
-        raise RefusedError(
-            f"queue {queue.name} takes work of the namespaces {_some(queue.namespaces)} only, and workload "
-            f"{workload.name} is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of "
-            f"{queue.name}"
-        )
-    whose = f"is {workload.user}'s" if workload.user else "has no user"
-    raise RefusedError(
-        f"queue {queue.name} takes work of the users {_some(queue.users)} only, and workload {workload.name} {whose}; "
-        f"choose another queue, or add the user to spec.users of {queue.name}"
-    )
-
-
 def check_queues_removal(world: EmbeddedState, names: Sequence[str], leaving: Iterable[Life] = ()) -> None:
     """Nothing depends on them but each other and the work that leaves with them."""
     left: dict[str, int] = {}
@@ -96,7 +77,9 @@ def check_queues_removal(world: EmbeddedState, names: Sequence[str], leaving: It
         if name == DEFAULT_QUEUE:
             raise RefusedError(f"queue {name} always exists; other queues can be removed")
         if children := [child for child in world.children.get(name, ()) if child not in names]:
-            raise RefusedError(f"queue {name} has child queues ({_some(children)}); remove those first, or with it")
+            raise RefusedError(
+                f"queue {name} has child queues ({first_names(children)}); remove them first, or with it"
+            )
         if living := world.living_in.get(name, 0) - left.get(name, 0):
             raise RefusedError(f"queue {name} has {_living(living)}; end {_them(living)} first")
 
@@ -182,9 +165,9 @@ def _check_takes_children(world: EmbeddedState, name: str) -> None:
 
 def _check_queue_takes_work(world: EmbeddedState, name: str) -> None:
     if name not in world.queues:
-        raise RefusedError(f"queue {name} does not exist; there are: {_some(sorted(world.queues))}")
+        raise RefusedError(f"queue {name} does not exist; there are: {first_names(sorted(world.queues))}")
     if children := world.children.get(name):
-        raise RefusedError(f"queue {name} has child queues and takes no work itself; use one of: {_some(children)}")
+        raise RefusedError(f"queue {name} has child queues and takes no work; use one of: {first_names(children)}")
 
 
 def _tasks(workloads: Iterable[Workload]) -> dict[str, list[str]]:
@@ -280,9 +263,3 @@ def _living(count: int) -> str:
 
 def _them(count: int) -> str:
     return "it" if count == 1 else "them"
-
-
-def _some(names: Sequence[str] | Mapping[str, object]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-    return ", ".join(listed[:5]) + more

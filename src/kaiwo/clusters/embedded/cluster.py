@@ -5,7 +5,7 @@ Never: decides. Where a change is kept, and what runs outside, is the subclass's
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -16,12 +16,13 @@ from kaiwo.clusters.embedded import user_actions as batch
 from kaiwo.clusters.embedded.admission import Item, check_node, find_life, find_node, is_same
 from kaiwo.clusters.embedded.state import EmbeddedState, Transaction
 from kaiwo.clusters.ledger import in_use, keep_held
+from kaiwo.clusters.plan_checks import by_workload, eviction_sentence
 from kaiwo.clusters.protocol import LogFile, News
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
 from kaiwo.model.node import Node
-from kaiwo.model.plan import Eviction, Plan, Start
+from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload_record import Record
@@ -72,8 +73,8 @@ class EmbeddedCluster:
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Take the plan to the cluster. Returns the ids of what was begun (`workload/pod`) at once."""
-        evictions = _by_workload(plan.evictions)
-        starts = _by_workload(plan.starts)
+        evictions = by_workload(plan.evictions)
+        starts = by_workload(plan.starts)
         expired: list[str] = []
         if plan.is_empty:
             return ()
@@ -87,7 +88,7 @@ class EmbeddedCluster:
             for name, leaving in evictions.items():
                 if name in expired:
                     continue  # all of it has been told to go, for good
-                pods = transitions.evict(change, name, [each.pod for each in leaving], _eviction_sentence(leaving[0]))
+                pods = transitions.evict(change, name, [each.pod for each in leaving], eviction_sentence(leaving[0]))
                 begun += [f"{name}/{pod}" for pod in pods]
             for name, coming in starts.items():
                 begun += [f"{name}/{pod}" for pod in transitions.start(change, name, coming)]
@@ -354,15 +355,3 @@ def _cordon(change: Transaction, name: str, cordoned: bool, reason: str) -> None
     after = replace(node, cordoned=cordoned, reason=reason if cordoned else "")
     if after != node:
         change.put_node(after)
-
-
-def _by_workload(items: Iterable[Start | Eviction]) -> dict[str, list]:
-    groups: dict[str, list] = {}
-    for item in items:
-        groups.setdefault(item.workload, []).append(item)
-    return groups
-
-
-def _eviction_sentence(eviction: Eviction) -> str:
-    whom = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
-    return f"stopped by the scheduler ({eviction.cause}{whom})"

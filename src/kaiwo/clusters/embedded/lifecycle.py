@@ -11,14 +11,13 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from kaiwo.clusters.plan_checks import STILL_STOPPING, back_off_s
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 from kaiwo.model.workload_record import Record, State
 
 SIMULATED_S = 600  # how long work without a command takes when nobody says
-LONGEST_BACK_OFF_S = 60
 STILL_STOPPING_S = 86_400  # "not before" while pods are going; taken back when the last one is gone
-STILL_STOPPING = "its former pods are still stopping"
 
 
 class Ending(enum.StrEnum):
@@ -222,11 +221,6 @@ def run_of(record: Record) -> int:
     """How long it ran, if it did what it was for. Of several attempts the last may have gone on where another was."""
     is_telling = record.state is State.SUCCEEDED and record.attempt == 1
     return max(1, record.ended_s - record.started_s) if is_telling else 0
-
-
-def back_off_s(times: int) -> int:
-    """1, 2, 4 ... 60 seconds."""
-    return min(1 << min(times, 10), LONGEST_BACK_OFF_S)
 
 
 def failure_sentence(workload: Workload, end: Exit, pod: str) -> str:

@@ -12,11 +12,20 @@ from msgspec.structs import replace
 from kaiwo.clusters.embedded import lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, Life, Placement, Run
 from kaiwo.clusters.embedded.state import Transaction
-from kaiwo.clusters.ledger import mismatch
-from kaiwo.model.events import PodChanged, PodGone, WorkloadGone
+from kaiwo.clusters.ledger import Misfit
+from kaiwo.clusters.plan_checks import (
+    STILL_STOPPING,
+    check_devices,
+    check_evictions,
+    check_starts,
+    find_misfit,
+    is_up,
+    role_of,
+)
+from kaiwo.model.events import PodGone
 from kaiwo.model.plan import Nomination, Plan, Start
 from kaiwo.model.request import Request
-from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang, pod_name
+from kaiwo.model.workload import Phase, Pod, Role, Workload, pod_name
 from kaiwo.model.workload_record import State
 
 RUNS_KEPT = 3  # folders of earlier runs of one pod
@@ -26,48 +35,39 @@ def start(change: Transaction, name: str, starts: Sequence[Start]) -> list[str]:
     """Give the pods of one workload their places: all of them, or none. Returns the names of the pods begun."""
     world = change.world
     life = world.lives.get(name)
-    if life is None or not life.wants_pods:
-        change.events += [PodGone(name, start.pod) for start in starts]
-        change.events.append(WorkloadGone(name))
+    placed = {pod: placement.pod for pod, placement in world.pods_of.get(name, {}).items()}
+    checked = check_starts(name, life is not None and life.wants_pods, starts, placed)
+    change.events += checked.events
+    if life is None or not checked.starts:
         return []
-    placed = world.pods_of.get(name, {})
-    # A pod that has a place is told again, so that whoever decided this sees it where it is.
-    change.events += [PodChanged(placed[start.pod].pod) for start in starts if start.pod in placed]
-    fresh = {start.pod: start for start in starts if start.pod not in placed}
-    if not fresh:
+    pods = _pods_to_place(change, life, checked.starts, placed)
+    if isinstance(pods, Misfit):
+        change.events += [PodGone(name, start.pod) for start in checked.starts]
+        change.put_life(lifecycle.refuse(life, change.now_s, pods.why))
         return []
-    pods = _pods_to_place(life.workload, fresh.values(), change.now_s)
-    why = pods if isinstance(pods, str) else _why_not(change, life, pods, placed)
-    if why:
-        change.events += [PodGone(name, pod) for pod in fresh]
-        change.put_life(lifecycle.refuse(life, change.now_s, why))
-        return []
-    assert not isinstance(pods, str)
-    if all(placement.pod.phase is Phase.DONE for placement in placed.values()):
+    if all(pod.phase is Phase.DONE for pod in placed.values()):
         life = lifecycle.begin_attempt(life, change.now_s)
     for pod in pods:
         _place(change, life, pod)
     _settle(change, life)
-    return list(fresh)
+    return [pod.name for pod in pods]
 
 
-def evict(change: Transaction, name: str, pods: Iterable[str], message: str) -> list[str]:
+def evict(change: Transaction, name: str, pods: Sequence[str], message: str) -> list[str]:
     """Stop these pods, or the whole workload when it cannot go on without them. They wait again; it is no failure."""
-    world = change.world
-    life = world.lives.get(name)
-    placed = world.pods_of.get(name, {})
-    change.events += [PodGone(name, pod) for pod in pods if pod not in placed]
-    leaving = [placed[pod] for pod in pods if pod in placed and _is_up(placed[pod])]
-    if life is None or not leaving:
+    life = change.world.lives.get(name)
+    placed = change.world.pods_of.get(name, {})
+    checked = check_evictions(
+        name, life.workload if life else None, pods, {pod: placement.pod for pod, placement in placed.items()}
+    )
+    change.events += checked.events
+    if life is None or not checked.pods:
         return []
-    names = {placement.pod.name for placement in leaving}
-    staying = [pod for pod, at in placed.items() if pod not in names and at.pod.phase is not Phase.RELEASING]
-    if breaks_gang(life.workload, staying) or not any(_is_up(placed[pod]) for pod in staying):
-        leaving = [placement for placement in placed.values() if _is_up(placement)]
+    if checked.is_whole:
         life = lifecycle.stop_all(life, Ending.EVICT, change.now_s, message)
-    _stop(change, leaving)
+    _stop(change, [placed[pod] for pod in checked.pods])
     _settle(change, life)
-    return [placement.pod.name for placement in leaving]
+    return list(checked.pods)
 
 
 def keep_space(change: Transaction, plan: Plan) -> None:
@@ -200,48 +200,38 @@ def request_of(workload: Workload, pod: str) -> Request:
     return next((role.request for name, role in ordered_pods(workload) if name == pod), Request())
 
 
-def _pods_to_place(workload: Workload, starts: Iterable[Start], now_s: int) -> list[Pod] | str:
-    roles = {role.name: role for role in workload.roles}
+def _pods_to_place(
+    change: Transaction, life: Life, starts: Iterable[Start], placed: Mapping[str, Pod]
+) -> list[Pod] | Misfit:
+    workload = life.workload
     pods: list[Pod] = []
     for start in starts:
-        role_name, _, index = start.pod.rpartition("-")
-        role = roles.get(role_name)
-        if role is None or not index.isdecimal() or int(index) >= role.count or str(int(index)) != index:
-            return f"it has no pod {start.pod}"
-        request = role.request
-        if wrong := mismatch(request, start.devices):
-            return f"pod {start.pod}: {wrong}"
-        pods.append(
-            Pod(
-                workload=workload.name,
-                name=start.pod,
-                node=start.node,
-                until_s=start.until_s,
-                phase=Phase.ASSUMED,
-                devices=start.devices,
-                cpu_milli=request.cpu_milli,
-                memory_mib=request.memory_mib,
-                extended=request.extended,
-                neighbours=request.neighbours,
-                beside=request.beside,
-                since_s=now_s,
-            )
-        )
-    return pods
-
-
-def _why_not(change: Transaction, life: Life, pods: Sequence[Pod], placed: Mapping[str, Placement]) -> str:
-    workload = life.workload
+        role = role_of(workload, start)
+        if misfit := check_devices(role, start):
+            return misfit
+        assert role is not None
+        pods.append(_assumed(workload.name, start, role.request, change.now_s))
     if life.ending or life.record.state is State.STOPPING:
-        return lifecycle.STILL_STOPPING
-    if workload.held:
-        return "it is held"
-    if workload.after or workload.after_failed:
-        return f"it waits for {(workload.after + workload.after_failed)[0]}"
-    staying = [pod for pod, at in placed.items() if at.pod.phase is not Phase.RELEASING]
-    if breaks_gang(workload, [*staying, *(pod.name for pod in pods)]):
-        return "the plan starts only a part of its pods"
-    return change.world.ledger.refusal(change.world.nodes, pods)
+        return Misfit("", STILL_STOPPING)
+    world = change.world
+    return find_misfit(workload, pods, placed.values(), world.nodes, world.ledger) or pods
+
+
+def _assumed(workload: str, start: Start, request: Request, now_s: int) -> Pod:
+    return Pod(
+        workload=workload,
+        name=start.pod,
+        node=start.node,
+        until_s=start.until_s,
+        phase=Phase.ASSUMED,
+        devices=start.devices,
+        cpu_milli=request.cpu_milli,
+        memory_mib=request.memory_mib,
+        extended=request.extended,
+        neighbours=request.neighbours,
+        beside=request.beside,
+        since_s=now_s,
+    )
 
 
 def _place(change: Transaction, life: Life, pod: Pod) -> None:
@@ -333,4 +323,4 @@ def _find(change: Transaction, run_id: str) -> Placement | None:
 
 
 def _is_up(placement: Placement) -> bool:
-    return placement.pod.phase in (Phase.ASSUMED, Phase.RUNNING)
+    return is_up(placement.pod)

@@ -15,11 +15,11 @@ from kaiwo.clusters.embedded.admission import (
     admit_queues,
     check_circles,
     check_queues_removal,
-    check_welcome,
     find_life,
 )
 from kaiwo.clusters.embedded.lifecycle import Ending, Life, new_life
 from kaiwo.clusters.embedded.state import Transaction
+from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
@@ -143,4 +143,4 @@ def _check_queue(change: Transaction, life: Life) -> None:
     queue = life.workload.queue
     if queue not in change.world.queues or change.world.children.get(queue):
         raise ConfigError(f"queue {queue} of workload {life.workload.name} takes no work any more", "queue")
-    check_welcome(change.world.queues, life.workload)
+    check_queue_access(change.world.queues, life.workload)

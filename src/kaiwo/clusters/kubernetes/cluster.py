@@ -19,10 +19,12 @@ from kaiwo.clusters.kubernetes.watch.cluster_watch import ClusterWatch
 from kaiwo.clusters.kubernetes.workload_records import Records
 from kaiwo.clusters.kubernetes.writers.binder import Binder
 from kaiwo.clusters.kubernetes.writers.event_writer import EventWriter
+from kaiwo.clusters.kubernetes.writers.evictor import Evictor
 from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter
 from kaiwo.clusters.kubernetes.writers.planned_start_writer import PlannedStartWriter
+from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
 from kaiwo.clusters.kubernetes.writers.queue_history_writer import QueueHistoryWriter
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatus
@@ -63,10 +65,9 @@ class KubernetesCluster(Records):
             self.client, self.cache, distillery, self.reserver, self.plans, self.topologies, self.settle, report
         )
         self._keeper = NominationWriter(self.client, self.cache, self.settle, report)
-        self._carrier = Binder(
-            self.client, self.cache, distillery, self.now_s, self.settle, self.voice.carried, report,
-            self._keeper.give_up,
-        )  # fmt: skip
+        self._pod_writes = PodWrites(self.client, self.cache, distillery, self.settle, self.voice.carried, report)
+        self._binder = Binder(self._pod_writes, self.now_s)
+        self._evictor = Evictor(self._pod_writes, self.now_s, self._keeper.give_up)
         self._promiser = PlannedStartWriter(self.client, self.cache, report)
         self._rememberer = QueueHistoryWriter(self.client, self.cache, self.now_s, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
@@ -117,7 +118,9 @@ class KubernetesCluster(Records):
         self._promiser.carry(plan)
         self._rememberer.carry(plan)
         self.reserver.carry(plan)
-        return self._carrier.carry(plan)
+        begun = (*self._evictor.evict(plan.evictions), *self._binder.bind(plan.starts))
+        self.settle()
+        return begun
 
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
         """Lay it over what Kubernetes says of the node."""
@@ -155,7 +158,7 @@ class KubernetesCluster(Records):
             self._settling.cancel()
         if self._outbox is not None:
             self._outbox.put_nowait(None)
-        await self._carrier.close()
+        await self._pod_writes.close()
         await self._keeper.close()
         await self._promiser.close()
         await self._rememberer.close()

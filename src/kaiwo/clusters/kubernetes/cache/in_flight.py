@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.embedded.lifecycle import back_off_s
 from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
 from kaiwo.clusters.kubernetes.cache.published_state import PublishedState
 from kaiwo.clusters.kubernetes.cache.workload_names import Names
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.kubernetes.gangs import Group
+from kaiwo.clusters.plan_checks import back_off_s
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.plan import Start
 from kaiwo.model.workload import Phase, Pod, Role, Workload

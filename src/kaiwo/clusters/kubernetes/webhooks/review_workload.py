@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kaiwo.clusters.embedded.admission import check_welcome
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import saved_note
 from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_wishes
@@ -26,6 +25,7 @@ from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     whole_gpus,
     words_of,
 )
+from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.manifests.kinds.annotations import OURS, WRITTEN, Annotations, read_number
 from kaiwo.manifests.text.field_errors import Place as Field
 from kaiwo.manifests.text.field_reader import Fields
@@ -128,7 +128,7 @@ def _check_queue(
         warnings.append(f"{work.owner}: queue {queue} has child queues and takes no work itself; name one of those")
     name = f"{work.namespace}/{work.metadata.get('name') or work.metadata.get('generateName', '')}"
     knows_user = bool(wishes.user) or not person.is_controller_of(work)
-    check_welcome(queues, Workload(name, (), queue, wishes.user), knows_user)
+    check_queue_access(queues, Workload(name, (), queue, wishes.user), knows_user)
 
 
 def judge_work(request: AdmissionRequest, queues: Mapping[str, Queue], house: House, is_invited: bool) -> Verdict:

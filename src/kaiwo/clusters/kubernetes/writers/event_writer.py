@@ -17,7 +17,8 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.writers.binder import Outcome
+from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
+from kaiwo.clusters.plan_checks import eviction_sentence
 
 HANDS = 4  # writes at once
 POLITE_S, POLITE_TURNS = 0.05, 20  # a write waits so long for Bindings to pass, and so often
@@ -104,9 +105,7 @@ class EventWriter:
             what = f" with {devices}" if devices else ""
             self._say(pod, "Normal", "Scheduled", f"bound to {outcome.start.node}{what}", "Binding")
         if outcome.eviction is not None:
-            whom = f" for {outcome.eviction.beneficiary}" if outcome.eviction.beneficiary else ""
-            message = f"stopped by the scheduler ({outcome.eviction.cause}{whom})"
-            self._say(pod, "Warning", "Evicted", message, "Evicting")
+            self._say(pod, "Warning", "Evicted", eviction_sentence(outcome.eviction), "Evicting")
 
     def explain(self, waiting: Iterable[Waiting]) -> None:
         """What is not named here is left as it is."""

@@ -17,9 +17,9 @@ import msgspec
 from kaiwo.clusters.kubernetes.cache.node_cache import NodeBook
 from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta, Wire
+from kaiwo.clusters.queue_access import first_names
 
 PATH = "/apis/kaiwo.ai/v1alpha2/kaiwotopologies"
-MOST_NAMED = 5
 Labels = Mapping[str, Mapping[str, str]]  # by node
 
 
@@ -158,16 +158,10 @@ def _gaps(standing: Standing) -> str:
             missing = total - level.nodes
             said.append(f"{missing} of {total} nodes in no domain of {level.name}, for want of {level.why_not}")
     if standing.out:
-        said.append(f"without a place: {_listed(standing.out)}")
+        said.append(f"without a place: {first_names(standing.out)}")
     if standing.unknown:
-        said.append(f"named, and not in the cluster: {_listed(standing.unknown)}")
+        said.append(f"named, and not in the cluster: {first_names(standing.unknown)}")
     return "; ".join(said)
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
-    return ", ".join(every[:MOST_NAMED]) + more
 
 
 def _condition(kind: str, is_true: bool, well: str, ill: str, message: str) -> dict[str, Any]:

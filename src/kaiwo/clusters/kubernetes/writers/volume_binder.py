@@ -54,7 +54,7 @@ class VolumeBinder:
             found = refusal or self._cache.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
             if isinstance(found, str):
                 for each in taken:
-                    self.give_up(each)
+                    self.release(each)
                 return Misfit("" if refusal else place.node, found)
             before.append(pod)
             if found.steps:
@@ -64,7 +64,7 @@ class VolumeBinder:
             self._cache.change_volumes(lambda _: True)  # others may have had an eye on the same volume
         return None
 
-    def give_up(self, pod: CachedPod) -> None:
+    def release(self, pod: CachedPod) -> None:
         """The pod does not start."""
         taken = self._taken.pop(pod.uid, None)
         if taken is not None:
@@ -79,7 +79,7 @@ class VolumeBinder:
         if taken is None:
             return ""
         why = await self._write(taken) or await self._wait(pod, taken, node)
-        self.give_up(pod)  # what is bound by now is nobody else's anyway
+        self.release(pod)  # what is bound by now is nobody else's anyway
         return why
 
     async def _write(self, taken: Taken) -> str:

@@ -1,0 +1,90 @@
+"""What Binder and Evictor share: writes on pods in the background, and a fresh read of a pod after a failed write.
+
+In:    coroutines that write.   Out: tasks that run beside the scheduling loop; outcomes for those who publish them.
+Never: believes a write that broke off: the pod is read again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
+from kaiwo.clusters.kubernetes.decode.wire_objects import Pod as WirePod
+from kaiwo.model.plan import Eviction, Start
+
+_read_pod = msgspec.json.Decoder(WirePod).decode
+
+
+class Outcome(NamedTuple):
+    """A Binding or an Eviction that the server accepted."""
+
+    pod: CachedPod
+    start: Start | None = None
+    eviction: Eviction | None = None
+
+
+class PodWrites:
+    """Runs writes on pods. `publish` is called whenever the cache changed."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        decoder: PodDecoder,
+        publish: Callable[[], None],
+        succeeded: Callable[[Outcome], None] = lambda _: None,
+        report: Callable[..., None] = lambda *_, **__: None,
+    ) -> None:
+        self.client, self.cache, self.publish, self.succeeded, self.report = client, cache, publish, succeeded, report
+        self._decoder = decoder
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a write in the background."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def refetch(self, pod: CachedPod) -> CachedPod | None:
+        """The pod as the server has it now; None: it is gone, or another pod has its name."""
+        while True:
+            try:
+                now = self._decoder.pod(_read_pod(await self.client.read(pod_path(pod))))
+            except ApiError as error:
+                if error.is_passing:
+                    continue  # a server in trouble knows as little as one that does not answer
+                if error.is_not_found:
+                    self.cache.drop_pod(pod)
+                return None
+            except UnreachableError:
+                continue  # the client paused between its tries; until the server answers, the pod is assumed
+            known = self.cache.pods.get(pod.key)
+            if known is None or known.uid != pod.uid:
+                return None  # the watch was faster: it is gone
+            self.cache.put_pod(now)
+            return now if now.uid == pod.uid else None
+
+    async def close(self) -> None:
+        """Cancel what is under way; the next start learns from the API server what became of it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.report("write-broken", level="error", error=f"{type(error).__name__}: {error}")
+
+
+def pod_path(pod: CachedPod) -> str:
+    """The path of a pod at the API server."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def server_message(error: Exception) -> str:
+    """What the server said, without the path of the request."""
+    return str(error).partition(": ")[2] or str(error)

@@ -1,0 +1,129 @@
+"""Check the starts and evictions of a plan against what a cluster knows now: the plan may be a moment old.
+
+In:    the starts or evictions of one workload, and the pods of it that hold a place.   Out: the pods to start or to
+       evict, the events that correct the scheduler, or the reason for a refusal.
+Never: lets a part of a gang start, or evicts a part of a gang that cannot run without it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from kaiwo.clusters.ledger import Ledger, Misfit
+from kaiwo.model.events import Event, PodChanged, PodGone, WorkloadGone
+from kaiwo.model.gpu import Share
+from kaiwo.model.node import Node
+from kaiwo.model.plan import Eviction, Start
+from kaiwo.model.request import Request
+from kaiwo.model.workload import Phase, Pod, Role, Workload, breaks_gang
+
+STILL_STOPPING = "its former pods are still stopping"
+LONGEST_BACK_OFF_S = 60
+Item = TypeVar("Item", Start, Eviction)
+
+
+class CheckedStarts(NamedTuple):
+    """The starts of pods that hold no place yet."""
+
+    starts: Sequence[Start]
+    events: Sequence[Event]  # what the scheduler must learn first
+
+
+class CheckedEvictions(NamedTuple):
+    """The pods to evict."""
+
+    pods: Sequence[str]
+    events: Sequence[Event]  # what the scheduler must learn first
+    is_whole: bool  # nothing of the workload keeps running
+
+
+def by_workload(items: Iterable[Item]) -> dict[str, list[Item]]:
+    """The starts or the evictions of a plan, grouped."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.workload, []).append(item)
+    return groups
+
+
+def check_starts(name: str, is_known: bool, starts: Sequence[Start], placed: Mapping[str, Pod]) -> CheckedStarts:
+    """Leave out pods that hold a place already, and workloads that are gone."""
+    if not is_known:
+        return CheckedStarts((), (*(PodGone(name, start.pod) for start in starts), WorkloadGone(name)))
+    # The scheduler took these pods for waiting: it is told where they are.
+    events = [PodChanged(placed[start.pod]) for start in starts if start.pod in placed]
+    return CheckedStarts(tuple({start.pod: start for start in starts if start.pod not in placed}.values()), events)
+
+
+def role_of(workload: Workload, start: Start) -> Role | None:
+    """The role of the pod that a start names; None: the workload has no such pod."""
+    name, _, index = start.pod.rpartition("-")
+    role = next((role for role in workload.roles if role.name == name), None)
+    is_counted = role is not None and index.isdecimal() and int(index) < role.count and str(int(index)) == index
+    return role if is_counted else None
+
+
+def check_devices(role: Role | None, start: Start) -> Misfit | None:
+    """Whether the pod exists and is given what its role requests."""
+    if role is None:
+        return Misfit("", f"it has no pod {start.pod}")
+    wrong = _device_mismatch(role.request, start.devices)
+    return Misfit("", f"pod {start.pod}: {wrong}") if wrong else None
+
+
+def find_misfit(
+    workload: Workload, coming: Sequence[Pod], placed: Iterable[Pod], nodes: Mapping[str, Node], ledger: Ledger
+) -> Misfit | None:
+    """Why these pods can't start now, beside those that hold a place."""
+    if workload.held:
+        return Misfit("", "it is held")
+    if workload.after or workload.after_failed:
+        return Misfit("", f"it waits for {(workload.after + workload.after_failed)[0]}")
+    staying = [pod.name for pod in placed if pod.phase is not Phase.RELEASING]
+    if breaks_gang(workload, [*staying, *(pod.name for pod in coming)]):
+        return Misfit("", "the plan starts only a part of its pods")
+    return ledger.misfit(nodes, coming)
+
+
+def check_evictions(
+    name: str, workload: Workload | None, pods: Sequence[str], placed: Mapping[str, Pod]
+) -> CheckedEvictions:
+    """These pods, or all pods of the workload when it cannot go on without them."""
+    events = [PodGone(name, pod) for pod in pods if pod not in placed]
+    leaving = [pod for pod in pods if pod in placed and is_up(placed[pod])]
+    if workload is None or not leaving:
+        return CheckedEvictions((), events, False)
+    named = set(leaving)
+    staying = [slot for slot, pod in placed.items() if slot not in named and pod.phase is not Phase.RELEASING]
+    is_whole = breaks_gang(workload, staying) or not any(is_up(placed[slot]) for slot in staying)
+    if is_whole:
+        leaving = [slot for slot, pod in placed.items() if is_up(pod)]
+    return CheckedEvictions(leaving, events, is_whole)
+
+
+def is_up(pod: Pod) -> bool:
+    """It starts or runs, and was not told to stop."""
+    return pod.phase in (Phase.ASSUMED, Phase.RUNNING)
+
+
+def eviction_sentence(eviction: Eviction) -> str:
+    """Why a pod was stopped, for its owner."""
+    beneficiary = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
+    return f"stopped by the scheduler ({eviction.cause}{beneficiary})"
+
+
+def back_off_s(times: int) -> int:
+    """After so many refusals in a row: 1, 2, 4 ... 60 seconds."""
+    return min(1 << min(times, 10), LONGEST_BACK_OFF_S)
+
+
+def _device_mismatch(request: Request, devices: Sequence[Share]) -> str:
+    """How the devices differ from the request; empty when they are right."""
+    if len(devices) != request.gpus or len({share.gpu for share in devices}) != request.gpus:
+        return f"it asks for {request.gpus} devices and was given {len(devices)}"
+    for share in devices:
+        if share.milli < 0 or share.mib < 0:
+            return f"a share of {share.gpu} is below zero"
+        if request.is_memory and share.mib < request.gpu_mib:
+            return f"it asks for {request.gpu_mib} MiB of each device and was given {share.mib}"
+        if (request.is_whole or request.is_fraction) and share.milli != request.gpu_milli:
+            return f"it asks for {request.gpu_milli} milli of each device and was given {share.milli}"
+    return ""

@@ -1,0 +1,39 @@
+"""Whether a queue, and every queue above it, takes work of a namespace and a user.
+
+In:    the queues and one workload.   Out: nothing, or a RefusedError with the way out.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kaiwo.model.errors import RefusedError
+from kaiwo.model.queue import Queue, who_turns_away
+from kaiwo.model.workload import Workload
+
+MOST_NAMED = 5
+
+
+def check_queue_access(queues: Mapping[str, Queue], workload: Workload, knows_user: bool = True) -> None:
+    """`knows_user`: without it only the namespace is checked."""
+    refusal = who_turns_away(queues, workload, knows_user)
+    if refusal is None:
+        return
+    queue, field = refusal
+    if field == "namespaces":
+        namespace = workload.name.partition("/")[0]
+        raise RefusedError(
+            f"queue {queue.name} takes work of the namespaces {first_names(queue.namespaces)} only, and workload "
+            f"{workload.name} is in {namespace}; choose another queue, or add {namespace} to spec.namespaces of "
+            f"{queue.name}"
+        )
+    whose = f"is {workload.user}'s" if workload.user else "has no user"
+    raise RefusedError(
+        f"queue {queue.name} takes work of the users {first_names(queue.users)} only, and workload {workload.name} "
+        f"{whose}; choose another queue, or add the user to spec.users of {queue.name}"
+    )
+
+
+def first_names(names: Iterable[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    return ", ".join(listed[:MOST_NAMED]) + more
