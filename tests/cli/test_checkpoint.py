@@ -24,7 +24,7 @@ def test_outside_a_job_the_name_is_needed(stub: Stub, kaiwo: Type, monkeypatch: 
     monkeypatch.delenv("KAIWO_WORKLOAD", raising=False)
     done = kaiwo("checkpoint")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "kaiwo: name the workload that saved its work; only inside a job can the name be left out\n"
+    assert done.err == "kaiwo: name the workload that saved its progress; the name can be left out only inside a job\n"
     assert kaiwo("checkpoint", "train", "--at", "").code == 2
 
 
@@ -32,7 +32,7 @@ def test_describe_shows_what_work_says_of_being_stopped(stub: Stub, kaiwo: Type)
     view = stub.workloads["default/train"] = workload("default/train")
     stub.details["default/train"] = detail(view, preemption_delay_s=600, restart_s=300, checkpoint_s=NOW - 120)
     said = kaiwo("describe", "train").out
-    assert "waits 10m before others are stopped for it" in said
+    assert "waits 10m before it may preempt others" in said
     assert "2m ago" in said
     assert "5m" in said
     stub.details["default/train"] = detail(view)

@@ -17,7 +17,7 @@ def test_status_is_one_screen_with_the_next_step_last(stub: Stub, kaiwo: Type) -
     assert "50 %  2 of 4 in use" in done.out
     assert "1 waiting, 1 running" in done.out
     assert "812, 12s ago: 1 started, 0 evicted" in done.out
-    assert done.lines()[-1] == "1 workload waits; see why with: kaiwo get workloads --state waiting"
+    assert done.lines()[-1] == "1 workload waits; see why: kaiwo get workloads --state waiting"
 
 
 def test_an_empty_cluster_tells_what_to_try(stub: Stub, kaiwo: Type) -> None:
@@ -91,19 +91,19 @@ def test_all_pages_are_read(stub: Stub, kaiwo: Type) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["get", "things"], "there is no kind 'things'; the kinds are workloads, nodes, queues, gpus, cycles"),
-        (["get", "nodes", "-q", "lab"], "nodes cannot be chosen by queue"),
-        (["get", "queues", "-l", "a=b"], "queues cannot be chosen by label"),
-        (["get", "workloads", "--state", "happy"], "'happy' is not a state of workloads; they are waiting, held"),
-        (["get", "workloads", "--sort-by", "colour"], "workloads cannot be sorted by 'colour'; choose from name"),
+        (["get", "things"], "unknown kind 'things'; choose from workloads, nodes, queues, gpus, cycles"),
+        (["get", "nodes", "-q", "lab"], "nodes can't be selected by queue"),
+        (["get", "queues", "-l", "a=b"], "queues can't be selected by label"),
+        (["get", "workloads", "--state", "happy"], "'happy' is not a state of workloads; choose from waiting, held"),
+        (["get", "workloads", "--sort-by", "colour"], "workloads can't be sorted by 'colour'; choose from name"),
         (["get", "workloads", "-l", "nonsense"], "'nonsense' is not a label; write it like key=value"),
         (["get", "nodes", "-u", "ada"], "nodes have no user"),
         (["get", "workloads", "-o", "xml"], "'xml' is not one of"),
-        (["get", "workloads", "train", "-w"], "-w follows a listing"),
-        (["describe", "node"], "which node? give its name"),
-        (["get", "gpus", "gpu-1"], "'gpu-1' is not a GPU's name; write it like node/gpu-0"),
-        (["get", "cycles", "last"], "'last' is not a cycle's number"),
-        (["why", "a/b/c"], "'a/b/c' is not a workload's name"),
+        (["get", "workloads", "train", "-w"], "-w watches a list"),
+        (["describe", "node"], "give the name of the node to describe"),
+        (["get", "gpus", "gpu-1"], "'gpu-1' is not the name of a GPU; write it like node/gpu-0"),
+        (["get", "cycles", "last"], "'last' is not a cycle number"),
+        (["why", "a/b/c"], "'a/b/c' is not a workload name"),
     ],
 )
 def test_what_makes_no_sense_is_said(stub: Stub, kaiwo: Type, args: list[str], said: str) -> None:
@@ -141,7 +141,7 @@ def test_queues_are_a_tree(stub: Stub, kaiwo: Type) -> None:
 
 def test_one_queue_shows_its_arithmetic_and_its_work(stub: Stub, kaiwo: Type) -> None:
     out = kaiwo("queue", "default").out
-    assert "takes work:  yes" in out
+    assert "takes workloads:  yes" in out
     assert "GPUs       4.5    0.5    8.5      8      -       1                 4" in out
     assert "memory    16Gi      0   16Gi      0   64Gi" in out
     assert "kaiwo share default" in out
@@ -171,7 +171,7 @@ def test_one_queue_is_named_once(stub: Stub, kaiwo: Type) -> None:
     assert kaiwo("queue", "-q", "lab", "-o", "name").lines() == ["lab", "vision"]
     done = kaiwo("queue", "default", "-q", "lab")
     assert done.code == 2
-    assert "for one queue type: kaiwo queue default" in done.err
+    assert "for one queue, use: kaiwo queue default" in done.err
 
 
 def test_gpus_show_who_is_on_them(stub: Stub, kaiwo: Type) -> None:
@@ -202,7 +202,7 @@ def test_describe_tells_all_of_a_workload(stub: Stub, kaiwo: Type) -> None:
     for part in ("workload:    default/train", "time limit:  2h", "python 'train me.py'", "main-0  node-1  running"):
         assert part in out
     assert kaiwo("describe", "workload", "train").out == out
-    assert kaiwo("describe", "eval").lines()[-1] == "what would start it now: kaiwo why eval"
+    assert kaiwo("describe", "eval").lines()[-1] == "see what would start it: kaiwo why eval"
 
 
 @pytest.mark.parametrize(
@@ -233,11 +233,11 @@ def test_describe_tells_how_the_tenants_of_a_gpu_are_kept_apart(stub: Stub, kaiw
 
 def test_describe_tells_all_of_the_others(stub: Stub, kaiwo: Type) -> None:
     assert "gpu-1  MI300X  free" in kaiwo("describe", "node", "node-1").out
-    assert "takes work:" in kaiwo("describe", "queue", "lab").out
+    assert "takes workloads:" in kaiwo("describe", "queue", "lab").out
     assert "train     main-0  running  0.5    96Gi" in kaiwo("describe", "gpu", "node-1/gpu-0").out
     cycle = kaiwo("describe", "cycle", "811")
-    assert cycle.lines()[-1] == "decide it again: kaiwo replay 811"
-    assert "of waiting work with new reasons" in cycle.out
+    assert cycle.lines()[-1] == "decide this cycle again: kaiwo replay 811"
+    assert "of waiting workloads with new reasons" in cycle.out
     assert kaiwo("describe", "node", "node-1", "-o", "json").json["name"] == "node-1"
 
 
@@ -249,7 +249,7 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
     )  # fmt: skip
     lines = kaiwo("why", "eval").lines()
     assert lines[0] == "eval waits because no node has 4 free GPUs."
-    assert lines[4:6] == ["- no node has 4 free GPUs", "    need 4 GPUs, have 2 GPUs; what helps: ask for 2"]
+    assert lines[4:6] == ["- no node has 4 free GPUs", "    need 4 GPUs, have 2 GPUs; remedy: ask for 2"]
     assert lines[-2:] == ["To start it now: ask for 2 GPUs", "    kaiwo submit eval --gpus 2"]
     assert kaiwo("why", "eval", "-o", "json").json == msgspec.to_builtins(stub.why)
 
@@ -257,9 +257,9 @@ def test_why_answers_first_and_proposes_last(stub: Stub, kaiwo: Type) -> None:
 @pytest.mark.parametrize(
     ("position", "ahead", "said"),
     [
-        (1, 0, "It is number 1 of its queue; nothing is tried before it."),
-        (2, 1, "It is number 2 of its queue; 1 workload is tried before it."),
-        (4, 3, "It is number 4 of its queue; 3 workloads are tried before it."),
+        (1, 0, "It is number 1 in its queue; no workload is ahead of it."),
+        (2, 1, "It is number 2 in its queue; 1 workload is ahead of it."),
+        (4, 3, "It is number 4 in its queue; 3 workloads are ahead of it."),
     ],
 )
 def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int, ahead: int, said: str) -> None:
@@ -271,7 +271,7 @@ def test_why_tells_the_place_in_the_queue(stub: Stub, kaiwo: Type, position: int
     ("state", "answer", "said"),
     [
         ("waiting", "eval does not wait: it has its pods on node-1", "eval does not wait: it has its pods on node-1"),
-        ("waiting", "eval does not wait: it has its pods on ", "eval does not wait: it is about to start"),
+        ("waiting", "eval does not wait: it has its pods on ", "eval is not waiting: it is about to start"),
         ("running", "It does not wait: it is running.", "It does not wait: it is running."),
     ],
 )
@@ -301,7 +301,7 @@ def test_why_says_when_nothing_helps_or_an_admin_must(stub: Stub, kaiwo: Type) -
     assert kaiwo("why", "eval").lines()[-1] == f"N{taking[1:]}"
     change = views.ChangeView("quota", "admin", "raise the quota of lab by 2", "")
     stub.why = msgspec.structs.replace(stub.why, change=change, no_change="")
-    assert kaiwo("why", "eval").lines()[-1] == "To start it now (an admin must do this): raise the quota of lab by 2"
+    assert kaiwo("why", "eval").lines()[-1] == "To start it now (needs an administrator): raise the quota of lab by 2"
 
 
 def test_a_name_with_odd_letters_stays_one_name(stub: Stub, kaiwo: Type) -> None:
@@ -317,4 +317,4 @@ def test_version_tells_both(stub: Stub, kaiwo: Type) -> None:
 def test_version_works_without_a_server(kaiwo: Type) -> None:
     done = kaiwo("version")
     assert done.code == 0
-    assert "none is running" in done.out
+    assert "not running" in done.out

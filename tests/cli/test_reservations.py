@@ -36,7 +36,7 @@ def test_a_reservation_is_made_listed_described_and_deleted(kaiwo: Product) -> N
     for words in (("reservations", "describe", "night"), ("describe", "reservation", "night")):
         told = kaiwo(*words).out
         assert "for:          queue lab" in told
-        assert "at the end:   its owner's work stays" in told
+        assert "at the end:   its owner's workloads continue" in told
     assert kaiwo("reservations", "delete", "night").out == "reservation night deleted\n"
     assert kaiwo("reservations", "delete", "night").code == 1
 
@@ -49,7 +49,7 @@ def test_work_waits_for_its_reservation_and_is_told_whose_the_gpus_are(kaiwo: Pr
     kaiwo("submit", "hers", "--gpus", "1", "--user", "ada", "--simulate", "1h", "--expires", "1h")
     assert kaiwo("wait", "hers", "--for", "running", "--timeout", "20").code == 0
     assert "its allocation is given until" in kaiwo("why", "hers").out
-    assert "then its GPUs are released" in kaiwo("describe", "hers").out
+    assert "its GPUs are released then" in kaiwo("describe", "hers").out
     kaiwo("reservations", "delete", "all")
     assert kaiwo("wait", "theirs", "--for", "running", "--timeout", "20").code == 0
     kaiwo("cancel", "theirs", "hers")

@@ -43,7 +43,7 @@ def silent(stub: Stub, name: str, state: str, **more: Any) -> None:
 @pytest.mark.parametrize("state", ["running", "succeeded"])
 def test_simulated_work_has_no_output_and_says_so(stub: Stub, kaiwo: Type, follow: list[str], state: str) -> None:
     silent(stub, "x", state, command=[])
-    assert kaiwo("logs", "x", *follow) == (0, "", "x has no output: it takes simulated time\n")
+    assert kaiwo("logs", "x", *follow) == (0, "", "x has no output: it runs in simulated time\n")
 
 
 @pytest.mark.parametrize("state", ["waiting", "held", "starting"])
@@ -88,7 +88,7 @@ def test_a_server_that_dies_while_following_is_said(stub: Stub, kaiwo: Type) -> 
     done = kaiwo("logs", "-f", "train")
     assert done.code == 1
     assert done.out == "step 1\nstep 2\n"
-    assert "went away while following default/train; the work itself may go on: kaiwo logs -f train" in done.err
+    assert "while following default/train; the workload may still be running: kaiwo logs -f train" in done.err
 
 
 def test_a_reader_that_has_enough_is_no_failure(stub: Stub) -> None:

@@ -48,18 +48,18 @@ def test_every_queue_has_its_sum(shares: list[views.ShareView], kaiwo: Type) -> 
     out = kaiwo("share").out
     wanted = "share     12 = deserved 8 + 4 (weight 1 of 3, of 13 left, rounded down to whole GPUs) + 0 remainder"
     assert out.count(wanted) == len(shares)
-    assert "speech, below lab, where the rest is divided by FIFO" in out
+    assert "speech, below lab, which divides the rest by FIFO" in out
     assert kaiwo("share", "-o", "wide").out.count(wanted) == 3 * len(shares)
 
 
 def test_who_is_next_is_a_table_for_each_group_of_siblings(shares: list[views.ShareView], kaiwo: Type) -> None:
     lines = kaiwo("share").lines()
-    below = lines.index("Who is next below lab (by FIFO):")
+    below = lines.index("Next queue below lab (by FIFO):")
     assert lines[below + 1].split()[:2] == ["NEXT", "QUEUE"]
     assert [line.split()[:2] for line in lines[below + 2 : below + 4]] == [["1", "vision"], ["2", "speech"]]
     assert "no share" in lines[below + 3]
     assert "12.5 %" in lines[below + 2]
-    top = lines.index("Who is next at the top (by DRF):")
+    top = lines.index("Next queue at the top (by DRF):")
     assert lines[top + 2].split()[:2] == ["1", "lab"]
     assert "ops" not in "".join(lines[top:]), "nobody waits in it"
 
@@ -67,9 +67,9 @@ def test_who_is_next_is_a_table_for_each_group_of_siblings(shares: list[views.Sh
 def test_one_queue_is_shown_with_all_resources_and_its_siblings(shares: list[views.ShareView], kaiwo: Type) -> None:
     out = kaiwo("share", "vision").out
     assert [title for title in ("GPUs", "CPUs", "memory") if f"\n  {title}\n" in out] == ["GPUs", "CPUs", "memory"]
-    assert "Who is next below lab" in out
-    assert "Who is next at the top" not in out
-    assert "First in line in vision (by age; the least keys first):" in out
+    assert "Next queue below lab" in out
+    assert "Next queue at the top" not in out
+    assert "First in line in vision (by age; lowest keys first):" in out
     assert out.splitlines()[-1].split() == ["vision-job", "50", "2m", "-50", str(NOW - 120), "7"]
 
 
@@ -81,7 +81,7 @@ def test_json_is_the_apis_own(shares: list[views.ShareView], kaiwo: Type) -> Non
 
 def test_nobody_waits(stub: Stub, kaiwo: Type) -> None:
     stub.answers["GET /shares"] = (200, msgspec.json.encode(views.Page([share("lab")], 1)))
-    assert kaiwo("share").lines()[-1] == "Nobody waits, so no queue is next."
+    assert kaiwo("share").lines()[-1] == "No workload waits, so no queue is next."
 
 
 def test_a_queue_that_is_not_there(stub: Stub, kaiwo: Type) -> None:

@@ -85,22 +85,22 @@ def test_the_name_alone_can_be_printed(stub: Stub, kaiwo: Type) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["submit"], "there is nothing to run; give a command after --"),
-        (["submit", "x", "--gpus", "1"], "there is nothing to run"),
-        (["submit", "--gpus", "1", "python", "t.py"], "after two dashes, like: kaiwo submit ... -- python t.py"),
-        (["submit", "python", "t.py", "--lr", "1"], "there is no option '--lr'"),
-        (["submit", "--gps", "1", "--", "true"], "there is no option '--gps' (did you mean"),
+        (["submit"], "nothing to run; give a command after --"),
+        (["submit", "x", "--gpus", "1"], "nothing to run"),
+        (["submit", "--gpus", "1", "python", "t.py"], "after --, like: kaiwo submit ... -- python t.py"),
+        (["submit", "python", "t.py", "--lr", "1"], "unknown option '--lr'"),
+        (["submit", "--gps", "1", "--", "true"], "unknown option '--gps' (did you mean"),
         (["submit", "--gpus", "many", "--", "true"], "'many' is not a whole number"),
         (["submit", "--type", "fun", "--", "true"], "'fun' is not one of"),
         (["submit", "a", "--name", "b", "--", "true"], "give one name"),
         (["submit", "--gpu-memory", "lots", "--", "true"], "--gpu-memory 'lots' is not an amount"),
         (["submit", "--label", "x", "--", "true"], "'x' is not a label"),
-        (["submit", "--env", "NOT_THERE_7", "--", "true"], "your environment has no such variable"),
+        (["submit", "--env", "NOT_THERE_7", "--", "true"], "no such variable in your environment"),
         (["submit", "-f", "/no/such.yaml"], "cannot read /no/such.yaml (No such file or directory)"),
-        (["submit", "-f", "-", "--gpus", "2"], "with -f the files say it all; leave --gpus out"),
-        (["submit", "-f", "-", "--", "true"], "leave the command after -- out"),
+        (["submit", "-f", "-", "--gpus", "2"], "with -f everything comes from the files; leave out --gpus"),
+        (["submit", "-f", "-", "--", "true"], "leave out the command after --"),
         (["apply"], "missing option '-f' / '--file'"),
-        (["run", "--gpus", "1"], "there is no command to run"),
+        (["run", "--gpus", "1"], "no command to run"),
     ],
 )
 def test_bad_input_is_said_in_one_sentence_and_changes_nothing(
@@ -141,7 +141,7 @@ def test_a_plain_field_is_named_by_its_flag_too(stub: Stub, kaiwo: Type) -> None
 def test_a_part_of_a_gpu_is_shown_its_flag(kaiwo: Type, verb: str) -> None:
     done = kaiwo(verb, "x", "--gpus", "0.5", "--", "true")
     assert done.code == 2
-    assert "'0.5' is not a whole number; for a part of one GPU write --fraction 0.5" in done.err
+    assert "'0.5' is not a whole number; for a fraction of a GPU use --fraction 0.5" in done.err
 
 
 def test_a_warning_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> None:
@@ -153,7 +153,7 @@ def test_a_warning_about_a_field_names_the_flag(stub: Stub, kaiwo: Type) -> None
 
 def test_waiting_for_nobody_is_a_slip(stub: Stub, kaiwo: Type) -> None:
     done = kaiwo("submit", "x", "--after", "a,,b", "--", "true")
-    assert (done.code, done.err) == (2, "kaiwo: '' is not a workload's name; write it like train or team/train\n")
+    assert (done.code, done.err) == (2, "kaiwo: '' is not a workload name; write it like train or team/train\n")
 
 
 @pytest.mark.parametrize("verb", ["submit", "run"])
@@ -182,8 +182,7 @@ def test_a_queue_that_says_no_is_told_with_the_way_to_see_the_queues(stub: Stub,
 def test_the_help_names_the_kinds_that_are_taken_and_no_others(kaiwo: Type, verb: str) -> None:
     text = " ".join(kaiwo(verb, "--help").out.split())
     kinds = "queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and workloads:"
-    assert f"{kinds} the short form" in text
-    assert "KaiwoJob, Job or Pod" in text
+    assert f"{kinds} KaiwoJob, Job, Pod, or the short form" in text
     assert "node" not in text.lower()
 
 
@@ -195,7 +194,7 @@ def test_my_own_work_is_submitted_and_found_under_one_name(stub: Stub, kaiwo: Ty
     kaiwo("get", "workloads", "-u", "me")
     names += next(query["user"] for _, path, query, *_ in reversed(stub.seen) if path == "/workloads")
     assert names == [current_user()] * 3
-    assert "me: yours" in kaiwo("get", "--help").out
+    assert "for your own" in kaiwo("get", "--help").out
 
 
 def test_files_are_sent_as_they_are(stub: Stub, kaiwo: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,13 +231,13 @@ def test_submit_can_wait_for_the_end(stub: Stub, kaiwo: Type, state: str, code: 
 def test_writes_carry_the_token(stub: Stub, kaiwo: Type, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kaiwo("cancel", "train").code == 0
     (home / "token").write_text("wrong")
-    way_out = f"name the home of the kaiwo at {stub.url} with --home, or set KAIWO_TOKEN"
-    said = f"kaiwo: the token is not this server's (it is from {home}/token); {way_out}\n"
+    way_out = f"give the home folder of the kaiwo at {stub.url} with --home, or set KAIWO_TOKEN"
+    said = f"kaiwo: the token from {home}/token is wrong; {way_out}\n"
     assert kaiwo("cancel", "train") == (1, "", said)
     (home / "token").unlink()
     assert kaiwo("cancel", "train") == (1, "", f"kaiwo: this needs a token; {way_out}\n")
     monkeypatch.setenv("KAIWO_TOKEN", "wrong too")
-    said = f"the token is not this server's; set KAIWO_TOKEN to that of the kaiwo at {stub.url}, or unset it"
+    said = f"the token in KAIWO_TOKEN is wrong; set it to the token of the kaiwo at {stub.url}, or unset it"
     assert kaiwo("cancel", "train") == (1, "", f"kaiwo: {said}\n")
 
 
@@ -288,7 +287,7 @@ def test_a_server_with_too_much_to_do_is_asked_again(stub: Stub, kaiwo: Type, mo
 
 @pytest.mark.parametrize("flag", ["--array", "--queue", "--time", "--label", "--after"])
 def test_an_empty_flag_is_a_slip_and_not_the_same_as_none(stub: Stub, kaiwo: Type, flag: str) -> None:
-    said = f"kaiwo: {flag} is empty; give it a value, or leave it out\n"
+    said = f"kaiwo: {flag} is empty; give it a value or leave it out\n"
     assert kaiwo("submit", "x", flag, "", "--", "true") == (2, "", said)
     assert stub.written() == []
 
@@ -308,7 +307,7 @@ def test_an_array_is_steered_by_its_base_name(stub: Stub, kaiwo: Type, name: str
     tasks = ["default/sweep-2", "default/sweep-10"]
     assert [each for each in stub.steered if each.split()[1] in tasks] == [f"cancel {task}" for task in tasks]
     assert set(stub.steered) <= {f"cancel {task}" for task in (*tasks, "default/sweep")}
-    said = f"no task of the array {name} is held; nothing was done\n"
+    said = f"no task of the array {name} is held; nothing changed\n"
     assert kaiwo("release", name) == (0, "", said)
 
 
@@ -332,7 +331,7 @@ def test_many_are_chosen_by_label_queue_and_state(stub: Stub, kaiwo: Type) -> No
     kaiwo("cancel", "-l", "team=v", "--state", "waiting")
     kaiwo("cancel", "-l", "team=v")
     assert stub.steered == [f"cancel default/{name}" for name in "aab"]
-    assert "nothing was done" in kaiwo("release", "-l", "team=v").err
+    assert "nothing changed" in kaiwo("release", "-l", "team=v").err
 
 
 @pytest.mark.parametrize("args", [["cancel"], ["cancel", "a", "-l", "x=y"], ["hold", "a", "--state", "waiting"]])
@@ -375,26 +374,26 @@ def test_wait_ends_with_the_goal_or_without(stub: Stub, kaiwo: Type, goal: str, 
 def test_wait_gives_up_in_time(stub: Stub, kaiwo: Type) -> None:
     done = kaiwo("wait", "eval", "--timeout", "0")
     assert done.code == 1
-    assert done.err == "kaiwo: waited 0 s in vain: eval still waits; see: kaiwo why eval\n"
+    assert done.err == "kaiwo: timed out after 0 s: eval is still waiting; see: kaiwo why eval\n"
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["train"], "train still runs; see: kaiwo logs -f train"),
-        (["train", "eval"], "train still runs, eval still waits; see: kaiwo logs -f train"),
-        (["eval", "team/x"], "eval still waits, team/x is held; see: kaiwo why eval"),
+        (["train"], "train is still running; see: kaiwo logs -f train"),
+        (["train", "eval"], "train is still running, eval is still waiting; see: kaiwo logs -f train"),
+        (["eval", "team/x"], "eval is still waiting, team/x is held; see: kaiwo why eval"),
     ],
 )
 def test_a_wait_in_vain_says_what_each_still_does(stub: Stub, kaiwo: Type, names: list[str], said: str) -> None:
     stub.workloads["team/x"] = workload("team/x", "held")
-    assert kaiwo("wait", *names, "--timeout", "0") == (1, "", f"kaiwo: waited 0 s in vain: {said}\n")
+    assert kaiwo("wait", *names, "--timeout", "0") == (1, "", f"kaiwo: timed out after 0 s: {said}\n")
 
 
 def test_a_wait_in_vain_for_many_names_a_few(stub: Stub, kaiwo: Type) -> None:
     names = [f"w-{i}" for i in range(8)]
     stub.workloads = {w.name: w for w in (workload(name) for name in names)}
-    assert "w-4 still runs and 3 more; see: kaiwo logs -f w-0" in kaiwo("wait", *names, "--timeout", "0").err
+    assert "w-4 is still running and 3 more; see: kaiwo logs -f w-0" in kaiwo("wait", *names, "--timeout", "0").err
 
 
 def test_wait_knows_arrays_and_says_what_became_of_each(stub: Stub, kaiwo: Type) -> None:

@@ -69,7 +69,7 @@ def test_the_default_namespace_may_be_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["", "/", "a/", "/a", "a/b/c"])
 def test_what_cannot_be_a_workload_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="not a workload's name"):
+    with pytest.raises(ConfigError, match="not a workload name"):
         formatting.full_name(name)
 
 

@@ -1,7 +1,7 @@
-"""Sit at the input and output of a command that runs under Kaiwo on this machine: as a terminal, or as pipes.
+"""Attach this terminal, or these pipes, to a command that Kaiwo runs on this machine.
 
-In:    the run's folder with its socket.   Out: the command's output on stdout as it comes, and how it ended.
-Never: leaves the terminal other than it was. See clusters/local/console.py for the messages.
+In:    the run's folder with its socket.   Out: the command's output on stdout as it arrives, and its exit record.
+Never: leaves the terminal in another state than it found it. The messages are defined in clusters/local/console.py.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ INPUT, OUTPUT = 0, 1
 
 
 def wants_input() -> bool:
-    """There is an input to give: not /dev/null, and not a terminal that somebody else is reading."""
+    """True if there is an input: not /dev/null, and not a terminal that another process group reads."""
     try:
         if os.path.samestat(os.fstat(INPUT), os.stat(os.devnull)):
             return False
@@ -35,15 +35,15 @@ def wants_input() -> bool:
 
 
 def is_terminal() -> bool:
-    """Both ends are one, so the command gets one."""
+    """True if input and output are a terminal, so that the command gets one."""
     return os.isatty(INPUT) and os.isatty(OUTPUT)
 
 
 def call(folder: str) -> socket.socket | None:
-    """Ask to be let in; None: nobody listens there (yet)."""
+    """Connect to the console socket in this folder; None if nothing listens there (yet)."""
     person = socket.socket(socket.AF_UNIX)
     try:
-        # By the folder's descriptor: a socket's path may have no more than 107 bytes, and a home may be deeper.
+        # Through the folder's descriptor: a socket path is limited to 107 bytes, and a home folder may be deeper.
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             person.connect(f"/proc/self/fd/{at}/console")
@@ -56,7 +56,7 @@ def call(folder: str) -> socket.socket | None:
 
 
 class Sitting:
-    """From the hello to the end."""
+    """One attached session, from the hello message to the exit record."""
 
     def __init__(self, person: socket.socket) -> None:
         self._person = person
@@ -65,10 +65,10 @@ class Sitting:
         self._unsent = bytearray()
         self._has_input = True
         self.copied = 0  # bytes of output
-        self.end: dict[str, Any] | None = None  # the exit record; None: cut off before it came
+        self.end: dict[str, Any] | None = None  # the exit record; None if the connection broke before it arrived
 
     def sit(self) -> None:
-        """Until the command has ended, or the connection has."""
+        """Copy input and output until the command or the connection ends."""
         hello = {"terminal": self._is_terminal, **_size()}
         self._say(b"h", json.dumps(hello).encode())
         self._person.setblocking(False)
@@ -78,7 +78,7 @@ class Sitting:
                 pass
 
     def _turn(self, wake: int) -> bool:
-        """Whatever is there to be carried; False when the other side is gone."""
+        """Wait for data and copy it once; False if the connection has ended."""
         reads: list[Any] = [self._person] + ([wake] if wake >= 0 else [])
         if self._has_input and not self._unsent:
             reads.append(INPUT)
@@ -133,7 +133,7 @@ class Sitting:
         return bool(content)
 
     def _hear_the_rest(self) -> bool:
-        """It takes no more input, and may still have said something."""
+        """Read what arrived before the connection broke."""
         with contextlib.suppress(OSError):
             while self.end is None and self._hear():
                 pass
@@ -142,7 +142,7 @@ class Sitting:
 
 @contextlib.contextmanager
 def _raw() -> Iterator[int]:
-    """The terminal gives every key as it comes, and is as it was afterwards. Gives what wakes us for a new size."""
+    """Put the terminal into raw mode, and restore it; yields a pipe that becomes readable on a resize."""
     before = termios.tcgetattr(INPUT)
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -152,13 +152,13 @@ def _raw() -> Iterator[int]:
             os.write(wake_write, b"1")
 
     def resumed(*_: Any) -> None:
-        tty.setraw(INPUT, termios.TCSADRAIN)  # whoever had the terminal meanwhile left it as they like it
+        tty.setraw(INPUT, termios.TCSADRAIN)  # another program may have changed the mode meanwhile
 
     handlers = {
         number: signal.signal(number, act) for number, act in ((signal.SIGWINCH, resized), (signal.SIGCONT, resumed))
     }
     try:
-        tty.setraw(INPUT, termios.TCSADRAIN)  # what was typed ahead stays
+        tty.setraw(INPUT, termios.TCSADRAIN)  # keeps what was typed ahead
         yield wake
     finally:
         for number, handler in handlers.items():

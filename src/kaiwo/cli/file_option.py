@@ -1,4 +1,4 @@
-"""YAML files as people name them with -f: one, many, or `-` for stdin. The server reads the YAML, not we."""
+"""The -f option: read one or more YAML files, or stdin for `-`. The server parses the YAML."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ MOST_BYTES = 16 * 1024 * 1024
 def file_option(required: bool) -> Callable[[Any], Any]:
     return click.option(
         "-f", "--file", "files", multiple=True, required=required, metavar="FILE",
-        type=click.Path(allow_dash=True), help="A YAML file, or - for stdin; may be repeated.",
+        type=click.Path(allow_dash=True), help="YAML file, or - for stdin. Repeatable.",
     )  # fmt: skip
 
 
 def read_files(files: Sequence[str]) -> bytes:
-    """All documents of all files as one text, so that they are taken all or none."""
+    """All files joined into one stream of documents, so that the server applies all of them or none."""
     texts = [_read(path) for path in files]
     return texts[0] if len(texts) == 1 else b"\n---\n".join(texts)
 
@@ -37,5 +37,5 @@ def _read(path: str) -> bytes:
     if len(text) > MOST_BYTES:
         raise ConfigError(f"{named} is larger than {MOST_BYTES // 1024 // 1024} MiB; split it")
     if not text.strip():
-        raise ConfigError(f"{named} is empty; it should hold YAML documents")
+        raise ConfigError(f"{named} is empty; it should contain YAML documents")
     return text

@@ -1,6 +1,6 @@
-"""The edge of the `kaiwo` command: every outcome becomes an exit code, every failure one sentence on stderr.
+"""Run one `kaiwo` command line: return its exit code, and print any failure as one sentence on stderr.
 
-Exit codes: 0 done; 1 failed, not found or no server; 2 invalid input; 3 valid but refused by a queue or the policy.
+Exit codes: 0 success; 1 failed, not found or no server; 2 invalid input; 3 refused by a queue or the policy.
 """
 
 import gc
@@ -22,12 +22,12 @@ _PLAIN_WORDS = (
     (r"is not in the range x<=?(\S+)$", r"is more than \1"),
 )
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
-# A verb lives for 100 ms and makes little garbage. Collecting while it imports and when it ends took 15 of them.
+# A verb runs for 100 ms and makes little garbage; collecting it during imports and at exit took 15 ms of that.
 RARELY = (100_000, 10, 10)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command line, or the one that was typed. `KAIWO_DEBUG=1` lets a failure show where it came from."""
+    """Run these arguments, or those of this process. With `KAIWO_DEBUG=1` a failure prints its traceback."""
     before = gc.get_threshold()
     gc.set_threshold(*RARELY)
     try:
@@ -35,13 +35,13 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         gc.set_threshold(*before)
         if argv is None:
-            gc.freeze()  # the process ends: nothing is worth a last look
+            gc.freeze()  # the process ends: a last collection would be wasted
 
 
 def _run(argv: list[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show … still gets its answer
+            stream.reconfigure(errors="replace")  # a terminal that can't show "…" still gets its answer
     args = sys.argv[1:] if argv is None else argv
     try:
         code = kaiwo.main(args or ["--help"], prog_name="kaiwo", standalone_mode=False)
@@ -53,7 +53,7 @@ def _run(argv: list[str] | None) -> int:
         return 0
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    # The last resort of a program that people type: whatever it is, say it in one sentence.
+    # People type this program: whatever went wrong, they read one sentence, not a traceback.
     except Exception as error:
         if os.environ.get("KAIWO_DEBUG"):
             import traceback
@@ -64,14 +64,14 @@ def _run(argv: list[str] | None) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """What the shell gets."""
+    """The exit code for this error."""
     if isinstance(error, ConfigError | click.UsageError | UnicodeEncodeError):
         return 2
     return 3 if isinstance(error, RefusedError) else 1
 
 
 def sentence(error: Exception) -> str:
-    """What happened, to what, and what to do."""
+    """The error as one sentence: what happened, to what, and what to do."""
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "kaiwo"
         fact = unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
@@ -82,14 +82,14 @@ def sentence(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, UnicodeEncodeError):
-        return "an argument holds bytes that are not UTF-8 text; write it in UTF-8"
+        return "an argument is not valid UTF-8; write it in UTF-8"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
-    return f"stopped by a mistake of its own ({type(error).__name__}: {error}); KAIWO_DEBUG=1 shows where"
+    return f"internal error ({type(error).__name__}: {error}); set KAIWO_DEBUG=1 to see the traceback"
 
 
 def _plain(fact: str) -> str:
-    """Click's own words about numbers, for people."""
+    """Rewrite click's messages about numbers in plain English."""
     for pattern, words in _PLAIN_WORDS:
         fact = re.sub(pattern, words, fact)
     return fact

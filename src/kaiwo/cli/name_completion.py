@@ -1,4 +1,4 @@
-"""Names that people type: completing them, `me`, and the many workloads that one word may mean."""
+"""Names on the command line: shell completion, the user `me`, and arrays named by their base name."""
 
 import os
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
 MOST_SHOWN = 100
-PAGE = 500  # the most that the server gives at once
+PAGE = 500  # the largest page that the server returns
 UNPAGED = ("/queues", "/reservations")
 
 
 def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Short names of workloads that begin so."""
+    """Short names of workloads with this prefix."""
     names = _names(ctx, "/workloads", incomplete)
     taken = set(_given(ctx))
     return [short_name(name) for name in names if short_name(name).startswith(incomplete) and name not in taken]
@@ -38,12 +38,12 @@ def complete_reservation(ctx: click.Context, _: click.Parameter, incomplete: str
 
 
 def person(name: str) -> str:
-    """`me` is whoever types this, by the name that their work carries."""
+    """The user name that was given; `me` is the current user."""
     return current_user() if name == "me" else name
 
 
 def current_user() -> str:
-    """Whose work it is when nobody says."""
+    """The name of the user who runs this process."""
     import pwd
 
     try:
@@ -53,12 +53,12 @@ def current_user() -> str:
 
 
 def resolve(server: "Server", name: str) -> list[str]:
-    """Full names. A word that no workload has, but an array does, means the array's members."""
+    """The full name of a workload, or of all tasks of the array with this base name."""
     from kaiwo.cli.client.api_client import workload_path
     from kaiwo.model.errors import NotFoundError
 
     full = full_name(name)
-    array = full.removesuffix("-*")  # so `describe` and `why` write all tasks of an array
+    array = full.removesuffix("-*")  # `sweep-*` means all tasks of the array, as `describe` and `why` print it
     try:
         server.get(workload_path(full))
         return [full]
@@ -70,7 +70,7 @@ def resolve(server: "Server", name: str) -> list[str]:
 
 
 def array_members(server: "Server", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
-    """The members of the array with this base name, by index: those in these states, or so many of them at least."""
+    """Tasks of the array with this base name, ordered by index: in these states, or at least `most` of them."""
     from kaiwo.api.views import Page, WorkloadView
 
     namespace, _, base = full.partition("/")
@@ -93,7 +93,7 @@ def _given(ctx: click.Context) -> list[str]:
 
 
 def _names(ctx: click.Context, path: str, start: str) -> list[str]:
-    """What the running server knows; nothing when there is none, for a completion must not complain."""
+    """Names from the running server; empty on any error, because completion must stay silent."""
     from kaiwo.api.views import Page
     from kaiwo.cli.client.find_server import Place, connect
     from kaiwo.model.errors import KaiwoError

@@ -1,4 +1,4 @@
-"""Options of the verbs that serve: TLS, the agents' token, the policy, and whether partition modes change."""
+"""Options of `kaiwo up` and `kaiwo scheduler`: TLS, the agents' token, the policy and partition changes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +21,14 @@ def _file(name: str, text: str) -> Callable[..., Any]:
 
 _OPTIONS = (
     _file("--tls-cert", "Serve HTTPS with this certificate (PEM)."),
-    _file("--tls-key", "Its key, when it is in a file of its own."),
-    _file("--agent-token-file", "The node agents' token, instead of KAIWO_HOME/agent-token."),
-    _file("--policy", "A YAML file: actions, orders, past use; see docs/policy.md."),
+    _file("--tls-key", "Private key, if it is not in the certificate file."),
+    _file("--agent-token-file", "File with the node agents' token (default: KAIWO_HOME/agent-token)."),
+    _file("--policy", "YAML file with the scheduling policy; see docs/policy.md."),
     click.option(
         "--partitions",
         type=click.Choice(PARTITIONS),
         callback=lambda context, option, value: value or "",
         metavar="|".join(PARTITIONS),
-        help="Whether GPUs change their partition mode for waiting work; else as it was, at first dry-run.",
+        help="Change GPU partition modes for waiting workloads? (default: as last set, initially dry-run)",
     ),
 )

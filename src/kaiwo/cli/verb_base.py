@@ -1,6 +1,6 @@
-"""What every verb shares: --server and --home, wherever on the line they stand.
+"""Base classes of all verbs, with the --server and --home options that work anywhere on the line.
 
-Never: imports the HTTP client before a verb asks for the server; `kaiwo --help` needs none.
+Never: imports the HTTP client until a verb connects; `kaiwo --help` does not need it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 class Verb(click.Command):
-    """One verb."""
+    """A verb that talks to a Kaiwo server."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -24,7 +24,7 @@ class Verb(click.Command):
 
 
 class LocalVerb(click.Command):
-    """A verb that talks to no server: it works in the home folder of this machine."""
+    """A verb that needs no server: it works on the home folder of this machine."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,7 +32,7 @@ class LocalVerb(click.Command):
 
 
 class VerbGroup(click.Group):
-    """A verb with verbs of its own, such as `nodes drain`."""
+    """A verb with subcommands, such as `nodes drain`."""
 
     command_class = Verb
 
@@ -42,21 +42,21 @@ class VerbGroup(click.Group):
 
 
 def place_options() -> list[click.Parameter]:
-    """--server and --home, stored where `this_place` finds them."""
-    text = "The Kaiwo to talk to, instead of the one that runs here."
+    """--server and --home; their values are kept in the click context."""
+    text = "Kaiwo server to use (default: the one running on this machine)."
     server = click.Option(["--server"], metavar="URL", expose_value=False, callback=_remember, help=text)
     return [server, home_option()]
 
 
 def home_option() -> click.Option:
-    text = "The folder with Kaiwo's state, instead of KAIWO_HOME."
+    text = "Folder with Kaiwo's state (default: $KAIWO_HOME)."
     return click.Option(["--home"], metavar="DIR", expose_value=False, callback=_remember, help=text)
 
 
 def unknown_option(error: click.NoSuchOption) -> str:
-    """`there is no option '--gps' (did you mean --gpus?)`."""
+    """`unknown option '--gps' (did you mean --gpus?)`."""
     near = f" (did you mean {' or '.join(error.possibilities)}?)" if error.possibilities else ""
-    return f"there is no option '{error.option_name}'{near}"
+    return f"unknown option '{error.option_name}'{near}"
 
 
 def this_place() -> "Place":

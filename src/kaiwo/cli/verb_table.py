@@ -1,7 +1,7 @@
-"""The verbs of `kaiwo`, each in its own module that is imported only when it is called.
+"""The table of all verbs: their sections and one-line summaries in `kaiwo --help`, and the module of each.
 
-In:    the first word of the command line.   Out: its click command.
-Never: imports a verb for the sake of `--help`; the one-line texts are here.
+In:    the first argument of the command line.   Out: its click command.
+Never: imports the module of a verb that is not called; `--help` needs only the summaries in this table.
 """
 
 import importlib
@@ -11,61 +11,61 @@ import click
 
 from kaiwo.cli.verb_base import place_options
 
-# Under each heading of --help: a verb, the module it lives in, and one line about it.
+# For each section of --help: the verb, its module under cli/verbs, and its summary.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "up": ("start.up", "Start Kaiwo on this machine, with its web page."),
-        "scheduler": ("start.scheduler", "Schedule a Kubernetes cluster."),
-        "install": ("start.install", "Print what puts Kaiwo on a Kubernetes cluster."),
-        "demo": ("start.demo", "Remove the sample work of `kaiwo up --demo`."),
-        "login": ("start.login", "Print an address that logs one browser in."),
-        "doctor": ("start.doctor", "Check this installation and say what to mend."),
-        "discover": ("start.discover", "Show the GPUs that this machine has."),
+        "up": ("start.up", "Start Kaiwo and its web page on this machine."),
+        "scheduler": ("start.scheduler", "Schedule the pods of a Kubernetes cluster."),
+        "install": ("start.install", "Print the manifests that install Kaiwo on Kubernetes."),
+        "demo": ("start.demo", "Remove the sample workloads of `kaiwo up --demo`."),
+        "login": ("start.login", "Print a link that logs one browser in."),
+        "doctor": ("start.doctor", "Check this installation and say what to fix."),
+        "discover": ("start.discover", "Show this machine's GPUs."),
     },
-    "Submit and steer": {
-        "submit": ("workloads.submit", "Submit work, by flags or from YAML files."),
+    "Workloads": {
+        "submit": ("workloads.submit", "Submit workloads, with flags or from YAML files."),
         "run": ("workloads.run", "Run a command on GPUs in the foreground."),
-        "wait": ("workloads.wait", "Wait until workloads run or end."),
-        "logs": ("workloads.logs", "Show what a workload printed."),
+        "wait": ("workloads.wait", "Wait until workloads run, succeed or end."),
+        "logs": ("workloads.logs", "Print a workload's output."),
         "cancel": ("workloads.cancel_hold_release_requeue", "Stop workloads for good."),
         "hold": ("workloads.cancel_hold_release_requeue", "Keep waiting workloads from starting."),
         "release": ("workloads.cancel_hold_release_requeue", "Let held workloads start."),
-        "requeue": ("workloads.cancel_hold_release_requeue", "Stop workloads and let them wait again."),
-        "checkpoint": ("workloads.checkpoint", "Say that running work has saved what it did."),
+        "requeue": ("workloads.cancel_hold_release_requeue", "Stop workloads and put them back in the queue."),
+        "checkpoint": ("workloads.checkpoint", "Record that a running workload has saved its progress."),
     },
-    "Look": {
-        "status": ("inspect.status", "The cluster on one screen."),
-        "why": ("inspect.why", "Why a workload waits, and what would start it now."),
-        "queue": ("inspect.queue", "The queues and their numbers, or one of them."),
-        "share": ("inspect.share", "How the fair shares come about, number by number."),
-        "gpus": ("inspect.gpus", "The GPUs and who is on them."),
-        "get": ("inspect.get", "List workloads, nodes, queues, GPUs or cycles."),
-        "describe": ("inspect.describe", "All there is to say of one object."),
+    "Inspect": {
+        "status": ("inspect.status", "Show the cluster on one screen."),
+        "why": ("inspect.why", "Explain why a workload waits and what would start it."),
+        "queue": ("inspect.queue", "Show the queue tree, or one queue in detail."),
+        "share": ("inspect.share", "Show how fair shares are computed, step by step."),
+        "gpus": ("inspect.gpus", "List GPUs and the workloads on them."),
+        "get": ("inspect.get", "List workloads, nodes, queues, GPUs, cycles or reservations."),
+        "describe": ("inspect.describe", "Show one object in detail."),
     },
     "Operate": {
-        "nodes": ("operate.nodes", "The nodes; cordon, uncordon and drain them."),
-        "reservations": ("operate.reservations", "GPUs kept for somebody: list, describe, create, delete."),
-        "apply": ("operate.apply_delete", "Create or change what YAML files describe."),
-        "delete": ("operate.apply_delete", "Delete what YAML files name."),
-        "replay": ("operate.replay", "Decide a past cycle again and compare."),
-        "partitions": ("operate.partitions", "The partition modes: what is planned, what changes, at what cost."),
-        "agents": ("operate.agents", "The node agents, and when each was heard last."),
-        "agent": ("operate.agent", "Report this machine's GPUs, and hand them out."),
+        "nodes": ("operate.nodes", "List nodes; cordon, uncordon or drain them."),
+        "reservations": ("operate.reservations", "List, describe, create or delete GPU reservations."),
+        "apply": ("operate.apply_delete", "Create or update the objects in YAML files."),
+        "delete": ("operate.apply_delete", "Delete the objects in YAML files."),
+        "replay": ("operate.replay", "Decide a past cycle again and compare the plans."),
+        "partitions": ("operate.partitions", "Show GPU partition changes: planned, running and done."),
+        "agents": ("operate.agents", "List node agents and when each last reported."),
+        "agent": ("operate.agent", "Report this machine's GPUs and allocate them to pods."),
     },
-    "Learn": {
-        "version": ("start.version", "The version of this command and of the server."),
-        "completion": ("start.completion", "Make the shell complete verbs and names."),
+    "Other": {
+        "version": ("start.version", "Print the version of this command and of the server."),
+        "completion": ("start.completion", "Print a shell completion script."),
     },
 }
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class ReaderLeftError(Exception):
-    """Whoever reads our output (`| head`) has enough. Not an OSError, for click would make exit code 1 of that."""
+    """The reader of our output (`| head`) closed the pipe. Not an OSError, because click exits with 1 on those."""
 
 
 class Verbs(click.Group):
-    """Loads a verb when it is called."""
+    """The `kaiwo` command; it imports a verb's module when the verb is called."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -88,8 +88,8 @@ class Verbs(click.Group):
         from difflib import get_close_matches
 
         near = get_close_matches(args[0], ENTRIES, 1, 0.6)
-        hint = f"did you mean: kaiwo {near[0]}" if near else "the verbs are in: kaiwo --help"
-        raise click.UsageError(f"there is no verb '{args[0]}'; {hint}", ctx)
+        hint = f"did you mean: kaiwo {near[0]}" if near else "list all verbs with: kaiwo --help"
+        raise click.UsageError(f"unknown verb '{args[0]}'; {hint}", ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, entries in SECTIONS.items():
@@ -115,19 +115,19 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> No
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="`kaiwo VERB --help` shows examples. Exit codes: 0 done, 1 failed, 2 invalid input, 3 refused by a queue "
-    "or the policy. KAIWO_HOME, KAIWO_SERVER, KAIWO_TOKEN and NO_COLOR are read from the environment.",
+    epilog="`kaiwo VERB --help` shows examples. Exit codes: 0 success, 1 failure, 2 invalid input, 3 refused by a "
+    "queue or the policy. Environment variables: KAIWO_HOME, KAIWO_SERVER, KAIWO_TOKEN, NO_COLOR.",
     params=[
         *place_options(),
         click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
-                     help="Print the version and stop."),
+                     help="Print the version and exit."),
     ],
 )  # fmt: skip
 def kaiwo() -> None:
-    """Kaiwo schedules GPU work.
+    """Kaiwo schedules workloads on GPUs.
 
     \b
-    kaiwo up --demo                             a living cluster on this machine
-    kaiwo submit --gpus 4 -- python train.py    give it work
-    kaiwo why train                             ask why it waits
+    kaiwo up --demo                             start a demo cluster on this machine
+    kaiwo submit --gpus 4 -- python train.py    submit a workload
+    kaiwo why train                             see why it waits
     """

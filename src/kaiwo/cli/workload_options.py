@@ -1,7 +1,7 @@
-"""The flags that describe work, shared by `submit` and `run`, and the form they make for the API.
+"""The flags that describe a workload, shared by `submit` and `run`, and the form that they make for the API.
 
 In:    flags and the command after `--`.   Out: the submission form of POST /workloads.
-Never: judges sizes or names; the server does, with the same sentence for everybody.
+Never: checks sizes or names; the server does, with the same message for all clients.
 """
 
 import os
@@ -19,7 +19,7 @@ from kaiwo.model.workload_fields import FIELDS
 
 COMMAND = "kaiwo.command"
 TYPES = ("training", "batch", "inference", "notebook")
-# A script's name says more than the program that reads it.
+# For these programs, the script they run makes a better name.
 INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|bash|sh|zsh|uv|torchrun|accelerate|time|env|nice)[\d.]*")
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -45,7 +45,7 @@ _FIELDS = re.compile(rf'\b({"|".join(FLAGS)})\b(?:: "?([\w.]+)"?)?')
 
 
 class WholeGpus(click.ParamType):
-    """A number of GPUs; somebody who wants a part of one is shown the way."""
+    """A whole number of GPUs; the error for a fraction names --fraction."""
 
     name = "number"
 
@@ -53,11 +53,11 @@ class WholeGpus(click.ParamType):
         try:
             return int(value)
         except ValueError:
-            self.fail(f"'{value}' is not a whole number; for a part of one GPU write --fraction 0.5", param, ctx)
+            self.fail(f"'{value}' is not a whole number; for a fraction of a GPU use --fraction 0.5", param, ctx)
 
 
 class CommandVerb(Verb):
-    """Everything after the first `--` is the command, untouched."""
+    """A verb that takes everything after the first `--` as the command, unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -67,7 +67,7 @@ class CommandVerb(Verb):
             if extra := ctx.params.get("extra"):
                 line = " ".join([*extra, *ctx.meta[COMMAND]])
                 raise click.UsageError(
-                    f"'{extra[0]}' is one word too many before the two dashes; the whole command comes after them, "
+                    f"'{extra[0]}' must come after `--`, together with the rest of the command, "
                     f"like: {ctx.command_path} {ctx.params['name']} -- {line}",
                     ctx,
                 )
@@ -80,16 +80,16 @@ class CommandVerb(Verb):
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            own = f"an option of the command itself goes after two dashes: {ctx.command_path} ... -- COMMAND"
+            own = f"options of the command itself go after --, like: {ctx.command_path} ... -- COMMAND"
             raise click.UsageError(f"{unknown_option(error)}; {own}", ctx) from None
         if extra := ctx.params.get("extra"):
             line = " ".join([ctx.params["name"], *extra])
-            raise click.UsageError(f"the command comes after two dashes, like: {ctx.command_path} ... -- {line}", ctx)
+            raise click.UsageError(f"the command must come after --, like: {ctx.command_path} ... -- {line}", ctx)
         return rest
 
 
 def work_options(is_background: bool) -> Callable[[Any], Any]:
-    """What work can be told, most used first; some of it only makes sense when nobody sits and waits."""
+    """Add the workload flags, the most used first; some make sense only for `submit`."""
 
     def add_all(command: Any) -> Any:
         for add in reversed((*_WORK, *_BACKGROUND) if is_background else _WORK):
@@ -151,7 +151,7 @@ _BACKGROUND: tuple[Callable[[Any], Any], ...] = (
 
 
 def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """The submission form; what was not said is left out."""
+    """The submission form, without the fields that were not given."""
     _refuse_empty(ctx, options)
     command: list[str] = ctx.meta.get(COMMAND, [])
     name = _name(options, command)
@@ -194,26 +194,26 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_flags(message: str, field: str = "") -> str:
-    """The server speaks of fields; whoever typed flags reads flags: for `gpuFraction: "0.5"`, `--fraction 0.5`."""
-    if field in PLAIN_FLAGS:  # a plain word: only where it names the field, at the beginning
+    """The server's message with fields replaced by flags: `--fraction 0.5` for `gpuFraction: "0.5"`."""
+    if field in PLAIN_FLAGS:  # also an English word: replaced only at the start, where it names the field
         message = message.replace(f": {field} ", f": {PLAIN_FLAGS[field]} ", 1)
     return _FIELDS.sub(lambda found: FLAGS[found[1]] + (f" {found[2]}" if found[2] else ""), message)
 
 
 def name_from(command: Sequence[str]) -> str:
-    """A readable name that is new: `train-x7k2p` for `python train.py`."""
+    """A new, readable name: `train-x7k2p` for `python train.py`."""
     stem = re.sub(r"\.[a-z]{1,4}$", "", os.path.basename(_telling_word(command)).lower())
     stem = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40].strip("-") or "work"
     return f"{stem}-{''.join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in os.urandom(5))}"
 
 
 def _refuse_empty(ctx: click.Context, options: dict[str, Any]) -> None:
-    """Mostly a shell variable that has no value: without it the work would be another than was meant."""
+    """Refuse options with an empty value, which mostly come from an unset shell variable."""
     for parameter in ctx.command.params:
         given = options.get(parameter.name or "")
         is_empty = given == "" or (isinstance(given, tuple) and "" in given)
         if is_empty and isinstance(parameter, click.Option) and _is_typed(ctx, parameter):
-            raise ConfigError(f"{parameter.opts[-1]} is empty; give it a value, or leave it out")
+            raise ConfigError(f"{parameter.opts[-1]} is empty; give it a value or leave it out")
 
 
 def _is_typed(ctx: click.Context, parameter: click.Parameter) -> bool:
@@ -222,11 +222,11 @@ def _is_typed(ctx: click.Context, parameter: click.Parameter) -> bool:
 
 
 def _telling_word(command: Sequence[str]) -> str:
-    """The program, or what a program such as `python -u` or `torchrun -m` is told to run."""
+    """The program, or the script that an interpreter such as `python -u` or `torchrun -m` runs."""
     told = ""
     for word in command:
         if told and re.fullmatch(r"-[a-z]*c", word):
-            break  # `sh -c '...'`: a whole script is no name
+            break  # `sh -c '...'`: an inline script makes no name
         if word.startswith("-") or "=" in word:
             continue
         told = word
@@ -238,14 +238,14 @@ def _telling_word(command: Sequence[str]) -> str:
 def _name(options: dict[str, Any], command: Sequence[str]) -> str:
     given, option = options["name"], options["name_option"]
     if given and option and given != option:
-        raise ConfigError(f"the work is called '{given}' and --name {option}; give one name")
+        raise ConfigError(f"the name is '{given}' and also --name {option}; give one name")
     return given or option or name_from(command)
 
 
 def _workdir(options: dict[str, Any], command: Sequence[str]) -> str | None:
     if options["workdir"]:
         return os.path.abspath(os.path.expanduser(options["workdir"]))
-    # People expect `-- python train.py` to find the train.py that lies before them.
+    # People expect `-- python train.py` to find the train.py in their current folder.
     return os.getcwd() if command and not options.get("image") else None
 
 
@@ -254,7 +254,7 @@ def _mib(text: str | None) -> int | None:
         return None
     found = re.fullmatch(r"(\d+)(|Mi|MiB|Gi|GiB)", text)
     if not found:
-        raise ConfigError(f"--gpu-memory '{text}' is not an amount of memory; write MiB such as 16000, or 24Gi")
+        raise ConfigError(f"--gpu-memory '{text}' is not an amount of memory; write it like 24Gi, or in MiB like 16000")
     return int(found[1]) * (1024 if found[2].startswith("G") else 1)
 
 
@@ -266,5 +266,5 @@ def _variable(text: str) -> tuple[str, str]:
     if "=" in text:
         return parse_pair(text, "variable")
     if text not in os.environ:
-        raise ConfigError(f"--env {text}: your environment has no such variable; write {text}=value")
+        raise ConfigError(f"--env {text}: no such variable in your environment; write {text}=value")
     return text, os.environ[text]

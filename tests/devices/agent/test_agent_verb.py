@@ -43,7 +43,7 @@ def test_it_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "nobody would hear of it"),
+        ((), "nothing to report to"),
         (("--metrics", "soon"), "write a port"),
         (("--server", "http://kaiwo.example"), "not sent without TLS"),
         (("--kubelet", "--state", "/tmp/none"), "KUBERNETES_SERVICE_HOST is not set"),

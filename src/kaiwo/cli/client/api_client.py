@@ -1,7 +1,7 @@
-"""Talk to a running Kaiwo over HTTP, and turn all that can go wrong into one sentence.
+"""Call the API of a running Kaiwo over HTTP; every failure becomes an error of one sentence.
 
-In:    a path, a query, perhaps a body.   Out: the API's own bytes, or a KaiwoError that names the way out.
-Never: retries a write that may have been done. One that was refused because there were too many is sent again later.
+In:    a path, a query, perhaps a body.   Out: the body of the response, or a KaiwoError that says what to do.
+Never: retries a write that may have succeeded; one that was refused with 429 is sent again later.
 """
 
 import time
@@ -21,20 +21,20 @@ Query = Mapping[str, str | int | Sequence[str]]
 
 BASE = "/api/v1"
 TOO_MANY = 429
-PATIENCE_S = 60.0  # with a server that has too much to do, in all
+PATIENCE_S = 60.0  # the longest wait in total while the server answers 429
 LONGEST_PAUSE_S = 10.0
 
 
 class NoServerError(ClusterError):
-    """Nothing answers where Kaiwo should be."""
+    """No Kaiwo answers at this address."""
 
 
 class LostServerError(ClusterError):
-    """It answered, and then it was gone."""
+    """The server closed the connection before the end of its answer."""
 
 
 class Server:
-    """One running Kaiwo. Every request has its own connection, so nothing is ever half-used."""
+    """One running Kaiwo. Every request has its own connection."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Server:
         self.url = url
         self.token = token
         self.token_from = token_from  # KAIWO_TOKEN, or the path of a token file
-        self.found_in = found_in  # who named it: --server, KAIWO_SERVER, or the path of a server.json
+        self.found_in = found_in  # the source of the URL: --server, KAIWO_SERVER, or the path of a server.json
         self.timeout_s = timeout_s
 
     def get(self, path: str, query: Query | None = None) -> bytes:
@@ -67,7 +67,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         is_patient: bool = False,
     ) -> Answer:
-        """The answer with its body still to be read: for streams. `is_patient`: it may be silent for hours."""
+        """Send a request; the body is still to be read. `is_patient`: the body may be silent for hours."""
         parts = urlsplit(self.url)
         is_tls = parts.scheme == "https"
         trust = self.trust if is_tls else None
@@ -92,30 +92,30 @@ class Server:
         return answer
 
     def decode(self, body: bytes, kind: type[T]) -> T:
-        """The answer as a value; what is not in Kaiwo's words is said so."""
+        """Decode a JSON body into this type; a body that does not match is an error."""
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
             raise self._strange(str(error)) from error
 
     def convert(self, items: Any, kind: type[T]) -> T:
-        """Already decoded JSON as a value."""
+        """Convert decoded JSON into this type."""
         try:
             return msgspec.convert(items, kind)
         except msgspec.ValidationError as error:
             raise self._strange(str(error)) from error
 
     def explain(self, error: Exception) -> KaiwoError:
-        """What happened on the wire, for people."""
+        """The error of a connection as a KaiwoError that says what to do."""
         if isinstance(error, ConnectionRefusedError):
             return NoServerError(self._nobody("connection refused"))
         if isinstance(error, TimeoutError):
             return NoServerError(
-                f"{self.url} did not answer within {self.timeout_s:g} s; it may be busy or stopped: kaiwo doctor"
+                f"{self.url} did not answer within {self.timeout_s:g} s; check whether it is running with: kaiwo doctor"
             )
         if isinstance(error, ConnectionError) or (isinstance(error, HttpError) and error.is_cut):
             return LostServerError(
-                f"the kaiwo at {self.url} went away in the middle of its answer; see what is true with: kaiwo status"
+                f"{self.url} closed the connection before its answer was complete; check with: kaiwo status"
             )
         if isinstance(error, OSError):
             return NoServerError(self._nobody((error.strerror or str(error)).lower()))
@@ -134,29 +134,29 @@ class Server:
             problem = msgspec.json.decode(body, type=Problem)
         except msgspec.DecodeError:
             return self._strange(f"HTTP {response.status}")
-        # The server's own words about a token are for those who write programs.
+        # The server's message about tokens is written for API clients.
         return ClusterError(self._no_right()) if response.status == 401 else as_error(problem)
 
     def _no_right(self) -> str:
         if self.token_from == "KAIWO_TOKEN":
-            return f"the token is not this server's; set KAIWO_TOKEN to that of the kaiwo at {self.url}, or unset it"
-        fact = f"the token is not this server's (it is from {self.token_from})" if self.token else "this needs a token"
-        return f"{fact}; name the home of the kaiwo at {self.url} with --home, or set KAIWO_TOKEN"
+            return f"the token in KAIWO_TOKEN is wrong; set it to the token of the kaiwo at {self.url}, or unset it"
+        fact = f"the token from {self.token_from} is wrong" if self.token else "this needs a token"
+        return f"{fact}; give the home folder of the kaiwo at {self.url} with --home, or set KAIWO_TOKEN"
 
     def _nobody(self, fact: str) -> str:
         if self.found_in.endswith("server.json"):
             return f"no kaiwo is running (looked in {self.found_in}: {self.url}, {fact}); start one with: kaiwo up"
-        return f"nothing answers at {self.url} ({fact}); check {self.found_in}, or start one with: kaiwo up"
+        return f"nothing answers at {self.url} ({fact}); check {self.found_in}, or start kaiwo with: kaiwo up"
 
     def _strange(self, fact: str) -> ClusterError:
         return ClusterError(
             f"{self.url} does not answer like kaiwo {__version__} ({fact}); "
-            "another program may have its port, or the versions differ: kaiwo doctor"
+            "another program may use this port, or the versions differ; check with: kaiwo doctor"
         )
 
 
 def as_error(problem: Problem) -> KaiwoError:
-    """A refusal in the server's words."""
+    """The error of an API problem, with the server's message."""
     match problem.kind:
         case "invalid":
             return ConfigError(problem.message, problem.field)
@@ -169,17 +169,17 @@ def as_error(problem: Problem) -> KaiwoError:
 
 
 def _pause_s(answer: Answer) -> float:
-    """How long the server wants to be left alone."""
+    """The pause that the server asks for with Retry-After."""
     text = answer.headers.get("retry-after", "")
     return min(float(text), LONGEST_PAUSE_S) if text.isdecimal() else 1.0
 
 
 def workload_path(full_name: str) -> str:
-    """`/workloads/namespace/name`, safe whatever the name holds."""
+    """`/workloads/namespace/name`, quoted."""
     namespace, _, name = full_name.partition("/")
     return f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 def object_path(kind: str, name: str) -> str:
-    """`/nodes/name`, `/queues/name`."""
+    """`/nodes/name`, `/queues/name`, quoted."""
     return f"/{kind}/{quote(name, safe='')}"

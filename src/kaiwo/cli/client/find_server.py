@@ -1,7 +1,7 @@
-"""Find the running Kaiwo and the right to write to it.
+"""Find the running Kaiwo and the token for it.
 
 In:    --server, --home, the environment, KAIWO_HOME/server.json and KAIWO_HOME/token.   Out: a Server.
-Never: sends the token of this machine's Kaiwo to a server that is not on this machine.
+Never: sends the token of this machine's Kaiwo to another machine.
 """
 
 import os
@@ -18,7 +18,7 @@ LOOPBACK = ("localhost", "::1")
 
 
 class ServerFile(msgspec.Struct, frozen=True):
-    """What `kaiwo up` leaves in server.json."""
+    """The server.json that `kaiwo up` writes."""
 
     url: str
     pid: int = 0
@@ -26,7 +26,7 @@ class ServerFile(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where to look, as the person said it on the command line; empty: not said."""
+    """The values of --server and --home; empty if not given."""
 
     server: str = ""
     home: str = ""
@@ -45,7 +45,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def connect(place: Place, timeout_s: float = 30) -> Server:
-    """The server that --server or KAIWO_SERVER names, else the one that runs in this home."""
+    """The server that --server or KAIWO_SERVER names, else the one that runs in this home folder."""
     if url := place.server or os.environ.get("KAIWO_SERVER", ""):
         found_in, pinned = "--server" if place.server else "KAIWO_SERVER", ""
     else:
@@ -57,7 +57,7 @@ def connect(place: Place, timeout_s: float = 30) -> Server:
 
 
 def read_server_file(place: Place) -> ServerFile:
-    """What the running Kaiwo wrote of itself."""
+    """Read the server.json of the running Kaiwo."""
     path = place.server_file
     try:
         with open(path, "rb") as file:
@@ -65,9 +65,9 @@ def read_server_file(place: Place) -> ServerFile:
     except FileNotFoundError:
         raise NoServerError(f"no kaiwo is running (looked in {path}); start one with: kaiwo up") from None
     except OSError as error:
-        raise NoServerError(f"cannot read {path} ({error.strerror}); is it your home? see --home") from None
+        raise NoServerError(f"cannot read {path} ({error.strerror}); check --home") from None
     except msgspec.DecodeError:
-        raise NoServerError(f"{path} is damaged; start kaiwo again with: kaiwo up") from None
+        raise NoServerError(f"{path} is damaged; restart kaiwo with: kaiwo up") from None
 
 
 def _checked(url: str, found_in: str) -> str:
@@ -83,7 +83,7 @@ def _checked(url: str, found_in: str) -> str:
 
 
 def _token(place: Place, url: str) -> tuple[str, str]:
-    """The token, and where it is from."""
+    """The token, and where it was found."""
     if token := os.environ.get("KAIWO_TOKEN", ""):
         return token, "KAIWO_TOKEN"
     host = urlsplit(url).hostname or ""

@@ -1,7 +1,7 @@
-"""HTTP/1.1 over a socket, as much of it as talking to Kaiwo needs.
+"""A small HTTP/1.1 client.
 
-In:    one request.   Out: its status, its headers, and its body to be read at once, in parts, or line by line.
-Never: keeps a connection, follows a redirect, or uses a proxy.
+In:    one request.   Out: its status, its headers, and its body, to be read at once, in parts, or line by line.
+Never: reuses a connection, follows a redirect, or uses a proxy.
 Why not http.client: importing it costs 28 ms of the 150 ms in which every verb must start.
 """
 
@@ -17,17 +17,17 @@ PART = 64 * 1024
 
 
 class Trust(NamedTuple):
-    """By what a server is known over TLS."""
+    """How a server is authenticated over TLS."""
 
-    ca_file: str = ""  # authorities, instead of the system's
-    pinned: str = ""  # this very certificate, under whatever name; it comes from the server's own home
+    ca_file: str = ""  # CA certificates, instead of the system's
+    pinned: str = ""  # exactly this certificate, whatever its host name; it comes from the server's home folder
 
 
 SYSTEM_TRUST = Trust()
 
 
 class HttpError(Exception):
-    """What came back is not HTTP, or is cut short (`is_cut`)."""
+    """The response is not HTTP, or ends early (`is_cut`)."""
 
     def __init__(self, fact: str, is_cut: bool = False) -> None:
         super().__init__(fact)
@@ -35,7 +35,7 @@ class HttpError(Exception):
 
 
 class Answer:
-    """A status, headers, and a body that is still on its way."""
+    """The status and headers of a response, and a body that is still arriving."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class Answer:
         self._left = _length(self.headers)  # -1: until the other side closes
 
     def read(self) -> bytes:
-        """All that is left."""
+        """The rest of the body."""
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
@@ -60,7 +60,7 @@ class Answer:
             while self._left:
                 part = self._file.read1(min(self._left, PART))
                 if not part:
-                    raise HttpError("the answer ends too early", is_cut=True)
+                    raise HttpError("the response ends too early", is_cut=True)
                 self._left -= len(part)
                 yield part
         else:
@@ -108,13 +108,13 @@ class Answer:
     def _exactly(self, size: int) -> bytes:
         data = self._file.read(size)
         if len(data) < size:
-            raise HttpError("the answer ends too early", is_cut=True)
+            raise HttpError("the response ends too early", is_cut=True)
         return data
 
     def _line(self) -> bytes:
         line = self._file.readline(LONGEST_LINE)
         if not line:
-            raise HttpError("the answer ends too early", is_cut=True)
+            raise HttpError("the response ends too early", is_cut=True)
         if not line.endswith(b"\n"):
             raise HttpError("a line without an end")
         return line.rstrip(b"\r\n")
@@ -131,13 +131,13 @@ def request(
     trust: Trust | None = None,
 ) -> Answer:
     """Send one request and read the head of its answer. `is_patient`: the body may be silent. `trust`: over TLS."""
-    # As bytes: for text Python loads the codec of international names, 1 ms that an ASCII name does not need.
+    # As bytes: for text Python imports the IDNA codec, which takes 1 ms and an ASCII name does not need.
     host = address[0].encode() if address[0].isascii() else address[0]
     connection = socket.create_connection((host, address[1]), timeout_s)  # type: ignore[arg-type]
     try:
         if trust is not None:
             connection = _encrypted(connection, address[0], trust)
-        # A server that wants no more of a large body may have said why: read on.
+        # A server that stops reading a large body may have said why, so read its answer.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(_head(method, address, target, headers, body) + body)
         answer = Answer(connection)
@@ -166,7 +166,7 @@ def _head(method: str, address: tuple[str, int], target: str, headers: Mapping[s
     if body or method != "GET":
         lines.append(f"Content-Length: {len(body)}")
     if any("\r" in line or "\n" in line for line in lines):
-        raise HttpError("a header of the request breaks the line; look at the token")
+        raise HttpError("a request header contains a line break; check the token")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
@@ -174,7 +174,7 @@ def _status(line: bytes) -> int:
     version, _, rest = line.partition(b" ")
     number = rest[:3]
     if not version.startswith(b"HTTP/1.") or not number.isdigit():
-        raise HttpError("it does not speak HTTP")
+        raise HttpError("the response is not HTTP")
     return int(number)
 
 

@@ -1,4 +1,4 @@
-"""Wait for workloads by asking again and again; a server that restarts in between is waited for too."""
+"""Wait for workloads by polling the API, also while the server restarts."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,10 @@ SERVER_GONE_S = 30.0
 Connect = Callable[[], Server]
 _HAS_STARTED = (State.RUNNING, State.STOPPING)
 _DOES: Mapping[State | None, str] = {
-    State.WAITING: "still waits",
+    State.WAITING: "is still waiting",
     State.HELD: "is held",
-    State.STARTING: "is only starting",
-    State.RUNNING: "still runs",
+    State.STARTING: "is still starting",
+    State.RUNNING: "is still running",
     State.STOPPING: "is still stopping",
 }
 MOST_TOLD = 5
@@ -26,14 +26,14 @@ HAS_RUN = (State.RUNNING, State.STOPPING, State.SUCCEEDED)
 
 
 class Watcher:
-    """Asks a server that may be gone for a while."""
+    """Polls a server that may be away for a while."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._missing_since = 0.0
 
     def detail(self, name: str) -> WorkloadDetail | None:
-        """The workload now; None while the server is away."""
+        """The current state of a workload; None while the server is away."""
         try:
             server = self._connect()
             detail = server.decode(server.get(workload_path(name)), WorkloadDetail)
@@ -53,7 +53,7 @@ def wait_for(
     timeout_s: float | None = None,
     on_reached: Callable[[WorkloadDetail], None] = lambda _: None,
 ) -> list[WorkloadDetail]:
-    """Until every one has reached it, or is over and never will. Returns them as they were then."""
+    """Wait until every workload has reached the state or has ended; return each as it was then."""
     watcher, pause = Watcher(connect), FIRST_PAUSE_S
     found, seen = dict[str, WorkloadDetail](), dict[str, State]()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -72,18 +72,18 @@ def wait_for(
             return [found[name] for name in names]
         if deadline is not None and time.monotonic() >= deadline:
             late = {name: seen.get(name) for name in names if name not in found}
-            raise ClusterError(f"waited {timeout_s:g} s in vain: {_lateness(late)}")
+            raise ClusterError(f"timed out after {timeout_s:g} s: {_lateness(late)}")
         time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + 0.01) if deadline is not None else pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.3)
 
 
 def _lateness(late: Mapping[str, State | None]) -> str:
-    """`train still runs, eval still waits; see: kaiwo logs -f train`."""
-    told = [f"{short_name(name)} {_DOES.get(state, 'was not seen')}" for name, state in late.items()]
+    """`train is still running, eval is still waiting; see: kaiwo logs -f train`."""
+    told = [f"{short_name(name)} {_DOES.get(state, 'is unknown')}" for name, state in late.items()]
     more = f" and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
     first, state = next(iter(late.items()))
     if state is None:
-        way_out = "see what is true with: kaiwo status"
+        way_out = "check with: kaiwo status"
     else:
         way_out = f"see: kaiwo {'logs -f' if state in _HAS_STARTED else 'why'} {short_name(first)}"
     return f"{', '.join(told[:MOST_TOLD])}{more}; {way_out}"

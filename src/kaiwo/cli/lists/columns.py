@@ -1,4 +1,4 @@
-"""What each kind of object shows in a table. The words are the page's words too."""
+"""The table columns of each kind of object. The web page uses the same titles."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -80,7 +80,7 @@ QUEUE: Sequence[Column] = (
 
 
 def gpu_state(g: GpuView) -> str:
-    """One word for a device."""
+    """The state of a GPU as one word."""
     if not g.healthy:
         return g.change or "unhealthy"
     if not g.tenants:
@@ -96,14 +96,14 @@ def _tenants(g: GpuView, _: float) -> str:
 
 
 def _share(t: TenantView) -> str:
-    """Of a whole GPU or partition nothing is to be said: nobody else is there."""
+    """The fraction and isolation grade; empty for a whole GPU or partition."""
     if t.milli >= 1000 or t.grade == "partition":
         return ""
     return f" ({milli(t.milli)}{f', {t.grade}' if t.grade else ''})"
 
 
 def _use(g: GpuView, _: float) -> str:
-    """What each tenant was granted, and what it was seen to use."""
+    """What each tenant was granted, and its measured usage."""
     return ", ".join(
         f"{short_name(t.workload)} {milli(t.milli)}/{memory(t.mib)} uses {_measured(t.measured)}"
         for t in g.tenants
@@ -143,15 +143,15 @@ GPU: Sequence[Column] = (
     Column("BUSY", _of("busy_percent", "%"), NUMBER, WIDE),
     Column("USED MEMORY", lambda g, _: _memory(g.measured.memory_mib) if g.measured else "", NUMBER, WIDE),
     Column("POWER", _of("power_w", "W"), NUMBER, WIDE),
-    Column("HEAT", _of("temperature_c", "C"), NUMBER, WIDE),
+    Column("TEMP", _of("temperature_c", "C"), NUMBER, WIDE),
     Column("PODS", lambda g, _: ", ".join(t.pod for t in g.tenants), False, WIDE),
     Column("GRANTED AND MEASURED", _use, False, WIDE),
-    Column("WHO", _tenants, is_prose=True),
+    Column("WORKLOADS", _tenants, is_prose=True),
 )
 
 
 def _moment(at_s: int, now: float) -> str:
-    """How long until then, or since."""
+    """How long until then, or since then."""
     if not at_s:
         return "-"
     return f"in {age(at_s - now)}" if at_s > now else f"{age(now - at_s)} ago"
@@ -184,7 +184,7 @@ CYCLE: Sequence[Column] = (
 
 
 def chosen(columns: Sequence[Column], output: str) -> list[Column]:
-    """The columns of this output format."""
+    """The columns that this output format shows."""
     return [column for column in columns if output == "wide" or not column.is_wide]
 
 

@@ -1,4 +1,4 @@
-"""What the person wants to see of a listing: the options every listing takes, checked against the kind.
+"""The options of every list: output, filters, order and limit, checked against the kind of object.
 
 In:    flags.   Out: a frozen Wish, or a ConfigError that names what makes no sense.
 """
@@ -27,7 +27,7 @@ STATES: dict[str, tuple[str, ...]] = {
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What the person wants to see of a listing."""
+    """What to list and how to print it."""
 
     output: str = "table"
     watch: bool = False
@@ -37,15 +37,20 @@ class Wish(msgspec.Struct, frozen=True):
     sort_by: str = ""
     limit: int = DEFAULT_LIMIT  # 0: all
     no_headers: bool = False
-    query: dict[str, str] = {}  # more of the server's own filters
+    query: dict[str, str] = {}  # more filters of the API
 
 
 def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
-    """The options of a listing of this kind; without a kind, of all kinds."""
-    of_queue = "Only this queue and what is below it."
+    """Add the options for lists of this kind; without a kind, those of all kinds."""
+    of_queue = "Only this queue and those below it."
     choices = {
         "label": click.option(
-            "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label."
+            "-l",
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Only with this label. Repeatable.",
         ),
         "state": click.option("--state", "states", multiple=True, metavar="STATE", help=_state_help(kind)),
         "queue": click.option(
@@ -54,18 +59,18 @@ def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
     }
     options = (
         printing.output_option(),
-        click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends."),
+        click.option("-w", "--watch", is_flag=True, help="Keep it up to date; Ctrl-C to stop."),
         *(option for name, option in choices.items() if kind is None or name in kind.filters),
-        click.option("--sort-by", default="", metavar="COLUMN", help="Sort by this; -COLUMN turns it around."),
+        click.option("--sort-by", default="", metavar="COLUMN", help="Sort by this column; -COLUMN reverses it."),
         click.option(
             "--limit",
             metavar="N",
             default=DEFAULT_LIMIT,
             show_default=True,
             type=click.IntRange(0),
-            help="At most so many; 0: all.",
+            help="Show at most N; 0 for all.",
         ),
-        click.option("--no-headers", is_flag=True, help="Leave the titles out."),
+        click.option("--no-headers", is_flag=True, help="Omit the header row."),
     )
 
     def add_all(command: Any) -> Any:
@@ -78,21 +83,22 @@ def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
 
 def _state_help(kind: Kind | None) -> str:
     known = STATES.get(kind.singular, ()) if kind else ()
-    return f"Only {', '.join(known[:-1])} or {known[-1]}; or a,b." if known else "Only in this state; or a,b."
+    states = f"{', '.join(known[:-1])} or {known[-1]}" if known else "in this state"
+    return f"Only {states}; several as a,b."
 
 
 def make_wish(kind: Kind, query: dict[str, str] | None = None, **options: Any) -> Wish:
-    """Check the options against the kind; what makes no sense for it is said."""
+    """Check the options against the kind; an option that it does not support is an error."""
     states = tuple(part for text in options.pop("states", ()) for part in text.split(",") if part)
     wish = Wish(states=_known_states(kind, states), query=query or {}, **options)
     for name, given in (("label", wish.labels), ("state", wish.states), ("queue", wish.queue)):
         if given and name not in kind.filters:
-            raise ConfigError(f"{kind.plural} cannot be chosen by {name}; leave --{name} out")
+            raise ConfigError(f"{kind.plural} can't be selected by {name}; leave out --{name}")
     for label in wish.labels:
         parse_pair(label, "label")
     sorts = [*kind.sorts, *kind.server_sorts]
     if wish.sort_by and wish.sort_by.removeprefix("-").lower() not in sorts:
-        raise ConfigError(f"{kind.plural} cannot be sorted by '{wish.sort_by}'; choose from {', '.join(sorts)}")
+        raise ConfigError(f"{kind.plural} can't be sorted by '{wish.sort_by}'; choose from {', '.join(sorts)}")
     return wish
 
 
@@ -106,5 +112,5 @@ def _known_states(kind: Kind, states: tuple[str, ...]) -> tuple[str, ...]:
             found.append(state)
         else:
             more = ", living, over" if kind is WORKLOADS else ""
-            raise ConfigError(f"'{state}' is not a state of {kind.plural}; they are {', '.join(known)}{more}")
+            raise ConfigError(f"'{state}' is not a state of {kind.plural}; choose from {', '.join(known)}{more}")
     return tuple(found)

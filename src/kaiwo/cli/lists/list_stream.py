@@ -1,7 +1,7 @@
-"""Follow a listing as it changes: server-sent events, or asking again and again where there is no stream.
+"""Follow a list as it changes, by server-sent events, or by polling where there is no stream.
 
-In:    a kind and a query.   Out: frames, each the whole page as it is now and what changed in it.
-Never: leaves a dead stream unnoticed; after a break it connects again, and says so while it tries.
+In:    a kind and a query.   Out: frames, each with the current page and what changed in it.
+Never: leaves a dead stream unnoticed: it reconnects, and reports the problem meanwhile.
 """
 
 import queue
@@ -33,13 +33,13 @@ class Frame(msgspec.Struct):
 
 
 class Follower:
-    """Reads in a thread, so that the screen can be redrawn and left at any time."""
+    """Reads in a thread, so that the screen can be redrawn and closed at any time."""
 
     def __init__(self, connect: Callable[[], Server], view: str, query: dict[str, Any], path: str = "") -> None:
         self._connect = connect
         self._view = view
         self._query = query
-        self._path = path  # set: ask this path again and again instead of streaming
+        self._path = path  # if set: poll this path instead of streaming
         self._items: dict[str, Any] = {}
         self._total = 0
         self._last_id = ""
@@ -47,7 +47,7 @@ class Follower:
         threading.Thread(target=self._run, daemon=True).start()
 
     def next(self, timeout_s: float) -> Frame | None:
-        """The next frame, or None when nothing changed for so long."""
+        """The next frame, or None if nothing changes before the timeout."""
         try:
             frame = self._frames.get(timeout=timeout_s)
         except queue.Empty:
@@ -63,7 +63,7 @@ class Follower:
                 server = self._connect()
                 for _ in self._poll(server) if self._path else self._stream(server):
                     failing_since = 0.0
-                raise ClusterError(f"{server.url} ended the stream")
+                raise ClusterError(f"{server.url} closed the stream")
             except (NotFoundError, ConfigError) as error:
                 if self._path or not isinstance(error, NotFoundError):
                     self._frames.put(error)
@@ -76,7 +76,7 @@ class Follower:
                     return
                 self._frames.put(Frame(dict(self._items), [], [], self._total, str(error)))
                 time.sleep(1)
-            # A thread that dies in silence would leave the screen frozen for ever: the reader gets the error.
+            # If the thread died silently the screen would freeze forever, so the reader gets the error.
             except Exception as error:
                 self._frames.put(error)
                 return
@@ -119,7 +119,7 @@ class Follower:
 
 
 def read_events(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bytes]]:
-    """Server-sent events out of their lines, as (event, id, data)."""
+    """Parse server-sent events from their lines, as (event, id, data)."""
     event, event_id, data = "message", "", []
     for line in lines:
         field, _, value = line.partition(b":")
@@ -137,7 +137,7 @@ def read_events(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bytes]]:
 
 
 def key_of(item: dict[str, Any]) -> str:
-    """What the stream calls an item: its name, a GPU by `node/id`, a cycle by its number, the status `cluster`."""
+    """The key of an item in the stream: its name, a GPU by `node/id`, a cycle by its number, the status `cluster`."""
     if "name" in item:
         return str(item["name"])
     if "id" in item:

@@ -1,4 +1,4 @@
-"""`-w`: a screen that is redrawn as things change; in a pipe, a line for each change."""
+"""`-w`: redraw a list on the screen as it changes; in a pipe, print a line for each change."""
 
 import contextlib
 import sys
@@ -24,7 +24,7 @@ HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Clock:
-    """The cluster's time, carried on by ours between two looks."""
+    """The cluster's time, extrapolated from one reading."""
 
     def __init__(self, server: Server) -> None:
         cluster = server.decode(server.get("/status"), StatusView).cluster
@@ -36,13 +36,13 @@ class Clock:
 
 @contextlib.contextmanager
 def until_ctrl_c() -> Iterator[None]:
-    """Ctrl-C is how watching ends, not a failure."""
+    """Ctrl-C ends the watch; it is not an error."""
     with contextlib.suppress(KeyboardInterrupt):
         yield
 
 
 def watch_listing(server: Server, kind: Kind, wish: Wish) -> None:
-    """Show the listing until Ctrl-C."""
+    """Show the list until Ctrl-C."""
     query = server_query(kind, wish)
     if kind.page_limit:
         query["limit"] = min(wish.limit or kind.page_limit, kind.page_limit)
@@ -77,7 +77,7 @@ def _print_changes(kind: Kind, wish: Wish, changed: list[Any], gone: list[str], 
 
 
 def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Callable[[Frame], str]) -> NoReturn:
-    """Draw each frame over the last; once a second too, so that ages grow. The last one stays when it ends."""
+    """Draw each frame over the last, at least once a second so that ages grow. The last one stays on the screen."""
     out, lines = sys.stdout, []
     out.write(ENTER)
     try:
@@ -86,7 +86,7 @@ def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Call
             frame = follower.next(1.0) or frame
             if frame is None:
                 continue
-            lines = _paint(draw(frame), frame.trouble or f"live: {summary(frame)}; Ctrl-C ends")
+            lines = _paint(draw(frame), frame.trouble or f"live: {summary(frame)}; Ctrl-C to stop")
     finally:
         out.write(LEAVE)
         out.write("".join(line + "\n" for line in lines))
@@ -94,7 +94,7 @@ def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Call
 
 
 def _paint(lines: list[str], footer: str) -> list[str]:
-    """Returns the lines that had room."""
+    """Draw the lines that fit, and return them."""
     width, height = printing.terminal_size()
     room = max(1, height - 2)
     if len(lines) > room:
@@ -106,21 +106,21 @@ def _paint(lines: list[str], footer: str) -> list[str]:
 
 
 def frames_of(follower: Follower) -> Iterator[Frame]:
-    """Frames without trouble; trouble is told once, on stderr."""
+    """Yield frames; a problem is printed once, on stderr."""
     told = ""
     while True:
         frame = follower.next(3600)
         if frame is None:
             continue
         if frame.trouble and frame.trouble != told:
-            printing.hint(f"kaiwo: {frame.trouble}; trying again")
+            printing.hint(f"kaiwo: {frame.trouble}; retrying")
         told = frame.trouble
         if not frame.trouble:
             yield frame
 
 
 def connect_again(server: Server) -> Callable[[], Server]:
-    """Connect anew each time: a restarted server may have another port."""
+    """Connect from scratch each time: a restarted server may have another port."""
     from kaiwo.cli.client.find_server import connect
 
     place = this_place()

@@ -1,4 +1,4 @@
-"""The kinds of objects that can be listed: their path, words, sort keys and which filters the server knows."""
+"""The kinds of objects that can be listed: path, columns, sort keys and filters of each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,22 +15,22 @@ SortKey = Callable[[Any], Any]
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
-    """One kind of object."""
+    """A kind of object, such as workloads or nodes."""
 
     singular: str
     plural: str
     view: type[Any]
     columns: Sequence[Column]
-    key: Callable[[Any], str]  # what the stream and `-o name` call it
-    page_limit: int  # the most the server gives at once
-    filters: frozenset[str] = frozenset()  # labels, states, queue: which of them make sense
-    sorts: Mapping[str, SortKey] = {}  # done here; empty: the server sorts
+    key: Callable[[Any], str]  # its name in the stream and with `-o name`
+    page_limit: int  # the largest page that the server returns; 0: not paged
+    filters: frozenset[str] = frozenset()  # of label, state and queue: those it supports
+    sorts: Mapping[str, SortKey] = {}  # sorted here; empty: the server sorts
     server_sorts: Mapping[str, str] = {}
     is_streamed: bool = True
 
     @property
     def words(self) -> str:
-        """In a sentence."""
+        """The plural as written in a sentence."""
         return "GPUs" if self.plural == "gpus" else self.plural
 
     @property
@@ -119,5 +119,5 @@ def find_kind(word: str) -> Kind | None:
 def need_kind(word: str) -> Kind:
     kind = find_kind(word)
     if kind is None:
-        raise ConfigError(f"there is no kind '{word}'; the kinds are {', '.join(k.plural for k in KINDS)}")
+        raise ConfigError(f"unknown kind '{word}'; choose from {', '.join(k.plural for k in KINDS)}")
     return kind

@@ -1,7 +1,4 @@
-"""Read one object by its kind and its name.
-
-In:    a kind and what the person typed.   Out: the API's own answer.
-"""
+"""Read one object from the API by kind and name."""
 
 from typing import Any
 
@@ -17,7 +14,7 @@ from kaiwo.model.errors import ConfigError, NotFoundError
 
 
 def read_one(server: Server, kind: Kind, name: str) -> bytes:
-    """The API's answer for one object."""
+    """The API's JSON for one object."""
     if kind is WORKLOADS:
         return server.get(workload_path(full_name(name)))
     if kind in (NODES, QUEUES, RESERVATIONS):
@@ -30,17 +27,17 @@ def read_one(server: Server, kind: Kind, name: str) -> bytes:
 def _read_gpu(server: Server, name: str) -> bytes:
     node, slash, gpu_id = name.partition("/")
     if not slash:
-        raise ConfigError(f"'{name}' is not a GPU's name; write it like node/gpu-0 (kaiwo gpus -o name lists them)")
+        raise ConfigError(f"'{name}' is not the name of a GPU; write it like node/gpu-0 (list: kaiwo gpus -o name)")
     page = server.decode(server.get("/gpus", {"node": node, "limit": 1000}), Page[GpuView])
     for gpu in page.items:
         if gpu.id == gpu_id:
             return msgspec.json.encode(gpu)
-    raise NotFoundError(f"there is no GPU '{gpu_id}' on node '{node}'; see: kaiwo get nodes")
+    raise NotFoundError(f"there is no GPU '{gpu_id}' on node '{node}'; list the nodes with: kaiwo get nodes")
 
 
 def _read_cycle(server: Server, name: str) -> bytes:
     if not name.isdecimal():
-        raise ConfigError(f"'{name}' is not a cycle's number; see: kaiwo get cycles")
+        raise ConfigError(f"'{name}' is not a cycle number; list cycles with: kaiwo get cycles")
     query: dict[str, Any] = {"limit": CYCLES.page_limit}
     while True:
         page = server.decode(server.get("/cycles", query), Page[dict[str, Any]])
@@ -48,17 +45,17 @@ def _read_cycle(server: Server, name: str) -> bytes:
             if cycle.get("number") == int(name):
                 return msgspec.json.encode(cycle)
         if not page.next:
-            raise NotFoundError(f"there is no cycle {name} in the journal; see: kaiwo get cycles")
+            raise NotFoundError(f"there is no cycle {name} in the journal; list cycles with: kaiwo get cycles")
         query["after"] = page.next
 
 
 def server_time(server: Server) -> int:
-    """The cluster's clock, which may run faster than ours."""
+    """The cluster's time, which may run faster than ours."""
     return server.decode(server.get("/status"), StatusView).cluster.now_s
 
 
 def complete_object(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the kind that was typed before."""
+    """Complete names of the kind that was typed before."""
     kind = find_kind(ctx.params.get("kind") or "")
     by_kind = {
         WORKLOADS: complete_workload,

@@ -1,7 +1,4 @@
-"""Show a listing: the way from the API's pages to the terminal.
-
-In:    a kind and a Wish.   Out: a table, JSON, YAML or names on stdout.
-"""
+"""Fetch a list from the API and print it as a table, JSON, YAML or names."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +17,7 @@ from kaiwo.cli.output.table_layout import lay_out
 
 
 def fetch(server: Server, kind: Kind, wish: Wish) -> tuple[list[Any], int]:
-    """The items as plain data, and how many there are in all."""
+    """The items as plain data, and how many there are in total."""
     query = server_query(kind, wish)
     wanted = wish.limit if not _is_finished_here(kind, wish) else 0
     items: list[Any] = []
@@ -35,7 +32,7 @@ def fetch(server: Server, kind: Kind, wish: Wish) -> tuple[list[Any], int]:
 
 
 def server_query(kind: Kind, wish: Wish) -> dict[str, Any]:
-    """The part of the wish that the server fulfils."""
+    """The query for what the server filters and sorts."""
     query: dict[str, Any] = dict(wish.query)
     if wish.labels:
         query["label"] = list(wish.labels)
@@ -50,7 +47,7 @@ def server_query(kind: Kind, wish: Wish) -> dict[str, Any]:
 
 
 def finish(kind: Kind, wish: Wish, views: Sequence[Any]) -> list[Any]:
-    """The part of the wish that the server does not know: some filters, some orders, the tree of queues."""
+    """Apply what the server does not support: some filters and orders, and the queue tree."""
     shown = list(views)
     if kind is NODES and wish.states:
         shown = [node for node in shown if node.state in wish.states]
@@ -67,7 +64,7 @@ def finish(kind: Kind, wish: Wish, views: Sequence[Any]) -> list[Any]:
 
 
 def show(server: Server, kind: Kind, wish: Wish) -> None:
-    """Print the listing, or keep showing it."""
+    """Print the list, or watch it."""
     if wish.watch:
         from kaiwo.cli.lists.live_screen import until_ctrl_c, watch_listing
 
@@ -86,7 +83,7 @@ def show(server: Server, kind: Kind, wish: Wish) -> None:
 
 
 def lines_of(kind: Kind, wish: Wish, views: Sequence[Any], now: float, width: int) -> list[str]:
-    """The table, or the names."""
+    """The lines of the table, or the names."""
     if wish.output == "name":
         return [kind.key(view) for view in views]
     if not views:

@@ -1,7 +1,4 @@
-"""Quantities and names as people read them.
-
-In:    the API's integers and full names.   Out: short text such as 14m, 0.5, 192Gi, train.
-"""
+"""Format quantities and names, such as 14m, 0.5, 192Gi and train; parse durations and key=value pairs."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +14,7 @@ _CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
 
 
 def age(seconds: float) -> str:
-    """One unit is enough for a glance: 45s, 14m, 2h, 3d."""
+    """A duration in its largest unit: 45s, 14m, 2h, 3d."""
     left = max(0, int(seconds))
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if left >= size:
@@ -26,7 +23,7 @@ def age(seconds: float) -> str:
 
 
 def span(seconds: int) -> str:
-    """A length of time in full: 2h30m, 90s as 1m30s."""
+    """A duration in full: 2h30m, 1m30s."""
     left, parts = max(0, int(seconds)), []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if left >= size:
@@ -40,12 +37,12 @@ def parse_span(text: str) -> int:
     if text.isdecimal():
         return int(text)
     if not re.fullmatch(r"(\d+[smhdw])+", text):
-        raise ConfigError(f"'{text}' is not a length of time; write it like 90s, 10m or 2h30m")
+        raise ConfigError(f"'{text}' is not a duration; write it like 90s, 10m or 2h30m")
     return sum(int(count) * _UNIT_S[unit] for count, unit in re.findall(r"(\d+)([smhdw])", text))
 
 
 def milli(amount: int) -> str:
-    """A thousandth-counted amount without needless zeros: 500 is 0.5, 8000 is 8."""
+    """An amount in thousandths without needless zeros: 500 is 0.5, 8000 is 8."""
     sign, amount = ("-", -amount) if amount < 0 else ("", amount)
     whole, rest = divmod(amount, 1000)
     return sign + (f"{whole}.{rest:03d}".rstrip("0") if rest else str(whole))
@@ -60,18 +57,18 @@ def memory(mib: int) -> str:
 
 
 def limit(amount: int, write: Callable[[int], str]) -> str:
-    """A limit; -1 is none."""
+    """A limit; "-" if there is none."""
     return "-" if amount < 0 else write(amount)
 
 
 def amount(number: int, unit: str) -> str:
-    """An obstacle's number with its unit, for people."""
+    """An obstacle's number with its unit."""
     if unit == "milli-gpu":
         return f"{milli(number)} GPU{'' if 0 < number <= 1000 else 's'}"
     if unit == "milli-cpu":
         return f"{milli(number)} CPU{'' if 0 < number <= 1000 else 's'}"
     if unit == "mib":
-        return memory(number) if number % 1024 == 0 else f"{number}Mi"  # exact: two numbers are compared
+        return memory(number) if number % 1024 == 0 else f"{number}Mi"  # exact, because need and have are compared
     if unit == "s":
         return span(number)
     if unit == "gpus":
@@ -88,22 +85,22 @@ def full_name(name: str) -> str:
     """`train` means `default/train`."""
     parts = name.split("/")
     if not 1 <= len(parts) <= 2 or not all(parts):
-        raise ConfigError(f"'{name}' is not a workload's name; write it like train or team/train")
+        raise ConfigError(f"'{name}' is not a workload name; write it like train or team/train")
     return name if len(parts) == 2 else f"{DEFAULT_NAMESPACE}/{name}"
 
 
 def short_name(name: str) -> str:
-    """What a person types for it: the default namespace is left out."""
+    """The name without the default namespace."""
     return name.removeprefix(f"{DEFAULT_NAMESPACE}/")
 
 
 def one_line(text: str) -> str:
-    """Text that cannot move the cursor, change colours or break a row."""
+    """The text without control characters, which could move the cursor or change colours."""
     return text if text.isprintable() else re.sub(_CONTROL, " ", text)
 
 
 def parse_pair(text: str, what: str) -> tuple[str, str]:
-    """`team=vision` as its two halves."""
+    """Split `team=vision` into key and value."""
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"'{text}' is not a {what}; write it like key=value")

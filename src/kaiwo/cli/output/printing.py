@@ -1,6 +1,6 @@
-"""Print answers: as the API's own JSON, as YAML, as coloured text.
+"""Print JSON, YAML, and text wrapped and coloured for the terminal.
 
-Colour repeats what the word beside it says, and is left out for pipes, NO_COLOR and dumb terminals.
+Colour only repeats what the text says. Pipes, NO_COLOR and dumb terminals get none.
 """
 
 import os
@@ -25,7 +25,7 @@ _COLOURS = {
 def output_option(*formats: str) -> Callable[[Any], Any]:
     """`-o`, with the first of the formats as the default."""
     names = formats or FORMATS
-    text = f"Print it as {', '.join(names[:-1])} or {names[-1]}."
+    text = f"Output format: {', '.join(names[:-1])} or {names[-1]}."
     return click.option("-o", "--output", type=click.Choice(names), default=names[0], metavar="FORMAT", help=text)
 
 
@@ -38,7 +38,7 @@ def has_colour() -> bool:
 
 
 def terminal_width() -> int:
-    """0 when nobody looks: a pipe gets whole lines."""
+    """0 for a pipe, which gets unwrapped lines."""
     return terminal_size()[0] if is_terminal() else 0
 
 
@@ -52,7 +52,7 @@ def terminal_size() -> tuple[int, int]:
 
 
 def paint_state(word: str) -> str:
-    """A state's word in its colour."""
+    """The name of a state in its colour."""
     code = _COLOURS.get(word)
     return f"\x1b[{code}m{word}\x1b[0m" if code and has_colour() else word
 
@@ -62,7 +62,7 @@ def bold(text: str) -> str:
 
 
 def print_raw(body: bytes, output: str) -> None:
-    """The API's own answer, indented, or the same as YAML."""
+    """The API's JSON, indented, or as YAML."""
     import msgspec
 
     if output == "yaml":
@@ -72,7 +72,7 @@ def print_raw(body: bytes, output: str) -> None:
 
 
 def print_data(data: Any, output: str) -> None:
-    """JSON or YAML of plain data."""
+    """Print plain data as JSON or YAML."""
     if output == "yaml":
         import yaml
 
@@ -84,7 +84,7 @@ def print_data(data: Any, output: str) -> None:
 
 
 def print_line(data: Any, output: str) -> None:
-    """One of many documents that come one after another: a line of JSON each, or YAML documents."""
+    """Print one of many documents: as one line of JSON, or as a YAML document."""
     import msgspec
 
     if output == "yaml":
@@ -96,7 +96,7 @@ def print_line(data: Any, output: str) -> None:
 
 
 def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
-    """What a write did; warnings go to stderr."""
+    """Print what a change did; warnings go to stderr."""
     if output in ("json", "yaml"):
         print_raw(body, output)
         return
@@ -107,12 +107,12 @@ def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
 
 
 def hint(text: str) -> None:
-    """Something for the person, not for the pipe. What has lines of its own keeps them."""
+    """Print a hint on stderr, wrapped unless it has several lines."""
     click.echo(text if "\n" in text else wrap(text), err=True)
 
 
 def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
-    """Prose that keeps inside the terminal; `hanging` begins all lines but the first."""
+    """Wrap text to the terminal's width; `hanging` indents all lines but the first."""
     import textwrap
 
     from kaiwo.cli.output.formatting import one_line
@@ -127,7 +127,7 @@ def wrap(text: str, indent: str = "", hanging: str | None = None) -> str:
 
 
 def wrap_command(command: str, indent: str = "") -> str:
-    """A command line that can still be copied when it takes several lines: they end as the shell wants it."""
+    """Wrap a shell command with backslashes, so that it can still be copied."""
     width = terminal_width()
     if not width or len(indent + command) <= width:
         return indent + command
@@ -144,7 +144,7 @@ def wrap_command(command: str, indent: str = "") -> str:
 
 
 def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
-    """Each with need, have and remedy."""
+    """Print each obstacle with need, have and remedy."""
     from kaiwo.cli.output.formatting import amount
 
     for obstacle in obstacles:
@@ -153,13 +153,13 @@ def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
         if obstacle.need or obstacle.have:
             facts.append(f"need {amount(obstacle.need, obstacle.unit)}, have {amount(obstacle.have, obstacle.unit)}")
         if obstacle.remedy:
-            facts.append(f"what helps: {obstacle.remedy}")
+            facts.append(f"remedy: {obstacle.remedy}")
         if facts:
             click.echo(wrap("; ".join(facts), "    "))
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """`name:   value` lines, the values under each other; empty values are left out."""
+    """Print aligned `name:   value` lines, without those whose value is empty."""
     told = [(name, value) for name, value in facts if value]
     size = max((len(name) for name, _ in told), default=0) + 3
     for name, value in told:

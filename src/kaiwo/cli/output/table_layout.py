@@ -1,7 +1,7 @@
-"""Lay out rows so that they fit the terminal.
+"""Lay out a table so that it fits the terminal.
 
 In:    columns, rows of text, a width.   Out: lines, none wider than the width.
-Never: loses a column silently; what is cut ends in an ellipsis, and prose that has no room is told below its row.
+Never: drops a column silently: cut text ends in an ellipsis, and prose that does not fit is printed below its row.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from kaiwo.cli.output.formatting import one_line
 GAP = "  "
 ELLIPSIS = "…"
 SHORT = 12  # a column is not cut below this
-BELOW = "    "  # before prose that stands below its row
-LEAST_PROSE = 6  # a column of prose this narrow still shows where: node-7
+BELOW = "    "  # indent of prose below its row
+LEAST_PROSE = 6  # a prose column this narrow still shows a node name such as node-7
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Column(msgspec.Struct, frozen=True):
     is_number: bool = False  # right-aligned
     is_wide: bool = False  # only with -o wide
     is_state: bool = False  # may be coloured
-    least: int = 24  # below this many cells it is hard to read
+    least: int = 24  # a narrower column is hard to read
     is_prose: bool = False  # the last column: a sentence, which is never cut
 
 
@@ -37,9 +37,9 @@ def lay_out(
     titles: bool = True,
     paint: Callable[[str], str] = str,
 ) -> list[str]:
-    """The table as lines. `width` 0: as wide as it needs. `paint` may colour the cells of state columns."""
+    """The table as lines. `width` 0: unlimited. `paint` may colour the cells of state columns."""
     cells = [[one_line(cell) for cell in row] for row in rows]
-    # A column in which nobody has anything to say (notes, reasons) is left out, title and all.
+    # A column without any text, such as NOTES or REASON, is left out.
     told = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
     columns = [columns[i] for i in told]
     cells = [[row[i] for i in told] for row in cells]
@@ -58,9 +58,9 @@ def lay_out(
 
 
 def shrink(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
-    """Take from the right columns first: words down to a readable length, then down to a short one.
+    """Narrow the columns from the right: first to a readable width, then to a short one.
 
-    The first column is the name, which people type: it is cut short only where the state would not be seen.
+    The first column is the name, which people type: it is cut only if the state would not be visible otherwise.
     """
     fitted = list(widths)
     for floors in ([column.least for column in columns], [columns[0].least, *[SHORT] * (len(fitted) - 1)]):
@@ -75,7 +75,7 @@ def shrink(columns: Sequence[Column], widths: Sequence[int], width: int) -> list
 
 
 def visible(widths: Sequence[int], width: int) -> int:
-    """How many columns fit; when not all do, a cell is kept free for the ellipsis."""
+    """How many columns fit; if not all do, one cell stays free for the ellipsis."""
     if _total(widths) <= width:
         return len(widths)
     shown = len(widths)
@@ -85,7 +85,7 @@ def visible(widths: Sequence[int], width: int) -> int:
 
 
 def fold(text: str, width: int, indent: str = "") -> list[str]:
-    """Words as lines of at most `width` cells; a word that is longer than a line is broken."""
+    """Fold text into lines of at most `width` cells; a word longer than a line is broken."""
     room = max(1, width - len(indent))
     lines: list[str] = []
     for word in text.split():
@@ -101,14 +101,14 @@ def fold(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """How many cells of the terminal it takes."""
+    """The number of terminal cells that the text takes."""
     if text.isascii():
         return len(text)
     return sum(_cells(char) for char in text)
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` cells, with an ellipsis where something was left out."""
+    """Cut the text to `width` cells, with an ellipsis at the cut."""
     if display_width(text) <= width:
         return text
     kept, used = [], 0
@@ -123,7 +123,7 @@ def cut(text: str, width: int) -> str:
 def _move_below(
     columns: Sequence[Column], cells: list[list[str]], widths: list[int], width: int, titles: bool
 ) -> tuple[Sequence[Column], list[list[str]], list[int], list[str]]:
-    """Sentences that have no room in the last column go below their rows; short ones stay in it."""
+    """Move prose that does not fit in the last column below its row; short texts stay."""
     title = display_width(columns[-1].title)
     others = shrink(columns[:-1], widths[:-1], width - len(GAP) - title)
     room = width - _total(others) - len(GAP)
@@ -144,7 +144,7 @@ def _fit(
     titles: bool,
     paint: Callable[[str], str],
 ) -> list[str]:
-    """A line for each row. Columns that have no room at all are hinted at by an ellipsis at the edge of the titles."""
+    """One line for each row. An ellipsis at the end of the titles stands for columns that do not fit."""
     shown = visible(widths, width)
     is_all = shown == len(columns)
     edge = " " if shown and _total(widths[:shown]) + 2 <= width else ""

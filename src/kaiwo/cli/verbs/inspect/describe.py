@@ -1,4 +1,4 @@
-"""`kaiwo describe`: all there is to say of one object."""
+"""`kaiwo describe`: show one object in detail."""
 
 import re
 
@@ -26,7 +26,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_object)
 @printing.output_option("table", "json", "yaml")
 def describe(kind: str, name: str | None, output: str) -> None:
-    """Say all there is to say of one workload, node, queue, gpu, cycle or reservation.
+    """Show one workload, node, queue, gpu, cycle or reservation in detail.
 
     \b
     Examples:
@@ -34,8 +34,8 @@ def describe(kind: str, name: str | None, output: str) -> None:
       kaiwo describe node node-1
       kaiwo describe gpu node-1/gpu-0
     """
-    if name is None and find_kind(kind) is not None:
-        raise click.UsageError(f"which {find_kind(kind).singular}? give its name", click.get_current_context())  # type: ignore[union-attr]
+    if name is None and (found := find_kind(kind)) is not None:
+        raise click.UsageError(f"give the name of the {found.singular} to describe", click.get_current_context())
     chosen = WORKLOADS if name is None else need_kind(kind)
     server = this_server()
     body = read_one(server, chosen, name or kind)
@@ -62,17 +62,15 @@ def describe(kind: str, name: str | None, output: str) -> None:
 def _expiry(at_s: int, now: int) -> str:
     if not at_s:
         return ""
-    return f"in {span(at_s - now)}: then its GPUs are released" if at_s > now else f"{age(now - at_s)} ago"
+    return f"in {span(at_s - now)}; its GPUs are released then" if at_s > now else f"{age(now - at_s)} ago"
 
 
-def _patience(detail: WorkloadDetail) -> str:
-    return (
-        f"waits {span(detail.preemption_delay_s)} before others are stopped for it" if detail.preemption_delay_s else ""
-    )
+def _preemption_delay(detail: WorkloadDetail) -> str:
+    return f"waits {span(detail.preemption_delay_s)} before it may preempt others" if detail.preemption_delay_s else ""
 
 
 def _exit(detail: WorkloadDetail) -> str:
-    """Cancelled work may never have run, or only in simulated time: then it has no exit code."""
+    """Empty for a cancelled workload without an exit code: it may never have run."""
     is_told = detail.summary.state is not State.CANCELLED or detail.exit_code
     return f", exit code {detail.exit_code}" if is_told else ""
 
@@ -90,16 +88,16 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("requests", "; ".join(detail.requests)),
             ("pods", f"{w.pods.used} of {w.pods.total} placed"),
             ("submitted", f"{age(now - w.submitted_s)} ago"),
-            ("started", f"{age(now - w.started_s)} ago, start number {w.attempt}" if w.started_s else ""),
+            ("started", f"{age(now - w.started_s)} ago, attempt {w.attempt}" if w.started_s else ""),
             ("ended", f"{age(now - w.ended_s)} ago{_exit(detail)}" if w.ended_s else ""),
             ("time limit", span(detail.time_limit_s) if detail.time_limit_s else ""),
             ("reservation", detail.reservation),
             ("expires", _expiry(detail.expires_s, now)),
             ("estimate", span(detail.estimate_s) if detail.estimate_s else ""),
-            ("patience", _patience(detail)),
-            ("last saved", f"{age(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else ""),
+            ("preemption delay", _preemption_delay(detail)),
+            ("last checkpoint", f"{age(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else ""),
             ("restart cost", span(detail.restart_s) if detail.restart_s else ""),
-            ("earlier runs", f"took up to {span(detail.learned_s)}" if detail.learned_s else ""),
+            ("earlier runs", f"up to {span(detail.learned_s)}" if detail.learned_s else ""),
             ("planned", detail.planned.removeprefix("planned ")),
             ("retries", str(detail.retries) if detail.retries else ""),
             ("after", ", ".join(short_name(name) for name in detail.after)),
@@ -112,9 +110,9 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
         pods = [[p.name, p.node, p.phase, age(now - p.since_s), device_names(p.devices)] for p in detail.placed]
         _print_table(("POD", "NODE", "PHASE", "SINCE", "DEVICES"), pods)
     if detail.obstacles:
-        click.echo("\nIn its way:")
+        click.echo("\nObstacles:")
         printing.print_obstacles(detail.obstacles)
-        click.echo(f"\nwhat would start it now: kaiwo why {short_name(w.name)}")
+        click.echo(f"\nsee what would start it: kaiwo why {short_name(w.name)}")
 
 
 def _print_node(node: NodeView) -> None:
@@ -126,7 +124,7 @@ def _print_node(node: NodeView) -> None:
             ("CPUs", f"{milli(node.cpu_milli.used)} of {milli(node.cpu_milli.total)} in use"),
             ("memory", f"{memory(node.memory_mib.used)} of {memory(node.memory_mib.total)} in use"),
             ("pods", f"{node.pods.used} of {node.pods.total}"),
-            ("agent", f"{node.agent.state}, heard {node.agent.heard_ago_s} s ago" if node.agent else ""),
+            ("agent", f"{node.agent.state}, last report {node.agent.heard_ago_s} s ago" if node.agent else ""),
             ("labels", _pairs(node.labels)),
             ("taints", ", ".join(node.taints)),
         )
@@ -163,12 +161,12 @@ def _print_cycle(cycle: CycleView, now: int) -> None:
         (
             ("cycle", f"{cycle.number}, {age(now - cycle.at_s)} ago"),
             ("decided", f"{count(cycle.starts, 'start')}, {count(cycle.evictions, 'eviction')}"),
-            ("waiting", f"{count(cycle.waits, 'kind')} of waiting work with new reasons"),
+            ("waiting", f"{count(cycle.waits, 'group')} of waiting workloads with new reasons"),
             ("took", f"{cycle.took_ms:.1f} ms, {cycle.steps} steps"),
             ("notes", "; ".join(cycle.notes)),
         )
     )
-    click.echo(f"\ndecide it again: kaiwo replay {cycle.number}")
+    click.echo(f"\ndecide this cycle again: kaiwo replay {cycle.number}")
 
 
 def _print_table(titles: tuple[str, ...], rows: list[list[str]]) -> None:
@@ -179,7 +177,7 @@ def _print_table(titles: tuple[str, ...], rows: list[list[str]]) -> None:
 
 
 def device_names(devices: list[str]) -> str:
-    """Neighbours as a range: `gpu-0 to gpu-7`."""
+    """Consecutive devices as a range: `gpu-0 to gpu-7`."""
     ends = [re.fullmatch(r"(.*?)(\d+)", device) for device in devices]
     if len(devices) < 3 or not all(ends):
         return ", ".join(devices)

@@ -1,4 +1,4 @@
-"""`kaiwo get`: listings."""
+"""`kaiwo get`: list objects of one kind."""
 
 from typing import Any
 
@@ -24,10 +24,10 @@ def _complete_kind(_: click.Context, __: click.Parameter, incomplete: str) -> li
 @click.command(cls=Verb)
 @click.argument("kind", shell_complete=_complete_kind)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_object)
-@click.option("-u", "--user", metavar="NAME", default="", help="Only this person's workloads; me: yours.")
+@click.option("-u", "--user", metavar="NAME", default="", help="Only this user's workloads; `me` for your own.")
 @listing_options()
 def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
-    """List workloads, nodes, queues, gpus, cycles or reservations, or the named ones.
+    """List workloads, nodes, queues, gpus, cycles or reservations: all of them, or those named.
 
     \b
     Examples:
@@ -39,12 +39,12 @@ def get(kind: str, names: tuple[str, ...], user: str, **options: Any) -> None:
     """
     chosen = need_kind(kind)
     if user and chosen is not WORKLOADS:
-        raise ConfigError(f"{chosen.plural} have no user; leave --user out")
+        raise ConfigError(f"{chosen.plural} have no user; leave out --user")
     wish = make_wish(chosen, {"user": person(user)} if user else None, **options)
     if not names:
         show(this_server(), chosen, wish)
     elif wish.watch:
-        raise ConfigError(f"-w follows a listing; leave {', '.join(names)} out or choose with -l, -q or --state")
+        raise ConfigError(f"-w watches a list; leave out {', '.join(names)}, or select with -l, -q or --state")
     else:
         _show_named(this_server(), chosen, names, wish)
 

@@ -1,4 +1,4 @@
-"""`kaiwo gpus`: the devices and who is on them."""
+"""`kaiwo gpus`: list GPUs and the workloads on them."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from kaiwo.cli.verb_base import Verb, this_server
 
 
 @click.command(cls=Verb)
-@click.option("--node", metavar="NODE", default="", shell_complete=complete_node, help="Only on this node.")
-@click.option("--model", metavar="MODEL", default="", help="Only of this model.")
-@click.option("--free", is_flag=True, help="Only those that nobody is on.")
+@click.option("--node", metavar="NODE", default="", shell_complete=complete_node, help="Only GPUs of this node.")
+@click.option("--model", metavar="MODEL", default="", help="Only GPUs of this model.")
+@click.option("--free", is_flag=True, help="Only GPUs without workloads.")
 @listing_options(GPUS)
 def gpus(node: str, model: str, free: bool, **options: Any) -> None:
-    """List the GPUs, what is free on each, and who is on it.
+    """List GPUs, the free capacity of each and the workloads on it.
 
     \b
     Examples:

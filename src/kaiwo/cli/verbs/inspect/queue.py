@@ -1,4 +1,4 @@
-"""`kaiwo queue`: the tree of queues, or one queue with its numbers and its work."""
+"""`kaiwo queue`: show the queue tree, or one queue with its numbers and workloads."""
 
 from typing import Any
 
@@ -17,31 +17,31 @@ from kaiwo.cli.output.table_layout import Column, lay_out
 from kaiwo.cli.verb_base import Verb, this_server
 from kaiwo.model.errors import ConfigError
 
-RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "ASKED BY WAITING")
+RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "WAITING REQUESTS")
 
 
 @click.command(cls=Verb)
 @click.argument("name", required=False, metavar="[QUEUE]", shell_complete=complete_queue)
 @listing_options(QUEUES)
 def queue(name: str | None, **options: Any) -> None:
-    """Show the queues as a tree with their numbers, or one queue with its work.
+    """Show the queue tree, or one queue with its workloads.
 
-    USED is what runs now, SHARE what is fair as of now, QUOTA what nobody takes away, LIMIT the most it may have, ASKED
-    what waiting work wants: all in GPUs, a queue with all below it.
+    In GPUs, each queue including the queues below it: USED by running workloads, the current fair SHARE, the QUOTA that
+    other queues can't reclaim, the LIMIT on what it may use, and ASKED by waiting workloads.
 
     \b
     Examples:
       kaiwo queue
-      kaiwo queue lab          its numbers and its work
-      kaiwo queue -q lab       it and the queues below it
+      kaiwo queue lab          one queue and its workloads
+      kaiwo queue -q lab       the queue and those below it
     """
     if name is None:
         show(this_server(), QUEUES, make_wish(QUEUES, **options))
         return
     if options["queue"]:
-        raise ConfigError(f"-q shows the tree below a queue; for one queue type: kaiwo queue {name}")
+        raise ConfigError(f"-q shows the tree below a queue; for one queue, use: kaiwo queue {name}")
     if options["watch"]:
-        raise ConfigError(f"-w follows a listing; try: kaiwo get workloads -q {name} -w")
+        raise ConfigError(f"-w watches a list; try: kaiwo get workloads -q {name} -w")
     server = this_server()
     body = server.get(object_path("queues", name))
     view = server.decode(body, QueueView)
@@ -55,13 +55,13 @@ def queue(name: str | None, **options: Any) -> None:
 
 
 def print_queue(view: QueueView) -> None:
-    """The arithmetic of one queue."""
+    """Print the settings and numbers of one queue."""
     printing.print_facts(
         (
             ("queue", view.name + (f" ({view.display_name})" if view.display_name else "")),
             ("parent", view.parent or "none"),
             ("priority", str(view.priority)),
-            ("takes work", "yes" if view.is_leaf else "no, only the queues below it do"),
+            ("takes workloads", "yes" if view.is_leaf else "no, only the queues below it do"),
             ("divides by", "" if view.is_leaf else view.policy.value),
             ("reclaim", view.reclaim_strategy.value),
             ("min run time", span(view.min_runtime_s) if view.min_runtime_s else ""),
@@ -80,7 +80,7 @@ def print_queue(view: QueueView) -> None:
     click.echo()
     for line in lay_out(columns, rows, printing.terminal_width()):
         click.echo(line)
-    click.echo(f"\nhow its share comes about: kaiwo share {view.name}")
+    click.echo(f"\nsee how its share is computed: kaiwo share {view.name}")
 
 
 def _model(name: str, amounts: ModelAmountView) -> str:

@@ -1,4 +1,4 @@
-"""`kaiwo share`: the fair shares as arithmetic that a person can check, and which queue is next."""
+"""`kaiwo share`: show how fair shares are computed, and which queue is next."""
 
 import click
 
@@ -15,18 +15,18 @@ TITLES = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory"}
 NEXT = ("NEXT", "QUEUE", "OVER SHARE", "OVER QUOTA", "PRIORITY", "DOMINANT SHARE WITH IT", "NOW", "WORKLOAD", "GPUS")
 LINE = ("WORKLOAD", "PRIORITY", "AGE", "KEYS")
 NUMBERS = ("NEXT", "PRIORITY", "DOMINANT SHARE WITH IT", "NOW", "GPUS")
-NO_SHARE_PPM = 1 << 50  # above every ratio: it uses what it has no share of
+NO_SHARE_PPM = 1 << 50  # above every ratio: the queue uses a resource of which it has no share
 
 
 @click.command(cls=Verb)
 @click.argument("name", required=False, metavar="[QUEUE]", shell_complete=complete_queue)
 @printing.output_option("table", "wide", "json", "yaml")
 def share(name: str | None, output: str) -> None:
-    """Show how the fair shares come about: every term of every number, and which queue is next.
+    """Show how fair shares are computed, term by term, and which queue is next.
 
-    A queue deserves the least of its quota, what it wants, and its limit. What is left is divided by priority and
-    weight among the siblings that want more, rounded down to whole GPUs; what rounding leaves goes to the largest
-    fractions, one GPU each. Without QUEUE the GPUs of every queue are shown; -o wide adds CPUs and memory.
+    A queue first gets the smallest of its quota, its demand and its limit. The rest is divided by priority and weight
+    among the siblings that want more, rounded down to whole GPUs; GPUs left over by rounding go to the largest
+    fractions, one each. Without QUEUE, the GPUs of all queues are shown; -o wide adds CPUs and memory.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def share(name: str | None, output: str) -> None:
 
 def _print_share(view: ShareView, is_whole: bool) -> None:
     among = f"below {view.parent}" if view.parent else "at the top"
-    click.echo(f"{printing.bold(view.queue)}, {among}, where the rest is divided by {view.policy}")
+    click.echo(f"{printing.bold(view.queue)}, {among}, which divides the rest by {view.policy}")
     for terms in view.resources if is_whole else view.resources[:1]:
         _print_terms(terms)
     click.echo(printing.wrap(f"reclaim   {view.reclaim}", "  ", " " * 12))
@@ -67,16 +67,16 @@ def _print_terms(terms: TermsView) -> None:
 
 
 def _print_next(views: list[ShareView]) -> None:
-    """One table a group of siblings: the first row is the queue that is tried next."""
+    """One table for each group of siblings; the first row is the queue that is next."""
     groups: dict[str, list[tuple[ShareView, TurnView]]] = {}
     for view in views:
         if view.turn is not None:
             groups.setdefault(view.parent, []).append((view, view.turn))
     if not groups:
-        click.echo("Nobody waits, so no queue is next.")
+        click.echo("No workload waits, so no queue is next.")
         return
     for parent, group in groups.items():
-        click.echo(f"Who is next {f'below {parent}' if parent else 'at the top'} (by {group[0][0].policy}):")
+        click.echo(f"Next queue {f'below {parent}' if parent else 'at the top'} (by {group[0][0].policy}):")
         rows = [_turn_row(view, turn) for view, turn in sorted(group, key=lambda each: each[1].place)]
         columns = [Column(title, lambda *_: "", is_number=title in NUMBERS) for title in NEXT]
         for line in lay_out(columns, rows, printing.terminal_width()):
@@ -84,10 +84,10 @@ def _print_next(views: list[ShareView]) -> None:
 
 
 def _print_line(view: ShareView, now: int) -> None:
-    """The first few who wait in this queue, with the keys that put them there."""
+    """Print the first waiting workloads of this queue, with their sort keys."""
     if not view.line:
         return
-    click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; the least keys first):")
+    click.echo(f"\nFirst in line in {view.queue} (by {', then '.join(view.orders)}; lowest keys first):")
     rows = [
         [short_name(each.workload), str(each.priority), age(now - each.submitted_s), _keys(each.keys)]
         for each in view.line

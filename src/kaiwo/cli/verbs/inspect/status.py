@@ -1,4 +1,4 @@
-"""`kaiwo status`: the cluster on one screen."""
+"""`kaiwo status`: show the cluster on one screen."""
 
 from collections.abc import Callable
 
@@ -17,15 +17,15 @@ NAMES = 12  # the width of the left column
 
 @click.command(cls=Verb)
 @printing.output_option("table", "json", "yaml")
-@click.option("-w", "--watch", is_flag=True, help="Keep showing it as it changes; Ctrl-C ends.")
+@click.option("-w", "--watch", is_flag=True, help="Keep it up to date; Ctrl-C to stop.")
 def status(output: str, watch: bool) -> None:
-    """Show the cluster on one screen: how full it is, what runs, what waits.
+    """Show the cluster on one screen: how full it is, what is running and what is waiting.
 
     \b
     Examples:
       kaiwo status
       kaiwo status -w          live
-      kaiwo status -o json     for a program
+      kaiwo status -o json     for programs
     """
     server = this_server()
     if watch:
@@ -44,7 +44,7 @@ def status(output: str, watch: bool) -> None:
 
 
 def lines(view: StatusView) -> list[str]:
-    """What runs, how full it is, and the next step last."""
+    """The screen as lines, with the next step last."""
     told = [
         ("cluster", _cluster(view.cluster, view.version)),
         *_bars(view),
@@ -55,10 +55,10 @@ def lines(view: StatusView) -> list[str]:
     text = [printing.wrap(value, f"{name:<{NAMES}}", " " * NAMES) for name, value in told]
     if waiting := view.workloads.get("waiting", 0):
         verb = "waits" if waiting == 1 else "wait"
-        hint = f"{count(waiting, 'workload')} {verb}; see why with: kaiwo get workloads --state waiting"
+        hint = f"{count(waiting, 'workload')} {verb}; see why: kaiwo get workloads --state waiting"
         text += ["", printing.wrap(hint)]
     elif not sum(view.workloads.values()):
-        text += ["", printing.wrap("nothing was submitted yet; try: kaiwo submit --gpus 1 -- sleep 60")]
+        text += ["", printing.wrap("no workloads yet; try: kaiwo submit --gpus 1 -- sleep 60")]
     drawn, width = "\n".join(text).split("\n"), printing.terminal_width()
     return [cut(line, width) for line in drawn] if width else drawn
 
@@ -71,7 +71,7 @@ def _cluster(cluster: ClusterView, version: str) -> str:
 
 
 def _bars(view: StatusView) -> list[tuple[str, str]]:
-    """How full it is. The bars give way first on a narrow terminal; the numbers say the same."""
+    """How full the cluster is. A narrow terminal shows the numbers without the bars."""
     rows = [
         ("nodes", view.nodes, _of(view.nodes, str)),
         ("GPUs", view.gpus, _of(view.gpus, str)),

@@ -1,4 +1,4 @@
-"""`kaiwo why W`: why it waits, and what would start it now."""
+"""`kaiwo why`: explain why a workload waits, and what would start it."""
 
 import click
 
@@ -15,7 +15,7 @@ from kaiwo.model.workload_record import State
 @click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
 @printing.output_option("table", "json", "yaml")
 def why(name: str, output: str) -> None:
-    """Say why a workload waits, all that is in its way, and the cheapest change that would start it now.
+    """Explain why a workload waits, all its obstacles, and the cheapest change that would start it now.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def why(name: str, output: str) -> None:
         click.echo(printing.wrap(_place(view)))
     if view.planned:
         click.echo(printing.wrap(f"P{view.planned[1:]}."))
-    click.echo("\nIn its way:")
+    click.echo("\nObstacles:")
     printing.print_obstacles(view.obstacles)
     if view.partitions:
         click.echo("\n" + printing.wrap(f"{view.partitions[0].upper()}{view.partitions[1:]}."))
@@ -47,9 +47,9 @@ def why(name: str, output: str) -> None:
 
 
 def _answer(view: WhyView) -> str:
-    """The API's own sentence. Work that was placed a moment ago may not have its nodes in it yet."""
+    """The API's sentence; for a workload that was placed just now it may lack the nodes."""
     answer = view.answer.rstrip()
-    return f"{short_name(view.workload)} does not wait: it is about to start" if answer.endswith(" on") else answer
+    return f"{short_name(view.workload)} is not waiting: it is about to start" if answer.endswith(" on") else answer
 
 
 def _no_change(said: str) -> str:
@@ -59,7 +59,7 @@ def _no_change(said: str) -> str:
 
 
 def _print_next(view: WhyView) -> None:
-    """Nothing is in its way: it runs, is about to, or is over."""
+    """Without obstacles: the workload runs, is about to start, or has ended."""
     name = short_name(view.workload)
     if not view.state.is_over and view.state not in (State.WAITING, State.HELD) and printing.is_terminal():
         printing.hint(f"next: kaiwo logs -f {name}")
@@ -67,12 +67,12 @@ def _print_next(view: WhyView) -> None:
 
 def _place(view: WhyView) -> str:
     verb = "is" if view.ahead == 1 else "are"
-    ahead = f"{count(view.ahead, 'workload')} {verb} tried before it" if view.ahead else "nothing is tried before it"
-    return f"It is number {view.position} of its queue; {ahead}."
+    ahead = f"{count(view.ahead, 'workload')} {verb} ahead of it" if view.ahead else "no workload is ahead of it"
+    return f"It is number {view.position} in its queue; {ahead}."
 
 
 def _print_change(change: ChangeView) -> None:
-    who = " (an admin must do this)" if change.by == "admin" else ""
+    who = " (needs an administrator)" if change.by == "admin" else ""
     click.echo("\n" + printing.wrap(f"To start it now{who}: {change.sentence}"))
     if change.command:
         click.echo(printing.wrap_command(change.command, "    "))

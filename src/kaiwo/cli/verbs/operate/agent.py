@@ -1,4 +1,4 @@
-"""`kaiwo agent`: report this machine's GPUs, and hand them out for the kubelet."""
+"""`kaiwo agent`: report this machine's GPUs, and allocate them to pods for the kubelet."""
 
 import os
 import signal
@@ -17,29 +17,37 @@ DEFAULT_KUBELET = "/var/lib/kubelet"
 
 
 @click.command()
-@click.option("--server", metavar="URL", envvar="KAIWO_SERVER", default="", help="The Kaiwo to report to, over https.")
-@click.option("--token-file", metavar="FILE", default="", help="A file with the token, instead of KAIWO_TOKEN.")
-@click.option("--ca-file", metavar="FILE", default="", help="Whom to trust, instead of this system's authorities.")
-@click.option("--node", metavar="NAME", default="", help="This machine's name, instead of NODE_NAME or its own.")
+@click.option("--server", metavar="URL", envvar="KAIWO_SERVER", default="", help="Kaiwo server to report to (https).")
+@click.option("--token-file", metavar="FILE", default="", help="File with the token (default: $KAIWO_TOKEN).")
+@click.option("--ca-file", metavar="FILE", default="", help="CA certificates to trust (default: the system's).")
+@click.option("--node", metavar="NAME", default="", help="Node name (default: $NODE_NAME or the host name).")
 @click.option(
-    "--root", metavar="DIR", default="/", type=click.Path(exists=True, file_okay=False), help="Where /sys and /dev are."
+    "--root",
+    metavar="DIR",
+    default="/",
+    type=click.Path(exists=True, file_okay=False),
+    help="Root with /sys and /dev.",
 )
 @click.option(
-    "--metrics", metavar="[HOST:]PORT", default="", help="Serve /metrics and /healthz there; port 0: any free one."
+    "--metrics",
+    metavar="[HOST:]PORT",
+    default="",
+    help="Serve /metrics and /healthz here; 0 for any free port.",
 )
-@click.option("--kubelet", is_flag=True, help="Be the kubelet's device plugin, in the vendor plugin's place.")
+@click.option("--kubelet", is_flag=True, help="Serve as the kubelet's device plugin instead of the vendor's plugin.")
 @click.option("--kubelet-dir", metavar="DIR", default=DEFAULT_KUBELET, show_default=True, help="The kubelet's folder.")
-@click.option("--api", metavar="URL", default="", help="The Kubernetes API, instead of the cluster's own.")
-@click.option("--state", metavar="DIR", default="", help="Where to keep what was handed out.")
-@click.option("--once", is_flag=True, help="Print one look as JSON and stop.")
+@click.option("--api", metavar="URL", default="", help="Kubernetes API server (default: the cluster's own).")
+@click.option("--state", metavar="DIR", default="", help="Folder for the records of allocated devices.")
+@click.option("--once", is_flag=True, help="Print one sample as JSON and exit.")
 def agent(
     server: str, token_file: str, ca_file: str, node: str, root: str, metrics: str, kubelet: bool, kubelet_dir: str,
     api: str, state: str, once: bool,
 ) -> None:  # fmt: skip
-    """Look at this machine's GPUs every second and tell Kaiwo, Prometheus and the kubelet.
+    """Sample this machine's GPUs every second and report to Kaiwo, Prometheus and the kubelet.
 
-    Health, utilisation, memory, power, heat, errors, and what each process and partition uses. On Kubernetes it runs
-    on every GPU node and hands out exactly the devices that Kaiwo's scheduler wrote on a pod.
+    A report contains health, utilisation, memory, power, temperature, errors, and the usage of each process and
+    partition. On Kubernetes the agent runs on every GPU node and gives each pod exactly the devices that Kaiwo's
+    scheduler chose for it.
 
     \b
     Examples:
@@ -53,7 +61,7 @@ def agent(
         _look(root)
         return
     if not (server or metrics or kubelet):
-        raise ConfigError("nobody would hear of it; give --server, --metrics or --kubelet, or look --once")
+        raise ConfigError("nothing to report to; give --server, --metrics, --kubelet or --once")
     if kubelet:
         _check_grpc()
     host, port = _address(metrics)
@@ -75,8 +83,8 @@ def agent(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
     if running.endpoint:
-        printing.hint(f"metrics are on port {running.endpoint.port}")
-    printing.hint(f"looking at {count(len(running.inventory.gpus), 'GPU')} of {options.node} every second")
+        printing.hint(f"serving metrics on port {running.endpoint.port}")
+    printing.hint(f"sampling {count(len(running.inventory.gpus), 'GPU')} of {options.node} every second")
     running.run()
 
 
@@ -107,7 +115,7 @@ def _address(text: str) -> tuple[str, int]:
         return "", -1
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"--metrics is '{text}'; write a port such as 9410, or 127.0.0.1:9410")
+        raise ConfigError(f"--metrics '{text}' is not an address; write a port such as 9410, or 127.0.0.1:9410")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
@@ -115,4 +123,4 @@ def _check_grpc() -> None:
     from importlib.util import find_spec
 
     if not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
-        raise ConfigError("the kubelet speaks gRPC, which is not installed: pip install 'kaiwo[agent]'")
+        raise ConfigError("--kubelet needs gRPC, which is not installed; run: pip install 'kaiwo[agent]'")

@@ -1,4 +1,4 @@
-"""`kaiwo agents`: which nodes report, and which fell silent."""
+"""`kaiwo agents`: list node agents and when each last reported."""
 
 import click
 
@@ -11,7 +11,7 @@ from kaiwo.cli.verb_base import Verb, this_server
 COLUMNS = (
     Column("NODE", lambda a, _: a.node),
     Column("STATE", lambda a, _: a.state, is_state=True),
-    Column("HEARD", lambda a, _: f"{a.heard_ago_s} s ago", NUMBER),
+    Column("LAST REPORT", lambda a, _: f"{a.heard_ago_s} s ago", NUMBER),
     Column("GPUS", lambda a, _: str(a.gpus), NUMBER),
     Column("VERSION", lambda a, _: a.version),
     Column("NOTES", lambda a, _: "; ".join(a.notes), is_prose=True),
@@ -21,9 +21,9 @@ COLUMNS = (
 @click.command(cls=Verb)
 @printing.output_option("table", "json", "yaml")
 def agents(output: str) -> None:
-    """List the node agents that report to this Kaiwo, and when each was heard last.
+    """List the node agents of this Kaiwo, and when each last reported.
 
-    A lost agent says nothing any more; its node's devices stay as it told them last.
+    A lost agent no longer reports; its node keeps the devices of the last report.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def agents(output: str) -> None:
         return
     page = server.decode(body, Page[AgentView])
     if not page.items:
-        printing.hint("no agent was heard yet; start one on a node: kaiwo agent --server URL --token-file FILE")
+        printing.hint("no agent has reported yet; start one on a node: kaiwo agent --server URL --token-file FILE")
         return
     rows = [row(COLUMNS, agent, 0) for agent in page.items]
     width = printing.terminal_width()

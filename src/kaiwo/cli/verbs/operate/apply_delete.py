@@ -1,4 +1,4 @@
-"""`kaiwo apply -f` and `kaiwo delete -f`."""
+"""`kaiwo apply` and `kaiwo delete`: create, update or delete the objects in YAML files."""
 
 import click
 
@@ -12,13 +12,13 @@ YAML = "application/yaml"
 
 @click.command(cls=Verb)
 @file_option(required=True)
-@click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
 @printing.output_option("table", "json", "yaml", "name")
 def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
-    """Create or change what YAML files describe. All documents are taken, or none.
+    """Create or update the objects in YAML files: all of them or, on an error, none.
 
-    They hold queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and workloads:
-    the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
+    The files contain queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and
+    workloads: KaiwoJob, Job, Pod, or the short form that `kaiwo submit -f` takes.
 
     \b
     Examples:
@@ -34,10 +34,10 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
 @file_option(required=True)
 @printing.output_option("table", "json", "yaml")
 def delete(files: tuple[str, ...], output: str) -> None:
-    """Delete what YAML files name: queues are removed, workloads cancelled and forgotten.
+    """Delete the objects in YAML files. Running workloads are cancelled first.
 
-    They hold queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and workloads:
-    the short form that `kaiwo submit -f` takes, KaiwoJob, Job or Pod.
+    The files contain queues (KaiwoQueue), reservations (KaiwoReservation), partition modes (PartitioningPlan) and
+    workloads: KaiwoJob, Job, Pod, or the short form that `kaiwo submit -f` takes.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`kaiwo nodes`: list them, and take them out of service and back."""
+"""`kaiwo nodes`: list nodes; cordon, uncordon or drain them."""
 
 from typing import Any
 
@@ -17,12 +17,13 @@ from kaiwo.model.errors import KaiwoError
 
 
 class Nodes(VerbGroup):
-    """Says what to type when a node's name stands where a verb should."""
+    """Says what to type when a node's name is given where a subcommand is expected."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
-                f"'{args[0]}' is none of {', '.join(self.commands)}; for one node: kaiwo describe node {args[0]}", ctx
+                f"'{args[0]}' is not one of {', '.join(self.commands)}; for one node: kaiwo describe node {args[0]}",
+                ctx,
             )
         return super().resolve_command(ctx, args)
 
@@ -31,7 +32,7 @@ class Nodes(VerbGroup):
 @listing_options(NODES)
 @click.pass_context
 def nodes(ctx: click.Context, **options: Any) -> None:
-    """List the nodes; cordon, uncordon and drain them.
+    """List nodes; cordon, uncordon or drain them.
 
     \b
     Examples:
@@ -46,7 +47,7 @@ def nodes(ctx: click.Context, **options: Any) -> None:
 def _node_verb(verb: str, help_text: str) -> None:
     @nodes.command(verb, help=help_text)
     @click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_node)
-    @click.option("--reason", metavar="TEXT", default="", help="Why, for those who wonder.")
+    @click.option("--reason", metavar="TEXT", default="", help="Reason, shown with the node.")
     def act(names: tuple[str, ...], reason: str) -> int:
         server = this_server()
         code = 0
@@ -66,11 +67,11 @@ def _node_verb(verb: str, help_text: str) -> None:
 
 
 _node_verb(
-    "cordon", "Start nothing new on these nodes; what runs goes on.\n\n\b\nExample:\n  kaiwo nodes cordon node-3"
+    "cordon", "Start no new pods on these nodes; running pods continue.\n\n\b\nExample:\n  kaiwo nodes cordon node-3"
 )
-_node_verb("uncordon", "Use these nodes again.\n\n\b\nExample:\n  kaiwo nodes uncordon node-3")
+_node_verb("uncordon", "Let pods start on these nodes again.\n\n\b\nExample:\n  kaiwo nodes uncordon node-3")
 _node_verb(
     "drain",
-    "Cordon these nodes and stop what runs there; it waits again and starts elsewhere.\n\n"
+    "Cordon these nodes and stop their workloads, which then wait for other nodes.\n\n"
     '\b\nExample:\n  kaiwo nodes drain node-3 --reason "new fan"',
 )

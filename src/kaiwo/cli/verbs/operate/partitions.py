@@ -1,4 +1,4 @@
-"""`kaiwo partitions`: which GPUs change their partition mode, for whom, and at what cost."""
+"""`kaiwo partitions`: show planned and running changes of GPU partition modes, and set the policy."""
 
 import click
 import msgspec
@@ -33,13 +33,13 @@ NODES = (
 
 
 @click.command(cls=Verb)
-@click.option("--policy", type=click.Choice(PARTITIONS), help="Set it: do nothing, only plan, or change modes.")
+@click.option("--policy", type=click.Choice(PARTITIONS), help="Set the policy: off, plan only, or change modes.")
 @printing.output_option("table", "json", "yaml")
 def partitions(policy: str | None, output: str) -> None:
-    """Show which GPUs should change their partition mode for waiting work, and what is under way.
+    """Show which GPUs should change their partition mode for waiting workloads, and which changes are running.
 
-    Nothing is changed under a running pod: a GPU in use is closed to new work and changes when its work has ended.
-    What you want some nodes to be, whoever waits, is a PartitioningPlan: kaiwo apply -f plan.yaml.
+    A GPU never changes under a running pod: it takes no new pods and changes when its pods have ended. To set the mode
+    of some nodes whatever is waiting, apply a PartitioningPlan: kaiwo apply -f plan.yaml.
 
     \b
     Examples:
@@ -66,11 +66,11 @@ def _print(view: PartitionsView) -> None:
     if view.total > len(view.steps):
         click.echo(f"and {view.total - len(view.steps)} more")
     for need in view.unserved:
-        click.echo(printing.wrap(f"No allowed change serves {need}."))
+        click.echo(printing.wrap(f"No allowed change helps {need}."))
     for conflict in view.conflicts:
         click.echo(printing.wrap(f"Conflict: {conflict}"))
     _print_plans(view.plans)
-    _table("\nDone before:", view.history[:10])
+    _table("\nEarlier changes:", view.history[:10])
     if view.policy == "dry-run" and view.steps:
         printing.hint("next: kaiwo partitions --policy on")
 

@@ -1,7 +1,4 @@
-"""`kaiwo replay`: decide a past cycle again, from the journal, and compare. Works without a running Kaiwo.
-
-Also: A plan in lines, and how two plans differ.
-"""
+"""`kaiwo replay`: decide a past cycle again from the journal, and compare the plans. It needs no running Kaiwo."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """One line for each thing the plan does."""
+    """One line for each start, eviction and wait of the plan."""
     return [_words(each) for each in (*plan.starts, *plan.evictions, *plan.waits)]
 
 
 def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
-    """What only the first plan holds, and what only the second does: of every field, down to the last number."""
+    """What only the first plan contains, and what only the second does, over every field."""
     only_then: list[str] = []
     only_now: list[str] = []
     for name in Plan.__struct_fields__:
@@ -35,21 +32,21 @@ def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
         if gone or new:
             only_then += _told(name, gone, new)
             only_now += _told(name, new, gone)
-        else:  # a number or a word; or the same values in another order
+        else:  # a number or text, or the same values in another order
             only_then.append(f"{name} {_plain(before)}")
             only_now.append(f"{name} {_plain(after)}")
     return only_then, only_now
 
 
 def _apart(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values that only one of the two has."""
+    """The values that only the first has, and those that only the second has."""
     old, new = ({_plain(each): each for each in values} for values in (before, after))
     gone = {key: each for key, each in old.items() if key not in new}
     return gone, {key: each for key, each in new.items() if key not in old}
 
 
 def _told(field: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """In words, unless the other plan has the same words for something else: then all of it."""
+    """Short descriptions; JSON where both plans would read the same."""
     others = {_words(each) for each in theirs.values()}
     lines = []
     for key, each in ours.items():
@@ -83,9 +80,9 @@ MOST_LINES = 20
 @click.argument("cycle", type=click.IntRange(0))
 @printing.output_option("table", "json", "yaml")
 def replay(cycle: int, output: str) -> int:
-    """Rebuild what the scheduler saw in a past cycle, decide again, and compare the two plans byte by byte.
+    """Rebuild the input of a past cycle, decide again, and compare the two plans byte by byte.
 
-    It reads the journal in the home folder; Kaiwo need not run. Exit code 1 when the plans differ.
+    It reads the journal in the home folder and needs no running Kaiwo. Exits with 1 if the plans differ.
 
     \b
     Examples:
@@ -104,12 +101,12 @@ def replay(cycle: int, output: str) -> int:
 
 def _print(result: "ReplayResult") -> None:
 
-    verdict = "the same plan, byte for byte" if result.is_same else "ANOTHER plan than it gave then"
+    verdict = "the same plan, byte for byte" if result.is_same else "a DIFFERENT plan"
     click.echo(printing.bold(f"cycle {result.head.number}, decided again, gives {verdict}"))
     for difference in result.differences:
         click.echo(f"  {difference}")
     saw = f"{count(result.nodes, 'node')}, {count(result.waiting, 'waiting workload')}"
-    click.echo(f"  saw      {saw} (from {count(result.entries, 'record')} of the journal)")
+    click.echo(f"  saw      {saw} (from {count(result.entries, 'record')} in the journal)")
     click.echo(f"  decided  {_summary(result.then)}")
     if result.is_same:
         _print_lines(plan_lines(result.then), "    ")
@@ -119,11 +116,11 @@ def _print(result: "ReplayResult") -> None:
     _print_lines(only_then, "  only then: ")
     _print_lines(only_now, "  only now:  ")
     if not only_then and not only_now:
-        click.echo("  the values are equal; the journal holds them in another form than this version writes")
+        click.echo("  the values are equal; the journal encodes them differently from this version")
 
 
 def _summary(plan: "Plan") -> str:
-    waits = f"{count(len(plan.waits), 'kind')} of waiting work with new reasons"
+    waits = f"{count(len(plan.waits), 'group')} of waiting workloads with new reasons"
     return f"{count(len(plan.starts), 'start')}, {count(len(plan.evictions), 'eviction')}, {waits}"
 
 

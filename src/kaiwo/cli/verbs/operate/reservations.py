@@ -1,4 +1,4 @@
-"""`kaiwo reservations`: GPUs that are kept for somebody, from a start to an end."""
+"""`kaiwo reservations`: list, describe, create or delete GPU reservations."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ JSON = "application/json"
 
 
 class Reservations(VerbGroup):
-    """Says what to type when a reservation's name stands where a verb should."""
+    """Says what to type when a reservation's name is given where a subcommand is expected."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             verbs = ", ".join(self.commands)
             raise click.UsageError(
-                f"'{args[0]}' is none of {verbs}; for one reservation: kaiwo reservations describe {args[0]}", ctx
+                f"'{args[0]}' is not one of {verbs}; for one reservation: kaiwo reservations describe {args[0]}", ctx
             )
         return super().resolve_command(ctx, args)
 
@@ -38,10 +38,10 @@ class Reservations(VerbGroup):
 @listing_options(RESERVATIONS)
 @click.pass_context
 def reservations(ctx: click.Context, **options: Any) -> None:
-    """List reservations; describe, create and delete them.
+    """List reservations; describe, create or delete them.
 
-    A reservation keeps GPUs for a queue, a user or a workload, or as a pool for whoever names it, from a start to an
-    end. USED is what its owner's work holds.
+    A reservation keeps GPUs for a queue, a user or a workload, or as a pool for workloads that name it, from a start to
+    an end. USED counts the GPUs that its owner's workloads hold.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def reservations(ctx: click.Context, **options: Any) -> None:
 @click.argument("name", metavar="NAME", shell_complete=complete_reservation)
 @printing.output_option("table", "json", "yaml")
 def describe(name: str, output: str) -> None:
-    """Say all there is to say of one reservation.
+    """Show one reservation in detail.
 
     \b
     Example:
@@ -74,23 +74,23 @@ def describe(name: str, output: str) -> None:
 
 @reservations.command("create")
 @click.argument("name", metavar="NAME")
-@click.option("-g", "--gpus", type=int, metavar="N", help="So many GPUs; Kaiwo picks them and keeps the place.")
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="Of this GPU model; may be repeated.")
-@click.option("--node-selector", multiple=True, metavar="KEY=VALUE", help="On nodes with this label.")
+@click.option("-g", "--gpus", type=int, metavar="N", help="Number of GPUs; Kaiwo chooses them.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="GPU model. Repeatable.")
+@click.option("--node-selector", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label. Repeatable.")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="NODE", shell_complete=complete_node, help="This node, whole; repeatable."
+    "--node", "nodes", multiple=True, metavar="NODE", shell_complete=complete_node, help="Whole node. Repeatable."
 )
-@click.option("--device", "devices", multiple=True, metavar="NODE/GPU", help="Exactly this GPU; may be repeated.")
-@click.option("--for-queue", metavar="QUEUE", shell_complete=complete_queue, help="For a queue and those below it.")
-@click.option("--for-user", metavar="NAME", help="For a person's work.")
-@click.option("--for-workload", metavar="WORKLOAD", help="For one workload.")
-@click.option("--start", metavar="WHEN", help="2026-01-31T18:00:00Z, or 2h from now; now if not said.")
-@click.option("--end", metavar="WHEN", help="A moment, or 8h after the start; never if not said.")
-@click.option("--evict-at-end", is_flag=True, help="Stop the owner's work on the GPUs when it is over.")
-@click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
+@click.option("--device", "devices", multiple=True, metavar="NODE/GPU", help="Exactly this GPU. Repeatable.")
+@click.option("--for-queue", metavar="QUEUE", shell_complete=complete_queue, help="For this queue and those below it.")
+@click.option("--for-user", metavar="NAME", help="For this user's workloads.")
+@click.option("--for-workload", metavar="WORKLOAD", help="For this workload.")
+@click.option("--start", metavar="WHEN", help="Start time such as 2026-01-31T18:00:00Z, or 2h from now (default: now).")
+@click.option("--end", metavar="WHEN", help="End time, or 8h after the start (default: never).")
+@click.option("--evict-at-end", is_flag=True, help="Stop the owner's workloads on these GPUs at the end.")
+@click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
 @printing.output_option("table", "json", "yaml", "name")
 def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
-    """Keep GPUs for a queue, a user or a workload; without any of them, as a pool for work that names it.
+    """Reserve GPUs for a queue, a user or a workload, or else as a pool for workloads that name it.
 
     \b
     Examples:
@@ -107,7 +107,7 @@ def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
 @reservations.command("delete")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_reservation)
 def delete(names: tuple[str, ...]) -> int:
-    """Give reserved GPUs back; work that runs on them runs on.
+    """Delete reservations; workloads that run on their GPUs continue.
 
     \b
     Example:
@@ -130,26 +130,32 @@ def delete(names: tuple[str, ...]) -> int:
 
 
 def print_reservation(view: ReservationView, now_s: int) -> None:
-    """One reservation in full."""
+    """Print one reservation."""
     devices = [f"{device.node}/{device.gpu}" for device in view.devices]
     more = f" and {len(devices) - MOST_DEVICES} more" if len(devices) > MOST_DEVICES else ""
-    owner = f"{view.owner_kind} {short_name(view.owner)}" if view.owner else "whoever names it (a pool)"
+    owner = f"{view.owner_kind} {short_name(view.owner)}" if view.owner else "workloads that name it (a pool)"
     printing.print_facts(
         (
             ("reservation", view.name),
             ("state", view.phase.value),
             ("for", owner),
             ("GPUs", f"{view.gpus}" + (f", and {view.missing} are missing" if view.missing else "")),
-            ("used", f"{milli(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by work that may use it"),
-            ("starts", _when(view.start_s, now_s) if view.start_s else "when it was made"),
+            (
+                "used",
+                f"{milli(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by its owner's workloads",
+            ),
+            ("starts", _when(view.start_s, now_s) if view.start_s else "when it was created"),
             ("ends", _when(view.end_s, now_s) if view.end_s else "never"),
-            ("at the end", "its owner's work is stopped" if view.at_end == "evict" else "its owner's work stays"),
+            (
+                "at the end",
+                f"its owner's workloads {'are stopped' if view.at_end == 'evict' else 'continue'}",
+            ),
             ("models", ", ".join(view.gpu_models)),
             ("node labels", ", ".join(f"{key}={value}" for key, value in view.node_selector.items())),
             ("whole nodes", ", ".join(view.nodes)),
-            ("place", ", ".join(devices[:MOST_DEVICES]) + more),
-            ("chosen by", "whoever made it" if view.is_exact else "the scheduler"),
-            ("still there", ", ".join(short_name(name) for name in view.others)),
+            ("devices", ", ".join(devices[:MOST_DEVICES]) + more),
+            ("chosen by", "its creator" if view.is_exact else "the scheduler"),
+            ("other workloads", ", ".join(short_name(name) for name in view.others)),
             ("note", view.message),
         )
     )
@@ -163,7 +169,7 @@ def _when(at_s: int, now_s: int) -> str:
 
 
 def _form(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What was not said is left out; the server judges the rest."""
+    """The body of POST /reservations, without the options that were not given; the server checks the rest."""
     workload = options["for_workload"]
     owner = {
         "queue": options["for_queue"],
@@ -188,5 +194,5 @@ def _form(name: str, options: dict[str, Any]) -> dict[str, Any]:
 def _device(text: str) -> dict[str, str]:
     node, slash, gpu = text.partition("/")
     if not (node and slash and gpu):
-        raise ConfigError(f"'{text}' is not a GPU's name; write it like node-1/gpu-0 (kaiwo gpus -o name lists them)")
+        raise ConfigError(f"'{text}' is not the name of a GPU; write it like node-1/gpu-0 (list: kaiwo gpus -o name)")
     return {"node": node, "gpu": gpu}

@@ -1,4 +1,4 @@
-"""`kaiwo demo clear`: remove the sample work."""
+"""`kaiwo demo clear`: remove the sample workloads."""
 
 import click
 
@@ -9,7 +9,7 @@ from kaiwo.cli.verb_base import VerbGroup, this_server
 
 @click.group(cls=VerbGroup)
 def demo() -> None:
-    """Remove the sample work that `kaiwo up --demo` submitted.
+    """Remove the sample workloads that `kaiwo up --demo` submitted.
 
     \b
     Example:
@@ -19,9 +19,9 @@ def demo() -> None:
 
 @demo.command()
 def clear() -> None:
-    """Cancel and forget all work with the label kaiwo.ai/demo=true, and remove the demo's queues.
+    """Cancel and delete all workloads labelled kaiwo.ai/demo=true, and delete the demo's queues.
 
-    A queue that other work uses, or that somebody changed, stays.
+    Queues that other workloads use, or that were changed since, stay.
 
     \b
     Example:

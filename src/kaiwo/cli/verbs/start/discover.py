@@ -1,4 +1,4 @@
-"""`kaiwo discover`: the GPUs that a machine has, from its own files. Works without a running Kaiwo."""
+"""`kaiwo discover`: show the GPUs of a machine, read from its own files. It needs no running Kaiwo."""
 
 import os
 from typing import IO, TYPE_CHECKING, Any
@@ -20,27 +20,27 @@ MOST_BYTES = 64 << 20
     metavar="DIR",
     default="/",
     type=click.Path(exists=True, file_okay=False),
-    help="A machine's root, a copy of its /sys, or a bare topology tree.",
+    help="Root of the machine, a copy of its /sys, or a KFD topology tree.",
 )
 @click.option(
     "--amd-smi-json",
     "smi",
     metavar="FILE",
     type=click.File(encoding="utf-8", errors="replace"),
-    help="What amd-smi or rocm-smi printed with --json fills the gaps; - reads standard input.",
+    help="Fill gaps from the output of amd-smi or rocm-smi with --json; - for stdin.",
 )
 @click.option(
     "--dump",
     metavar="FILE",
     type=click.File(encoding="utf-8", errors="replace"),
-    help="Read a topology dump of NCCL or RCCL, or nvidia-smi -q -x, instead.",
+    help="Read this topology dump of NCCL or RCCL, or output of nvidia-smi -q -x, instead.",
 )
 @printing.output_option("table", "wide", "json", "yaml")  # fmt: skip
 def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) -> None:
-    """Show the GPUs of this machine, or of another whose files are under DIR.
+    """Show the GPUs of this machine, or of another machine whose files are under DIR.
 
-    AMD GPUs come from the kernel's files, NVIDIA's from the driver's library. A GPU that is cut into partitions is
-    one row; -o wide shows the partitions too. What cannot be read makes a GPU degraded, with the reason.
+    AMD GPUs are read from sysfs, NVIDIA GPUs from NVML. A partitioned GPU is one row; -o wide adds a row for each
+    partition. A GPU whose data can't be read in full is shown as degraded, with the reason.
 
     \b
     Examples:
@@ -152,7 +152,7 @@ def _links(gpu: "PhysicalGpu") -> str:
 
 
 def _explain(root: str, output: str) -> None:
-    """Nothing was found: where we looked, and what to do."""
+    """Say where we looked for GPUs, and what to do."""
     from kaiwo.devices.discover import looked_for, nearby_roots
 
     say = printing.hint if output in ("json", "yaml") else click.echo
@@ -160,12 +160,12 @@ def _explain(root: str, output: str) -> None:
     for place in looked_for(root):
         say(f"  {place}")
     if near := nearby_roots(root):
-        say("these folders in it hold a topology:")
+        say("these folders below it contain a topology:")
         for folder in near:
             say(f"  kaiwo discover --root {folder}")
     elif root == "/":
         say("AMD: load the driver (modprobe amdgpu) and read dmesg. NVIDIA: nvidia-smi must work; pip install")
         say("'kaiwo[nvidia]'. A container needs the devices: --device /dev/kfd --device /dev/dri, or --gpus all.")
-        say("Without a GPU, kaiwo up makes a virtual cluster.")
+        say("Without a GPU, `kaiwo up` creates a virtual cluster.")
     else:
         say("copy /sys/class/kfd/kfd/topology of the machine to DIR/sys/class/kfd/kfd/topology and try again")

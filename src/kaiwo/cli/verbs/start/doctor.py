@@ -1,9 +1,7 @@
-"""What Kaiwo stands on, checked one by one. Each check says a fact, and what to do when it is not well.
+"""`kaiwo doctor`: check this installation, and say what to fix.
 
-In:    where to look.   Out: findings, each ok, warn or fail.
-Never: changes anything, apart from a file it makes and removes to see whether the home can be written.
-
-Also: `kaiwo doctor`: check what Kaiwo stands on, and say what to mend.
+In:    the home folder and the server to check.   Out: findings, each ok, warn or fail, with what to do.
+Never: changes anything, apart from a temporary file that tests whether the home folder is writable.
 """
 
 import os
@@ -39,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(place: Place) -> list[Finding]:
-    """All checks, in the order in which one would mend things."""
+    """Run all checks, in the order in which problems should be fixed."""
     findings = [check_python(), check_home(place), check_disk(place), check_token(place)]
     server: Server | None = None
     try:
@@ -63,13 +61,13 @@ def check_home(place: Place) -> Finding:
     if not os.path.isdir(home):
         parent = _nearest(home)
         if os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK):
-            return Finding("home", "ok", f"{home} (kaiwo up will make it)")
-        return Finding("home", "fail", f"{home} is not there and cannot be made in {parent}", "set KAIWO_HOME")
+            return Finding("home", "ok", f"{home} (kaiwo up will create it)")
+        return Finding("home", "fail", f"{home} does not exist and can't be created in {parent}", "set KAIWO_HOME")
     try:
         with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
-            return Finding("home", "ok", f"{home} can be written")
+            return Finding("home", "ok", f"{home} is writable")
     except OSError as error:
-        return Finding("home", "fail", f"{home} cannot be written ({error.strerror})", "mend it, or set KAIWO_HOME")
+        return Finding("home", "fail", f"{home} is not writable ({error.strerror})", "fix it, or set KAIWO_HOME")
 
 
 def check_disk(place: Place) -> Finding:
@@ -77,9 +75,9 @@ def check_disk(place: Place) -> Finding:
     free_mib = space.f_bavail * space.f_frsize // (1024 * 1024)
     fact = f"{memory(free_mib)} free"
     if free_mib < FAIL_FREE_MIB:
-        return Finding("disk", "fail", fact, "make room: state and logs cannot be written")
+        return Finding("disk", "fail", fact, "free some space: Kaiwo can't write its state and logs")
     if free_mib < WARN_FREE_MIB:
-        return Finding("disk", "warn", fact, "make room soon: logs and the journal grow")
+        return Finding("disk", "warn", fact, "free some space soon: the logs and the journal grow")
     return Finding("disk", "ok", fact)
 
 
@@ -88,14 +86,14 @@ def check_token(place: Place) -> Finding:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        return Finding("token", "ok", "none yet (kaiwo up makes it)")
+        return Finding("token", "ok", "none yet (kaiwo up creates it)")
     except OSError as error:
-        return Finding("token", "fail", f"{path}: {error.strerror}", "make it yours, or set KAIWO_HOME")
+        return Finding("token", "fail", f"{path}: {error.strerror}", "fix its permissions, or set KAIWO_HOME")
     mode = found.st_mode & 0o777
     if found.st_uid != os.getuid():
-        return Finding("token", "fail", f"{path} belongs to another user", "use your own home: KAIWO_HOME")
+        return Finding("token", "fail", f"{path} belongs to another user", "set KAIWO_HOME to a folder of your own")
     if mode & 0o077:
-        return Finding("token", "fail", f"{path} has mode {mode:04o}", f"others can read it: chmod 600 {path}")
+        return Finding("token", "fail", f"{path} has mode {mode:04o}", f"others can read it; run: chmod 600 {path}")
     return Finding("token", "ok", f"only you can read it (mode {mode:04o})")
 
 
@@ -106,16 +104,16 @@ def check_server(server: Server) -> Finding:
         return Finding("server", *_no_server(error))
     if version != __version__:
         fact = f"{server.url} is kaiwo {version}, this command is {__version__}"
-        return Finding("server", "warn", fact, "stop it and start it again with: kaiwo up")
+        return Finding("server", "warn", fact, "restart it with: kaiwo up")
     return Finding("server", "ok", f"kaiwo {version} at {server.url}")
 
 
 def check_clock(server: Server) -> Finding:
-    """The server stamps its answers; a machine whose clock is wrong shows wrong ages."""
+    """Compare with the server's Date header: a wrong clock shows wrong ages."""
     from email.utils import parsedate_to_datetime
 
     if time.time() < 1_700_000_000:
-        return Finding("clock", "fail", time.strftime("it says %Y-%m-%d", time.gmtime()), "set the machine's clock")
+        return Finding("clock", "fail", time.strftime("it says %Y-%m-%d", time.gmtime()), "set this machine's clock")
     try:
         with server.open("GET", "/version") as response:
             stamp = response.headers.get("date")
@@ -123,8 +121,8 @@ def check_clock(server: Server) -> Finding:
     except (KaiwoError, ValueError, TypeError):
         return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
     if off_s > CLOCK_SLACK_S:
-        return Finding("clock", "warn", f"{off_s:.0f} s away from the server's", "let both follow a time server")
-    return Finding("clock", "ok", "agrees with the server's")
+        return Finding("clock", "warn", f"{off_s:.0f} s off the server's clock", "synchronise both clocks with NTP")
+    return Finding("clock", "ok", "in sync with the server")
 
 
 def check_gpus(server: Server | None) -> Finding:
@@ -138,7 +136,7 @@ def check_gpus(server: Server | None) -> Finding:
         except KaiwoError:
             seen = ""
     if not _amd_gpus() and not _nvidia_gpus():
-        return Finding("gpus", "ok", f"this machine has none, so the nodes are virtual{seen}")
+        return Finding("gpus", "ok", f"this machine has no GPU, so the nodes are virtual{seen}")
     return Finding("gpus", "ok", here + seen)
 
 
@@ -155,11 +153,11 @@ def _no_server(error: KaiwoError) -> tuple[str, str, str]:
     if isinstance(error, NoServerError):
         fact, _, todo = str(error).partition("; ")
         return "warn", fact, todo
-    return "fail", str(error), "stop what runs there, or start kaiwo elsewhere: kaiwo up --port 0"
+    return "fail", str(error), "stop the program that uses this port, or start kaiwo on another: kaiwo up --port 0"
 
 
 def _nearest(path: str) -> str:
-    """The path itself, or the lowest part of it that is there."""
+    """The path itself, or its nearest parent that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     return path
@@ -196,9 +194,9 @@ def _has_compute_units(properties: str) -> bool:
 @click.command(cls=Verb)
 @printing.output_option("table", "json", "yaml")
 def doctor(output: str) -> int:
-    """Check this installation: Python, the home folder, the server, the token, disk, clock, GPUs and the web page.
+    """Check this installation: Python, the home folder, disk, token, server, clock, GPUs and the web page.
 
-    Exit code 1 when a check fails; a warning does not count.
+    Exits with 1 if a check fails; warnings do not count.
 
     \b
     Example:
@@ -219,4 +217,4 @@ def _print(findings: list[Finding]) -> None:
         if finding.todo:
             click.echo(printing.wrap(f"-> {finding.todo}", " " * 16))
     bad = sum(finding.result != "ok" for finding in findings)
-    click.echo("\n" + ("all is well" if not bad else f"{bad} of {len(findings)} checks ask for your attention"))
+    click.echo("\n" + ("all checks passed" if not bad else f"{bad} of {len(findings)} checks need your attention"))

@@ -1,7 +1,7 @@
-"""`kaiwo install`: what puts Kaiwo on a Kubernetes cluster.
+"""`kaiwo install`: print the manifests that install Kaiwo on a Kubernetes cluster.
 
-In:    the definitions and manifests that come with the package.   Out: YAML for `kubectl apply -f -`.
-Never: changes a cluster: kubectl does, with the rights of whoever runs it.
+In:    the CRDs and manifests in the package.   Out: YAML for `kubectl apply -f -`.
+Never: changes a cluster; kubectl does that with its user's rights.
 """
 
 import re
@@ -18,14 +18,14 @@ _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print what would be applied.")
-@click.option("--image", metavar="NAME", default=IMAGE, show_default=True, help="The image that the nodes can fetch.")
-@click.option("--agent", is_flag=True, help="With the agent for GPU nodes, which is privileged.")
+@click.option("--dry-run", is_flag=True, help="Print the manifests (required; kubectl applies them).")
+@click.option("--image", metavar="NAME", default=IMAGE, show_default=True, help="Image that the nodes can pull.")
+@click.option("--agent", is_flag=True, help="Include the agent for GPU nodes; it runs privileged.")
 def install(dry_run: bool, image: str, agent: bool) -> None:
-    """Print what puts Kaiwo on a Kubernetes cluster: definitions of kinds, rights, and the scheduler.
+    """Print the manifests that install Kaiwo on a Kubernetes cluster: CRDs, RBAC rules and the scheduler.
 
-    Everything goes to the namespace kaiwo-system; for other settings use the Helm chart in deploy/chart. The image is
-    yours to build, with deploy/Dockerfile.
+    Everything is installed in the namespace kaiwo-system; for other settings use the Helm chart in deploy/chart. Build
+    the image yourself with deploy/Dockerfile.
 
     \b
     Examples:
@@ -33,14 +33,17 @@ def install(dry_run: bool, image: str, agent: bool) -> None:
       kaiwo install --dry-run --agent | kubectl diff -f -
     """
     if not dry_run:
-        raise ConfigError("kubectl installs it: kaiwo install --dry-run | kubectl apply -f -", "--dry-run")
+        raise ConfigError(
+            "apply the manifests with kubectl: kaiwo install --dry-run | kubectl apply -f -",
+            "--dry-run",
+        )
     if not _REFERENCE.fullmatch(image):
         raise ConfigError(f"--image is '{image}'; write it as registry.example/kaiwo:{__version__}", "--image")
     click.echo("\n".join(_documents(image, agent)))
 
 
 def _documents(image: str, with_agent: bool) -> list[str]:
-    """The files, one after the other, each with this image."""
+    """The CRDs and manifests as YAML documents with this image."""
     kinds = [path.read_text() for path in sorted((DATA / "crds").iterdir())]
     names = ("scheduler.yaml", "agent.yaml") if with_agent else ("scheduler.yaml",)
     manifests = [(DATA / "manifests" / name).read_text() for name in names]

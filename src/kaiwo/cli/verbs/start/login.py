@@ -1,4 +1,4 @@
-"""`kaiwo login`: let one more browser change things."""
+"""`kaiwo login`: print a link that logs one browser in."""
 
 import click
 
@@ -8,9 +8,9 @@ from kaiwo.cli.verb_base import Verb, this_server
 
 @click.command(cls=Verb)
 def login() -> None:
-    """Print an address that logs one browser in. It works once.
+    """Print a link that logs one browser in. The link works once.
 
-    Without it the page can be looked at, but not used to change things.
+    A browser that is not logged in can show everything but change nothing.
 
     \b
     Example:

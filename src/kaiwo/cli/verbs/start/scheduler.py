@@ -1,7 +1,4 @@
-"""Options for a scheduler that is part of a Kubernetes cluster: its names, its webhooks, its extender.
-
-Also: `kaiwo scheduler`: schedule a Kubernetes cluster.
-"""
+"""`kaiwo scheduler`: schedule the pods of a Kubernetes cluster."""
 
 import errno
 from collections.abc import Callable
@@ -18,7 +15,7 @@ Command = Callable[..., Any]
 
 
 def cluster_options(command: Command) -> Command:
-    """They go into SchedulerOptions by these names."""
+    """Options for webhooks, agents and the extender; their names are fields of SchedulerOptions."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -27,19 +24,19 @@ def cluster_options(command: Command) -> Command:
 def _host_name(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not name or any(sign in name for sign in "/:@ "):
-            raise click.BadParameter(f"'{name}' is no host name; write it as kaiwo.kaiwo-system.svc")
+            raise click.BadParameter(f"'{name}' is not a host name; write it like kaiwo.kaiwo-system.svc")
     return names
 
 
 def _account(_: click.Context, __: click.Parameter, account: str) -> str:
     if account and (account.count(":") != 1 or not all(account.split(":"))):
-        raise click.BadParameter(f"'{account}' is no service account; write it as kaiwo-system:kaiwo-agent")
+        raise click.BadParameter(f"'{account}' is not a service account; write it like kaiwo-system:kaiwo-agent")
     return account
 
 
 def _config_map(_: click.Context, __: click.Parameter, place: str) -> str:
     if place and (place.count("/") != 1 or not all(place.split("/"))):
-        raise click.BadParameter(f"'{place}' is no ConfigMap; write it as kube-amd-gpu/config-manager-config")
+        raise click.BadParameter(f"'{place}' is not a ConfigMap; write it like kube-amd-gpu/config-manager-config")
     return place
 
 
@@ -50,13 +47,13 @@ _OPTIONS = (
         metavar="NAME",
         multiple=True,
         callback=_host_name,
-        help="A name under which people reach the API, such as its Service's; again for more.",
+        help="Host name at which the API is reached, such as that of its Service. Repeatable.",
     ),
     click.option(
         "--webhooks",
         metavar="NAME",
         default="",
-        help="Serve admission webhooks: the name of their Service and Secret, in the namespace of the Lease.",
+        help="Serve admission webhooks. NAME is that of their Service and Secret, in the Lease's namespace.",
     ),
     click.option(
         "--webhook-port",
@@ -64,13 +61,13 @@ _OPTIONS = (
         type=click.IntRange(0, 65535),
         default=9443,
         show_default=True,
-        help="Where the webhooks are served.",
+        help="Port of the webhooks.",
     ),
     click.option(
         "--agents",
         metavar="NAME",
         default="",
-        help="Serve node agents over TLS with the webhooks' certificates: the ConfigMap that tells them whom to trust.",
+        help="Serve node agents over TLS with the webhooks' certificate. NAME is the ConfigMap that gives them the CA.",
     ),
     click.option(
         "--agents-port",
@@ -78,54 +75,56 @@ _OPTIONS = (
         type=click.IntRange(0, 65535),
         default=7601,
         show_default=True,
-        help="Where node agents are served.",
+        help="Port for node agents.",
     ),
     click.option(
         "--agent-account",
         metavar="NAMESPACE:NAME",
         default="",
         callback=_account,
-        help="The service account of node agents: each speaks for the node of its pod, and for no other.",
+        help="Service account of the node agents. Each may report only for the node its pod runs on.",
     ),
     click.option(
         "--may-name-users",
         metavar="NAME",
         multiple=True,
-        help="A user or group who brings work for others (kaiwo.ai/user); again for more.",
+        help="User or group that may submit workloads for other users (kaiwo.ai/user). Repeatable.",
     ),
     click.option(
         "--dcm-config",
         metavar="NAMESPACE/NAME",
         default="",
         callback=_config_map,
-        help="The ConfigMap with the profiles of AMD's Device Config Manager: those that Kaiwo needs are added there.",
+        help="ConfigMap of AMD's Device Config Manager. Kaiwo adds the partition profiles it needs.",
     ),
     click.option(
         "--extender-port",
         metavar="N",
         type=click.IntRange(0, 65535),
         default=0,
-        help="Serve the kube-scheduler of this machine as its extender, on this port of loopback.",
+        help="Serve as an extender of the kube-scheduler on this machine, on this loopback port (0: off).",
     ),
     click.option(
         "--extends",
         metavar="NAME",
         default="default-scheduler",
         show_default=True,
-        help="The scheduler name of the pods that the extender places.",
+        help="Scheduler name of the pods that the extender places.",
     ),
 )
 
 
 @click.command(cls=LocalVerb)
-@click.option("--kubeconfig", metavar="FILE", type=click.Path(dir_okay=False), help="Instead of KUBECONFIG.")
-@click.option("--context", metavar="NAME", help="A context of the kubeconfig, instead of its current one.")
+@click.option(
+    "--kubeconfig", metavar="FILE", type=click.Path(dir_okay=False), help="Kubeconfig (default: $KUBECONFIG)."
+)
+@click.option("--context", metavar="NAME", help="Kubeconfig context (default: the current one).")
 @click.option(
     "--scheduler-name",
     metavar="NAME",
     default="kaiwo-scheduler",
     show_default=True,
-    help="Schedule the pods that name this scheduler.",
+    help="Schedule pods with this schedulerName.",
 )
 @click.option(
     "--port",
@@ -133,18 +132,18 @@ _OPTIONS = (
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="Of the API and the page; 0: any free one.",
+    help="Port of the API and the web page; 0 for any free port.",
 )
-@click.option("--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
+@click.option("--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="Address to listen on.")
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=True,
     show_default=True,
-    help="Of several replicas one decides, and the others stand by. Without it, run only one.",
+    help="Let one of several replicas schedule while the others stand by. Without it, run only one replica.",
 )
-@click.option("--lease-name", metavar="NAME", help="Of the Lease that the leader holds, instead of the scheduler name.")
+@click.option("--lease-name", metavar="NAME", help="Name of the leader's Lease (default: the scheduler name).")
 @click.option(
-    "--lease-namespace", metavar="NAME", help="Where the Lease is, instead of the namespace of the pod or the context."
+    "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of the pod or the context)."
 )
 @server_options
 @cluster_options
@@ -159,12 +158,12 @@ def scheduler(
     lease_namespace: str | None,
     **served: Any,
 ) -> None:
-    """Schedule a Kubernetes cluster, from inside it or from anywhere that reaches its API server.
+    """Schedule the pods of a Kubernetes cluster, from inside it or from anywhere that reaches its API server.
 
-    Pods that say `schedulerName: kaiwo-scheduler` are queued, placed with exact GPUs and bound; all others are counted
-    and left alone. Everything is rebuilt from the cluster at the start. Ctrl-C stops it; running work goes on.
+    Pods with `schedulerName: kaiwo-scheduler` are queued, placed on exact GPUs and bound. All other pods are counted
+    but not touched. At start, the state is rebuilt from the cluster. Ctrl-C stops the scheduler; pods keep running.
 
-    Several may run: the one that holds the Lease decides, and when it dies another does within 15 seconds.
+    Several replicas may run: the one that holds the Lease schedules. If it dies, another takes over within 15 seconds.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`kaiwo up`: start the product on this machine."""
+"""`kaiwo up`: start Kaiwo on this machine."""
 
 import errno
 
@@ -19,32 +19,32 @@ from kaiwo.model.node import MOST_NODES
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="0: any free one.",
+    help="Port to listen on; 0 for any free port.",
 )
-@click.option("--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
-@click.option("--demo", is_flag=True, help="Submit sample work, so that there is something to see.")
+@click.option("--host", metavar="ADDRESS", default=DEFAULT_HOST, show_default=True, help="Address to listen on.")
+@click.option("--demo", is_flag=True, help="Submit sample workloads.")
 @click.option(
-    "--speed", metavar="X", type=click.FloatRange(0.1, 100_000), default=1.0, help="Virtual seconds in a second."
+    "--speed", metavar="X", type=click.FloatRange(0.1, 100_000), default=1.0, help="Virtual seconds per real second."
 )
-@click.option("--nodes", metavar="N", type=click.IntRange(1, MOST_NODES), help="How many virtual nodes.")
+@click.option("--nodes", metavar="N", type=click.IntRange(1, MOST_NODES), help="Number of virtual nodes.")
 @click.option(
     "--gpu-model",
     type=click.Choice(list(GPU_MODELS), case_sensitive=False),
     metavar="MODEL",
-    help=f"Of the virtual nodes: {', '.join(GPU_MODELS)}.",
+    help=f"GPU model of the virtual nodes: {', '.join(GPU_MODELS)}.",
 )
 @click.option(
     "--cluster-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, readable=True),
-    help="A YAML file that describes the nodes.",
+    help="YAML file that describes the nodes.",
 )
 @click.option(
     "--root",
     metavar="DIR",
     default="/",
     type=click.Path(exists=True, file_okay=False),
-    help="Where /sys and /dev of this machine are.",
+    help="Folder that contains this machine's /sys and /dev.",
 )
 @server_options
 def up(
@@ -53,17 +53,17 @@ def up(
 ) -> None:  # fmt: skip
     """Start Kaiwo on this machine: the scheduler, its API and its web page.
 
-    It uses the GPUs it finds; where there are none it makes 8 virtual nodes with 8 MI300X each. The state is kept, and
-    `kaiwo up` goes on where it stopped. Ctrl-C stops it; running work goes on.
+    Kaiwo uses the GPUs of this machine. Without any, it creates 8 virtual nodes with 8 MI300X each. It keeps its state
+    and continues where it stopped. Ctrl-C stops Kaiwo; running workloads continue.
 
     \b
     Examples:
-      kaiwo up --demo                        a living cluster to look at
-      kaiwo up --nodes 100 --gpu-model H200  a large virtual one
-      kaiwo up --port 0 --home /tmp/try      beside another one
+      kaiwo up --demo                        with sample workloads
+      kaiwo up --nodes 100 --gpu-model H200  a large virtual cluster
+      kaiwo up --port 0 --home /tmp/try      next to another Kaiwo
     """
     if cluster_file and (nodes or gpu_model):
-        raise ConfigError("--cluster-file describes the nodes already; leave --nodes and --gpu-model out")
+        raise ConfigError("--cluster-file already describes the nodes; leave out --nodes and --gpu-model")
     from kaiwo.app.up import run
 
     options = UpOptions(

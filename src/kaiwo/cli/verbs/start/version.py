@@ -1,4 +1,4 @@
-"""`kaiwo version`: of this command, and of the server."""
+"""`kaiwo version`: print the version of this command and of the server."""
 
 import click
 import msgspec
@@ -11,7 +11,7 @@ from kaiwo.model.errors import KaiwoError
 
 
 class VersionAnswer(msgspec.Struct, frozen=True):
-    """What /version says."""
+    """The body of GET /version."""
 
     version: str
     api: str
@@ -31,7 +31,7 @@ def version(output: str) -> None:
         server = this_server()
         url, found = server.url, server.decode(server.get("/version"), VersionAnswer)
     except NoServerError:
-        trouble = "none is running"
+        trouble = "not running"
     except KaiwoError as error:
         trouble = str(error)
     if output != "table":

@@ -1,7 +1,4 @@
-"""`kaiwo cancel`, `hold`, `release`, `requeue`: one way to name many workloads, four things to do to them.
-
-Also: Steer many workloads with few requests, and say what became of each.
-"""
+"""`kaiwo cancel`, `hold`, `release` and `requeue`: change many workloads at once, and report the result of each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,11 +18,11 @@ from kaiwo.cli.output.formatting import LIVING, full_name
 from kaiwo.cli.verb_base import Verb, this_server
 from kaiwo.model.errors import ConfigError, KaiwoError
 
-ALL_TASKS = "-*"  # so `describe` and `why` write all tasks of an array
+ALL_TASKS = "-*"  # `sweep-*` means all tasks of the array, as `describe` and `why` print it
 
 
 class Steering:
-    """One verb, and the states in which a task of an array is meant by the array's name."""
+    """Applies one verb to workloads. An array's name means its tasks in `states`."""
 
     def __init__(self, server: Server, verb: str, states: Sequence[str]) -> None:
         self._server = server
@@ -34,7 +31,7 @@ class Steering:
         self._code = 0
 
     def do(self, words: Sequence[str]) -> int:
-        """All of them; the first failure gives the exit code. The failure of a single word is raised."""
+        """Apply the verb to all; return the exit code of the first failure. With a single name, raise it."""
         typed = {full_name(word): word for word in words}
         plain = [name for name in typed if not name.endswith(ALL_TASKS)]
         arrays = [_missing(name) for name in typed if name.endswith(ALL_TASKS)]
@@ -48,7 +45,7 @@ class Steering:
         return self._code
 
     def _steer_array(self, missing: SteeredView, word: str, is_alone: bool) -> None:
-        """No workload has this name: an array may."""
+        """No workload has this name, so try the array of this name."""
         array = missing.name.removesuffix(ALL_TASKS)
         tasks = array_members(self._server, array, self._states)
         for result in self._ask(tasks):
@@ -56,7 +53,7 @@ class Steering:
         if tasks:
             return
         if array_members(self._server, array, most=1):
-            printing.hint(f"no task of the array {word} is {' or '.join(self._states)}; nothing was done")
+            printing.hint(f"no task of the array {word} is {' or '.join(self._states)}; nothing changed")
         else:
             self._tell(missing, is_alone)
 
@@ -87,7 +84,8 @@ def _code_of(error: KaiwoError) -> int:
     return exit_code(error)
 
 
-TASK_STATES = {"requeue": ("running", "failed", "cancelled")}  # meant by an array's name; with -l or -q others may be
+# The states of the tasks that an array's name means, where they differ from the default states of -l and -q.
+TASK_STATES = {"requeue": ("running", "failed", "cancelled")}
 
 
 def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -96,7 +94,7 @@ def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
             (
                 click.argument("names", nargs=-1, metavar="[WORKLOAD]...", shell_complete=complete_workload),
                 click.option(
-                    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All with this label."
+                    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All workloads with this label."
                 ),
                 click.option(
                     "-q",
@@ -104,14 +102,14 @@ def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
                     metavar="QUEUE",
                     default="",
                     shell_complete=complete_queue,
-                    help="All of this queue and those below it.",
+                    help="All workloads in this queue and below.",
                 ),
                 click.option(
                     "--state",
                     "states",
                     multiple=True,
                     metavar="STATE",
-                    help=f"With -l or -q: only in this state ({', '.join(default_states)} if not said).",
+                    help=f"With -l or -q: only in this state (default: {', '.join(default_states)}).",
                 ),
             )
         ):
@@ -124,7 +122,7 @@ def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
 @click.command(cls=Verb)
 @_steering(LIVING)
 def cancel(**chosen: Any) -> int:
-    """Stop workloads for good. An array is cancelled by its base name or by one of its members.
+    """Stop workloads for good. The base name of an array means all its tasks.
 
     \b
     Examples:
@@ -165,9 +163,9 @@ def release(**chosen: Any) -> int:
 @click.command(cls=Verb)
 @_steering(("running", "failed"))
 def requeue(**chosen: Any) -> int:
-    """Stop workloads if they run, and let them wait again; ended ones start over.
+    """Stop workloads and put them back in the queue; workloads that have ended start again.
 
-    An array's name means its tasks that run, failed or were cancelled.
+    The base name of an array means its tasks that are running, failed or cancelled.
 
     \b
     Examples:
@@ -186,15 +184,15 @@ def _each(
     queue: str,
     states: tuple[str, ...],
 ) -> int:
-    """Do it to every one of them, whatever becomes of the others; the first failure gives the exit code."""
+    """Apply the verb to the named or selected workloads, whatever happens to the others."""
     if bool(names) == bool(labels or queue):
-        raise ConfigError("name workloads, or choose them with -l or -q")
+        raise ConfigError("name workloads, or select them with -l or -q")
     if states and names:
-        raise ConfigError("--state goes with -l or -q, not with names")
+        raise ConfigError("--state works with -l or -q, not with names")
     server = this_server()
     if not names:
         wish = make_wish(WORKLOADS, labels=labels, queue=queue, states=states or default_states, limit=0)
         names = tuple(item["name"] for item in fetch(server, WORKLOADS, wish)[0])
         if not names:
-            printing.hint("no workloads match; nothing was done")
+            printing.hint("no workloads match; nothing changed")
     return Steering(server, verb, TASK_STATES.get(verb, default_states)).do(names)

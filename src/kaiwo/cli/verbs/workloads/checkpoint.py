@@ -1,4 +1,4 @@
-"""`kaiwo checkpoint`: running work has saved what it did."""
+"""`kaiwo checkpoint`: record that a running workload has saved its progress."""
 
 import os
 
@@ -16,11 +16,11 @@ from kaiwo.model.errors import ConfigError
 
 @click.command(cls=Verb)
 @click.argument("name", required=False, default="", metavar="[WORKLOAD]", shell_complete=complete_workload)
-@click.option("--at", metavar="WHEN", help="Not now, but then: 2026-01-31T18:00:00Z, or seconds since 1970.")
+@click.option("--at", metavar="WHEN", help="Time it was saved: 2026-01-31T18:00:00Z, or seconds since 1970.")
 def checkpoint(name: str, at: str | None) -> None:
-    """Say that running work has saved what it did. Inside a job its own name is known.
+    """Record that a running workload has saved its progress. Inside a job the name can be left out.
 
-    When something must be stopped for others, whoever loses least goes first.
+    When Kaiwo must preempt workloads, it prefers those that lose the least work since their last checkpoint.
 
     \b
     Examples:
@@ -30,9 +30,9 @@ def checkpoint(name: str, at: str | None) -> None:
     """
     name = name or os.environ.get("KAIWO_WORKLOAD", "")
     if not name:
-        raise ConfigError("name the workload that saved its work; only inside a job can the name be left out")
+        raise ConfigError("name the workload that saved its progress; the name can be left out only inside a job")
     if at == "":
-        raise ConfigError("--at is empty; give it a value, or leave it out")
+        raise ConfigError("--at is empty; give it a value or leave it out")
     server = this_server()
     form = msgspec.json.encode({} if at is None else {"at": at})
     body = server.send("POST", f"{workload_path(full_name(name))}/checkpoint", None, form, "application/json")

@@ -1,4 +1,4 @@
-"""`kaiwo logs`: what a workload printed, or why there is nothing to print."""
+"""`kaiwo logs`: print a workload's output, or say why there is none."""
 
 import contextlib
 import sys
@@ -18,24 +18,22 @@ from kaiwo.model.errors import NotFoundError
 from kaiwo.model.workload_record import State
 
 NOT_STARTED = (State.WAITING, State.HELD, State.STARTING)
-PATIENCE_S, PAUSE_S = 1.0, 0.1  # work that starts at once is not said to wait
+PATIENCE_S, PAUSE_S = 1.0, 0.1  # a workload that starts at once is not reported as waiting
 LONGEST_PAUSE_S = 1.0
 
 
 @click.command(cls=Verb)
 @click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
-@click.option("-f", "--follow", is_flag=True, help="Keep printing until it is over, from its first attempt on.")
-@click.option("--pod", metavar="POD", default="", help="Which pod; the first if not said.")
-@click.option("--tail", metavar="N", type=click.IntRange(0), help="Only the last so many lines of the last attempt.")
-@click.option(
-    "--attempt", metavar="N", type=click.IntRange(1), help="Of this start: 1 is the first; the last if not said."
-)
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the workload ends, from its first attempt on.")
+@click.option("--pod", metavar="POD", default="", help="Pod to print (default: the first).")
+@click.option("--tail", metavar="N", type=click.IntRange(0), help="Print only the last N lines of the latest attempt.")
+@click.option("--attempt", metavar="N", type=click.IntRange(1), help="Attempt number (default: latest).")
 def logs(name: str, follow: bool, pod: str, tail: int | None, attempt: int | None) -> int:
-    """Print what a workload printed.
+    """Print a workload's output.
 
-    Exit code 1 when it has not started; with -f it is waited for. Work that is started again (--retries) has a log for
-    each attempt, of which the last three are kept: -f goes through them one after the other and names each on standard
-    error. Work that takes simulated time prints nothing.
+    Exits with 1 if the workload has not started; with -f, waits for it. A workload that is retried has a log for each
+    attempt, and the last three are kept. -f prints them one after another and names each on standard error. Workloads
+    that run in simulated time have no output.
 
     \b
     Examples:
@@ -62,7 +60,7 @@ def logs(name: str, follow: bool, pod: str, tail: int | None, attempt: int | Non
 
 
 def follow_log(server: Server, name: str, query: dict[str, Any]) -> int:
-    """Copy the logs of all attempts, one after the other, until there will be no more; how many bytes there were."""
+    """Copy the logs of all attempts, one after another, until the workload ends; return the number of bytes."""
     chosen = {"pod": query["pod"]} if "pod" in query else {}
     copied = seen = 0
     pause_s = PAUSE_S
@@ -75,7 +73,7 @@ def follow_log(server: Server, name: str, query: dict[str, Any]) -> int:
         for attempt in fresh[-1:] if "tail" in query and not seen else fresh:
             if attempt > 1 or len(fresh) > 1:
                 printing.hint(f"--- attempt {attempt} of {short_name(name)} ---")
-            with contextlib.suppress(NotFoundError):  # so many attempts came meanwhile that this one is not kept
+            with contextlib.suppress(NotFoundError):  # newer attempts have replaced this log meanwhile
                 copied += copy_log(server, name, {**query, "attempt": attempt, "follow": "true"})
             query, seen, pause_s = chosen, attempt, PAUSE_S
         if not fresh:
@@ -84,7 +82,7 @@ def follow_log(server: Server, name: str, query: dict[str, Any]) -> int:
 
 
 def copy_log(server: Server, name: str, query: dict[str, Any], skip: int = 0) -> int:
-    """Copy the log to stdout as it comes, byte for byte, after the bytes to skip; how many bytes there were."""
+    """Copy the log to stdout as it arrives, without its first `skip` bytes; return the number of bytes read."""
     copied = 0
     response = server.open("GET", f"{workload_path(name)}/logs", query, is_patient="follow" in query)
     sys.stdout.flush()
@@ -98,14 +96,14 @@ def copy_log(server: Server, name: str, query: dict[str, Any], skip: int = 0) ->
         raise
     except (OSError, HttpError) as error:
         raise LostServerError(
-            f"the kaiwo at {server.url} went away while following {name}; the work itself may go on: "
+            f"lost the connection to {server.url} while following {name}; the workload may still be running: "
             f"kaiwo logs -f {short_name(name)}"
         ) from error
     return copied
 
 
 def _has_something_to_follow(server: Server, name: str) -> bool:
-    """Say what one would otherwise wait for without a word."""
+    """False if nothing will be printed; if the workload has not started yet, say so."""
     until = time.monotonic() + PATIENCE_S
     while (detail := _detail(server, name)).summary.state in NOT_STARTED and time.monotonic() < until:
         if _is_simulated(server, detail):
@@ -116,12 +114,12 @@ def _has_something_to_follow(server: Server, name: str) -> bool:
         return False
     if detail.summary.state in NOT_STARTED:
         short = short_name(name)
-        printing.hint(f"{short} has not started; waiting for it (Ctrl-C ends; why it waits: kaiwo why {short})")
+        printing.hint(f"{short} has not started; waiting for it (Ctrl-C to stop; see why it waits: kaiwo why {short})")
     return True
 
 
 def _explain_silence(server: Server, name: str) -> int:
-    """There was nothing to print: why, and the exit code."""
+    """Say why there was no output, and return the exit code."""
     detail, short = _detail(server, name), short_name(name)
     state = detail.summary.state
     if state in NOT_STARTED:
@@ -140,7 +138,7 @@ def _ended(state: State) -> str:
 
 
 def _say_simulated(name: str) -> None:
-    printing.hint(f"{short_name(name)} has no output: it takes simulated time")
+    printing.hint(f"{short_name(name)} has no output: it runs in simulated time")
 
 
 def _detail(server: Server, name: str) -> WorkloadDetail:
@@ -148,7 +146,7 @@ def _detail(server: Server, name: str) -> WorkloadDetail:
 
 
 def _is_simulated(server: Server, detail: WorkloadDetail) -> bool:
-    """No process runs for it: on this machine's cluster that is work without a command."""
+    """True if it has no process: on a local or simulated cluster, a workload without a command."""
     if detail.command:
         return False
     return server.decode(server.get("/status"), StatusView).cluster.kind in ("local", "simulated")

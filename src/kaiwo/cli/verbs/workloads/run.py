@@ -1,9 +1,6 @@
-"""Attend to work that somebody runs in the foreground: wait for its turn, be its input and output, see its end.
+"""`kaiwo run`: run a command on GPUs in the foreground, with its input, output and exit code.
 
-In:    its name, and whether there is an input to give.   Out: what the shell should see.
-Never: lets work start again that had an input: nobody could give it twice.
-
-Also: `kaiwo run`: a command on GPUs, in the foreground, as if it ran here.
+Never: lets a workload with an input start twice: its input can't be sent again.
 """
 
 import contextlib
@@ -33,13 +30,13 @@ from kaiwo.model.errors import KaiwoError
 from kaiwo.model.workload_record import State
 
 PAUSE_S, SHORT_PAUSE_S = 0.2, 0.03
-PATIENCE_S = 0.5  # work that starts at once is not said to wait
-ALONE_S = 3.0  # how long a server is missed when the end is known anyway
+PATIENCE_S = 0.5  # a workload that starts at once is not reported as waiting
+ALONE_S = 3.0  # how long to wait for a server that is gone when the exit code is known anyway
 NOT_BEGUN = (State.WAITING, State.HELD, State.STARTING)
 
 
 class Foreground:
-    """One workload, from its submission to its end."""
+    """One workload in the foreground, from its submission to its end."""
 
     def __init__(self, connect: Callable[[], Server], name: str) -> None:
         self._connect = connect
@@ -49,7 +46,7 @@ class Foreground:
         self._told_from = time.monotonic() + PATIENCE_S
 
     def attend(self, has_input: bool) -> int:
-        """Until it is over. `has_input`: it was submitted with ours, if the server took it."""
+        """Stay until the workload ends; return the exit code. `has_input`: it was submitted with our input."""
         if has_input and self._console().is_interactive:
             return self._sit()
         detail = self._wait_for_turn()
@@ -58,22 +55,22 @@ class Foreground:
         return exit_code_of(detail if detail.summary.state.is_over else self._wait_for_end())
 
     def _sit(self) -> int:
-        """At its input and output."""
+        """Attach to its input and output until it ends."""
         sitting = self._sit_down()
         if sitting is None:
             follow_log(self._connect(), self._name, {})
             return exit_code_of(self._wait_for_end())
         sitting.sit()
-        if sitting.end is None:  # its supervisor is gone, or did not wait for us: the log has the rest
+        if sitting.end is None:  # its supervisor is gone or did not wait for us: the rest is in the log
             copy_log(self._connect(), self._name, {"follow": "true"}, skip=sitting.copied)
             return exit_code_of(self._wait_for_end())
         try:
             return exit_code_of(self._wait_for_end(ALONE_S))
-        except (NoServerError, LostServerError):  # what became of it is known without a server
+        except (NoServerError, LostServerError):  # the exit code is known without a server
             return _shell_code(int(sitting.end["code"]))
 
     def _sit_down(self) -> Sitting | None:
-        """As soon as it begins; None: it ended before, or somebody else sits there."""
+        """Connect as soon as it starts; None if it ended before, or another terminal is attached."""
         while True:
             detail = self._watcher.detail(self._name)
             state = detail.summary.state if detail else State.WAITING
@@ -107,7 +104,7 @@ class Foreground:
             time.sleep(SHORT_PAUSE_S if time.monotonic() - began < 1 else PAUSE_S)
 
     def _say_why(self, detail: WorkloadDetail | None) -> None:
-        """Why it waits, once for each reason."""
+        """Print why it waits, each reason once."""
         if detail and time.monotonic() > self._told_from and detail.summary.reason not in ("", self._told):
             self._told = detail.summary.reason
             printing.hint(f"{short_name(self._name)} waits: {self._told}")
@@ -115,10 +112,10 @@ class Foreground:
     def _name_pod(self, detail: WorkloadDetail | None) -> None:
         if detail and (pods := detail.summary.pods.total) > 1:
             other = f"kaiwo logs {short_name(self._name)} --pod main-1"
-            printing.hint(f"this is the output of main-0, the first of {pods} pods; of another: {other}")
+            printing.hint(f"this is the output of main-0, the first of {pods} pods; for another pod: {other}")
 
     def _folder(self) -> str:
-        """Where its input is taken; empty: not yet, or the server is away."""
+        """The folder of its console socket; empty if there is none yet or the server is away."""
         with contextlib.suppress(NoServerError, LostServerError):
             return self._console().folder
         return ""
@@ -129,7 +126,7 @@ class Foreground:
 
 
 def exit_code_of(detail: WorkloadDetail) -> int:
-    """The command's own; what else became of it is said."""
+    """The exit code of the command; any end but success is also printed."""
     if detail.summary.state is State.SUCCEEDED:
         return 0
     printing.hint(f"kaiwo: {ending(detail)}")
@@ -137,12 +134,12 @@ def exit_code_of(detail: WorkloadDetail) -> int:
 
 
 def _shell_code(code: int) -> int:
-    """A signal's number is negative, and for a shell 128 and so much."""
+    """Signals are negative here; a shell expects 128 plus the signal's number."""
     return code if code >= 0 else 128 - code
 
 
 class Stopped(BaseException):
-    """A signal asked us to end; like KeyboardInterrupt, no `except Exception` may swallow it."""
+    """A signal asked us to stop. Not an Exception, so that no `except Exception` swallows it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -152,14 +149,14 @@ class Stopped(BaseException):
 @work_options(is_background=False)
 @click.pass_context
 def run(ctx: click.Context, **options: Any) -> int:
-    """Run a command on GPUs in the foreground: wait for its turn, be its input and output, exit with its exit code.
+    """Run a command on GPUs in the foreground, and exit with its exit code.
 
-    At a terminal the command gets a terminal: a shell, a debugger or an editor works, and Ctrl-C reaches the command.
-    Otherwise your standard input is its standard input. While it waits for its turn, Ctrl-C cancels it.
+    At a terminal the command gets a terminal: shells, debuggers and editors work, and Ctrl-C reaches the command.
+    Otherwise it reads your standard input. While it waits to start, Ctrl-C cancels it.
 
-    When you go away, the command gets SIGHUP and the end of its input, as from a terminal; `kaiwo logs` keeps what it
-    printed. It is started once: stopped for other work, it fails and says so. Its input is empty with --retries, with
-    input from /dev/null, in the background of a terminal, and where Kaiwo runs on another machine.
+    If you disconnect, the command gets SIGHUP and the end of its input; `kaiwo logs` still has its output. It starts
+    only once: if it is preempted, it fails and says so. Its input is empty with --retries, with input from /dev/null,
+    in the background of a terminal, and if Kaiwo runs on another machine.
 
     \b
     Examples:
@@ -169,9 +166,7 @@ def run(ctx: click.Context, **options: Any) -> int:
       zcat data.gz | kaiwo run --gpus 1 -- python score.py > scores
     """
     if not ctx.meta.get(COMMAND):
-        refuse_nothing(
-            ctx, options, "there is no command to run; give it after two dashes: kaiwo run --gpus 1 -- python check.py"
-        )
+        refuse_nothing(ctx, options, "no command to run; give it after --, like: kaiwo run --gpus 1 -- python check.py")
     server, place = this_server(), this_place()
     previous = _listen()
     name = ""
@@ -192,19 +187,19 @@ def run(ctx: click.Context, **options: Any) -> int:
 
 
 def _input() -> dict[str, str]:
-    """What to say of our input when submitting; nothing when there is none to give."""
+    """The query that announces our input; empty if there is none."""
     if not attach_terminal.wants_input():
         return {}
     return {"input_from": process_identity() or "unknown"}
 
 
 def _cancel(name: str, number: int) -> int:
-    """The work must not outlive the person who waits for it; say what became of it."""
+    """Cancel the workload that we waited for, and say so."""
     from kaiwo.cli.client.api_client import workload_path
 
     asked = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     if not name:
-        printing.hint(f"kaiwo: stopped by {asked} while submitting; see if it was taken: kaiwo get workloads")
+        printing.hint(f"kaiwo: stopped by {asked} while submitting; see whether it exists: kaiwo get workloads")
         return 128 + number
     try:
         connect(this_place()).send("DELETE", workload_path(name))
@@ -215,7 +210,7 @@ def _cancel(name: str, number: int) -> int:
 
 
 def _listen() -> dict[int, Any]:
-    """Hear the signals that end us, but not those that somebody (nohup) told us to ignore."""
+    """Handle the signals that end us, except those that are ignored already, as by nohup."""
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return {number: signal.signal(number, _stop) for number in ours if signal.getsignal(number) != signal.SIG_IGN}
 

@@ -1,4 +1,4 @@
-"""`kaiwo submit`: give Kaiwo work, by flags or from YAML files."""
+"""`kaiwo submit`: submit workloads, with flags or from YAML files."""
 
 import contextlib
 from typing import Any, NoReturn
@@ -19,12 +19,12 @@ from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, Refused
 @click.command(cls=CommandVerb)
 @work_options(is_background=True)
 @file_option(required=False)
-@click.option("--dry-run", is_flag=True, help="Only check it; change nothing.")
-@click.option("--wait", is_flag=True, help="Wait until it is over; exit 1 when it did not succeed.")
+@click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
+@click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it did not succeed.")
 @printing.output_option("table", "json", "yaml", "name")
 @click.pass_context
 def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool, output: str, **options: Any) -> int:
-    """Submit work: a command with the GPUs it needs, or YAML files.
+    """Submit a command with the GPUs it needs, or the workloads in YAML files.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
         refuse_nothing(
             ctx,
             options,
-            "there is nothing to run; give a command after --, a file with -f, or --simulate 10m to only pretend",
+            "nothing to run; give a command after --, a file with -f, or --simulate 10m",
         )
     server = this_server()
     if files:
@@ -63,7 +63,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
 
 
 def post_form(server: Server, form: dict[str, Any], query: dict[str, str]) -> bytes:
-    """Send what the flags made; a complaint about a field comes back as one about its flag."""
+    """POST the form; an error about a field is raised as one about its flag."""
     try:
         return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
     except ConfigError as error:
@@ -74,7 +74,7 @@ def post_form(server: Server, form: dict[str, Any], query: dict[str, str]) -> by
 
 
 def refuse_nothing(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
-    """There is no command. What is wrong with the rest comes first: a command would not mend it."""
+    """Refuse a submission without a command; other mistakes in it are reported first."""
     with contextlib.suppress(ClusterError, NotFoundError):
         post_form(this_server(), make_form(ctx, options), {"dry_run": "true"})
     raise ConfigError(complaint)
@@ -88,4 +88,4 @@ def _refuse_more(ctx: click.Context, options: dict[str, Any]) -> None:
     ]
     if given or ctx.meta.get(COMMAND):
         extra = ", ".join(given) or "the command after --"
-        raise ConfigError(f"with -f the files say it all; leave {extra} out, or write it into the file")
+        raise ConfigError(f"with -f everything comes from the files; leave out {extra}, or write it into the file")

@@ -1,4 +1,4 @@
-"""`kaiwo wait`: until workloads run, succeed or end."""
+"""`kaiwo wait`: wait until workloads run, succeed or end."""
 
 from collections.abc import Sequence
 
@@ -27,13 +27,13 @@ GOALS = {
     type=click.Choice(list(GOALS)),
     default="succeeded",
     metavar="GOAL",
-    help="running, succeeded (if not said) or over.",
+    help="State to wait for: running, succeeded (default) or over.",
 )
-@click.option("--timeout", metavar="LENGTH", help="Give up after so long, such as 10m.")
+@click.option("--timeout", metavar="LENGTH", help="Give up after this long, such as 10m.")
 def wait(names: tuple[str, ...], goal: str, timeout: str | None) -> int:
-    """Wait until workloads run, have succeeded, or are over. An array is waited for by its base name.
+    """Wait until workloads run, succeed or end. The base name of an array means all its tasks.
 
-    Exit code 1 when one of them ended another way, or the time was up.
+    Exits with 1 if one of them ends in another state, or at the timeout.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def wait(names: tuple[str, ...], goal: str, timeout: str | None) -> int:
 
 
 def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_told: bool = True) -> int:
-    """Wait, say what became of each, and return the exit code."""
+    """Wait, print how each workload ended, and return the exit code."""
     place = this_place()
     is_reached = GOALS[goal]
 
