@@ -1,6 +1,7 @@
 """The OpenAPI document is whole, and names everything there is."""
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kaiwo.api.settings import Settings
 from tests.api.fake import FakeLoop
 from tests.api.world import run
 
+ROOT = Path(__file__).parent.parent.parent
 DOCUMENT = msgspec.json.decode(msgspec.json.encode(document()))
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
@@ -98,3 +100,9 @@ def test_the_views_that_people_know_are_in_it() -> None:
     for view in (views.StatusView, views.NodeView, views.GpuView, views.QueueView, views.WorkloadView, views.WhyView):
         fields = {field.encode_name for field in msgspec.structs.fields(view)}
         assert set(DOCUMENT["components"]["schemas"][view.__name__]["properties"]) == fields
+
+
+def test_the_types_of_the_page_are_made_from_it() -> None:
+    generate = runpy.run_path(str(ROOT / "scripts/page_types.py"))["page_types"]
+    written = (ROOT / "ui/src/api/views.ts").read_text()
+    assert written == generate(), "ui/src/api/views.ts is stale: run .venv/bin/python scripts/page_types.py"

@@ -1,28 +1,57 @@
-// The JSON of the API, word for word as src/kaiwo/api/views/ writes it. Integers only: milli-GPU, milli-CPU, MiB, seconds.
+// Generated from the OpenAPI document by scripts/page_types.py; change src/kaiwo/api/views instead.
 
-export type State =
-  | 'waiting'
-  | 'held'
-  | 'starting'
-  | 'running'
-  | 'stopping'
-  | 'succeeded'
-  | 'failed'
-  | 'cancelled'
-
-export type Phase = 'assumed' | 'running' | 'releasing' | 'done'
-
+/** One page of a listing. `next` is the cursor for `after`; empty at the end. */
 export interface Page<T> {
   items: T[]
   total: number
   next: string
 }
 
-export interface Usage {
-  total: number
-  used: number
+/** A node's agent. */
+export interface AgentView {
+  node: string
+  state: string
+  version: string
+  heard_ago_s: number
+  gpus: number
+  notes: string[]
 }
 
+/** One resource of a queue. -1: unlimited. */
+export interface AmountView {
+  quota: number
+  limit: number
+  weight: number
+  used: number
+  waiting: number
+  fixed: number
+  share: number
+}
+
+/** What becomes of the owner's work on the GPUs when the reservation is over. */
+export type AtEnd = 'evict' | 'keep'
+
+/** One start of a pod. */
+export interface AttemptView {
+  attempt: number
+  is_over: boolean
+}
+
+/** The attempts whose logs are kept, the first one first, and where the workload is in its life. */
+export interface AttemptsView {
+  attempts: AttemptView[]
+  state: State
+}
+
+/** One change that would start the workload now. */
+export interface ChangeView {
+  kind: string
+  by: string
+  sentence: string
+  command: string
+}
+
+/** What kind of cluster this is, and its clock. */
 export interface ClusterView {
   kind: string
   name: string
@@ -31,6 +60,13 @@ export interface ClusterView {
   now_s: number
 }
 
+/** Whether it takes its input from a person, and the folder on the server's machine with the socket for it. */
+export interface ConsoleView {
+  is_interactive: boolean
+  folder: string
+}
+
+/** One scheduling cycle, as the journal keeps it. */
 export interface CycleView {
   number: number
   at_s: number
@@ -42,40 +78,13 @@ export interface CycleView {
   notes: string[]
 }
 
-export interface StatusView {
-  cluster: ClusterView
-  nodes: Usage
-  nodes_out: number
-  gpus: Usage
-  gpu_milli: Usage
-  cpu_milli: Usage
-  memory_mib: Usage
-  workloads: Partial<Record<State, number>>
-  queues: number
-  last_cycle: CycleView | null
-  version: string
+/** One physical GPU. */
+export interface DeviceView {
+  node: string
+  gpu: string
 }
 
-/** When the node's agent looked last; null: not told. */
-export interface MeasuredView {
-  busy_percent: number | null
-  memory_mib: number | null
-  power_w: number | null
-  temperature_c: number | null
-  processes: number
-  ago_s: number
-}
-
-export interface TenantView {
-  workload: string
-  pod: string
-  milli: number
-  mib: number
-  phase: Phase
-  grade?: string // how well it is kept apart; empty in a stream
-  measured?: MeasuredView | null // null in a stream
-}
-
+/** One device and who is on it. */
 export interface GpuView {
   node: string
   id: string
@@ -87,15 +96,45 @@ export interface GpuView {
   healthy: boolean
   reason: string
   tenants: TenantView[]
-  profile?: string // of a partition
-  parent?: string
-  change?: 'draining' | 'changing' | '' // where its partition mode changes
-  measured?: MeasuredView | null // null in a stream
+  profile: string
+  parent: string
+  measured: MeasuredView | null
+  change: string
 }
 
+/** An address that logs one browser in once. */
+export interface LoginView {
+  path: string
+}
+
+/** One answer for each name, in their order; a name that was given twice has one. */
+export interface ManyOutcome {
+  results: SteeredView[]
+}
+
+/** What a device, or a tenant's processes on it, used when its agent looked last. null: not told. */
+export interface MeasuredView {
+  busy_percent: number | null
+  memory_mib: number | null
+  power_w: number | null
+  temperature_c: number | null
+  processes: number
+  ago_s: number
+}
+
+/** What a queue may have of one GPU model and has, in milli-GPU. -1: unlimited. */
+export interface ModelAmountView {
+  quota: number
+  limit: number
+  used: number
+  fixed: number
+  share: number
+}
+
+/** One node with its devices. */
 export interface NodeView {
   name: string
-  state: string // ready | cordoned | not-ready
+  state: string
   reason: string
   labels: Record<string, string>
   taints: string[]
@@ -104,20 +143,99 @@ export interface NodeView {
   pods: Usage
   gpu_milli: Usage
   gpus: GpuView[]
+  agent: AgentView | null
 }
 
-export interface AmountView {
-  quota: number // -1: unlimited, and so for the limit
-  limit: number
-  weight: number
-  used: number
-  waiting: number
-  fixed: number
-  share: number
+/** One obstacle: the numbers, the sentence, and what would remove it. */
+export interface ObstacleView {
+  reason: string
+  sentence: string
+  remedy: string
+  need: number
+  have: number
+  unit: string
+  subject: string
 }
 
-export type SharePolicy = 'DRF' | 'WeightedFair' | 'StrictPriority' | 'FIFO'
+/** What a write did, one line an object: `workload default/train submitted`. */
+export interface Outcome {
+  done: string[]
+  warnings: string[]
+  names: string[]
+}
 
+/** A GPU that changes its partition mode, should, or did. */
+export interface PartitionStepView {
+  node: string
+  gpu: string
+  before: string
+  after: string
+  state: string
+  waits_s: number
+  takes_s: number
+  idle_gpu_s: number
+  evicted_gpu_s: number
+  at_s: number
+  reason: string
+}
+
+/** The partition modes: what is planned, what is under way, and what was done. */
+export interface PartitionsView {
+  policy: string
+  carried_out_by: string
+  as_of_s: number
+  steps: PartitionStepView[]
+  total: number
+  idle_gpu_s: number
+  unserved: string[]
+  plans: PlanView[]
+  conflicts: string[]
+  history: PartitionStepView[]
+}
+
+/** Where a pod is between the decision and the end. */
+export type Phase = 'assumed' | 'done' | 'releasing' | 'running' | 'stuck'
+
+/** One of the first in a queue's line; the least keys go first. */
+export interface PlaceView {
+  workload: string
+  priority: number
+  submitted_s: number
+  keys: number[][]
+}
+
+/** How a node stands to the plan that names it. */
+export interface PlanNodeView {
+  node: string
+  profile: string
+  state: string
+  reason: string
+}
+
+/** A PartitioningPlan. */
+export interface PlanView {
+  name: string
+  state: string
+  nodes: PlanNodeView[]
+}
+
+/** One pod and the devices it holds. */
+export interface PodView {
+  name: string
+  node: string
+  phase: Phase
+  since_s: number
+  devices: string[]
+}
+
+/** A refusal: what happened, to what, and what to do. `kind`: invalid | refused | not-found | forbidden | broken. */
+export interface Problem {
+  kind: string
+  message: string
+  field: string
+}
+
+/** One queue with its numbers. Used and waiting include the queues below it. */
 export interface QueueView {
   name: string
   parent: string
@@ -128,17 +246,104 @@ export interface QueueView {
   gpu_milli: AmountView
   cpu_milli: AmountView
   memory_mib: AmountView
-  gpu_models: Record<string, { quota: number; limit: number; used: number; fixed: number; share: number }>
+  gpu_models: Record<string, ModelAmountView>
   running: number
   waiting: number
   policy: SharePolicy
-  reclaim_strategy: 'aggressive' | 'conservative' | 'none'
+  reclaim_strategy: ReclaimStrategy
   min_runtime_s: number
   namespaces: string[]
   users: string[]
   created_s: number
 }
 
+/** How far a queue reaches when it takes capacity back from others. */
+export type ReclaimStrategy = 'aggressive' | 'conservative' | 'none'
+
+/** Where a reservation is between its start and its end, by the clock of the snapshot. */
+export type ReservationPhase = 'active' | 'expired' | 'pending'
+
+/** GPUs that are kept for somebody from a start to an end. */
+export interface ReservationView {
+  name: string
+  phase: ReservationPhase
+  owner_kind: string
+  owner: string
+  gpus: number
+  missing: number
+  gpu_milli: number
+  used_milli: number
+  start_s: number
+  end_s: number
+  at_end: AtEnd
+  created_s: number
+  is_exact: boolean
+  gpu_models: string[]
+  node_selector: Record<string, string>
+  nodes: string[]
+  devices: DeviceView[]
+  others: string[]
+  message: string
+}
+
+/** How the queues right below a queue divide what is left when each has what it deserves. */
+export type SharePolicy = 'DRF' | 'FIFO' | 'StrictPriority' | 'WeightedFair'
+
+/** The fair share of one queue, every term of every number. */
+export interface ShareView {
+  queue: string
+  parent: string
+  depth: number
+  policy: SharePolicy
+  reclaim: string
+  resources: TermsView[]
+  turn: TurnView | null
+  orders: string[]
+  line: PlaceView[]
+}
+
+/** Where a workload is in its life. */
+export type State = 'cancelled' | 'failed' | 'held' | 'running' | 'starting' | 'stopping' | 'succeeded' | 'waiting'
+
+/** The cluster on one screen. */
+export interface StatusView {
+  cluster: ClusterView
+  nodes: Usage
+  nodes_out: number
+  gpus: Usage
+  gpu_milli: Usage
+  cpu_milli: Usage
+  memory_mib: Usage
+  workloads: Record<string, number>
+  queues: number
+  last_cycle: CycleView | null
+  version: string
+}
+
+/** One of them: what was done, or why not. */
+export interface SteeredView {
+  name: string
+  done: string
+  problem: Problem | null
+}
+
+/** How many lines of a stream were taken. */
+export interface TakenView {
+  lines: number
+}
+
+/** A pod's share of one device. */
+export interface TenantView {
+  workload: string
+  pod: string
+  milli: number
+  mib: number
+  phase: Phase
+  grade: string
+  measured: MeasuredView | null
+}
+
+/** Every term of one resource's share: share = deserved + part + remainder. -1: unlimited. */
 export interface TermsView {
   resource: string
   total: number
@@ -158,6 +363,7 @@ export interface TermsView {
   arithmetic: string[]
 }
 
+/** Where a queue stands among the siblings in which somebody waits. Its keys count in this order. */
 export interface TurnView {
   place: number
   of: number
@@ -173,36 +379,58 @@ export interface TurnView {
   age: number
 }
 
-export interface ShareView {
-  queue: string
-  parent: string
-  depth: number
-  policy: SharePolicy
-  reclaim: string
-  resources: TermsView[]
-  turn: TurnView | null
-  orders: string[]
-  line: { workload: string; priority: number; submitted_s: number; keys: number[][] }[]
+/** Used of all there is. */
+export interface Usage {
+  total: number
+  used: number
 }
 
-export interface ObstacleView {
-  reason: string
-  sentence: string
-  remedy: string
-  need: number
-  have: number
-  unit: string
-  subject: string
+/** Which Kaiwo this is. */
+export interface VersionView {
+  version: string
+  api: string
 }
 
-export interface PodView {
-  name: string
-  node: string
-  phase: Phase
-  since_s: number
-  devices: string[]
+/** The answer to: why is my work waiting, and what would start it now. */
+export interface WhyView {
+  workload: string
+  state: State
+  answer: string
+  obstacles: ObstacleView[]
+  position: number
+  ahead: number
+  change: ChangeView | null
+  no_change: string
+  as_of_s: number
+  partitions: string
+  planned: string
 }
 
+/** All there is to say of one workload. */
+export interface WorkloadDetail {
+  summary: WorkloadView
+  placed: PodView[]
+  obstacles: ObstacleView[]
+  requests: string[]
+  command: string[]
+  image: string
+  after: string[]
+  time_limit_s: number
+  estimate_s: number
+  learned_s: number
+  retries: number
+  preemptible: boolean
+  exit_code: number
+  message: string
+  reservation: string
+  expires_s: number
+  planned: string
+  preemption_delay_s: number
+  checkpoint_s: number
+  restart_s: number
+}
+
+/** One row of the list. `reason`: the first obstacle's sentence while it waits, then what became of it. */
 export interface WorkloadView {
   name: string
   queue: string
@@ -220,59 +448,5 @@ export interface WorkloadView {
   reason: string
   nodes: string[]
   labels: Record<string, string>
-  planned_s: number // its planned start, while it waits; 0: it has none
-}
-
-export interface WorkloadDetail {
-  summary: WorkloadView
-  placed: PodView[]
-  obstacles: ObstacleView[]
-  requests: string[]
-  command: string[]
-  image: string
-  after: string[]
-  time_limit_s: number
-  estimate_s: number
-  learned_s: number // how long runs like it took; 0: too few are known
-  retries: number
-  preemptible: boolean
-  exit_code: number
-  message: string
-  planned: string // when and where it is planned to start, and why then
-  preemption_delay_s: number // it waits so long before others are stopped for it
-  checkpoint_s: number // when it last saved its work; 0: nobody said so
-  restart_s: number // how long it takes, once stopped, to be where it was then
-}
-
-export interface ChangeView {
-  kind: string
-  by: string // researcher | admin
-  sentence: string
-  command: string
-}
-
-export interface WhyView {
-  workload: string
-  state: State
-  answer: string
-  obstacles: ObstacleView[]
-  position: number
-  ahead: number
-  change: ChangeView | null
-  no_change: string
-  partitions?: string // what the partition planner does for it
-  planned: string // when and where it is planned to start, and why then
-  as_of_s: number
-}
-
-export interface Outcome {
-  done: string[]
-  warnings: string[]
-  names: string[]
-}
-
-export interface Problem {
-  kind: string
-  message: string
-  field: string
+  planned_s: number
 }

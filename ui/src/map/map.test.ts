@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { GpuView, NodeView } from '../api/views'
+import type { GpuView, NodeView, TenantView } from '../api/views'
 import { type Box, byLeaf, layOut, LEAF_LABEL } from './layout'
 import { find, gpuState, parts, spotAt, step } from './spots'
 
@@ -7,7 +7,8 @@ const nothing = { total: 0, used: 0 }
 
 function gpu(node: string, index: number, fields: Partial<GpuView> = {}): GpuView {
   const shape = { model: 'MI300X', memory_mib: 196_608, free_milli: 1000, free_mib: 196_608, healthy: true }
-  return { node, id: `gpu-${index}`, index, reason: '', tenants: [], ...shape, ...fields }
+  const plain = { profile: '', parent: '', change: '', measured: null }
+  return { node, id: `gpu-${index}`, index, reason: '', tenants: [], ...shape, ...plain, ...fields }
 }
 
 function node(name: string, leaf: string, gpus = 8): NodeView {
@@ -22,6 +23,7 @@ function node(name: string, leaf: string, gpus = 8): NodeView {
     pods: nothing,
     gpu_milli: nothing,
     gpus: Array.from({ length: gpus }, (_, index) => gpu(name, index)),
+    agent: null,
   }
 }
 
@@ -110,7 +112,15 @@ describe('spots', () => {
 })
 
 describe('a device', () => {
-  const tenant = (milli: number, mib: number) => ({ workload: 'w', pod: 'p', milli, mib, phase: 'running' as const })
+  const tenant = (milli: number, mib: number): TenantView => ({
+    workload: 'w',
+    pod: 'p',
+    milli,
+    mib,
+    phase: 'running',
+    grade: '',
+    measured: null,
+  })
 
   test('is divided by time or memory, whichever is more, and never overfull', () => {
     expect(parts(gpu('n', 0, { tenants: [tenant(500, 98_304), tenant(250, 0)] }))).toEqual([0.5, 0.25])

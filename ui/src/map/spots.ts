@@ -101,7 +101,7 @@ export function parts(gpu: GpuView): number[] {
 
 /** The word for a device, as `kaiwo gpus` says it. */
 export function gpuState(gpu: GpuView): 'draining' | 'changing' | 'unhealthy' | 'free' | 'shared' | 'full' {
-  if (gpu.change) return gpu.change
+  if (gpu.change === 'draining' || gpu.change === 'changing') return gpu.change
   if (!gpu.healthy) return 'unhealthy'
   if (!gpu.tenants.length) return 'free'
   return gpu.free_milli > 0 && gpu.free_mib > 0 ? 'shared' : 'full'

@@ -34,6 +34,7 @@ export const PHASES: Record<Phase, string> = {
   assumed: 'starting',
   running: 'running',
   releasing: 'stopping',
+  stuck: 'stuck while stopping',
   done: 'succeeded',
 }
 
