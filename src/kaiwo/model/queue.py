@@ -5,6 +5,7 @@ Also: Whose work a queue takes.
 
 import enum
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,6 +39,22 @@ class SharePolicy(enum.StrEnum):
     WEIGHTED_FAIR = "WeightedFair"  # by weight alone, whatever the priorities
     STRICT_PRIORITY = "StrictPriority"  # nothing for a lower priority while a higher one wants more
     FIFO = "FIFO"  # all that it wants to the queue whose work waits longest, then to the next
+
+
+class PolicyRules(NamedTuple):
+    """What a share policy means for the order and the shares of sibling queues."""
+
+    by_priority: bool  # a higher priority is served first
+    by_wait: bool = False  # whoever has waited longest is served first, before any priority
+    serves_fully: bool = False  # the first gets all that it wants before the next gets anything
+
+
+POLICY_RULES = {
+    SharePolicy.DRF: PolicyRules(by_priority=True),
+    SharePolicy.WEIGHTED_FAIR: PolicyRules(by_priority=False),
+    SharePolicy.STRICT_PRIORITY: PolicyRules(by_priority=True, serves_fully=True),
+    SharePolicy.FIFO: PolicyRules(by_priority=True, by_wait=True, serves_fully=True),
+}
 
 
 class ReclaimStrategy(enum.StrEnum):

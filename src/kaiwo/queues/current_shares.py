@@ -7,7 +7,7 @@ What a queue wants is what it uses and what waits in it: placing work changes ne
 import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.queue import SharePolicy
+from kaiwo.model.queue import POLICY_RULES
 from kaiwo.queues.fair_share import FairShares, ShareRules, Wants, fair_shares
 from kaiwo.queues.reclaim_rules import QueueShares, stand
 from kaiwo.queues.resource_division import MOST_AMOUNT
@@ -27,8 +27,8 @@ def wants_of(view: WorkingCopy) -> Wants:
         if view.queues.models:
             asked = {queue: (*charge, *_asked_by_model(view, queue)) for queue, charge in asked.items()}
         request = view.queues.all_used + np.minimum(view.queues.summed(asked), MOST_AMOUNT)
-        is_fifo = SharePolicy.FIFO in view.queues.tree.policy
-        oldest_s = view.oldest_s() if is_fifo else None
+        by_wait = any(POLICY_RULES[policy].by_wait for policy in view.queues.tree.policy)
+        oldest_s = view.oldest_s() if by_wait else None
         found = view.derived["wants"] = Wants(_totals(view), request, oldest_s, _past(view))
     return found
 

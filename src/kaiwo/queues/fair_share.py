@@ -14,9 +14,7 @@ from kaiwo.model.queue import SharePolicy
 from kaiwo.queues.past_usage import bend_weights
 from kaiwo.queues.resource_division import Claims, Part, deserved, divide_rest
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.queue_table import GPU, NOBODY, POLICIES, RESOURCES, QueueTable
-
-_DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
+from kaiwo.snapshot.queue_table import BY_PRIORITY, BY_WAIT, GPU, NOBODY, POLICIES, RESOURCES, SERVES_FULLY, QueueTable
 
 
 class ShareRules(NamedTuple):
@@ -58,7 +56,7 @@ def fair_shares(queues: QueueTable, wants: Wants, rules: ShareRules = DEFAULT_RU
     out = FairShares(*(np.zeros((size, columns), np.int64) for _ in FairShares._fields))
     policy = _policies(queues, rules)
     claims = _claims(queues, wants, rules, _ranks(queues, wants, policy))
-    settles = (policy == _STRICT_PRIORITY) | (policy == _FIFO)
+    settles = SERVES_FULLY[policy]
     # A pool is what the children of one queue divide of one resource; the first row is the cluster's.
     totals = np.zeros((size + 1, columns), np.int64)
     totals[0] = wants.totals
@@ -118,14 +116,14 @@ def _policies(queues: QueueTable, rules: ShareRules) -> IntArray:
 
 def _ranks(queues: QueueTable, wants: Wants, policy: IntArray) -> IntArray:
     """Who is served before whom among siblings: the lowest first."""
-    ranks = np.where(policy == _WEIGHTED_FAIR, 0, -queues.priority)
-    is_fifo = policy == _FIFO
-    if not is_fifo.any():
+    ranks = np.where(BY_PRIORITY[policy], -queues.priority, 0)
+    by_wait = BY_WAIT[policy]
+    if not by_wait.any():
         return ranks
     age = queues.tree.age
     waited_longest = np.empty_like(ranks)
     waited_longest[np.lexsort((age, age if wants.oldest_s is None else wants.oldest_s))] = np.arange(len(ranks))
-    return np.where(is_fifo, waited_longest, ranks)
+    return np.where(by_wait, waited_longest, ranks)
 
 
 def _bent(claims: Claims, has: IntArray, past: IntArray | None, strength_milli: int) -> Claims:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kaiwo.model.queue import POLICY_RULES, SharePolicy
 from kaiwo.queues.reclaim_rules import QueueShares
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.queue_table import ENDLESS, GPU, NOBODY, POLICIES, RESOURCES
+from kaiwo.snapshot.queue_table import BY_PRIORITY, BY_WAIT, ENDLESS, GPU, NOBODY, POLICIES, RESOURCES, SERVES_FULLY
 
 PPM = 1_000_000
-_DRF, _WEIGHTED_FAIR, _STRICT_PRIORITY, _FIFO = range(len(POLICIES))
+_ROOT_CODE = POLICIES.index(SharePolicy.DRF)  # of the queues without a parent
 _NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
 
 
@@ -40,9 +41,9 @@ def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, o
     """
     tree = now.queues.tree
     parent = tree.parent[rows]
-    code = np.where(parent == NOBODY, _DRF, tree.policy_code[parent])
+    code = np.where(parent == NOBODY, _ROOT_CODE, tree.policy_code[parent])
     priority = -now.queues.priority[rows]
-    first = np.where(code == _FIFO, oldest_s, np.where(code == _STRICT_PRIORITY, priority, 0))
+    first = np.where(BY_WAIT[code], oldest_s, np.where(SERVES_FULLY[code], priority, 0))
     used, quota, fair = (each[rows, : len(RESOURCES)] for each in (now.used, now.quota, now.fair))
     entitled = entitlement(now, totals)[rows, : len(RESOURCES)]
     with_next = used + need
@@ -51,7 +52,7 @@ def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, o
             first,
             (used > fair).any(axis=1),
             (with_next > quota).any(axis=1),
-            np.where(code == _WEIGHTED_FAIR, 0, priority),
+            np.where(BY_PRIORITY[code], priority, 0),
             ((entitled == 0) & (with_next > 0)).any(axis=1),
             dominant_ppm(with_next, entitled),
             dominant_ppm(used, entitled),
@@ -71,7 +72,8 @@ class PlainOrder:
         self._fair: list[list[int]] = now.fair.tolist()
         self._quota: list[list[int]] = now.quota.tolist()
         self._entitled: list[list[int]] = entitled[:, : len(RESOURCES)].tolist()
-        self._code = [_DRF if parent == NOBODY else int(tree.policy_code[parent]) for parent in parents]
+        policies = [SharePolicy.DRF if parent == NOBODY else tree.policy[parent] for parent in parents]
+        self._rules = [POLICY_RULES[policy] for policy in policies]
         self._priority: list[int] = (-now.queues.priority).tolist()
         self._age: list[int] = tree.age.tolist()
 
@@ -80,12 +82,13 @@ class PlainOrder:
         gpu, cpu, memory = self._used[row, : len(RESOURCES)].tolist()
         next_gpu, next_cpu, next_memory = gpu + need[0], cpu + need[1], memory + need[2]
         fair, quota, entitled = self._fair[row], self._quota[row], self._entitled[row]
-        code, priority = self._code[row], self._priority[row]
+        priority = self._priority[row]
+        by_priority, by_wait, serves_fully = self._rules[row]
         return (
-            since_s if code == _FIFO else priority if code == _STRICT_PRIORITY else 0,
+            since_s if by_wait else priority if serves_fully else 0,
             1 if gpu > fair[0] or cpu > fair[1] or memory > fair[2] else 0,
             1 if next_gpu > quota[0] or next_cpu > quota[1] or next_memory > quota[2] else 0,
-            0 if code == _WEIGHTED_FAIR else priority,
+            priority if by_priority else 0,
             1
             if (next_gpu and not entitled[0]) or (next_cpu and not entitled[1]) or (next_memory and not entitled[2])
             else 0,

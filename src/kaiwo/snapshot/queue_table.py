@@ -11,11 +11,22 @@ from functools import cached_property
 
 import numpy as np
 
-from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, Fairness, ModelAmounts, Queue, ReclaimStrategy, SharePolicy
+from kaiwo.model.queue import (
+    DEFAULT_FAIRNESS,
+    POLICY_RULES,
+    UNLIMITED,
+    Fairness,
+    ModelAmounts,
+    Queue,
+    ReclaimStrategy,
+    SharePolicy,
+)
 from kaiwo.snapshot.array_types import IntArray, Rows, freeze, shown
 
 NOBODY = -1
 POLICIES = list(SharePolicy)  # a policy's code is its position
+# One flag for each policy's code, named as in `PolicyRules`: index them with an array of codes.
+BY_PRIORITY, BY_WAIT, SERVES_FULLY = np.array([POLICY_RULES[each] for each in POLICIES], np.bool_).T
 
 
 class QueueTree:
