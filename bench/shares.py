@@ -14,7 +14,7 @@ import numpy as np
 from kaiwo.model.queue import Amounts, Fairness, Queue, SharePolicy
 from kaiwo.queues.fair_share import DEFAULT_RULES, Wants, fair_shares
 from kaiwo.queues.past_usage import ONE
-from kaiwo.snapshot.queue_table import Charge, QueueTable
+from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
 
 TOTALS = np.array([8_000_000, 96_000_000, 500_000_000])
 ROUNDS = 50
@@ -37,7 +37,7 @@ def measure() -> dict[str, float]:
     table = QueueTable(queues)
     table.tree  # noqa: B018 (built when first asked for)
     build_ms = (time.thread_time() - began) * 1000
-    wants = Wants(TOTALS, table.summed(make_demand(queues, draw)), past=np.full((len(queues), 3), ONE // 1000))
+    wants = Wants(TOTALS, table.sum_up_tree(make_demand(queues, draw)), past=np.full((len(queues), 3), ONE // 1000))
     return {
         "queues": len(queues),
         "levels": len(table.tree.levels),
@@ -74,7 +74,7 @@ def make_queues(draw: random.Random) -> dict[str, Queue]:
     return queues
 
 
-def make_demand(queues: dict[str, Queue], draw: random.Random) -> dict[str, Charge]:
+def make_demand(queues: dict[str, Queue], draw: random.Random) -> dict[str, ResourceVector]:
     leaves = [name for name in queues if name.count("-") == 2]
     return {
         name: (1_000 * draw.randint(0, 40), 1_000 * draw.randint(0, 400), 1_000 * draw.randint(0, 2_000))

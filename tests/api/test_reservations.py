@@ -42,7 +42,7 @@ def test_a_reservation_from_a_file_to_its_end(tmp_path: Path) -> None:
             assert made.done == ["queue lab created", "reservation night created"]
             again = decode(await kaiwo.post("/manifests", MANIFEST), Outcome)
             assert again.done == ["queue lab unchanged", "reservation night unchanged"]
-            await until(lambda: kaiwo.loop.state.reserved.objects["night"].picked, "the place to be picked")
+            await until(lambda: kaiwo.loop.state.reservations.objects["night"].picked, "the place to be picked")
             found = await one(kaiwo, "night")
             assert (found.phase, found.owner_kind, found.owner, found.gpus) == ("active", "queue", "lab", 8)
             assert {device.node for device in found.devices} == {"node-0"}

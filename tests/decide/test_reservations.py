@@ -16,8 +16,8 @@ from kaiwo.model.plan import Cause, Plan
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation
 from kaiwo.model.workload import Phase, Pod
-from kaiwo.snapshot.capacity_timeline import reserved_space
-from kaiwo.snapshot.reservation_status import standings
+from kaiwo.snapshot.capacity_timeline import reserved_spans
+from kaiwo.snapshot.reservation_status import reservation_statuses
 from tests.worlds import World
 
 
@@ -189,7 +189,7 @@ def test_what_may_not_be_preempted_and_is_there_already_stays() -> None:
     reserve(world, "night", nodes=("node-0",), owner=Owner(queue="lab"))
     world.submit("mine", gpus_each=8, queue="lab")
     assert evicted(world.settle()) == []
-    (found,) = standings(world.state, world.now_s)
+    (found,) = reservation_statuses(world.state, world.now_s)
     assert found.others == ("default/fixed",)
     world.finish("fixed").settle()
     assert world.is_running("mine")
@@ -225,17 +225,17 @@ def test_a_picked_place_stays_where_it_is() -> None:
     world.running("busy", 12, queue="batch")
     world.now_s = 50
     world.node("another").settle()
-    assert world.state.reserved.objects["night"].picked == picked.devices
+    assert world.state.reservations.objects["night"].picked == picked.devices
 
 
 def test_a_lost_device_is_replaced_and_the_others_stay() -> None:
     world = reserve(lab_world(2), "night", gpus=4, owner=Owner(queue="lab"))
     world.settle()
-    before = set(world.state.reserved.objects["night"].picked)
+    before = set(world.state.reservations.objects["night"].picked)
     node = world.state.node_objects["node-0"]
     broken = replace(node.gpus[0], healthy=False)
     world.tell(NodeChanged(replace(node, gpus=(broken, *node.gpus[1:])))).settle()
-    after = set(world.state.reserved.objects["night"].picked)
+    after = set(world.state.reservations.objects["night"].picked)
     assert before - after == {Device("node-0", "gpu-0")}
     assert len(after) == 4
 
@@ -244,12 +244,14 @@ def test_a_lost_device_is_replaced_and_the_others_stay() -> None:
 def test_a_gpu_that_gets_another_mode_stays_reserved_and_nobody_is_told_to_go_for_it(is_changing: bool) -> None:
     world = reserve(lab_world(1), "night", gpus=2, owner=Owner(queue="lab"))
     world.submit("theirs", gpus_each=6, queue="batch").settle()
-    before = world.state.reserved.objects["night"].picked
+    before = world.state.reservations.objects["night"].picked
     node = world.state.node_objects["node-0"]
     closed = set_aside(node.gpus[0], Mode("CPX", "NPS1"), is_changing)
     plans = world.tell(NodeChanged(replace(node, gpus=(closed, *node.gpus[1:])))).settle()
     assert (
-        world.state.reserved.objects["night"].picked == before == (Device("node-0", "gpu-0"), Device("node-0", "gpu-1"))
+        world.state.reservations.objects["night"].picked
+        == before
+        == (Device("node-0", "gpu-0"), Device("node-0", "gpu-1"))
     )
     assert evicted(plans) == []
     assert world.is_running("theirs")
@@ -261,7 +263,7 @@ def test_a_gpu_that_changes_for_somebody_else_is_picked_after_free_ones() -> Non
     closed = set_aside(node.gpus[0], Mode("CPX", "NPS1"), False)
     world.tell(NodeChanged(replace(node, gpus=(closed, *node.gpus[1:]))))
     reserve(world, "night", gpus=1, owner=Owner(queue="lab")).settle()
-    assert world.state.reserved.objects["night"].picked == (Device("node-0", "gpu-1"),)
+    assert world.state.reservations.objects["night"].picked == (Device("node-0", "gpu-1"),)
 
 
 def test_a_place_is_picked_where_nobody_is_in_the_way() -> None:
@@ -269,16 +271,16 @@ def test_a_place_is_picked_where_nobody_is_in_the_way() -> None:
     world.settle()
     (node,) = set(world.nodes_of("fixed"))
     reserve(world, "night", gpus=8, owner=Owner(queue="lab"), start_s=100).settle()
-    assert {device.node for device in world.state.reserved.objects["night"].picked} == {"node-0", "node-1"} - {node}
+    assert {device.node for device in world.state.reservations.objects["night"].picked} == {"node-0", "node-1"} - {node}
 
 
 def test_a_reservation_that_is_too_large_has_what_there_is_and_grows() -> None:
     world = reserve(lab_world(1), "night", gpus=12, gpu_models=("MI300X",), owner=Owner(queue="lab"))
     world.node("old", model="MI210").settle()
-    (found,) = standings(world.state, world.now_s)
+    (found,) = reservation_statuses(world.state, world.now_s)
     assert (len(found.devices), found.missing) == (8, 4)
     world.node("new").settle()
-    (found,) = standings(world.state, world.now_s)
+    (found,) = reservation_statuses(world.state, world.now_s)
     assert (len(found.devices), found.missing) == (12, 0)
 
 
@@ -287,7 +289,7 @@ def test_two_reservations_of_numbers_never_share_a_device_at_one_time() -> None:
     reserve(world, "b", gpus=10, owner=Owner(queue="batch"), start_s=150, end_s=300)
     reserve(world, "c", gpus=10, owner=Owner(user="ada"), start_s=300)
     world.settle()
-    a, b, c = (set(world.state.reserved.objects[name].picked) for name in "abc")
+    a, b, c = (set(world.state.reservations.objects[name].picked) for name in "abc")
     assert not a & b
     assert (len(a), len(b), len(c)) == (10, 6, 10)  # c begins when the others are over
 
@@ -310,7 +312,7 @@ def test_a_reservation_of_exact_devices_pushes_a_picked_one_aside() -> None:
     world = reserve(lab_world(2), "picked", gpus=8, owner=Owner(queue="lab"))
     world.settle()
     reserve(world, "exact", nodes=("node-0",), owner=Owner(user="ada")).settle()
-    assert {device.node for device in world.state.reserved.objects["picked"].picked} == {"node-1"}
+    assert {device.node for device in world.state.reservations.objects["picked"].picked} == {"node-1"}
 
 
 def test_a_partitioned_gpu_is_reserved_as_a_whole() -> None:
@@ -319,7 +321,7 @@ def test_a_partitioned_gpu_is_reserved_as_a_whole() -> None:
                   for n in range(4))  # fmt: skip
     world.tell(NodeChanged(Node("cut", cpu_milli=64_000, memory_mib=1 << 20, gpus=parts)))
     reserve(world, "night", gpus=1, owner=Owner(queue="lab")).settle()
-    assert world.state.reserved.objects["night"].picked == (Device("cut", "gpu-0"),)
+    assert world.state.reservations.objects["night"].picked == (Device("cut", "gpu-0"),)
     want = Request(gpus=1, partition="DPX")
     world.submit("theirs", pods=4, minimum=1, request=want, queue="batch").settle()
     assert world.devices_of("theirs") == ["cut/gpu-1-0", "cut/gpu-1-1"]
@@ -390,7 +392,7 @@ def test_the_plan_says_when_a_reservation_begins_or_ends_next() -> None:
 def test_the_space_of_reservations_is_told_from_when_to_when() -> None:
     world = reserve(lab_world(2), "later", gpus=2, owner=Owner(queue="lab"), start_s=100, end_s=200)
     reserve(world, "now", nodes=("node-1",), owner=Owner(user="ada"), end_s=50).settle()
-    spans = reserved_space(world.state, 0)
+    spans = reserved_spans(world.state, 0)
     assert [(span.reservation, len(span.columns), span.from_s, span.until_s) for span in spans] == [
         ("now", 8, 0, 50),
         ("later", 2, 100, 200),

@@ -46,6 +46,6 @@ def state_of(state: ClusterState) -> tuple[object, ...]:
     """All that `decide` looks at."""
     state.refresh_tables()
     nodes, queues, backlog = state.nodes, state.queues, state.backlog
-    arrays = [nodes.free.tolist(), nodes.gpus.tolist(), queues.used.tolist(), queues.fixed.tolist()]
+    arrays = [nodes.free.tolist(), nodes.gpus.tolist(), queues.used.tolist(), queues.non_preemptible.tolist()]
     waiting = {queue: asks for queue, asks in backlog.all_demand.items() if any(asks)}
     return state.events(), arrays, sorted(backlog.by_key), sorted(backlog.to_try), backlog.try_all, waiting

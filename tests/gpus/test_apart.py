@@ -95,12 +95,12 @@ def test_a_trial_that_is_undone_leaves_no_trace() -> None:
     world = one_gpu(gpus=2).submit("strict", request=STRICT).submit("turns", request=TAKES_TURNS)
     world.settle()
     working = WorkingCopy(world.snapshot())
-    before = working.tenancy.copy()
+    before = working.tenants.copy()
     (turns,) = world.state.pods["default/turns"].values()
     with working.trial():
-        working.free_up(turns)
-        assert not working.tenancy.small
-    assert (working.tenancy.demanding, working.tenancy.small) == (before.demanding, before.small)
+        working.release_uncharged(turns)
+        assert not working.tenants.small
+    assert (working.tenants.demanding, working.tenants.small) == (before.demanding, before.small)
     assert before.demanding
     assert before.small
 
@@ -137,9 +137,9 @@ def assert_books_are_right(world: World) -> None:
     state = world.state
     fresh = NodeTable(state.node_objects)
     for name, node in state.node_objects.items():
-        fresh.define(node, state.allocations_on.get(name, {}).values(), 0)
-    kept = state.nodes.tenancy
-    assert (kept.demanding, kept.small) == (fresh.tenancy.demanding, fresh.tenancy.small)
+        fresh.write_node(node, state.allocations_on.get(name, {}).values(), 0)
+    kept = state.nodes.tenants
+    assert (kept.demanding, kept.small) == (fresh.tenants.demanding, fresh.tenants.small)
 
 
 def test_a_cluster_that_tells_another_demand_of_a_pod_is_believed() -> None:
@@ -148,4 +148,4 @@ def test_a_cluster_that_tells_another_demand_of_a_pod_is_believed() -> None:
     (pod,) = world.state.pods["default/strict"].values()
     world.tell(PodChanged(type(pod)(pod.workload, pod.name, pod.node, pod.phase, pod.devices)))
     world.tell(PodGone(pod.workload, pod.name))
-    assert not world.state.nodes.tenancy.demanding
+    assert not world.state.nodes.tenants.demanding

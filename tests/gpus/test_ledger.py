@@ -30,7 +30,7 @@ def test_no_overcommit_and_no_leak_in_a_million_random_operations(seed: int) -> 
     ledger.pods.clear()
     for node in MACHINES:
         ledger.check(node)
-        assert (ledger.state.nodes.gpus[ledger.state.nodes.row[node], 0] == ledger.state.nodes.gpu_part[
+        assert (ledger.state.nodes.gpus[ledger.state.nodes.row[node], 0] == ledger.state.nodes.device_milli[
             ledger.state.nodes.row[node]
         ]).all()  # fmt: skip
 

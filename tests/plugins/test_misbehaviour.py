@@ -61,12 +61,12 @@ DEEDS: dict[str, Deed] = {
     "the devices": lambda view, want, nodes: fill(view.gpus),
     "what changed": lambda view, want, nodes: fill(view.changed),
     "what queues use": lambda view, want, nodes: fill(view.all_used),
-    "what queues use for good": lambda view, want, nodes: fill(view.queue_fixed),
+    "what queues use for good": lambda view, want, nodes: fill(view.queue_non_preemptible),
     "the nodes": lambda view, want, nodes: fill(view.nodes.free),
     "the sizes of nodes": lambda view, want, nodes: fill(view.nodes.cpu_size),
     "the queues": lambda view, want, nodes: fill(view.queues.used),
     "the quotas": lambda view, want, nodes: fill(view.queues.quota),
-    "what is reserved": lambda view, want, nodes: fill(view.reserved.closed(want.passes, 0)),
+    "what is reserved": lambda view, want, nodes: fill(view.reservations.closed(want.passes, 0)),
     "what fits": lambda view, want, nodes: fill(times_per_device(view, want, nodes)),
 }
 

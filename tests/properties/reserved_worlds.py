@@ -47,8 +47,8 @@ class ReservedWorld:
                 world.finish(draw.choice(sorted(world.state.pods)))
             case "reserve":
                 world.tell(ReservationChanged(self._reservation()))
-            case "drop" if world.state.reserved.objects:
-                world.tell(ReservationGone(draw.choice(sorted(world.state.reserved.objects))))
+            case "drop" if world.state.reservations.objects:
+                world.tell(ReservationGone(draw.choice(sorted(world.state.reservations.objects))))
             case "node":
                 name = draw.choice(sorted(world.state.node_objects))
                 node = world.state.node_objects[name]

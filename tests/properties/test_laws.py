@@ -182,7 +182,7 @@ def _live_a_little(world: World, data: st.DataObject) -> None:
 
 def _arrays(state: ClusterState) -> list[bytes]:
     nodes, queues = state.nodes, state.queues
-    arrays = (nodes.free, nodes.gpus, nodes.open, nodes.gpu_total, nodes.cpu_size, queues.used, queues.limit)
+    arrays = (nodes.free, nodes.gpus, nodes.schedulable, nodes.gpu_total, nodes.cpu_size, queues.used, queues.limit)
     return [np.ascontiguousarray(array).tobytes() for array in arrays]
 
 

@@ -72,7 +72,7 @@ class Watch:
             needed = sum(role.needed for role in self.world.state.workloads[name].roles)
             assert sum(pod.phase in (Phase.RUNNING, Phase.ASSUMED) for pod in pods.values()) >= needed, name
         queues = self.world.state.queues
-        assert (queues.fixed <= queues.quota).all()
+        assert (queues.non_preemptible <= queues.quota).all()
 
 
 @pytest.mark.slow

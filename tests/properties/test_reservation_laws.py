@@ -93,7 +93,7 @@ def _against(state: ClusterState, pod: Pod, workload: Workload, now_s: int) -> l
     line = (workload.queue,)
     found = []
     for share in pod.devices:
-        live = [r for r in state.reserved.objects.values() if now_s < r.until_s and _has(r, pod.node, share.gpu)]
+        live = [r for r in state.reservations.objects.values() if now_s < r.until_s and _has(r, pod.node, share.gpu)]
         live.sort(key=lambda r: (r.gpus > 0, r.rank))
         active = [r for r in live if now_s >= r.start_s]
         found += [r for r in (*active[:1], *(r for r in live if now_s < r.start_s)) if not r.admits(workload, line)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kaiwo.model.plan import encode_plan
 from kaiwo.model.workload import Branch, Workload, fault_in, is_branch_whole, is_enough, pods_up, tree_of
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.subgroup_choices import steps_of, ways_of
+from kaiwo.snapshot.subgroup_choices import ways_to_grow, ways_to_start
 from tests.properties.tree_worlds import arrivals, tree, tree_world
 from tests.worlds import World, audit
 
@@ -53,7 +53,7 @@ def test_every_way_is_enough_and_none_has_a_pod_too_many(seed: int) -> None:
     assert fault_in(groups, roles) == ""
     workload = Workload("default/w", roles, groups=groups)
     up = [draw.randint(0, role.count) for role in roles]
-    every = ways_of(workload, up)
+    every = ways_to_start(workload, up)
     for adds in every:
         then = list(up)
         for number, pods in adds:
@@ -62,7 +62,7 @@ def test_every_way_is_enough_and_none_has_a_pod_too_many(seed: int) -> None:
         assert is_branch_whole(tree_of(groups, roles), roles, then)
     assert (every[0] == ()) == is_branch_whole(tree_of(groups, roles), roles, up)
     if not every[0]:
-        assert all(sum(pods for _, pods in step) for step in steps_of(workload, up))
+        assert all(sum(pods for _, pods in step) for step in ways_to_grow(workload, up))
 
 
 @given(seeds)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from kaiwo.model.queue import UNLIMITED, Amounts, Fairness, Queue, SharePolicy
 from kaiwo.queues.fair_share import Wants
-from kaiwo.snapshot.queue_table import Charge, QueueTable
+from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
 
 TOTALS = np.array([40_000, 96_000, 4_096])
 
@@ -44,7 +44,7 @@ def queue_sets(draw: st.DrawFn) -> dict[str, Queue]:
 
 
 @st.composite
-def demands(draw: st.DrawFn, queues: dict[str, Queue]) -> dict[str, Charge]:
+def demands(draw: st.DrawFn, queues: dict[str, Queue]) -> dict[str, ResourceVector]:
     """What each leaf uses and waits for."""
     parents = {queue.parent for queue in queues.values()}
     whole = st.integers(0, 30).map(lambda n: n * 1_000)
@@ -56,6 +56,6 @@ def demands(draw: st.DrawFn, queues: dict[str, Queue]) -> dict[str, Charge]:
 def worlds(draw: st.DrawFn) -> tuple[QueueTable, Wants]:
     queues = draw(queue_sets())
     table = QueueTable(queues)
-    demand = table.summed(draw(demands(queues)))
+    demand = table.sum_up_tree(draw(demands(queues)))
     oldest = np.array(draw(st.lists(st.integers(0, 5), min_size=len(queues), max_size=len(queues))))
     return table, Wants(TOTALS, demand, oldest)

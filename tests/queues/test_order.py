@@ -24,7 +24,7 @@ def first_of(
         {queue.name: queue for queue in queues},
         {name: (1000 * gpus, 0, 0) for name, gpus in used.items()},
     )
-    demand = table.summed({name: (1000 * gpus, 0, 0) for name, gpus in waits.items()})
+    demand = table.sum_up_tree({name: (1000 * gpus, 0, 0) for name, gpus in waits.items()})
     wants = Wants(TOTALS, table.used + demand)
     now = stand(table, fair_shares(table, wants).share)
     rows = np.array([table.row[name] for name in sorted(waits)])

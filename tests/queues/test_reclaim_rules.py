@@ -47,7 +47,7 @@ class Cluster:
             for what in ("used", "fixed", "waits")
         )
         self.table = QueueTable(amounts, used, fixed)
-        wants = Wants(np.array([total * 1000, 0, 0]), self.table.used + self.table.summed(waits))
+        wants = Wants(np.array([total * 1000, 0, 0]), self.table.used + self.table.sum_up_tree(waits))
         self.now = stand(self.table, fair_shares(self.table, wants).share)
 
     def claim(self, queue: str, count: float, preemptible: bool = True) -> ReclaimRequest:
@@ -151,7 +151,7 @@ def test_too_much_of_one_thing_is_no_reason_to_lose_another() -> None:
         },
         used={"hoards-memory": (4_000, 0, 512)},
     )
-    wants = Wants(TOTALS, table.used + table.summed({"needs-gpus": (1_000, 0, 0)}))
+    wants = Wants(TOTALS, table.used + table.sum_up_tree({"needs-gpus": (1_000, 0, 0)}))
     now = stand(table, fair_shares(table, wants).share)
     claim = ReclaimRequest(table.row["needs-gpus"], gpus(1))
     refusal = may_take(now, claim, [Taking(table.row["hoards-memory"], np.array([1_000, 0, 128]))])
@@ -163,7 +163,7 @@ def clashes(draw: st.DrawFn) -> tuple[QueueShares, ReclaimRequest, list[Taking]]
     """A random tree with used and waiting work, a claim of one leaf, and work of others to take."""
     queues = draw(queue_sets())
     table = QueueTable(queues, draw(demands(queues)))
-    wants = Wants(TOTALS, table.used + table.summed(draw(demands(queues))))
+    wants = Wants(TOTALS, table.used + table.sum_up_tree(draw(demands(queues))))
     now = stand(table, fair_shares(table, wants).share)
     leaves = [row for row, is_leaf in enumerate(table.is_leaf) if is_leaf]
     claimant = draw(st.sampled_from(leaves))

@@ -173,7 +173,7 @@ def test_past_use_never_helps(world: World, strength: int, data: st.DataObject) 
 def test_a_thousand_queues_of_every_policy_are_divided_exactly(policy: SharePolicy) -> None:
     queues = {f"q{n:04d}": Queue(f"q{n:04d}", priority=n % 5, gpu=Amounts(1_000, -1, n % 4)) for n in range(1_000)}
     table = QueueTable(queues)
-    demand = table.summed({name: (1_000 * (n % 7), 0, 0) for n, name in enumerate(queues)})
+    demand = table.sum_up_tree({name: (1_000 * (n % 7), 0, 0) for n, name in enumerate(queues)})
     wants = Wants(np.array([2_000_000, 0, 0]), demand)
     rules = DEFAULT_RULES._replace(root_policy=policy)
     assert fair_shares(table, wants, rules).share[:, 0].sum() == 2_000_000

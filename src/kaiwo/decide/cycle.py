@@ -130,8 +130,8 @@ def _make_room(desk: CycleState) -> set[ActionKey]:
     """
     for start in desk.starts:
         desk.roster.begun.setdefault(start.workload, []).append(start.pod)
-    if desk.working.is_anybody_leaving:
-        desk.working.count_leaving(+1)  # whoever is placed from here on waits for them, too
+    if desk.working.has_releasing_pods:
+        desk.working.count_releasing(+1)  # whoever is placed from here on waits for them, too
     unreached: set[ActionKey] = set()
     actions = [action for action in desk.policy.actions if action != "allocate"]
     for at, action in enumerate(actions):
@@ -142,8 +142,8 @@ def _make_room(desk: CycleState) -> set[ActionKey]:
         desk.most_steps = desk.steps + max(0, desk.policy.steps - desk.steps) // sharers
         unreached |= {(action, *found.key) for found in make_room(desk, action)}
     desk.most_steps = desk.policy.steps
-    if desk.working.is_anybody_leaving:
-        desk.working.count_leaving(-1)  # who still waits is told what is free now
+    if desk.working.has_releasing_pods:
+        desk.working.count_releasing(-1)  # who still waits is told what is free now
     return unreached
 
 

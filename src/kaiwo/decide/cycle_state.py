@@ -29,7 +29,7 @@ from kaiwo.queues.current_shares import shares_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_charged_first, needs_of_each_choice
 from kaiwo.snapshot.node_table import SIZE, USABLE
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working_copy import WorkingCopy
 
@@ -73,7 +73,7 @@ class CycleState:
         self.steps, self.most_steps = 0, policy.steps
         self._look_steps = 1 + len(self.working.nodes.names) // NODES_A_STEP
         self._looked_at: set[int] = set()
-        self._least: dict[RoleNeeds, Charge] = {}
+        self._least: dict[RoleNeeds, ResourceVector] = {}
         sizes = self.working.gpus[:, SIZE][self.working.gpus[:, USABLE] > 0]
         self.largest_mib = int(sizes.max(initial=0))
         self._equal_mib = self.largest_mib if (sizes == self.largest_mib).all() else 0
@@ -156,7 +156,7 @@ class CycleState:
             return any(within_limits(self.working, row, charge, not is_preemptible) for charge in charges)
         return within_limits(self.working, row, self.least(found), not is_preemptible)
 
-    def least(self, found: WaitingClass) -> Charge:
+    def least(self, found: WaitingClass) -> ResourceVector:
         """The least that its queue pays before a workload of this class has started."""
         if found.least_charge is None or found.least_charge[0] != self.largest_mib:
             needs = needs_charged_first(found)
@@ -166,24 +166,24 @@ class CycleState:
             found.least_charge = (self.largest_mib, charge)
         return found.least_charge[1]
 
-    def claim_of(self, found: WaitingClass) -> Charge:
+    def claim_of(self, found: WaitingClass) -> ResourceVector:
         """The same, with what it needs of bounded GPU models."""
         if not self.working.queues.models:
             return self.least(found)
         return (*self.least(found), *least_by_model(self.state, needs_charged_first(found)))
 
-    def known_charge(self, want: Request, pods: int) -> Charge | None:
+    def known_charge(self, want: Request, pods: int) -> ResourceVector | None:
         """What the queue will pay for such pods, if that does not hang on the devices they get."""
         if want.is_partition or (want.is_memory and not self._equal_mib):
             return None
         return charge_of(want, pods, self._equal_mib)
 
-    def next_of(self, lane: Lane) -> tuple[Charge, int]:
+    def next_of(self, lane: Lane) -> tuple[ResourceVector, int]:
         """What the first workload of a lane needs to start, and since when it waits."""
         name, _, found = lane.first
         return self.least(found), self.state.workloads[name].submitted_s
 
-    def one_pod_of(self, found: WaitingClass, workload: Workload) -> tuple[Charge, int]:
+    def one_pod_of(self, found: WaitingClass, workload: Workload) -> tuple[ResourceVector, int]:
         """What one more pod of a workload needs, and since when it waits."""
         want = self.state.backlog.shapes[found.needs[0].shape]
         return charge_of(want, 1, self.largest_mib), workload.submitted_s
@@ -200,7 +200,7 @@ class CycleState:
     def may_wait_for_release(self, found: WaitingClass) -> bool:
         """Space that comes free soon could be kept for it."""
         return (
-            self.working.is_anybody_leaving and not found.signature.nominated_for and found.needs not in self.hopeless
+            self.working.has_releasing_pods and not found.signature.nominated_for and found.needs not in self.hopeless
         )
 
     def shares(self) -> IntArray:

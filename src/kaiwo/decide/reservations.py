@@ -23,7 +23,7 @@ from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.reservation import ENDLESS_S, Device, Picked, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload, is_enough, lost_gpu_s
 from kaiwo.snapshot.node_table import Allocation
-from kaiwo.snapshot.reserved_devices import Claim, ReservedView, claim_of
+from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, locate_reservation
 from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
 FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
@@ -148,7 +148,7 @@ def _quality(desk: CycleState, wanted: Reservation, tenants: tuple[Allocation, .
     worst = FREE
     for held in tenants:
         workload = desk.state.workloads.get(held.workload)
-        if workload is not None and desk.state.reserved.is_owners(wanted, workload, desk.state.queue_objects):
+        if workload is not None and desk.state.reservations.admits(wanted, workload, desk.state.queue_objects):
             continue
         stays = workload is None or (not workload.preemptible and _ends_s(held, workload) > wanted.start_s)
         # Who runs where long before the start says nothing; at the start fewer have to go from an empty device.
@@ -193,38 +193,38 @@ MOST_SEARCHES = 16  # a cycle: each looks at every GPU of the cluster
 
 def mind_reservations(desk: CycleState) -> None:
     """Everything that the time and the reservations ask for, before anybody who waits is looked at."""
-    view, book = desk.working.reserved, desk.state.reserved
+    view, book = desk.working.reservations, desk.state.reservations
     if view is not None:
         view = _pick_places(desk, view)
-        for claim in view.claims:
+        for claim in view.reservations:
             if view.is_active(claim):
                 _clear(desk, view, claim)
-    for reservation in book.leaving:
+    for reservation in book.evicting:
         _end(desk, reservation)
     _expire(desk)
     if at_s := next_timed_change_s(desk.state, desk.working.now_s):
         desk.look_again(at_s)
 
 
-def _pick_places(desk: CycleState, view: ReservedView) -> ReservedView:
+def _pick_places(desk: CycleState, view: ReservationView) -> ReservationView:
     """Choose devices where only a number was given; the cycle goes on with the new ones."""
-    claims = list(view.claims)
+    claims = list(view.reservations)
     fleet = Fleet(desk, (claim.reservation for claim in claims))
     for at in _searches(desk, fleet, claims):
         claim = claims[at]
         picked = pick(fleet, claim.reservation)
         if picked != claim.reservation.picked:
             desk.reserved.append(Picked(claim.name, picked))
-            claims[at] = claim_of(replace(claim.reservation, picked=picked), desk.working.nodes)
+            claims[at] = locate_reservation(replace(claim.reservation, picked=picked), desk.working.nodes)
             fleet.moved(claim.reservation, claims[at].reservation)
-            desk.working.touch(np.union1d(claim.rows, claims[at].rows))
+            desk.working.mark_changed(np.union1d(claim.rows, claims[at].rows))
     if not desk.reserved:
         return view
-    fresh = desk.working.reserved = view.with_claims(tuple(claims))
+    fresh = desk.working.reservations = view.with_reservations(tuple(claims))
     return fresh
 
 
-def _searches(desk: CycleState, fleet: Fleet, claims: list[Claim]) -> list[int]:
+def _searches(desk: CycleState, fleet: Fleet, claims: list[DeviceReservation]) -> list[int]:
     """Whose place has to be looked for, the strongest first. Where those are many, they take turns."""
     short = [
         at for at, claim in enumerate(claims) if claim.reservation.gpus and not is_well_placed(fleet, claim.reservation)
@@ -236,7 +236,7 @@ def _searches(desk: CycleState, fleet: Fleet, claims: list[Claim]) -> list[int]:
     return (short[first:] + short[:first])[:MOST_SEARCHES]
 
 
-def _clear(desk: CycleState, view: ReservedView, claim: Claim) -> None:
+def _clear(desk: CycleState, view: ReservationView, claim: DeviceReservation) -> None:
     """Whoever is on the devices of an active reservation and is not its owner's goes, if it may be preempted."""
     state, nodes = desk.state, desk.working.nodes
     places = set(zip(claim.rows.tolist(), claim.columns.tolist(), strict=True))
@@ -258,9 +258,11 @@ def _clear(desk: CycleState, view: ReservedView, claim: Claim) -> None:
         _evict(desk, state.workloads[name], hit[name], claim.name)
 
 
-def _is_stranger(desk: CycleState, view: ReservedView, workload: Workload, row: int, columns: list[int | None]) -> bool:
+def _is_stranger(
+    desk: CycleState, view: ReservationView, workload: Workload, row: int, columns: list[int | None]
+) -> bool:
     """It could not have been started here now."""
-    passes = desk.state.reserved.passes_of(workload, desk.state.queue_objects)
+    passes = desk.state.reservations.passes_of(workload, desk.state.queue_objects)
     closed = view.closed(passes, 0)
     is_kept_out = any(column is not None and closed[row, column] for column in columns)
     return is_kept_out or bool(view.closed_nodes(passes, 0)[row])
@@ -268,8 +270,8 @@ def _is_stranger(desk: CycleState, view: ReservedView, workload: Workload, row: 
 
 def _end(desk: CycleState, reservation: Reservation) -> None:
     """The owner's work that began before the end goes with the reservation, also what may not be preempted."""
-    state, book = desk.state, desk.state.reserved
-    claim = claim_of(reservation, desk.working.nodes)
+    state, book = desk.state, desk.state.reservations
+    claim = locate_reservation(reservation, desk.working.nodes)
     for row in sorted(set(claim.rows.tolist())):
         columns = set(claim.columns[claim.rows == row].tolist())
         known = desk.working.nodes.column[row]
@@ -284,7 +286,7 @@ def _end(desk: CycleState, reservation: Reservation) -> None:
             ):
                 continue
             is_here = any(known.get(share.gpu) in columns for share in held.devices)
-            if is_here and book.is_owners(reservation, workload, state.queue_objects):
+            if is_here and book.admits(reservation, workload, state.queue_objects):
                 hit.setdefault(held.workload, set()).add(held.name)
         for name in sorted(hit):
             _evict(desk, state.workloads[name], hit[name], reservation.name)

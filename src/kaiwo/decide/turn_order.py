@@ -13,7 +13,7 @@ import numpy as np
 from kaiwo.plugins.guarded_calls import ask_row, ask_rows
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.backlog import TrialPosition, WaitingClass
-from kaiwo.snapshot.queue_table import NOBODY, Charge
+from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 Head = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
@@ -102,7 +102,7 @@ class Turns(Generic[L]):
         self._left = sum(1 for lane in lanes.values() if lane)
         self._next: dict[int, Next] = {}  # by row, of queues in which somebody is left: what its next workload needs
         self._heaps: dict[int, list[Entry]] = {}  # by parent: its children in which somebody is left
-        self.row = NOBODY  # of the queue whose turn it is
+        self.row = NO_PARENT  # of the queue whose turn it is
         self._build()
 
     def __bool__(self) -> bool:
@@ -147,7 +147,7 @@ class Turns(Generic[L]):
 
     def _go_down(self) -> None:
         """From the root, at each level to who stands first."""
-        row, heap = NOBODY, self._heaps.get(NOBODY)
+        row, heap = NO_PARENT, self._heaps.get(NO_PARENT)
         while heap is not None:
             row = heap[0][1]
             heap = self._heaps.get(row)
@@ -157,7 +157,7 @@ class Turns(Generic[L]):
         """From a leaf at the top of all its heaps upwards."""
         path = self._working.queues.path[row]
         for at, each in enumerate(path):
-            parent = path[at + 1] if at + 1 < len(path) else NOBODY
+            parent = path[at + 1] if at + 1 < len(path) else NO_PARENT
             heap = self._heaps[parent]
             if is_left:
                 if at:
@@ -184,15 +184,15 @@ class Turns(Generic[L]):
             rows = sorted(by_depth.get(depth, ()))
             for key, row in zip(self._keys(rows), rows, strict=True):
                 path = queues.path[row]
-                parent = path[1] if len(path) > 1 else NOBODY
+                parent = path[1] if len(path) > 1 else NO_PARENT
                 self._heaps.setdefault(parent, []).append((key, row))
-                if parent != NOBODY:
+                if parent != NO_PARENT:
                     by_depth.setdefault(depth - 1, set()).add(parent)
             for parent in {queues.path[row][1] for row in rows if len(queues.path[row]) > 1}:
                 heapify(self._heaps[parent])
                 self._next[parent] = self._next[self._heaps[parent][0][1]]
-        if NOBODY in self._heaps:
-            heapify(self._heaps[NOBODY])
+        if NO_PARENT in self._heaps:
+            heapify(self._heaps[NO_PARENT])
         self._go_down()
 
     def _key(self, row: int) -> tuple[int, ...]:
@@ -222,6 +222,6 @@ class Turns(Generic[L]):
         return keys if self._sign > 0 else [tuple([-part for part in key]) for key in keys]
 
 
-Next = tuple[Charge, int]  # what the first workload of a queue needs to start, and since when it waits
+Next = tuple[ResourceVector, int]  # what the first workload of a queue needs to start, and since when it waits
 Entry = tuple[tuple[int, ...], int]
 Mark = tuple[dict[int, list[Entry]], dict[int, Next], int]

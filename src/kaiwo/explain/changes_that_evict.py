@@ -46,7 +46,7 @@ from kaiwo.queues.reclaim_rules import ReclaimRequest, may_claim, victim_queues
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.backlog import needs_charged_first
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 
 CYCLES = 3  # what others take first may leave something for it
@@ -149,7 +149,7 @@ def raise_that_takes(question: Question) -> tuple[Change | None, bool]:
     return (None if verdict is False else found[0]), verdict is not None
 
 
-def _has_victims(question: Question, need: Charge) -> bool:
+def _has_victims(question: Question, need: ResourceVector) -> bool:
     """Somebody has more than is protected from such a claim: most cycles need not be tried."""
     now = standing(question.view)
     claim = ReclaimRequest(now.queues.row[question.workload.queue], np.array(need), question.workload.preemptible)

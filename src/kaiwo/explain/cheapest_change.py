@@ -134,5 +134,5 @@ def _queues_with_room(question: Question, room: Room) -> Iterator[Change]:
 def _with_reservations(state: ClusterState) -> set[str]:
     """The queues whose work may use GPUs that are reserved for them or for a queue above."""
     queues = state.queues
-    owners = {queues.row.get(each.owner.queue) for each in state.reserved.objects.values() if each.owner.queue}
+    owners = {queues.row.get(each.owner.queue) for each in state.reservations.objects.values() if each.owner.queue}
     return {name for name, path in zip(queues.names, queues.path, strict=True) if not owners.isdisjoint(path)}

@@ -23,7 +23,7 @@ from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 
 
@@ -66,10 +66,10 @@ class Room:
             minds_nobody = all(self._state.backlog.shapes[shape].neighbours is None for shape, _, _ in needs)
             if not limits and minds_nobody and not any(needed for _, _, needed in needs):
                 return True  # any one pod is enough
-        mark = self.working.mark()
+        mark = self.working.savepoint()
         workload = replace(workload, queue=self.working.queues.names[row])
         placed = place_workload(self.working, self._placer, self._state, workload, needs, limits)
-        self.working.back_to(mark)
+        self.working.rollback(mark)
         return placed is not None
 
     def could_take(self, workload: Workload) -> bool:
@@ -91,13 +91,13 @@ class Room:
         sizes = self.working.of(rows)[1][:, SIZE][times_per_device(self.working, want, rows) > 0]
         return [int(size) for size in np.unique(sizes)]
 
-    def left(self, row: int, is_fixed: bool) -> Charge:
+    def left(self, row: int, is_fixed: bool) -> ResourceVector:
         """What a queue and all above it may still take; work that may not be preempted stays within their quotas."""
         queues = self.working.queues
         path = list(queues.path[row])
         left = (queues.limit[path] - self.working.queue_used[path]).min(axis=0)
         if is_fixed:
-            left = np.minimum(left, (queues.quota[path] - self.working.queue_fixed[path]).min(axis=0))
+            left = np.minimum(left, (queues.quota[path] - self.working.queue_non_preemptible[path]).min(axis=0))
         gpu, cpu, memory = left.tolist()
         return gpu, cpu, memory
 
@@ -152,7 +152,7 @@ class Room:
         return (want.is_exclusive or want.gpus <= 1) and not (want.hangs_on_device and is_bounded)
 
 
-def is_within(charge: Charge, left: Charge) -> bool:
+def is_within(charge: ResourceVector, left: ResourceVector) -> bool:
     """Each part of the charge fits; what costs nothing is never too much."""
     return all(not need or need <= has for need, has in zip(charge, left, strict=True))
 

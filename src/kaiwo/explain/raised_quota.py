@@ -16,7 +16,7 @@ from kaiwo.explain.verify_change import Question
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import Workload, role_of
 from kaiwo.snapshot.backlog import RoleNeeds, needs_of_each_choice
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 
 
 class Bound(NamedTuple):
@@ -54,7 +54,7 @@ def raises(question: Question, room: Room, most_looks: int) -> Iterator[Change |
     yield from sorted(found, key=lambda change: change.rank)
 
 
-def only_raise(question: Question, room: Room) -> tuple[Change, Charge] | None:
+def only_raise(question: Question, room: Room) -> tuple[Change, ResourceVector] | None:
     """Where exactly one bound leaves less than the workload pays at least: the raise that leaves as much, and that."""
     least = _charges(question, room)[0]
     must = [bound for bound in _bounds(question) if least[bound.column] > bound.left]
@@ -130,7 +130,7 @@ class _Search:
         return self._bound.queue == self._question.workload.queue and not self._question.state.releasing
 
 
-def _charges(question: Question, room: Room) -> list[Charge]:
+def _charges(question: Question, room: Room) -> list[ResourceVector]:
     """What it may have to pay, the least first and the most that it can be last; of sub-groups each way has its own."""
     found = question.state.backlog.find(question.name)[0]
     ways = needs_of_each_choice(found)
@@ -141,7 +141,7 @@ def _charges(question: Question, room: Room) -> list[Charge]:
     return [tuple(map(min, columns)), *every, tuple(map(max, columns))]
 
 
-def _charges_of(question: Question, room: Room, needs: RoleNeeds) -> list[Charge]:
+def _charges_of(question: Question, room: Room, needs: RoleNeeds) -> list[ResourceVector]:
     """Of large devices the same memory is a smaller part than of small; behind the resources stands what it takes of
     each bounded GPU model."""
     state = question.state
@@ -176,7 +176,7 @@ def _taken(question: Question, bound: Bound, fate: Fate) -> dict[str, int]:
     return taken
 
 
-def _charge_of(workload: Workload, pod: str, milli: int) -> Charge:
+def _charge_of(workload: Workload, pod: str, milli: int) -> ResourceVector:
     ask = role_of(workload, pod).request
     return milli, ask.cpu_milli, ask.memory_mib
 
@@ -189,7 +189,7 @@ def _bounds(question: Question) -> list[Bound]:
         return []
     kept = [("limit", queues.limits[row], view.all_used)]
     if not question.workload.preemptible:
-        kept.append(("quota", queues.quotas[row], view.all_fixed))
+        kept.append(("quota", queues.quotas[row], view.all_non_preemptible))
     return [
         Bound(queues.names[above], column, word, most - int(used[above, column]))
         for word, bounds, used in kept

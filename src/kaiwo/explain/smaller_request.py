@@ -70,7 +70,7 @@ def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Ch
 def small_below(question: Question, role: Role, dimension: str) -> int:
     """Shares below this may be too small to be kept apart, as they demand or as their neighbours do; 0: none is."""
     want, view = role.request, question.view
-    if dimension not in (SHARE, GPU_MEMORY) or not (want.least_grade or want.isolation or view.tenancy.demanding):
+    if dimension not in (SHARE, GPU_MEMORY) or not (want.least_grade or want.isolation or view.tenants.demanding):
         return 0
     return SMALL_MILLI if dimension == SHARE else 1 + SMALL_MILLI * largest_device_mib(view, want) // WHOLE_MILLI
 

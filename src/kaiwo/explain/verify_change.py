@@ -64,7 +64,7 @@ class Question:
         queue = view.queues.row.get(self.workload.queue)
         for kept in self.state.nominations.get(self.name, {}).values():
             if queue is not None:
-                view.give_back(kept, queue, is_fixed=not self.workload.preemptible)
+                view.release(kept, queue, is_non_preemptible=not self.workload.preemptible)
         return view
 
     @cached_property

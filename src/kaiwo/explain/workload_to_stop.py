@@ -27,8 +27,8 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, lost_s
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
-from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation, Tenancy
-from kaiwo.snapshot.queue_table import ENDLESS, Charge
+from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation, DeviceTenants
+from kaiwo.snapshot.queue_table import ENDLESS, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 MOST_KINDS = 16  # each is looked for on all nodes, which takes a tenth of a millisecond
@@ -124,7 +124,7 @@ class _Way:
         self._sooner = sooner(question)
         first = [charge_of(want, pods) for want, pods in self._sooner]
         gpu, cpu, memory = (turns * mine + sum(column) for mine, *column in zip(each, *first, strict=True))
-        self._charge: Charge = (gpu, cpu, memory)
+        self._charge: ResourceVector = (gpu, cpu, memory)
 
     def worth_a_try(self, by: str) -> Iterator[Change]:
         """The same. Few are looked at while few are asked."""
@@ -168,7 +168,7 @@ class _Way:
             return False
         bounds = [(view.queue_used, queues.limit, True)]
         if not question.workload.preemptible:
-            bounds.append((view.queue_fixed, queues.quota, not workloads[name].preemptible))
+            bounds.append((view.queue_non_preemptible, queues.quota, not workloads[name].preemptible))
         for above in queues.path[row]:
             pays_here = own is not None and above in queues.path[own]
             for resource, need in enumerate(self._charge):
@@ -187,8 +187,8 @@ class _Way:
         pairs = sorted((name, row_of[node]) for name, node in places if node in row_of)
         rows = np.array([row for _, row in pairs], np.intp)
         free, gpus = _given_back(view, running, pairs, rows)
-        after = view.pretending(rows, free, gpus)
-        after.tenancy = Tenancy()  # whom somebody keeps off its devices is let on them when it goes
+        after = view.with_amounts(rows, free, gpus)
+        after.tenants = DeviceTenants()  # whom somebody keeps off its devices is let on them when it goes
         names = sorted(running)
         at = {name: index for index, name in enumerate(names)}
         owner = np.array([at[name] for name, _ in pairs], np.intp)

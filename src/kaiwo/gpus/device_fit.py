@@ -24,8 +24,8 @@ def eligible(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     usable: BoolArray = gpus[:, USABLE] > 0
     if want.device_mib:
         usable &= gpus[:, SIZE] >= want.device_mib
-    if view.reserved is not None:
-        usable &= ~view.reserved.closed(want.passes, want.holds_s)[nodes]
+    if view.reservations is not None:
+        usable &= ~view.reservations.closed(want.passes, want.holds_s)[nodes]
     if want.reservation:
         usable &= named_devices(view, want, nodes)
     if _is_choosy(view, want):
@@ -37,11 +37,11 @@ def eligible(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
 
 def _is_one_vendors(view: WorkingCopy, want: Request) -> bool:
     """Where every node has GPUs of one vendor, the rule on the node's label says it all."""
-    return bool(view.nodes.mixed) and bool(want.vendor)
+    return bool(view.nodes.mixed_vendor_nodes) and bool(want.vendor)
 
 
 def _wanted_models(view: WorkingCopy, want: Request) -> list[int]:
-    vendor, table = want.vendor if view.nodes.mixed else "", view.nodes
+    vendor, table = want.vendor if view.nodes.mixed_vendor_nodes else "", view.nodes
     names = [name for name in table.models if not want.gpu_models or name in want.gpu_models]
     return [table.models.index(name) for name in names if not vendor or table.vendors.get(name) in ("", vendor)]
 
@@ -77,13 +77,13 @@ def times_per_device(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
 def _times(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
     gpus = view.of(nodes)[1]
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
-    is_limited = view.reserved is not None or want.reservation
+    is_limited = view.reservations is not None or want.reservation
     is_chosen = want.gpu_models or want.device_mib or is_limited or _is_choosy(view, want)
     is_chosen = is_chosen or _is_one_vendors(view, want)
     usable = eligible(view, want, nodes) if is_chosen else gpus[:, USABLE]
     times: IntArray
     if want.is_partition:
-        times = ((milli == view.nodes.gpu_part[nodes]) & (mib == size)) * usable
+        times = ((milli == view.nodes.device_milli[nodes]) & (mib == size)) * usable
         return times
     if want.is_whole:
         times = ((milli == WHOLE_MILLI) & (mib == size)) * usable
@@ -103,9 +103,9 @@ def _times(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
 
 def named_devices(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
-    if view.reserved is None or want.reservation not in want.passes:
+    if view.reservations is None or want.reservation not in want.passes:
         return np.zeros((len(nodes), view.nodes.width), np.bool_)
-    return view.reserved.of(want.reservation)[nodes]
+    return view.reservations.devices_of(want.reservation)[nodes]
 
 
 def _is_choosy(view: WorkingCopy, want: Request) -> bool:
@@ -127,7 +127,7 @@ def need_on(view: WorkingCopy, want: Request, row: int, columns: IntArray) -> tu
     """Milli and MiB that the request takes of these devices of a node; exclusive ones are taken whole."""
     sizes = view.gpus[row, SIZE, columns]
     if want.is_exclusive:
-        return view.nodes.gpu_part[row, columns], sizes
+        return view.nodes.device_milli[row, columns], sizes
     return device_need(want, sizes)
 
 
@@ -150,6 +150,6 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
 def fits_beside_others(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     """Nodes where the request fits on devices that are shared already."""
     gpus = view.of(nodes)[1]
-    begun = (gpus[:, MILLI] < view.nodes.gpu_part[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
+    begun = (gpus[:, MILLI] < view.nodes.device_milli[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])
     beside: BoolArray = (begun & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
     return beside

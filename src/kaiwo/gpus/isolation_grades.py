@@ -82,7 +82,7 @@ def _milli(want: Request, gpu: Gpu) -> int:
 
 def closed_by_tenants(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray | None:
     """Devices whose tenants and this share would not be kept apart as somebody demands."""
-    tenancy = view.tenancy
+    tenancy = view.tenants
     if want.beside == DEMANDS:
         places = [(row, column) for row, column, milli in tenancy.small if _is_unlimited(view, row, column, milli)]
     else:
@@ -96,7 +96,7 @@ def closed_by_tenants(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArra
 
 def may_come_back(view: WorkingCopy, pod: Pod, row: int) -> bool:
     """A pod that is not on the books just now finds nobody on its devices who must be apart from it."""
-    tenancy, columns = view.tenancy, view.nodes.column[row]
+    tenancy, columns = view.tenants, view.nodes.column[row]
     places = [(columns[share.gpu], share.milli) for share in pod.devices if share.gpu in columns]
     if pod.beside == DEMANDS:
         mine = {column for column, _ in places}

@@ -14,7 +14,16 @@ from kaiwo.model.queue import SharePolicy
 from kaiwo.queues.past_usage import bend_weights
 from kaiwo.queues.resource_division import Claims, Part, deserved, divide_rest
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.queue_table import BY_PRIORITY, BY_WAIT, GPU, NOBODY, POLICIES, RESOURCES, SERVES_FULLY, QueueTable
+from kaiwo.snapshot.queue_table import (
+    BY_PRIORITY,
+    BY_WAIT,
+    GPU,
+    NO_PARENT,
+    RESOURCES,
+    SERVES_FULLY,
+    SHARE_POLICIES,
+    QueueTable,
+)
 
 
 class ShareRules(NamedTuple):
@@ -111,7 +120,7 @@ def _write(out: FairShares, rows: Rows, has: IntArray, claims: Claims, part: Par
 def _policies(queues: QueueTable, rules: ShareRules) -> IntArray:
     """By queue, the code of the policy under which it competes with its siblings."""
     tree = queues.tree
-    return np.where(tree.parent == NOBODY, POLICIES.index(rules.root_policy), tree.policy_code[tree.parent])
+    return np.where(tree.parent == NO_PARENT, SHARE_POLICIES.index(rules.root_policy), tree.policy_code[tree.parent])
 
 
 def _ranks(queues: QueueTable, wants: Wants, policy: IntArray) -> IntArray:

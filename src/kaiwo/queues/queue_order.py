@@ -11,10 +11,19 @@ import numpy as np
 from kaiwo.model.queue import POLICY_RULES, SharePolicy
 from kaiwo.queues.reclaim_rules import QueueShares
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.queue_table import BY_PRIORITY, BY_WAIT, ENDLESS, GPU, NOBODY, POLICIES, RESOURCES, SERVES_FULLY
+from kaiwo.snapshot.queue_table import (
+    BY_PRIORITY,
+    BY_WAIT,
+    ENDLESS,
+    GPU,
+    NO_PARENT,
+    RESOURCES,
+    SERVES_FULLY,
+    SHARE_POLICIES,
+)
 
 PPM = 1_000_000
-_ROOT_CODE = POLICIES.index(SharePolicy.DRF)  # of the queues without a parent
+_ROOT_CODE = SHARE_POLICIES.index(SharePolicy.DRF)  # of the queues without a parent
 _NO_SHARE = 1 << 50  # above every ratio: uses what it has no share of
 
 
@@ -41,7 +50,7 @@ def queue_keys(now: QueueShares, totals: IntArray, rows: Rows, need: IntArray, o
     """
     tree = now.queues.tree
     parent = tree.parent[rows]
-    code = np.where(parent == NOBODY, _ROOT_CODE, tree.policy_code[parent])
+    code = np.where(parent == NO_PARENT, _ROOT_CODE, tree.policy_code[parent])
     priority = -now.queues.priority[rows]
     first = np.where(BY_WAIT[code], oldest_s, np.where(SERVES_FULLY[code], priority, 0))
     used, quota, fair = (each[rows, : len(RESOURCES)] for each in (now.used, now.quota, now.fair))
@@ -72,7 +81,7 @@ class PlainOrder:
         self._fair: list[list[int]] = now.fair.tolist()
         self._quota: list[list[int]] = now.quota.tolist()
         self._entitled: list[list[int]] = entitled[:, : len(RESOURCES)].tolist()
-        policies = [SharePolicy.DRF if parent == NOBODY else tree.policy[parent] for parent in parents]
+        policies = [SharePolicy.DRF if parent == NO_PARENT else tree.policy[parent] for parent in parents]
         self._rules = [POLICY_RULES[policy] for policy in policies]
         self._priority: list[int] = (-now.queues.priority).tolist()
         self._age: list[int] = tree.age.tolist()

@@ -77,7 +77,7 @@ def stand(
     return QueueShares(
         queues,
         queues.used if used is None else used,
-        queues.fixed if fixed is None else fixed,
+        queues.non_preemptible if fixed is None else fixed,
         fair,
         bounds(queues.quota, queues.model_quota, fair.shape[1]),
         bounds(queues.limit, queues.model_limit, fair.shape[1]),
@@ -104,7 +104,7 @@ def victim_queues(now: QueueShares, claim: ReclaimRequest, among: Rows | None = 
     A queue that stands exactly at its quota is kept: its work cannot be taken, but it can be moved.
     """
     rows = np.arange(len(now.queues.names)) if among is None else among
-    ours, theirs = now.queues.tree.parting(claim.queue, rows)
+    ours, theirs = now.queues.tree.diverging_queues(claim.queue, rows)
     used, quota = now.used[theirs], now.quota[theirs]
     matters = (claim.need > 0)[None, :] & (quota < ENDLESS)
     over = (matters & (used > quota)).any(axis=1)
@@ -155,7 +155,7 @@ class Exchange:
         self._need: Amount = claim.need.tolist()
         self._matters = [column for column, need in enumerate(self._need) if need > 0]
         self._is_conservative = now.queues.tree.reclaim_strategy[claim.queue] is ReclaimStrategy.CONSERVATIVE
-        self._ours, self._theirs = now.queues.tree.parting(claim.queue)
+        self._ours, self._theirs = now.queues.tree.diverging_queues(claim.queue)
         self._left: dict[int, Amount] = {}  # of the queues that something was taken from
         self._taken: list[tuple[int, Amount]] = []
         self._quota: dict[int, Amount] = {}

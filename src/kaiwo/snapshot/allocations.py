@@ -11,7 +11,7 @@ from kaiwo.model.events import NominationChanged, NominationGone, PodChanged, Po
 from kaiwo.model.workload import LEAVING, Phase, Pod, Workload
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
 from kaiwo.snapshot.node_table import Allocation
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -109,7 +109,7 @@ def charge(state: "ClusterState", workload: Workload, held: Allocation, sign: in
         _add(state.non_preemptible, workload.queue, amounts, sign)
     if not state.queues_stale:
         models = milli_by_model(state.node_objects, state.queues.models, (held,))
-        state.queues.add(workload.queue, (*amounts, *models), sign, is_fixed=not workload.preemptible)
+        state.queues.add(workload.queue, (*amounts, *models), sign, is_non_preemptible=not workload.preemptible)
 
 
 def _allocate(state: "ClusterState", kind: str, held: Allocation, holds: bool) -> None:
@@ -140,7 +140,7 @@ def _release(state: "ClusterState", kind: str, held: Allocation | None) -> None:
         state.nodes.add(held, +1, state.version)
 
 
-def _add(charges: dict[str, Charge], queue: str, charge: Charge, sign: int) -> None:
+def _add(charges: dict[str, ResourceVector], queue: str, charge: ResourceVector, sign: int) -> None:
     before = charges.get(queue, (0, 0, 0))
     charges[queue] = (before[0] + sign * charge[0], before[1] + sign * charge[1], before[2] + sign * charge[2])
 

@@ -17,7 +17,7 @@ def freeze(array: Array) -> None:
     array.setflags(False)  # type: ignore[call-arg]  # by position it costs half as much as by name
 
 
-def shown(array: Array) -> Array:
+def read_only(array: Array) -> Array:
     """The same memory, to be looked at: whoever writes to it gets an error, and not somebody else's numbers."""
     seen = array.view()
     freeze(seen)

@@ -45,7 +45,7 @@ def assume(state: "ClusterState", plan: Plan, now_s: int) -> tuple[Event, ...]:
     events.extend(stops_of_plan(plan, now_s, partial(queue_path_of, state)))
     events.extend(NominationChanged(nomination) for nomination in plan.nominations)
     for picked in plan.reserved:
-        kept = state.reserved.objects[picked.reservation]
+        kept = state.reservations.objects[picked.reservation]
         events.append(ReservationChanged(replace(kept, picked=picked.devices)))
     events.extend(PlannedStartGone(name) for name in plan.unpromised)
     events.extend(PlannedStartChanged(promise) for promise in plan.promises)

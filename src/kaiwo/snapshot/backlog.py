@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeAlias
 from kaiwo.model.digest import digest as digest_of
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.queue_table import Charge
-from kaiwo.snapshot.request_shapes import Shapes
-from kaiwo.snapshot.subgroup_choices import Choices
+from kaiwo.snapshot.queue_table import ResourceVector
+from kaiwo.snapshot.request_shapes import RequestShapes
+from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 
 TrialPosition: TypeAlias = tuple[
     tuple[tuple[int, ...], ...], str
@@ -100,7 +100,7 @@ class ClassSignature(NamedTuple):
     is_preemptible: bool
     nominated_for: str  # the workload that holds nominations: it is a class of its own; empty: none does
     may_preempt: bool
-    choices: Choices | None  # the ways in which its sub-groups may start; None: it has none
+    choices: SubGroupChoices | None  # the ways in which its sub-groups may start; None: it has none
 
 
 class WaitingClass:
@@ -115,7 +115,7 @@ class WaitingClass:
         self.queue = queue
         self.signature = signature
         self.needs: RoleNeeds = signature.needs  # what each of its workloads needs, by role
-        self.choices: Choices | None = signature.choices
+        self.choices: SubGroupChoices | None = signature.choices
         # One pod is missing of each workload, and no space is kept for it.
         self.is_single = (
             len(self.needs) == 1 and self.needs[0].missing == self.needs[0].needed == 1 and not signature.nominated_for
@@ -123,7 +123,7 @@ class WaitingClass:
         self.digest, self.demand = digest, demand
         self.key: ClassKey = (queue, digest)  # how plans name this class, the same in every process
         self.waiters = OrderedWaiters()
-        self.least_charge: tuple[int, Charge] | None = (
+        self.least_charge: tuple[int, ResourceVector] | None = (
             None  # see decide.desk: what its queue pays at least, by largest device
         )
         self.obstacles: tuple[Obstacle, ...] = ()  # as of the last cycle that tried it
@@ -140,7 +140,7 @@ class Backlog:
 
     def __init__(self, order: WorkloadOrder) -> None:
         self.order = order
-        self.shapes = Shapes()
+        self.shapes = RequestShapes()
         self.by_queue: dict[str, dict[ClassSignature, WaitingClass]] = {}
         self.by_key: dict[ClassKey, WaitingClass] = {}
         self._positions: dict[str, tuple[ClassKey, TrialPosition]] = {}
@@ -160,7 +160,11 @@ class Backlog:
         return len(self._positions) + len(self.gated)
 
     def add(
-        self, workload: Workload, needs: RoleNeeds, choices: Choices | None = None, unkept: RoleNeeds | None = None
+        self,
+        workload: Workload,
+        needs: RoleNeeds,
+        choices: SubGroupChoices | None = None,
+        unkept: RoleNeeds | None = None,
     ) -> None:
         """Stand in the line of one's class. Space that is kept for a workload makes it a class of its own.
 
@@ -216,7 +220,7 @@ class Backlog:
                 known.pop(found.key, None)
             self._count_awaited(found, -1)
             for shape, _, _ in found.needs:
-                self.shapes.let_go(shape)
+                self.shapes.release(shape)
 
     def check_impossible(self, is_impossible: Callable[[WaitingClass], bool]) -> None:
         """Look at the classes at which nobody looked yet."""

@@ -16,10 +16,10 @@ from kaiwo.model.planned_start import PlannedPod, known_run_s
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, PODS, USABLE, Allocation, NodeTable
+from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, PODS, USABLE, Allocation, NodeTable
 
 
-class Span(NamedTuple):
+class ReservedSpan(NamedTuple):
     """Devices that one reservation has, or will have, between two moments."""
 
     reservation: str
@@ -29,7 +29,7 @@ class Span(NamedTuple):
     until_s: int
 
 
-def reserved_space(state: ClusterState, now_s: int) -> tuple[Span, ...]:
+def reserved_spans(state: ClusterState, now_s: int) -> tuple[ReservedSpan, ...]:
     """Every live reservation's devices, from now or its start until its end.
 
     Backfill must never delay a reservation. Nothing that `decide` starts there outlives the beginning of a span unless
@@ -40,22 +40,24 @@ def reserved_space(state: ClusterState, now_s: int) -> tuple[Span, ...]:
     """
     state.refresh_tables()
     spans = [
-        Span(claim.name, claim.rows, claim.columns, max(now_s, claim.reservation.start_s), claim.reservation.until_s)
-        for claim in state.reserved.claims(state.nodes)
+        ReservedSpan(
+            claim.name, claim.rows, claim.columns, max(now_s, claim.reservation.start_s), claim.reservation.until_s
+        )
+        for claim in state.reservations.located(state.nodes)
         if claim.reservation.until_s > now_s
     ]
     return tuple(sorted(spans, key=lambda span: (span.from_s, span.reservation)))
 
 
 NEVER = 1 << 50  # later than any clock
-LEAVES_S = 1  # who was told to go is expected to be gone at the next look
+RELEASE_S = 1  # who was told to go is expected to be gone at the next look
 OVERDUE_S = 60  # who outlives the planned end is expected to go on for this, then twice this, and so on
 
-Release = tuple[int, Pod]  # the planned end (0: it is leaving already), and who leaves
+PodRelease = tuple[int, Pod]  # the planned end (0: it is leaving already), and who leaves
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class CapacityTimeline:
     """One row a node, one slot a release; unused slots never end and free nothing."""
 
     version: int
@@ -78,11 +80,11 @@ class Timeline:
         steps = np.frexp((late // OVERDUE_S).astype(np.float64))[1].astype(np.int64)
         overdue = self.ends + (OVERDUE_S << np.minimum(steps, 40))
         is_going = (self.ends == 0) | self.yields
-        expected: IntArray = np.where(self.ends > now_s, self.ends, np.where(is_going, now_s + LEAVES_S, overdue))
+        expected: IntArray = np.where(self.ends > now_s, self.ends, np.where(is_going, now_s + RELEASE_S, overdue))
         return expected
 
 
-def timeline_of(state: ClusterState) -> Timeline:
+def timeline_of(state: ClusterState) -> CapacityTimeline:
     """The timeline of a picture whose tables are tidy."""
     kept = state.caches.setdefault("timeline", {})
     found = kept.get("now") or _blank(state.nodes)
@@ -90,29 +92,29 @@ def timeline_of(state: ClusterState) -> Timeline:
     if rows:
         names = state.nodes.names
         releases = {row: _releases(state, state.allocations_on.get(names[row], {}).values()) for row in rows}
-        found = kept["now"] = _rewritten(found, state.nodes, releases, int(state.nodes.changed.max()))
+        found = kept["now"] = _with_releases(found, state.nodes, releases, int(state.nodes.changed.max()))
     return found
 
 
-def rewritten(
-    timeline: Timeline, state: ClusterState, gone: set[tuple[str, str]], come: dict[int, list[Release]]
-) -> Timeline:
+def timeline_with_changes(
+    timeline: CapacityTimeline, state: ClusterState, removed: set[tuple[str, str]], added: dict[int, list[PodRelease]]
+) -> CapacityTimeline:
     """The timeline with some pods gone, and others come (by node): what a cycle decided so far."""
-    rows = set(come)
-    for workload, pod in gone:
+    rows = set(added)
+    for workload, pod in removed:
         held = state.pods.get(workload, {}).get(pod)
         if held is not None and held.node in state.nodes.row:
             rows.add(state.nodes.row[held.node])
     releases = {}
     for row in sorted(rows):
         held_here = state.allocations_on.get(state.nodes.names[row], {}).values()
-        staying = [held for held in held_here if not isinstance(held, Pod) or (held.workload, held.name) not in gone]
-        releases[row] = _releases(state, staying) + come.get(row, [])
-    return _rewritten(timeline, state.nodes, releases, timeline.version) if releases else timeline
+        staying = [held for held in held_here if not isinstance(held, Pod) or (held.workload, held.name) not in removed]
+        releases[row] = _releases(state, staying) + added.get(row, [])
+    return _with_releases(timeline, state.nodes, releases, timeline.version) if releases else timeline
 
 
-def _releases(state: ClusterState, held: Iterable[Allocation]) -> list[Release]:
-    found: list[Release] = []
+def _releases(state: ClusterState, held: Iterable[Allocation]) -> list[PodRelease]:
+    found: list[PodRelease] = []
     for pod in held:
         if not isinstance(pod, Pod) or pod.phase is Phase.STUCK:
             continue  # who comes to kept space stays for a time that begins later
@@ -125,9 +127,9 @@ def _releases(state: ClusterState, held: Iterable[Allocation]) -> list[Release]:
     return found
 
 
-def _blank(nodes: NodeTable, slots: int = 8) -> Timeline:
+def _blank(nodes: NodeTable, slots: int = 8) -> CapacityTimeline:
     rows = len(nodes.names)
-    return Timeline(
+    return CapacityTimeline(
         -1,
         np.full((rows, slots), NEVER, np.int64),
         np.zeros((rows, slots), np.bool_),
@@ -136,7 +138,9 @@ def _blank(nodes: NodeTable, slots: int = 8) -> Timeline:
     )
 
 
-def _rewritten(before: Timeline, nodes: NodeTable, releases: dict[int, list[Release]], version: int) -> Timeline:
+def _with_releases(
+    before: CapacityTimeline, nodes: NodeTable, releases: dict[int, list[PodRelease]], version: int
+) -> CapacityTimeline:
     """Other releases on some rows; the arrays before stay as they are, since forks share them."""
     most = max(len(each) for each in releases.values())
     slots = before.ends.shape[1]
@@ -151,11 +155,11 @@ def _rewritten(before: Timeline, nodes: NodeTable, releases: dict[int, list[Rele
     for row, each in releases.items():
         for slot, (end_s, pod) in enumerate(each):
             found.ends[row, slot], found.yields[row, slot] = end_s, pod.until_s > 0
-            write_amounts(nodes, row, pod, found.free[row, slot], found.gpus[row, slot])
-    return Timeline(version, found.ends, found.yields, found.free, found.gpus)
+            add_allocation(nodes, row, pod, found.free[row, slot], found.gpus[row, slot])
+    return CapacityTimeline(version, found.ends, found.yields, found.free, found.gpus)
 
 
-def write_amounts(nodes: NodeTable, row: int, held: Allocation | PlannedPod, free: IntArray, gpus: IntArray) -> None:
+def add_allocation(nodes: NodeTable, row: int, held: Allocation | PlannedPod, free: IntArray, gpus: IntArray) -> None:
     """Add what a pod holds on a node to amounts in the node's own columns."""
     free[CPU] += held.cpu_milli
     free[MEMORY] += held.memory_mib
@@ -169,4 +173,4 @@ def write_amounts(nodes: NodeTable, row: int, held: Allocation | PlannedPod, fre
         if at is not None and usable[at]:  # a device that failed meanwhile has nothing to give
             gpus[0, at] += share.milli
             gpus[1, at] += share.mib
-            free[GPU_LEFT] += share.milli
+            free[FREE_GPU] += share.milli

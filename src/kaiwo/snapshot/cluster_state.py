@@ -48,8 +48,8 @@ from kaiwo.snapshot.eviction_history import record_stop, recorded_stops
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
 from kaiwo.snapshot.node_table import Allocation, NodeTable
 from kaiwo.snapshot.pod_affinity_counts import AffinityCounts
-from kaiwo.snapshot.queue_table import Charge, QueueTable
-from kaiwo.snapshot.reserved_devices import ReservationBook
+from kaiwo.snapshot.queue_table import QueueTable, ResourceVector
+from kaiwo.snapshot.reserved_devices import ReservationIndex
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.subgroup_choices import choices_of
 from kaiwo.snapshot.timed_changes import apply_timed_changes
@@ -72,8 +72,8 @@ class ClusterState:
         self.allocations_on: dict[str, dict[tuple[str, str, str], Allocation]] = {}  # by node: pods and nominations
         self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload, then pod
         self.planned_starts: dict[str, PlannedStart] = {}  # by workload: the planned starts of large ones that wait
-        self.used: dict[str, Charge] = {}  # by leaf queue: pods, and the space that is kept for others to come
-        self.non_preemptible: dict[str, Charge] = {}  # the part of it that may not be preempted
+        self.used: dict[str, ResourceVector] = {}  # by leaf queue: pods, and the space that is kept for others to come
+        self.non_preemptible: dict[str, ResourceVector] = {}  # the part of it that may not be preempted
         self.backlog = Backlog(order)
         self.affinity_counts = AffinityCounts()  # of the pods that rules between pods are about
         self.nodes = NodeTable()
@@ -83,7 +83,7 @@ class ClusterState:
         self.recent_stops: dict[str, tuple[StoppedForOthers, ...]] = {}  # by queue that counts them: in the last hour
         self.releasing: set[tuple[str, str]] = set()  # (workload, pod) whose space comes free soon
         self.below_minimum: set[str] = set()  # workloads that run below their minimum
-        self.reserved = ReservationBook()
+        self.reservations = ReservationIndex()
         self.expiring: dict[str, int] = {}  # workloads whose allocation is given until a time, and that time
         self.ended_expired: set[str] = set()  # of those: whom a plan ended
         self.is_cycle_due = False  # time or a reservation gives a cycle something to do, though nobody waits
@@ -127,7 +127,7 @@ class ClusterState:
             self.version += 1
             self.look_again_s = 0
             self.retry_all_classes()
-        if self.reserved.objects or self.reserved.live or self.expiring:
+        if self.reservations.objects or self.reservations.live or self.expiring:
             apply_timed_changes(self, now_s, self._requeue)
         self.refresh_tables()
         return Snapshot(self, now_s)
@@ -135,7 +135,7 @@ class ClusterState:
     @property
     def needs_cycle(self) -> bool:
         """The time or a reservation has something to do for a cycle, whether anybody waits or not."""
-        has_reserved = self.reserved.live or self.reserved.leaving
+        has_reserved = self.reservations.live or self.reservations.evicting
         return self.is_cycle_due or bool(has_reserved and self.backlog.try_all)
 
     def record_cycle(self, plan: Plan) -> None:
@@ -167,7 +167,7 @@ class ClusterState:
         return (
             *(QueueChanged(self.queue_objects[name]) for name in sorted(self.queue_objects)),
             *(NodeChanged(self.node_objects[name]) for name in sorted(self.node_objects)),
-            *(ReservationChanged(found) for _, found in sorted(self.reserved.objects.items())),
+            *(ReservationChanged(found) for _, found in sorted(self.reservations.objects.items())),
             *(WorkloadChanged(self.workloads[name]) for name in sorted(self.workloads)),
             *(PodChanged(pods[name]) for _, pods in sorted(self.pods.items()) for name in sorted(pods)),
             *(NominationChanged(kept[pod]) for _, kept in sorted(self.nominations.items()) for pod in sorted(kept)),
@@ -204,7 +204,7 @@ class ClusterState:
         other.affinity_counts = self.affinity_counts.copy()
         other.to_requeue, other.below_minimum, other.releasing = {}, set(self.below_minimum), set(self.releasing)
         other.planned_starts = dict(self.planned_starts)
-        other.reserved, other.expiring = self.reserved.copy(), dict(self.expiring)
+        other.reservations, other.expiring = self.reservations.copy(), dict(self.expiring)
         other.ended_expired = set(self.ended_expired)
         other.caches = {key: dict(value) for key, value in self.caches.items()}
         return other
@@ -215,12 +215,12 @@ class ClusterState:
         node = event.node
         self.node_objects[node.name] = node
         self.queues_stale = self.queues_stale or bool(self.queues.models)  # its devices may be of another model now
-        self.reserved.forget_places()
+        self.reservations.forget_positions()
         self.retry_all_classes()
-        if self.nodes_stale or not self.nodes.holds(node):
+        if self.nodes_stale or not self.nodes.has_room_for(node):
             self.nodes_stale = True
             return
-        self.nodes.define(node, self.allocations_on.get(node.name, {}).values(), self.version)
+        self.nodes.write_node(node, self.allocations_on.get(node.name, {}).values(), self.version)
         self.backlog.recheck_impossible()
 
     def _node_gone(self, event: NodeGone) -> None:
@@ -234,9 +234,9 @@ class ClusterState:
         if self.nodes_stale:
             self.nodes = NodeTable(self.node_objects, self.nodes.models, self.nodes.profiles)
             for name, node in self.node_objects.items():
-                self.nodes.define(node, self.allocations_on.get(name, {}).values(), self.version)
+                self.nodes.write_node(node, self.allocations_on.get(name, {}).values(), self.version)
             self.caches.clear()
-            self.reserved.forget_places()
+            self.reservations.forget_positions()
             self.backlog.recheck_impossible()
             self.nodes_stale = False
         if self.queues_stale:
@@ -251,13 +251,13 @@ class ClusterState:
     def _queue_changed(self, event: QueueChanged) -> None:
         self.queue_objects[event.queue.name] = event.queue
         self.queues_stale = True
-        self.reserved.forget_lines()
+        self.reservations.forget_queue_paths()
         self.retry_all_classes()
 
     def _queue_gone(self, event: QueueGone) -> None:
         if self.queue_objects.pop(event.name, None) is not None:
             self.queues_stale = True
-            self.reserved.forget_lines()
+            self.reservations.forget_queue_paths()
             self.retry_all_classes()
 
     def _past_usage_changed(self, event: PastUsageChanged) -> None:
@@ -341,8 +341,8 @@ class ClusterState:
         """Per role: what is missing, and how much of that is needed to start."""
         pods = self.pods.get(workload.name)
         needs = []
-        number = self.backlog.shapes.number
-        is_dressed = self.reserved.live or workload.reservation  # else reservations cost nothing
+        number = self.backlog.shapes.shape_of
+        is_dressed = self.reservations.live or workload.reservation  # else reservations cost nothing
         for role in workload.roles:
             present = 0 if not pods else sum(1 for i in range(role.count) if pod_name(role, i) in pods)
             missing = role.count - present
@@ -351,7 +351,7 @@ class ClusterState:
                 needs.append(RoleNeed(number(want), missing, max(0, role.needed - present)))
         if workload.groups:
             choices = choices_of(workload, pods or ())
-            return with_required(tuple(needs), [0] * len(needs) if choices.is_whole else choices.needed[0])
+            return with_required(tuple(needs), [0] * len(needs) if choices.is_running else choices.needed[0])
         return tuple(needs)
 
     def _needs_without_nominations(self, workload: Workload, needs: RoleNeeds) -> RoleNeeds | None:
@@ -366,7 +366,7 @@ class ClusterState:
 
     def request_of(self, workload: Workload, role: Role) -> Request:
         """What a pod of a role asks for, with what reservations make of it."""
-        return self.reserved.dressed(workload, role.request, self.queue_objects)
+        return self.reservations.with_access(workload, role.request, self.queue_objects)
 
     def _set_expiry(self, name: str, at_s: int) -> None:
         """The allocation of a workload is given until this time; 0: for as long as it runs."""
@@ -401,11 +401,11 @@ class ClusterState:
     # reservations
 
     def _reservation_changed(self, event: ReservationChanged) -> None:
-        rows = self.reserved.put(event.reservation, self.nodes)
+        rows = self.reservations.put(event.reservation, self.nodes)
         self.nodes.changed[rows] = self.version
 
     def _reservation_gone(self, event: ReservationGone) -> None:
-        self.reserved.drop(event.name)
+        self.reservations.drop(event.name)
 
     def writable(self, outer: dict[str, dict[Any, Any]], key: str) -> dict[Any, Any]:
         """The inner dict, ours to change."""

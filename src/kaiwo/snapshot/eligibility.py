@@ -17,7 +17,7 @@ from kaiwo.model.workload import LEAVING, Workload
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.node_table import SIZE, NodeTable
 from kaiwo.snapshot.queue_table import QueueTable
-from kaiwo.snapshot.request_shapes import Shapes
+from kaiwo.snapshot.request_shapes import RequestShapes
 
 if TYPE_CHECKING:
     from kaiwo.snapshot.cluster_state import ClusterState
@@ -43,7 +43,7 @@ def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tup
 UNCOUNTED = 1 << 40
 
 
-def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: Shapes, found: WaitingClass) -> bool:
+def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: RequestShapes, found: WaitingClass) -> bool:
     """Too large for every node, more than all nodes together hold, or beyond a bound of its queue."""
     must = [(shapes[shape], needed) for shape, _, needed in found.needs if needed]
     if not nodes.names or not must or found.signature.nominated_for or found.choices is not None:
@@ -55,7 +55,7 @@ def is_impossible(nodes: NodeTable, queues: QueueTable, shapes: Shapes, found: W
 
 def most_pods_when_empty(nodes: NodeTable, want: Request) -> int:
     """How many pods of a request empty nodes would take; never too few."""
-    known: dict[Request, int] = nodes.derived.setdefault("most pods", {})
+    known: dict[Request, int] = nodes.cache.setdefault("most pods", {})
     found = known.get(want)
     if found is None:
         found = known[want] = _most_pods(nodes, want)

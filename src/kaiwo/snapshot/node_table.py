@@ -14,19 +14,19 @@ from kaiwo.model.gpu import DEMANDS, SMALL_MILLI, TURNS, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.array_types import BoolArray, IntArray, shown
+from kaiwo.snapshot.array_types import BoolArray, IntArray, read_only
 
-Place: TypeAlias = tuple[int, int]  # row of the node, column of the device
+DeviceCell: TypeAlias = tuple[int, int]  # row of the node, column of the device
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class Tenancy:
+class DeviceTenants:
     """Of one table of nodes."""
 
     __slots__ = ("demanding", "small")
 
     def __init__(self) -> None:
-        self.demanding: dict[Place, int] = {}
+        self.demanding: dict[DeviceCell, int] = {}
         self.small: dict[tuple[int, int, int], int] = {}  # place, and milli; 0: takes turns, whatever its size
 
     def change(self, row: int, column: int, beside: str, milli: int, sign: int) -> None:
@@ -36,15 +36,15 @@ class Tenancy:
         elif beside == TURNS or milli < SMALL_MILLI:
             _count(self.small, (row, column, 0 if beside == TURNS else milli), sign)
 
-    def forget(self, row: int) -> None:
+    def clear_node(self, row: int) -> None:
         """Nobody is on this node."""
         if self.demanding or self.small:
             self.demanding = {place: count for place, count in self.demanding.items() if place[0] != row}
             self.small = {place: count for place, count in self.small.items() if place[0] != row}
 
-    def copy(self) -> "Tenancy":
+    def copy(self) -> "DeviceTenants":
         """Independent counts."""
-        other = Tenancy()
+        other = DeviceTenants()
         other.demanding, other.small = self.demanding.copy(), self.small.copy()
         return other
 
@@ -57,7 +57,7 @@ def _count(counts: dict[_Key, int], key: _Key, sign: int) -> None:
 
 Allocation = Pod | Nomination
 
-CPU, MEMORY, PODS, GPU_LEFT, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
+CPU, MEMORY, PODS, FREE_GPU, EXTENDED = 0, 1, 2, 3, 4  # columns of `free`; extended resources from EXTENDED on
 MILLI, MIB, SIZE, USABLE = 0, 1, 2, 3  # columns of `gpus`, each as wide as the largest node has devices
 
 
@@ -83,52 +83,54 @@ class NodeTable:
         self.gpus: IntArray = np.zeros((rows, 4, width), np.int64)
         self.gpu_model: IntArray = np.full((rows, width), -1, np.int64)
         self.gpu_profile: IntArray = np.full((rows, width), -1, np.int64)
-        self.gpu_part: IntArray = np.zeros((rows, width), np.int64)  # milli of the physical GPU when nothing is held
-        self.open: BoolArray = np.zeros(rows, np.bool_)
+        self.device_milli: IntArray = np.zeros(
+            (rows, width), np.int64
+        )  # milli of the physical GPU when nothing is held
+        self.schedulable: BoolArray = np.zeros(rows, np.bool_)
         self.changed: IntArray = np.zeros(rows, np.int64)  # the version at which free amounts last changed
-        self.redefined: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
+        self.node_changed: IntArray = np.zeros(rows, np.int64)  # the version at which the node itself last changed
         self.vendors: dict[str, str] = {}  # by model
-        self.mixed: set[str] = set()  # nodes with devices of more than one vendor
-        self.tenancy = Tenancy()
-        self.derived: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
+        self.mixed_vendor_nodes: set[str] = set()  # nodes with devices of more than one vendor
+        self.tenants = DeviceTenants()
+        self.cache: dict[Any, Any] = {}  # what follows from the nodes' definitions alone, worked out when asked for
 
     @property
     def width(self) -> int:
         """Devices of the largest node."""
         return int(self.gpus.shape[2])
 
-    def holds(self, node: Node) -> bool:
+    def has_room_for(self, node: Node) -> bool:
         """The table has room for this definition of the node: otherwise it must be built anew."""
         fits = len(node.gpus) <= self.width and all(key in self.extended_names for key in node.extended)
         return node.name in self.row and fits
 
-    def define(self, node: Node, held: Iterable[Allocation], version: int) -> None:
+    def write_node(self, node: Node, held: Iterable[Allocation], version: int) -> None:
         """Write the node's row from its definition and what is held on it."""
         row = self.row[node.name]
         self.nodes[row] = node
-        self.derived.clear()
+        self.cache.clear()
         self.cpu_size[row], self.memory_size[row] = node.cpu_milli, node.memory_mib
         self.free[row, :EXTENDED] = node.cpu_milli, node.memory_mib, node.pods, 0
         self.free[row, EXTENDED:] = [node.extended.get(name, 0) for name in self.extended_names]
-        self.open[row] = node.ready and not node.cordoned
+        self.schedulable[row] = node.ready and not node.cordoned
         self.column[row] = {gpu.id: column for column, gpu in enumerate(node.gpus)}
         count = len(node.gpus)
-        self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.gpu_part[row] = 0, -1, -1, 0
+        self.gpus[row], self.gpu_model[row], self.gpu_profile[row], self.device_milli[row] = 0, -1, -1, 0
         if count:
             sizes = [gpu.memory_mib for gpu in node.gpus]
             usable = [gpu.healthy for gpu in node.gpus]
             parts = [gpu.milli for gpu in node.gpus]
             self.gpus[row, :, :count] = parts, sizes, sizes, usable
-            self.gpu_part[row, :count] = parts
+            self.device_milli[row, :count] = parts
             self.gpu_model[row, :count] = [_index(self.models, gpu.model) for gpu in node.gpus]
             self.gpu_profile[row, :count] = [_index(self.profiles, gpu.profile) for gpu in node.gpus]
         makers = {gpu.model: vendor_of(gpu) for gpu in node.gpus}
         self.vendors |= makers
         is_mixed = len(set(makers.values()) - {""}) > 1
-        (self.mixed.add if is_mixed else self.mixed.discard)(node.name)
-        self.gpu_total[row] = int(self.gpu_part[row] @ self.gpus[row, USABLE])
-        self.redefined[row] = version
-        self.tenancy.forget(row)
+        (self.mixed_vendor_nodes.add if is_mixed else self.mixed_vendor_nodes.discard)(node.name)
+        self.gpu_total[row] = int(self.device_milli[row] @ self.gpus[row, USABLE])
+        self.node_changed[row] = version
+        self.tenants.clear_node(row)
         for each in held:
             self.add(each, -1, version)
         self._sum_gpus(row, version)
@@ -152,11 +154,11 @@ class NodeTable:
                 self.gpus[row, MILLI, column] += sign * share.milli
                 self.gpus[row, MIB, column] += sign * share.mib
                 if held.beside or share.milli < SMALL_MILLI:
-                    self.tenancy.change(row, column, held.beside, share.milli, -sign)
+                    self.tenants.change(row, column, held.beside, share.milli, -sign)
         self._sum_gpus(row, version)
 
     def _sum_gpus(self, row: int, version: int) -> None:
-        self.free[row, GPU_LEFT] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
+        self.free[row, FREE_GPU] = int(self.gpus[row, MILLI] @ self.gpus[row, USABLE])
         self.changed[row] = version
 
     def totals(self) -> IntArray:
@@ -169,23 +171,23 @@ class NodeTable:
         other.__dict__.update(self.__dict__)
         for name in _ARRAYS:
             setattr(other, name, getattr(self, name).copy())
-        other.nodes, other.column, other.derived = list(self.nodes), list(self.column), {}
-        other.tenancy = self.tenancy.copy()
-        other.vendors, other.mixed = dict(self.vendors), set(self.mixed)
+        other.nodes, other.column, other.cache = list(self.nodes), list(self.column), {}
+        other.tenants = self.tenants.copy()
+        other.vendors, other.mixed_vendor_nodes = dict(self.vendors), set(self.mixed_vendor_nodes)
         return other
 
-    def shown(self) -> "NodeTable":
+    def read_only(self) -> "NodeTable":
         """The same table, to be looked at: its arrays cannot be written."""
         other = object.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
         for name in _ARRAYS:
-            setattr(other, name, shown(getattr(self, name)))
+            setattr(other, name, read_only(getattr(self, name)))
         return other
 
 
 _ARRAYS = (
-    "free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "gpu_part", "open",
-    "redefined",
+    "free", "gpus", "changed", "cpu_size", "memory_size", "gpu_total", "gpu_model", "gpu_profile", "device_milli",
+    "schedulable", "node_changed",
 )  # fmt: skip
 
 

@@ -10,23 +10,23 @@ from typing import TypeAlias
 import numpy as np
 
 from kaiwo.model.affinity import PodAffinity
-from kaiwo.snapshot.array_types import IntArray, shown
+from kaiwo.snapshot.array_types import IntArray, read_only
 from kaiwo.snapshot.node_table import NodeTable
 
-Repelled: TypeAlias = tuple[str, str]  # a mark, and the level on which somebody stays away from it
-What: TypeAlias = str | Repelled
+RepelledMark: TypeAlias = tuple[str, str]  # a mark, and the level on which somebody stays away from it
+CountedKey: TypeAlias = str | RepelledMark
 
 
 class AffinityCounts:
     """Counts by node name, so that they outlive a new table of nodes."""
 
     def __init__(self) -> None:
-        self.by_node: dict[What, dict[str, int]] = {}
+        self.by_node: dict[CountedKey, dict[str, int]] = {}
         self.levels: dict[str, set[str]] = {}  # by mark: the levels on which it is repelled
 
     def add(self, node: str, neighbours: PodAffinity, sign: int) -> None:
         """One pod more, or less."""
-        for what in counted(neighbours):
+        for what in counted_keys(neighbours):
             nodes = self.by_node.setdefault(what, {})
             left = nodes[node] = nodes.get(node, 0) + sign
             if not left:
@@ -47,18 +47,18 @@ class AffinityCounts:
         return other
 
 
-class WorkingMarks:
+class WorkingAffinityCounts:
     """The counts of one cycle: those of the picture, and what the cycle places and takes away."""
 
     def __init__(self, marks: AffinityCounts, nodes: NodeTable) -> None:
-        self._marks, self._nodes = marks, nodes
-        self._changes: dict[What, dict[int, int]] = {}  # by node row
+        self._counts, self._nodes = marks, nodes
+        self._changes: dict[CountedKey, dict[int, int]] = {}  # by node row
         self._levels: dict[str, set[str]] = {}  # by mark: those on which the cycle's own placements repel it
-        self._arrays: dict[What, IntArray] = {}  # of those that somebody asked about
+        self._arrays: dict[CountedKey, IntArray] = {}  # of those that somebody asked about
 
     def change(self, row: int, neighbours: PodAffinity, pods: int) -> None:
         """So many pods more on a node."""
-        for what in counted(neighbours):
+        for what in counted_keys(neighbours):
             rows = self._changes.setdefault(what, {})
             rows[row] = rows.get(row, 0) + pods
             if isinstance(what, tuple):
@@ -66,27 +66,27 @@ class WorkingMarks:
             if what in self._arrays:
                 self._arrays[what][row] += pods
 
-    def of(self, what: What) -> IntArray | None:
+    def by_row(self, what: CountedKey) -> IntArray | None:
         """Pods by node; None: nowhere any."""
-        if what not in self._marks.by_node and what not in self._changes:
+        if what not in self._counts.by_node and what not in self._changes:
             return None
         found = self._arrays.get(what)
         if found is None:
             found = self._arrays[what] = np.zeros(len(self._nodes.names), np.int64)
-            for name, count in self._marks.by_node.get(what, {}).items():
+            for name, count in self._counts.by_node.get(what, {}).items():
                 row = self._nodes.row.get(name)
                 if row is not None:
                     found[row] = count
             for row, count in self._changes.get(what, {}).items():
                 found[row] += count
-        return shown(found)
+        return read_only(found)
 
-    def repelled_on(self, mark: str) -> list[str]:
+    def repelling_levels(self, mark: str) -> list[str]:
         """The levels on which somebody stays away from a mark."""
-        return sorted(self._levels.get(mark, set()) | self._marks.levels.get(mark, set()))
+        return sorted(self._levels.get(mark, set()) | self._counts.levels.get(mark, set()))
 
 
 @lru_cache(maxsize=4096)
-def counted(neighbours: PodAffinity) -> tuple[What, ...]:
+def counted_keys(neighbours: PodAffinity) -> tuple[CountedKey, ...]:
     """What one pod adds to."""
     return (*dict.fromkeys(neighbours.marks), *dict.fromkeys((rule.mark, rule.level) for rule in neighbours.apart))

@@ -21,12 +21,12 @@ from kaiwo.model.queue import (
     ReclaimStrategy,
     SharePolicy,
 )
-from kaiwo.snapshot.array_types import IntArray, Rows, freeze, shown
+from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
 
-NOBODY = -1
-POLICIES = list(SharePolicy)  # a policy's code is its position
+NO_PARENT = -1
+SHARE_POLICIES = list(SharePolicy)  # a policy's code is its position
 # One flag for each policy's code, named as in `PolicyRules`: index them with an array of codes.
-BY_PRIORITY, BY_WAIT, SERVES_FULLY = np.array([POLICY_RULES[each] for each in POLICIES], np.bool_).T
+BY_PRIORITY, BY_WAIT, SERVES_FULLY = np.array([POLICY_RULES[each] for each in SHARE_POLICIES], np.bool_).T
 
 
 class QueueTree:
@@ -34,11 +34,11 @@ class QueueTree:
 
     def __init__(self, queues: Sequence[Queue], path: Sequence[tuple[int, ...]]) -> None:
         count = len(queues)
-        self.parent: Rows = np.array([each[1] if len(each) > 1 else NOBODY for each in path], np.intp)
+        self.parent: Rows = np.array([each[1] if len(each) > 1 else NO_PARENT for each in path], np.intp)
         self.depth: IntArray = np.array([len(each) - 1 for each in path], np.int64)
         height = max((len(each) for each in path), default=0)
-        # ancestors[d, row]: the queue at depth d on the way from the root to this row; NOBODY below the row itself.
-        self.ancestors: Rows = np.full((height, count), NOBODY, np.intp)
+        # ancestors[d, row]: the queue at depth d on the way from the root to this row; NO_PARENT below the row itself.
+        self.ancestors: Rows = np.full((height, count), NO_PARENT, np.intp)
         for row, each in enumerate(path):
             self.ancestors[: len(each), row] = each[::-1]
         by_parent = np.lexsort((np.arange(count), self.parent))
@@ -48,11 +48,11 @@ class QueueTree:
         self.age[oldest_first] = np.arange(count)
         fairness = [_inherited([queues[above].fairness for above in each]) for each in path]
         self.policy: list[SharePolicy] = [each[0] for each in fairness]  # among the queues right below this one
-        self.policy_code: IntArray = np.array([POLICIES.index(each) for each in self.policy], np.int64)
+        self.policy_code: IntArray = np.array([SHARE_POLICIES.index(each) for each in self.policy], np.int64)
         self.reclaim_strategy: list[ReclaimStrategy] = [each[1] for each in fairness]
         self.min_runtime_s: IntArray = np.array([each[2] for each in fairness], np.int64)
 
-    def parting(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
+    def diverging_queues(self, row: int, among: Rows | None = None) -> tuple[Rows, Rows]:
         """Where the path to `row` and the path to each queue part: per queue, the first differing one on either side.
 
         Where one path is the beginning of the other both sides are its end.
@@ -79,8 +79,10 @@ GPU, CPU, MEMORY = 0, 1, 2  # columns
 RESOURCES = ("gpu", "cpu", "memory")
 ENDLESS = np.iinfo(np.int64).max // 4
 
-Charge = tuple[int, ...]  # milli-GPU, milli-CPU, MiB; where it is known, then milli-GPU of each model that is bounded
-Bound = tuple[int, int, int]  # row, column, the most
+ResourceVector = tuple[
+    int, ...
+]  # milli-GPU, milli-CPU, MiB; where it is known, then milli-GPU of each model that is bounded
+QueueBound = tuple[int, int, int]  # row, column, the most
 
 
 class QueueTable:
@@ -89,8 +91,8 @@ class QueueTable:
     def __init__(
         self,
         queues: Mapping[str, Queue] = {},
-        used: Mapping[str, Charge] = {},
-        fixed: Mapping[str, Charge] = {},
+        used: Mapping[str, ResourceVector] = {},
+        fixed: Mapping[str, ResourceVector] = {},
         by_model: Iterable[tuple[str, str, int, bool]] = (),  # queue, model, milli, whether it may not be preempted
     ) -> None:
         self.names: list[str] = sorted(queues)
@@ -125,16 +127,16 @@ class QueueTable:
             freeze(each)
         empty = np.zeros((len(self.names), len(RESOURCES) + len(self.models)), np.int64)
         self.set_used(empty, np.zeros_like(empty))
-        for amount, charges in ((self._used, used), (self._fixed, fixed)):
+        for amount, charges in ((self._used, used), (self._non_preemptible, fixed)):
             for name, charge in charges.items():
                 self._add(amount, name, charge, +1)
         self.count_models(by_model)
 
     def set_used(self, used: IntArray, fixed: IntArray) -> None:
         """What is used, and the part of it that may not be preempted: kept here, and read-only to whoever looks."""
-        self._used, self._fixed = used, fixed
-        self.all_used: IntArray = shown(used)
-        self.all_fixed: IntArray = shown(fixed)
+        self._used, self._non_preemptible = used, fixed
+        self.all_used: IntArray = read_only(used)
+        self.all_non_preemptible: IntArray = read_only(fixed)
 
     @property
     def used(self) -> IntArray:
@@ -142,9 +144,9 @@ class QueueTable:
         return self.all_used[:, : len(RESOURCES)]
 
     @property
-    def fixed(self) -> IntArray:
+    def non_preemptible(self) -> IntArray:
         """The part of `used` that may not be preempted."""
-        return self.all_fixed[:, : len(RESOURCES)]
+        return self.all_non_preemptible[:, : len(RESOURCES)]
 
     @cached_property
     def tree(self) -> QueueTree:
@@ -157,13 +159,13 @@ class QueueTable:
             charge = (0,) * len(RESOURCES) + tuple(milli if model == each else 0 for each in self.models)
             self.add(name, charge, +1, is_fixed)
 
-    def add(self, name: str, charge: Charge, sign: int, is_fixed: bool = False) -> None:
+    def add(self, name: str, charge: ResourceVector, sign: int, is_non_preemptible: bool = False) -> None:
         """Charge a leaf and every queue above it; `is_fixed` for work that may not be preempted."""
         self._add(self._used, name, charge, sign)
-        if is_fixed:
-            self._add(self._fixed, name, charge, sign)
+        if is_non_preemptible:
+            self._add(self._non_preemptible, name, charge, sign)
 
-    def summed(self, charges: Mapping[str, Charge]) -> IntArray:
+    def sum_up_tree(self, charges: Mapping[str, ResourceVector]) -> IntArray:
         """Amounts of leaves, in each queue with all below it."""
         total = np.zeros_like(self.all_used)
         for name, charge in charges.items():
@@ -174,10 +176,10 @@ class QueueTable:
         """An independent table; only what is used can differ."""
         other = object.__new__(QueueTable)
         other.__dict__.update(self.__dict__)
-        other.set_used(self.all_used.copy(), self.all_fixed.copy())
+        other.set_used(self.all_used.copy(), self.all_non_preemptible.copy())
         return other
 
-    def _add(self, amount: IntArray, name: str, charge: Charge, sign: int) -> None:
+    def _add(self, amount: IntArray, name: str, charge: ResourceVector, sign: int) -> None:
         row = self.row.get(name)
         if row is None:
             return
@@ -185,7 +187,7 @@ class QueueTable:
             for column, each in enumerate(charge):
                 amount[above, column] += sign * each
 
-    def _bounds(self, most: IntArray) -> list[tuple[Bound, ...]]:
+    def _bounds(self, most: IntArray) -> list[tuple[QueueBound, ...]]:
         own = [
             [(row, column, bound) for column, bound in enumerate(each) if bound < ENDLESS]
             for row, each in enumerate(most.tolist())

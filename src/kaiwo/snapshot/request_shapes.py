@@ -8,7 +8,7 @@ from kaiwo.model.request import Request
 MOST_IDLE = 256  # kinds that nobody waits with just now: work that starts at once comes back with the same ones
 
 
-class Shapes:
+class RequestShapes:
     """Requests by number. Whoever keeps something under a number drops it when `retired` names it."""
 
     def __init__(self) -> None:
@@ -24,11 +24,11 @@ class Shapes:
     def __getitem__(self, shape: int) -> Request:
         return self._requests[shape]
 
-    def number(self, request: Request) -> int:
+    def shape_of(self, request: Request) -> int:
         """The shape's number; equal requests have one."""
         found = self._numbers.get(request)
         if found is None:
-            found = self._numbers[request] = self._vacant.pop() if self._vacant else self._room()
+            found = self._numbers[request] = self._vacant.pop() if self._vacant else self._append()
             self._requests[found] = request
             self._idle[found] = None
         return found
@@ -38,7 +38,7 @@ class Shapes:
         self._users[shape] += 1
         self._idle.pop(shape, None)
 
-    def let_go(self, shape: int) -> None:
+    def release(self, shape: int) -> None:
         """One less waits with it."""
         self._users[shape] -= 1
         if not self._users[shape]:
@@ -55,14 +55,14 @@ class Shapes:
             retired.append(shape)
         return retired
 
-    def copy(self) -> "Shapes":
+    def copy(self) -> "RequestShapes":
         """An independent set with the same numbers."""
-        other = Shapes()
+        other = RequestShapes()
         other._requests, other._numbers = list(self._requests), dict(self._numbers)
         other._users, other._idle, other._vacant = list(self._users), dict(self._idle), list(self._vacant)
         return other
 
-    def _room(self) -> int:
+    def _append(self) -> int:
         self._requests.append(Request())
         self._users.append(0)
         return len(self._requests) - 1

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from kaiwo.model.reservation import Device, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.reserved_devices import claim_of, columns_of
+from kaiwo.snapshot.reserved_devices import device_columns, locate_reservation
 
 HOLDING = (Phase.ASSUMED, Phase.RUNNING, Phase.RELEASING, Phase.STUCK)
 
 
-class Standing(NamedTuple):
+class ReservationStatus(NamedTuple):
     """One reservation at one moment."""
 
     reservation: Reservation
@@ -25,15 +25,15 @@ class Standing(NamedTuple):
     others: tuple[str, ...]  # workloads that hold some of it and may not use it, while it is active
 
 
-def standings(state: ClusterState, now_s: int) -> list[Standing]:
+def reservation_statuses(state: ClusterState, now_s: int) -> list[ReservationStatus]:
     """All of them, by name."""
     state.refresh_tables()
-    return [_standing(state, found, now_s) for _, found in sorted(state.reserved.objects.items())]
+    return [_status(state, found, now_s) for _, found in sorted(state.reservations.objects.items())]
 
 
-def _standing(state: ClusterState, reservation: Reservation, now_s: int) -> Standing:
+def _status(state: ClusterState, reservation: Reservation, now_s: int) -> ReservationStatus:
     nodes, phase = state.nodes, reservation.phase(now_s)
-    claim = claim_of(reservation, nodes)
+    claim = locate_reservation(reservation, nodes)
     places = {
         (nodes.names[row], nodes.nodes[row].gpus[at].id) for row, at in zip(claim.rows, claim.columns, strict=True)
     }
@@ -43,18 +43,18 @@ def _standing(state: ClusterState, reservation: Reservation, now_s: int) -> Stan
             for held in state.allocations_on.get(node, {}).values():
                 milli = sum(share.milli for share in held.devices if (node, share.gpu) in places)
                 workload = state.workloads.get(held.workload)
-                is_owners = workload is not None and state.reserved.is_owners(
+                is_owners = workload is not None and state.reservations.admits(
                     reservation, workload, state.queue_objects
                 )
                 used_milli += milli if is_owners else 0
                 if milli and not is_owners:
                     others.add(held.workload)
-    return Standing(
+    return ReservationStatus(
         reservation,
         phase,
         _devices(state, reservation),
         _missing(state, reservation, phase),
-        int(nodes.gpu_part[claim.rows, claim.columns].sum()),
+        int(nodes.device_milli[claim.rows, claim.columns].sum()),
         used_milli,
         tuple(sorted(others)),
     )
@@ -73,5 +73,5 @@ def _missing(state: ClusterState, reservation: Reservation, phase: ReservationPh
         return 0
     if reservation.gpus:
         return reservation.gpus - len(reservation.picked)
-    gone = sum(1 for device in reservation.devices if not columns_of(device, state.nodes))
+    gone = sum(1 for device in reservation.devices if not device_columns(device, state.nodes))
     return gone + sum(1 for name in reservation.nodes if name not in state.node_objects)

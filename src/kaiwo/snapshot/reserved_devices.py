@@ -19,10 +19,10 @@ from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
 from kaiwo.snapshot.node_table import NodeTable
 
-Badge = tuple[tuple[str, ...], int]  # the reservations that work may use, and how long it holds its devices
+ReservationAccess = tuple[tuple[str, ...], int]  # the reservations that work may use, and how long it holds its devices
 
 
-class Claim(NamedTuple):
+class DeviceReservation(NamedTuple):
     """Where a reservation is: devices by row and column, and the rows of nodes that it has whole."""
 
     reservation: Reservation
@@ -36,17 +36,17 @@ class Claim(NamedTuple):
         return self.reservation.name
 
 
-class ReservedView:
+class ReservationView:
     """The devices at one moment, as requests see them. What is worked out for equal passes is kept."""
 
-    def __init__(self, claims: tuple[Claim, ...], now_s: int, shape: tuple[int, int]) -> None:
-        self.claims, self.now_s, self._shape = claims, now_s, shape  # the strongest claim first
-        self._closed: dict[Badge, tuple[BoolArray, BoolArray]] = {}
-        self._turns: dict[tuple[str, ...], IntArray] = {}
+    def __init__(self, claims: tuple[DeviceReservation, ...], now_s: int, shape: tuple[int, int]) -> None:
+        self.reservations, self.now_s, self._shape = claims, now_s, shape  # the strongest claim first
+        self._closed: dict[ReservationAccess, tuple[BoolArray, BoolArray]] = {}
+        self._ranks: dict[tuple[str, ...], IntArray] = {}
 
-    def with_claims(self, claims: tuple[Claim, ...]) -> "ReservedView":
+    def with_reservations(self, claims: tuple[DeviceReservation, ...]) -> "ReservationView":
         """The same moment with other places."""
-        return ReservedView(claims, self.now_s, self._shape)
+        return ReservationView(claims, self.now_s, self._shape)
 
     def closed(self, passes: tuple[str, ...], holds_s: int) -> BoolArray:
         """Per device: reserved for others now, or before this work would have gone."""
@@ -56,40 +56,40 @@ class ReservedView:
         """Per node: reserved whole for others."""
         return self._masks(passes, holds_s)[1]
 
-    def of(self, name: str) -> BoolArray:
+    def devices_of(self, name: str) -> BoolArray:
         """The devices that an active reservation has."""
-        return self.own((name,))
+        return self.usable((name,))
 
-    def own(self, passes: tuple[str, ...]) -> BoolArray:
+    def usable(self, passes: tuple[str, ...]) -> BoolArray:
         """The devices of the active reservations that work with these passes may use."""
         found = np.zeros(self._shape, np.bool_)
-        for claim in self.claims:
+        for claim in self.reservations:
             if claim.name in passes and self.is_active(claim):
                 found[claim.rows, claim.columns] = True
         return found & ~self.closed(passes, 0)
 
-    def turns(self, passes: tuple[str, ...]) -> IntArray:
+    def device_rank(self, passes: tuple[str, ...]) -> IntArray:
         """Per device, in which turn to take it: 0 reserved for the work, 1 free for all, 2 soon for others."""
-        found = self._turns.get(passes)
+        found = self._ranks.get(passes)
         if found is None:
             found = np.ones(self._shape, np.int64)
-            for claim in self.claims:
+            for claim in self.reservations:
                 if claim.name not in passes and claim.reservation.start_s > self.now_s:
                     found[claim.rows, claim.columns] = 2
-            found[self.own(passes)] = 0
+            found[self.usable(passes)] = 0
             freeze(found)
-            self._turns[passes] = found
+            self._ranks[passes] = found
         return found
 
-    def is_active(self, claim: Claim) -> bool:
+    def is_active(self, claim: DeviceReservation) -> bool:
         """It has begun, and is not over."""
         return claim.reservation.phase(self.now_s) is ReservationPhase.ACTIVE
 
-    def claim(self, name: str) -> Claim | None:
+    def find(self, name: str) -> DeviceReservation | None:
         """The one of that name."""
-        return next((claim for claim in self.claims if claim.name == name), None)
+        return next((claim for claim in self.reservations if claim.name == name), None)
 
-    def closes(self, claim: Claim, passes: tuple[str, ...], holds_s: int) -> bool:
+    def closes(self, claim: DeviceReservation, passes: tuple[str, ...], holds_s: int) -> bool:
         """The claim keeps such work off its devices."""
         if claim.name in passes:
             return False
@@ -101,10 +101,10 @@ class ReservedView:
         found = self._closed.get((passes, holds_s))
         if found is None:
             devices, nodes = np.zeros(self._shape, np.bool_), np.zeros(self._shape[0], np.bool_)
-            for claim in reversed(self.claims):  # of two active ones the stronger has the last word
+            for claim in reversed(self.reservations):  # of two active ones the stronger has the last word
                 if self.is_active(claim):
                     devices[claim.rows, claim.columns] = nodes[claim.whole] = claim.name not in passes
-            for claim in self.claims:
+            for claim in self.reservations:
                 if not self.is_active(claim) and self.closes(claim, passes, holds_s):
                     devices[claim.rows, claim.columns] = nodes[claim.whole] = True
             freeze(devices)
@@ -113,7 +113,7 @@ class ReservedView:
         return found
 
 
-def claim_of(reservation: Reservation, nodes: NodeTable) -> Claim:
+def locate_reservation(reservation: Reservation, nodes: NodeTable) -> DeviceReservation:
     """The devices of a reservation that are there, by row and column."""
     rows: list[int] = []
     columns: list[int] = []
@@ -122,13 +122,13 @@ def claim_of(reservation: Reservation, nodes: NodeTable) -> Claim:
         rows += [row] * len(nodes.nodes[row].gpus)
         columns += range(len(nodes.nodes[row].gpus))
     for device in reservation.kept:
-        for column in columns_of(device, nodes):
+        for column in device_columns(device, nodes):
             rows.append(nodes.row[device.node])
             columns.append(column)
-    return Claim(reservation, np.array(rows, np.intp), np.array(columns, np.intp), np.array(whole, np.intp))
+    return DeviceReservation(reservation, np.array(rows, np.intp), np.array(columns, np.intp), np.array(whole, np.intp))
 
 
-def columns_of(device: Device, nodes: NodeTable) -> list[int]:
+def device_columns(device: Device, nodes: NodeTable) -> list[int]:
     """The columns of a physical GPU: its own, or those of its partitions; none when it is not there."""
     row = nodes.row.get(device.node)
     if row is None:
@@ -138,21 +138,21 @@ def columns_of(device: Device, nodes: NodeTable) -> list[int]:
     return [column for column, gpu in enumerate(nodes.nodes[row].gpus) if gpu.parent == device.gpu]
 
 
-STRANGER: Badge = ((), 0)
+NO_ACCESS: ReservationAccess = ((), 0)
 
 
-class ReservationBook:
+class ReservationIndex:
     """The picture's reservations. `tick` says what the time did to them; until then nothing of it counts."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Reservation] = {}
         self.live: tuple[Reservation, ...] = ()  # pending or active at the last tick, the strongest first
-        self.leaving: tuple[Reservation, ...] = ()  # over, and their owners' work goes with them
-        self.next_s = ENDLESS_S  # when one begins or ends next
+        self.evicting: tuple[Reservation, ...] = ()  # over, and their owners' work goes with them
+        self.next_change_s = ENDLESS_S  # when one begins or ends next
         self._is_changed = False
         self._seen_s = -1
-        self._claims: tuple[Claim, ...] | None = None
-        self._lines: dict[str, tuple[str, ...]] = {}  # of queues: itself and those above
+        self._located: tuple[DeviceReservation, ...] | None = None
+        self._queue_paths: dict[str, tuple[str, ...]] = {}  # of queues: itself and those above
 
     def put(self, reservation: Reservation, nodes: NodeTable) -> Rows:
         """It is there, or is different now. Returns the rows on which other devices are reserved from now on.
@@ -167,110 +167,110 @@ class ReservationBook:
             self._is_changed = True
             return _rows(())
         self.live = tuple(reservation if each.name == name else each for each in self.live)
-        self._claims = None
-        return _rows((claim_of(before, nodes), claim_of(reservation, nodes)))
+        self._located = None
+        return _rows((locate_reservation(before, nodes), locate_reservation(reservation, nodes)))
 
     def drop(self, name: str) -> None:
         """It was removed."""
         if self.objects.pop(name, None) is not None:
             self._is_changed = True
 
-    def forget_places(self) -> None:
+    def forget_positions(self) -> None:
         """The nodes are others now."""
-        self._claims = None
+        self._located = None
 
-    def forget_lines(self) -> None:
+    def forget_queue_paths(self) -> None:
         """The queues are others now: who may use what is asked anew."""
-        self._lines = {}
+        self._queue_paths = {}
         self._is_changed = self._is_changed or bool(self.objects)
 
-    def is_turning(self, now_s: int) -> bool:
+    def changes_by(self, now_s: int) -> bool:
         """At this time other reservations are live than at the last tick, or differently."""
-        return self._is_changed or now_s >= self.next_s
+        return self._is_changed or now_s >= self.next_change_s
 
-    def tick(self, now_s: int) -> None:
+    def advance_to(self, now_s: int) -> None:
         """It is this time now."""
-        self._is_changed, self._claims = False, None
-        ranked = sorted(self.objects.values(), key=_strength)
+        self._is_changed, self._located = False, None
+        ranked = sorted(self.objects.values(), key=_precedence)
         over = [each for each in ranked if each.phase(now_s) is ReservationPhase.EXPIRED]
         self.live = tuple(each for each in ranked if each not in over)
-        self.leaving = tuple(each for each in over if each.at_end == "evict")
+        self.evicting = tuple(each for each in over if each.at_end == "evict")
         times = [at_s for each in self.live for at_s in (each.start_s, each.until_s) if at_s > now_s]
-        self.next_s = min(times, default=ENDLESS_S)
+        self.next_change_s = min(times, default=ENDLESS_S)
 
-    def coming(self, now_s: int, nodes: NodeTable) -> Rows | None:
+    def rows_about_to_change(self, now_s: int, nodes: NodeTable) -> Rows | None:
         """Rows of which time alone may change what they offer: once a moment, while a reservation is about to begin."""
         if now_s == self._seen_s or not any(each.start_s > now_s for each in self.live):
             return None
         self._seen_s = now_s
-        return _rows([claim for claim in self.claims(nodes) if claim.reservation.start_s > now_s])
+        return _rows([claim for claim in self.located(nodes) if claim.reservation.start_s > now_s])
 
     def rows(self, nodes: NodeTable) -> Rows:
         """All rows on which something is reserved."""
-        return _rows(self.claims(nodes))
+        return _rows(self.located(nodes))
 
-    def claims(self, nodes: NodeTable) -> tuple[Claim, ...]:
+    def located(self, nodes: NodeTable) -> tuple[DeviceReservation, ...]:
         """Where the live ones are."""
-        if self._claims is None:
-            self._claims = tuple(claim_of(each, nodes) for each in self.live)
-        return self._claims
+        if self._located is None:
+            self._located = tuple(locate_reservation(each, nodes) for each in self.live)
+        return self._located
 
-    def view(self, now_s: int, nodes: NodeTable) -> ReservedView | None:
+    def view(self, now_s: int, nodes: NodeTable) -> ReservationView | None:
         """For one cycle; None when nothing is reserved."""
-        return ReservedView(self.claims(nodes), now_s, (len(nodes.names), nodes.width)) if self.live else None
+        return ReservationView(self.located(nodes), now_s, (len(nodes.names), nodes.width)) if self.live else None
 
-    def badge(self, workload: Workload, queues: Mapping[str, Queue]) -> Badge:
+    def access_of(self, workload: Workload, queues: Mapping[str, Queue]) -> ReservationAccess:
         """Which reservations a workload may use, and how long it cannot be told to go."""
         if not self.live:
-            return STRANGER
-        line = self._line_of(workload.queue, queues)
+            return NO_ACCESS
+        line = self._queue_path(workload.queue, queues)
         passes = sorted([each.name for each in self.live if each.admits(workload, line)])
         return tuple(passes), 0 if workload.preemptible else workload.time_limit_s or ENDLESS_S
 
     def passes_of(self, workload: Workload, queues: Mapping[str, Queue]) -> tuple[str, ...]:
         """The live reservations that a workload may use."""
-        return self.badge(workload, queues)[0]
+        return self.access_of(workload, queues)[0]
 
-    def is_owners(self, reservation: Reservation, workload: Workload, queues: Mapping[str, Queue]) -> bool:
+    def admits(self, reservation: Reservation, workload: Workload, queues: Mapping[str, Queue]) -> bool:
         """The work may use the reservation, whatever the time is."""
-        return reservation.admits(workload, self._line_of(workload.queue, queues))
+        return reservation.admits(workload, self._queue_path(workload.queue, queues))
 
-    def dressed(self, workload: Workload, request: Request, queues: Mapping[str, Queue]) -> Request:
+    def with_access(self, workload: Workload, request: Request, queues: Mapping[str, Queue]) -> Request:
         """The request of one of its roles, with what reservations make of it."""
         if not self.live and not workload.reservation:
             return request
-        passes, holds_s = self.badge(workload, queues)
+        passes, holds_s = self.access_of(workload, queues)
         if not passes and not holds_s and not workload.reservation:
             return request
         return replace(request, reservation=workload.reservation, passes=passes, holds_s=holds_s)
 
-    def _line_of(self, queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
-        found = self._lines.get(queue)
+    def _queue_path(self, queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
+        found = self._queue_paths.get(queue)
         if found is None:
-            found = self._lines[queue] = _line(queue, queues)
+            found = self._queue_paths[queue] = _queue_path_of(queue, queues)
         return found
 
-    def copy(self) -> "ReservationBook":
+    def copy(self) -> "ReservationIndex":
         """An independent book."""
-        other = ReservationBook()
+        other = ReservationIndex()
         other.__dict__.update(self.__dict__)
-        other.objects, other._lines = dict(self.objects), dict(self._lines)
+        other.objects, other._queue_paths = dict(self.objects), dict(self._queue_paths)
         return other
 
 
-def _strength(reservation: Reservation) -> tuple[bool, tuple[int, int, str]]:
+def _precedence(reservation: Reservation) -> tuple[bool, tuple[int, int, str]]:
     """Exact places before picked ones, which can move; then who comes first."""
     return (reservation.gpus > 0, reservation.rank)
 
 
-def _rows(claims: list[Claim] | tuple[Claim, ...]) -> Rows:
+def _rows(claims: list[DeviceReservation] | tuple[DeviceReservation, ...]) -> Rows:
     found: Rows = np.unique(
         np.concatenate([np.zeros(0, np.intp), *(part for each in claims for part in (each.rows, each.whole))])
     )
     return found
 
 
-def _line(queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
+def _queue_path_of(queue: str, queues: Mapping[str, Queue]) -> tuple[str, ...]:
     """A queue and all above it; a circle ends where it closes."""
     line: list[str] = []
     while queue and queue not in line:

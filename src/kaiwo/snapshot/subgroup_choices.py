@@ -11,55 +11,57 @@ from typing import NamedTuple, TypeAlias
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Branch, Role, Workload, is_branch_whole, pods_up, tree_of
 
-MOST_WAYS = 16
-Adds: TypeAlias = tuple[tuple[int, int], ...]  # role, pods
+MOST_ALTERNATIVES = 16
+PodsByRole: TypeAlias = tuple[tuple[int, int], ...]  # role, pods
 Cost: TypeAlias = tuple[int, int, int, int]  # milli-GPU, MiB of GPU memory, milli-CPU, MiB
 
 
-class Way(NamedTuple):
+class PodsToAdd(NamedTuple):
     """Pods that, once they are up, make a branch whole."""
 
     cost: Cost
-    kind: tuple[tuple[int, int], ...]  # what is added, whichever role it is for: (kind of request, pods)
-    adds: Adds
+    by_request: tuple[tuple[int, int], ...]  # what is added, whichever role it is for: (kind of request, pods)
+    by_role: PodsByRole
 
 
-class Choices(NamedTuple):
+class SubGroupChoices(NamedTuple):
     """What a workload with sub-groups may do next, by the roles that miss pods."""
 
-    is_whole: bool  # it runs already: these are the steps by which it grows
+    is_running: bool  # it runs already: these are the steps by which it grows
     needed: tuple[tuple[int, ...], ...]  # of each way or step: the pods that start together; the best first
-    titles: tuple[str, ...]  # of each role: the sub-group that people know it by
+    display_names: tuple[str, ...]  # of each role: the sub-group that people know it by
 
 
-_NO_WAY = Way((0, 0, 0, 0), (), ())
+_NOTHING_TO_ADD = PodsToAdd((0, 0, 0, 0), (), ())
 
 
-def choices_of(workload: Workload, pods: Container[str]) -> Choices:
+def choices_of(workload: Workload, pods: Container[str]) -> SubGroupChoices:
     """The ways to become whole; for one that is whole, the steps by which it grows."""
     up = pods_up(workload, pods)
     missing = [number for number, role in enumerate(workload.roles) if up[number] < role.count]
-    ways = ways_of(workload, up) or [tuple((number, workload.roles[number].count - up[number]) for number in missing)]
+    ways = ways_to_start(workload, up) or [
+        tuple((number, workload.roles[number].count - up[number]) for number in missing)
+    ]
     is_whole = not ways[0]
-    every = [dict(adds) for adds in (steps_of(workload, up) if is_whole else ways)]
-    titles = titles_of(workload)
+    every = [dict(adds) for adds in (ways_to_grow(workload, up) if is_whole else ways)]
+    titles = display_names(workload)
     needed = tuple(tuple(adds.get(number, 0) for number in missing) for adds in every)
-    return Choices(is_whole, needed, tuple(titles[number] for number in missing))
+    return SubGroupChoices(is_whole, needed, tuple(titles[number] for number in missing))
 
 
-def ways_of(workload: Workload, up: Sequence[int]) -> list[Adds]:
+def ways_to_start(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
     """Each makes the whole workload whole; the first is the cheapest, and empty when nothing is missing. No way at all:
     it has fewer parts than it needs."""
-    return [way.adds for way in _Ways(workload, up).of(tree_of(workload.groups, workload.roles))]
+    return [way.by_role for way in _Alternatives(workload, up).of(tree_of(workload.groups, workload.roles))]
 
 
-def steps_of(workload: Workload, up: Sequence[int]) -> list[Adds]:
+def ways_to_grow(workload: Workload, up: Sequence[int]) -> list[PodsByRole]:
     """How a whole workload may grow, the best step first: a sub-group that is not whole becomes so, a role that is has
     one pod more. Who has least for what it needs comes first."""
-    return [adds for _, adds in sorted(_Ways(workload, up).steps(tree_of(workload.groups, workload.roles), ()))]
+    return [adds for _, adds in sorted(_Alternatives(workload, up).steps(tree_of(workload.groups, workload.roles), ()))]
 
 
-def titles_of(workload: Workload) -> list[str]:
+def display_names(workload: Workload) -> list[str]:
     """Of each role: the sub-group that people know it by."""
     found = [role.name for role in workload.roles]
 
@@ -75,7 +77,7 @@ def titles_of(workload: Workload) -> list[str]:
     return found
 
 
-class _Ways:
+class _Alternatives:
     """One workload with what it has."""
 
     def __init__(self, workload: Workload, up: Sequence[int]) -> None:
@@ -83,29 +85,29 @@ class _Ways:
         numbers: dict[Request, int] = {}
         self._kind = [numbers.setdefault(role.request, len(numbers)) for role in workload.roles]
 
-    def of(self, branch: Branch | int) -> list[Way]:
+    def of(self, branch: Branch | int) -> list[PodsToAdd]:
         if isinstance(branch, int):
             return [self._of_role(branch)]
-        kinds: dict[tuple[tuple[tuple[int, int], ...], ...], list[list[Way]]] = {}
+        kinds: dict[tuple[tuple[tuple[int, int], ...], ...], list[list[PodsToAdd]]] = {}
         for child in branch.children:
             ways = self.of(child)
             if not ways:
                 continue  # never whole
-            kinds.setdefault(tuple(way.kind for way in ways), []).append(ways)
+            kinds.setdefault(tuple(way.by_request for way in ways), []).append(ways)
         return _choose(list(kinds.values()), branch.minimum)
 
-    def _of_role(self, number: int) -> Way:
+    def _of_role(self, number: int) -> PodsToAdd:
         role = self._roles[number]
         missing = role.needed - self._up[number]
         if missing <= 0:
-            return _NO_WAY
-        return Way(_cost(role, missing), ((self._kind[number], missing),), ((number, missing),))
+            return _NOTHING_TO_ADD
+        return PodsToAdd(_cost(role, missing), ((self._kind[number], missing),), ((number, missing),))
 
-    def steps(self, branch: Branch, rank: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], Adds]]:
+    def steps(self, branch: Branch, rank: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], PodsByRole]]:
         for at, child in enumerate((*branch.children, *branch.extras)):
             below = (*rank, self._ratio_milli(child), at)
             if not is_branch_whole(child, self._roles, self._up):
-                yield from ((below, way.adds) for way in self.of(child)[:1])
+                yield from ((below, way.by_role) for way in self.of(child)[:1])
             elif not isinstance(child, int):
                 yield from self.steps(child, below)
             elif self._up[child] < self._roles[child].count:
@@ -119,14 +121,14 @@ class _Ways:
         return has * 1000 // max(1, branch.minimum)
 
 
-def _choose(kinds: list[list[list[Way]]], minimum: int) -> list[Way]:
+def _choose(kinds: list[list[list[PodsToAdd]]], minimum: int) -> list[PodsToAdd]:
     """All ways to have so many children whole; children of a kind are taken in their order."""
-    chosen: dict[int, list[Way]] = {0: [_NO_WAY]}
+    chosen: dict[int, list[PodsToAdd]] = {0: [_NOTHING_TO_ADD]}
     left = sum(len(members) for members in kinds)
     for members in kinds:
         left -= len(members)
-        more: dict[int, list[Way]] = {}
-        some = [_NO_WAY]
+        more: dict[int, list[PodsToAdd]] = {}
+        some = [_NOTHING_TO_ADD]
         for taken in range(len(members) + 1):
             if taken:
                 some = _best(_join(a, b) for a in some for b in members[taken - 1])
@@ -137,21 +139,21 @@ def _choose(kinds: list[list[list[Way]]], minimum: int) -> list[Way]:
     return chosen.get(minimum, [])
 
 
-def _best(ways: Iterable[Way]) -> list[Way]:
+def _best(ways: Iterable[PodsToAdd]) -> list[PodsToAdd]:
     """The cheapest, one of each kind; of equal ones the first."""
-    kept: dict[tuple[tuple[int, int], ...], Way] = {}
+    kept: dict[tuple[tuple[int, int], ...], PodsToAdd] = {}
     for way in sorted(ways, key=lambda way: way.cost):
-        kept.setdefault(way.kind, way)
-    return list(kept.values())[:MOST_WAYS]
+        kept.setdefault(way.by_request, way)
+    return list(kept.values())[:MOST_ALTERNATIVES]
 
 
-def _join(a: Way, b: Way) -> Way:
-    if not b.adds:
+def _join(a: PodsToAdd, b: PodsToAdd) -> PodsToAdd:
+    if not b.by_role:
         return a
-    if not a.adds:
+    if not a.by_role:
         return b
     gpu, mib, cpu, memory = (one + other for one, other in zip(a.cost, b.cost, strict=True))
-    return Way((gpu, mib, cpu, memory), tuple(sorted(a.kind + b.kind)), a.adds + b.adds)
+    return PodsToAdd((gpu, mib, cpu, memory), tuple(sorted(a.by_request + b.by_request)), a.by_role + b.by_role)
 
 
 def _cost(role: Role, pods: int) -> Cost:

@@ -37,23 +37,23 @@ def expired_workloads(state: "ClusterState", now_s: int) -> list[str]:
 
 def next_timed_change_s(state: "ClusterState", now_s: int) -> int:
     """When time alone changes something next; 0: never."""
-    coming = [at_s for at_s in (state.reserved.next_s, *state.expiring.values()) if at_s > now_s]
+    coming = [at_s for at_s in (state.reservations.next_change_s, *state.expiring.values()) if at_s > now_s]
     soonest = min(coming, default=ENDLESS_S)
     return soonest if soonest < ENDLESS_S else 0
 
 
 def _apply_reservation_times(state: "ClusterState", now_s: int, stand: Requeue) -> None:
-    book = state.reserved
+    book = state.reservations
     state.refresh_tables()
-    if book.is_turning(now_s):
+    if book.changes_by(now_s):
         before = book.rows(state.nodes)
-        book.tick(now_s)
+        book.advance_to(now_s)
         state.version += 1
         state.is_cycle_due = True
         state.backlog.try_all = True
         _mark_changed(state, np.union1d(before, book.rows(state.nodes)))
         _requeue_with_new_access(state, now_s, stand)
-    elif (rows := book.coming(now_s, state.nodes)) is not None:
+    elif (rows := book.rows_about_to_change(now_s, state.nodes)) is not None:
         state.version += 1
         _mark_changed(state, rows)
 
@@ -65,11 +65,11 @@ def _mark_changed(state: "ClusterState", rows: Rows) -> None:
 
 def _requeue_with_new_access(state: "ClusterState", now_s: int, stand: Requeue) -> None:
     """Whoever may use other reservations than before stands in another class now."""
-    book, backlog, shapes = state.reserved, state.backlog, state.backlog.shapes
+    book, backlog, shapes = state.reservations, state.backlog, state.backlog.shapes
     for name in list(backlog.queued_names()):
         workload = state.workloads[name]
         want = shapes[backlog.find(name)[0].needs[0].shape]
-        if book.badge(workload, state.queue_objects) != (want.passes, want.holds_s):
+        if book.access_of(workload, state.queue_objects) != (want.passes, want.holds_s):
             stand(name, now_s)
 
 

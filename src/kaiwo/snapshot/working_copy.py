@@ -14,10 +14,10 @@ from kaiwo.model.gpu import DEMANDS, LIMITED, SMALL_MILLI, TURNS, WHOLE_MILLI, S
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.array_types import IntArray, Rows, freeze, shown
-from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
-from kaiwo.snapshot.pod_affinity_counts import WorkingMarks
-from kaiwo.snapshot.queue_table import RESOURCES, Charge
+from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
+from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
+from kaiwo.snapshot.pod_affinity_counts import WorkingAffinityCounts
+from kaiwo.snapshot.queue_table import RESOURCES, ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 
 # node row, pods, request, device columns, milli and MiB taken of each
@@ -34,33 +34,33 @@ class WorkingCopy:
         state = snapshot.read()
         nodes, queues = state.nodes, state.queues
         self.now_s = snapshot.now_s
-        self.nodes, self.queues = nodes.shown(), queues
+        self.nodes, self.queues = nodes.read_only(), queues
         self._set_amounts(nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
-        self.marks = WorkingMarks(state.affinity_counts, nodes)  # for rules between pods
-        self.tenancy = nodes.tenancy.copy()  # for shares that demand to be kept apart
-        self._set_charges(queues.all_used.copy(), queues.all_fixed.copy())
-        self.reserved = state.reserved.view(snapshot.now_s, nodes)  # None: nothing is reserved
-        self.waiting = state.backlog.queue_demand()  # by leaf: what its waiting work asks for, and could have
-        self.past_use = state.past_usage
+        self.affinity_counts = WorkingAffinityCounts(state.affinity_counts, nodes)  # for rules between pods
+        self.tenants = nodes.tenants.copy()  # for shares that demand to be kept apart
+        self._set_charges(queues.all_used.copy(), queues.all_non_preemptible.copy())
+        self.reservations = state.reservations.view(snapshot.now_s, nodes)  # None: nothing is reserved
+        self.queue_demand = state.backlog.queue_demand()  # by leaf: what its waiting work asks for, and could have
+        self.past_usage = state.past_usage
         self._state = state
-        self.derived: dict[str, Any] = {}  # what is worked out once a cycle
+        self.cache: dict[str, Any] = {}  # what is worked out once a cycle
         self.clock = state.version
-        self._leaving = [state.pods[workload][pod] for workload, pod in sorted(state.releasing)]
+        self._releasing = [state.pods[workload][pod] for workload, pod in sorted(state.releasing)]
         self._gathered: tuple[Rows, int, IntArray, IntArray] | None = None
         self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
         self._taken: list[_Taken] = []
-        self._charged: list[tuple[int, Charge, bool]] = []
+        self._charged: list[tuple[int, ResourceVector, bool]] = []
 
     def _set_amounts(self, free: IntArray, gpus: IntArray, changed: IntArray) -> None:
         self._free, self._gpus, self._changed = free, gpus, changed
-        self.free: IntArray = shown(free)  # by node: columns CPU, MEMORY, PODS, GPU_LEFT, then extended ones
-        self.gpus: IntArray = shown(gpus)  # by node, column (MILLI, MIB, SIZE, USABLE) and device
-        self.changed: IntArray = shown(changed)
+        self.free: IntArray = read_only(free)  # by node: columns CPU, MEMORY, PODS, GPU_LEFT, then extended ones
+        self.gpus: IntArray = read_only(gpus)  # by node, column (MILLI, MIB, SIZE, USABLE) and device
+        self.changed: IntArray = read_only(changed)
 
     def _set_charges(self, used: IntArray, fixed: IntArray) -> None:
-        self._used, self._fixed = used, fixed
-        self.all_used: IntArray = shown(used)
-        self.all_fixed: IntArray = shown(fixed)  # the part that may not be preempted
+        self._used, self._non_preemptible = used, fixed
+        self.all_used: IntArray = read_only(used)
+        self.all_non_preemptible: IntArray = read_only(fixed)  # the part that may not be preempted
 
     @property
     def queue_used(self) -> IntArray:
@@ -68,9 +68,9 @@ class WorkingCopy:
         return self.all_used[:, : len(RESOURCES)]
 
     @property
-    def queue_fixed(self) -> IntArray:
+    def queue_non_preemptible(self) -> IntArray:
         """The part of it that may not be preempted."""
-        return self.all_fixed[:, : len(RESOURCES)]
+        return self.all_non_preemptible[:, : len(RESOURCES)]
 
     def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:
         """What devices of a node are of each GPU model that some queue bounds; nothing where none is bounded."""
@@ -87,7 +87,7 @@ class WorkingCopy:
                 found[model] += share.milli
         return tuple(found.values())
 
-    def waiting_in(self, queue: str) -> Iterator[tuple[Request, int]]:
+    def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
         """What the work that stands in a queue's lines asks for: a request, and how many pods of it."""
         backlog = self._state.backlog
         for found in backlog.by_queue.get(queue, {}).values():
@@ -97,7 +97,7 @@ class WorkingCopy:
                 for shape, missing, _ in found.needs:
                     yield backlog.shapes[shape], missing * len(found.waiters)
 
-    def oldest_s(self) -> IntArray:
+    def oldest_submission_s(self) -> IntArray:
         """By queue: when the oldest work there or below was submitted, running or first in a line; far off if none.
 
         Running work counts, too: else whoever is stopped would be the oldest to wait, and take its place back.
@@ -114,7 +114,7 @@ class WorkingCopy:
                 oldest[above] = min(oldest[above], workload.submitted_s)
         return oldest
 
-    def touch(self, rows: Rows) -> None:
+    def mark_changed(self, rows: Rows) -> None:
         """What these nodes offer is another thing now, though nothing was placed on them."""
         self.clock += 1
         self._changed[rows] = self.clock
@@ -128,23 +128,23 @@ class WorkingCopy:
             freeze(last[3])
         return last[2], last[3]
 
-    def pretending(self, nodes: Rows, free: IntArray, gpus: IntArray) -> "WorkingCopy":
+    def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray) -> "WorkingCopy":
         """A view in which these nodes look like that; the same node may stand in several rows."""
         other = object.__new__(WorkingCopy)
         other.__dict__.update(self.__dict__)
-        other.last_times, other._gathered = None, (nodes, self.clock, shown(free), shown(gpus))
+        other.last_times, other._gathered = None, (nodes, self.clock, read_only(free), read_only(gpus))
         return other
 
     def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "WorkingCopy":
         """A copy of its own in which it is another time, all nodes look like that, and nothing is reserved."""
         other = object.__new__(WorkingCopy)
         other.__dict__.update(self.__dict__)
-        other.now_s, other.reserved = at_s, None
+        other.now_s, other.reservations = at_s, None
         other._set_amounts(free, gpus, self.changed.copy())
-        other._set_charges(self.all_used.copy(), self.all_fixed.copy())
-        other.last_times, other._gathered, other.derived = None, None, {}
-        other._leaving, other._taken, other._charged = [], [], []
-        other.tenancy = self.tenancy.copy()
+        other._set_charges(self.all_used.copy(), self.all_non_preemptible.copy())
+        other.last_times, other._gathered, other.cache = None, None, {}
+        other._releasing, other._taken, other._charged = [], [], []
+        other.tenants = self.tenants.copy()
         return other
 
     def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
@@ -152,16 +152,16 @@ class WorkingCopy:
         self._apply((row, pods, ask, columns, milli, mib), -1)
         self._taken.append((row, pods, ask, columns, milli, mib))
 
-    def give_back(self, kept: Pod | Nomination, queue: int, is_fixed: bool) -> None:
+    def release(self, kept: Pod | Nomination, queue: int, is_non_preemptible: bool) -> None:
         """Free, inside a trial, what a pod holds or what is kept for one; its queue pays for it no longer."""
         milli = sum(share.milli for share in kept.devices)
-        charge: Charge = (-milli, -kept.cpu_milli, -kept.memory_mib)
+        charge: ResourceVector = (-milli, -kept.cpu_milli, -kept.memory_mib)
         if self.queues.models:
             charge += tuple(-each for each in self.milli_by_model(kept.node, kept.devices))
-        self.charge(queue, charge, is_fixed)
-        self.free_up(kept)
+        self.charge(queue, charge, is_non_preemptible)
+        self.release_uncharged(kept)
 
-    def free_up(self, kept: Pod | Nomination) -> None:
+    def release_uncharged(self, kept: Pod | Nomination) -> None:
         """Free, inside a trial, space that no queue pays for: of a pod that is leaving already."""
         row = self.nodes.row.get(kept.node)
         if row is None:
@@ -173,46 +173,46 @@ class WorkingCopy:
         columns = np.array([column[share.gpu] for share in shares], np.intp)
         milli = np.array([-share.milli for share in shares], np.int64)
         mib = np.array([-share.mib for share in shares], np.int64)
-        self.take(row, -1, _as_asked(kept), columns, milli, mib)
+        self.take(row, -1, _request_of(kept), columns, milli, mib)
 
     @property
-    def is_anybody_leaving(self) -> bool:
+    def has_releasing_pods(self) -> bool:
         """Some space comes free soon."""
-        return bool(self._leaving)
+        return bool(self._releasing)
 
-    def count_leaving(self, sign: int) -> None:
+    def count_releasing(self, sign: int) -> None:
         """From here on (+1) the space of those who leave counts as free, or (-1) no longer. Trials do not undo it."""
-        found = self.derived.get("leaving")
+        found = self.cache.get("leaving")
         if found is None:
-            found = self.derived["leaving"] = self._leaving_amounts()
+            found = self.cache["leaving"] = self._releasing_amounts()
         rows, free, gpus = found
         self.clock += 1
         self._free[rows] += sign * free
         self._gpus[rows, : MIB + 1] += sign * gpus
         self._changed[rows] = self.clock
-        for pod in self._leaving:
+        for pod in self._releasing:
             row = self.nodes.row.get(pod.node)
             if row is None:
                 continue
             if pod.neighbours is not None:
-                self.marks.change(row, pod.neighbours, -sign)
+                self.affinity_counts.change(row, pod.neighbours, -sign)
             for share in pod.devices:
                 if share.gpu in self.nodes.column[row]:
-                    self.tenancy.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
+                    self.tenants.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
 
-    def _leaving_amounts(self) -> tuple[Rows, IntArray, IntArray]:
+    def _releasing_amounts(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
-        mark = self.mark()
-        for pod in self._leaving:
-            self.free_up(pod)
+        mark = self.savepoint()
+        for pod in self._releasing:
+            self.release_uncharged(pod)
         rows = np.array(
-            sorted({self.nodes.row[pod.node] for pod in self._leaving if pod.node in self.nodes.row}), np.intp
+            sorted({self.nodes.row[pod.node] for pod in self._releasing if pod.node in self.nodes.row}), np.intp
         )
         free, gpus = (self.free - before[0])[rows], (self.gpus - before[1])[rows, : MIB + 1]
-        self.back_to(mark)
+        self.rollback(mark)
         return rows, free, gpus
 
-    def take_back(self, pod: Pod, queue: int) -> bool:
+    def restore(self, pod: Pod, queue: int) -> bool:
         """Let a pod have again what `give_back` freed, if all of it is still free."""
         row = self.nodes.row.get(pod.node)
         if row is None:
@@ -230,27 +230,27 @@ class WorkingCopy:
         has_room = has_room and all(free[at] >= amount for at, amount in held)
         if not has_room or (gpus[MILLI, columns] < milli).any() or (gpus[MIB, columns] < mib).any():
             return False
-        self.take(row, 1, _as_asked(pod), columns, milli, mib)
-        charge: Charge = (int(milli.sum()), pod.cpu_milli, pod.memory_mib)
+        self.take(row, 1, _request_of(pod), columns, milli, mib)
+        charge: ResourceVector = (int(milli.sum()), pod.cpu_milli, pod.memory_mib)
         if self.queues.models:
             charge += self.milli_by_model(pod.node, pod.devices)
         self.charge(queue, charge)
         return True
 
-    def charge(self, queue: int, charge: Charge, is_fixed: bool = False) -> None:
+    def charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool = False) -> None:
         """Charge a queue and all above it; `is_fixed` for work that may not be preempted."""
-        self._charge(queue, charge, is_fixed, +1)
-        self._charged.append((queue, charge, is_fixed))
+        self._charge(queue, charge, is_non_preemptible, +1)
+        self._charged.append((queue, charge, is_non_preemptible))
 
     def trial(self) -> "Trial":
         """Try something: `with working.trial() as attempt: ...; attempt.keep()`."""
         return Trial(self)
 
-    def mark(self) -> tuple[int, int]:
+    def savepoint(self) -> tuple[int, int]:
         """Where we are, for `back_to`."""
         return len(self._taken), len(self._charged)
 
-    def back_to(self, mark: tuple[int, int]) -> None:
+    def rollback(self, mark: tuple[int, int]) -> None:
         """Undo everything since the mark, last first."""
         taken, charged = mark
         while len(self._taken) > taken:
@@ -266,7 +266,7 @@ class WorkingCopy:
         free, gpus = self._free[row], self._gpus[row]
         free[PODS] += sign * pods
         if ask.neighbours is not None:
-            self.marks.change(row, ask.neighbours, -sign * pods)
+            self.affinity_counts.change(row, ask.neighbours, -sign * pods)
         if ask.cpu_milli:
             free[CPU] += sign * pods * ask.cpu_milli
         if ask.memory_mib:
@@ -278,22 +278,22 @@ class WorkingCopy:
             column = columns[0]
             gpus[MILLI, column] += sign * milli[0]
             gpus[MIB, column] += sign * mib[0]
-            free[GPU_LEFT] += sign * milli[0]
+            free[FREE_GPU] += sign * milli[0]
         elif len(columns):
             gpus[MILLI, columns] += sign * milli
             gpus[MIB, columns] += sign * mib
-            free[GPU_LEFT] += sign * milli.sum()
+            free[FREE_GPU] += sign * milli.sum()
         if ask.gpus and (ask.gpu_milli < SMALL_MILLI or ask.gpu_mib or ask.least_grade or ask.isolation):
-            self._let_in(row, ask, columns, -sign if pods > 0 else sign)
+            self._count_tenants(row, ask, columns, -sign if pods > 0 else sign)
 
-    def _let_in(self, row: int, ask: Request, columns: Rows, sign: int) -> None:
+    def _count_tenants(self, row: int, ask: Request, columns: Rows, sign: int) -> None:
         """Tell the devices' other tenants of one that has no limits, or demands that they have."""
         for column in columns.tolist():
             milli = ask.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
-            self.tenancy.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
+            self.tenants.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
 
-    def _charge(self, queue: int, charge: Charge, is_fixed: bool, sign: int) -> None:
-        for amounts in (self._used, self._fixed) if is_fixed else (self._used,):
+    def _charge(self, queue: int, charge: ResourceVector, is_fixed: bool, sign: int) -> None:
+        for amounts in (self._used, self._non_preemptible) if is_fixed else (self._used,):
             for above in self.queues.path[queue]:
                 used = amounts[above]
                 used[0] += sign * charge[0]
@@ -303,7 +303,7 @@ class WorkingCopy:
                     used[len(RESOURCES) :] += sign * np.array(charge[len(RESOURCES) :], np.int64)
 
 
-def _as_asked(held: Pod | Nomination) -> Request:
+def _request_of(held: Pod | Nomination) -> Request:
     """What a pod holds, or what is kept for one, as far as its node and its neighbours there mind."""
     amounts = Request(held.cpu_milli, held.memory_mib, extended=held.extended, neighbours=held.neighbours)
     milli = min((share.milli for share in held.devices), default=WHOLE_MILLI)
@@ -320,7 +320,7 @@ class Trial:
 
     def __init__(self, working: WorkingCopy) -> None:
         self._working = working
-        self._mark = working.mark()
+        self._mark = working.savepoint()
         self._kept = False
 
     def keep(self) -> None:
@@ -332,4 +332,4 @@ class Trial:
 
     def __exit__(self, *_: object) -> None:
         if not self._kept:
-            self._working.back_to(self._mark)
+            self._working.rollback(self._mark)

@@ -43,7 +43,7 @@ def test_every_amount_of_a_node_can_be_counted(resource: str) -> None:
     assert wire.status.allocatable is not None
     wire.status.allocatable[resource] = "1e30"
     node = read_node(wire)
-    NodeTable({"n": node}).define(node, (), 0)
+    NodeTable({"n": node}).write_node(node, (), 0)
 
 
 def test_a_pod_of_many_containers_that_each_ask_for_all_there_is() -> None:
@@ -57,7 +57,7 @@ def test_numbers_in_annotations_and_labels_are_measured_too() -> None:
     node = read_node(wire_node("n", annotations={DEVICES_NOTE: listed}))
     assert len(node.gpus) == 8  # the list is no list of devices: the count is what is left
     node = read_node(wire_node("n", resource="nvidia.com/gpu", labels={"nvidia.com/gpu.memory": str(TOO_MANY)}))
-    NodeTable({"n": node}).define(node, (), 0)
+    NodeTable({"n": node}).write_node(node, (), 0)
     assert read_node(wire_node("n", annotations={DEVICES_NOTE: "[]"})).gpus == ()
     grant = msgspec.json.encode([{"gpu": "gpu-0", "milli": TOO_MANY, "mib": 1}]).decode()
     assert read_grant({GRANT_NOTE: grant}) is None

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from kaiwo.api.views.reservations import DeviceView, ReservationView
 from kaiwo.model.reservation import Owner, ReservationPhase
-from kaiwo.snapshot.reservation_status import Standing
+from kaiwo.snapshot.reservation_status import ReservationStatus
 
 MOST_NAMED = 3
 
 
-def reservation_view(standing: Standing) -> ReservationView:
+def reservation_view(standing: ReservationStatus) -> ReservationView:
     """One of them."""
     reservation = standing.reservation
     kind, owner = _owner(reservation.owner)
@@ -39,7 +39,7 @@ def reservation_view(standing: Standing) -> ReservationView:
     )
 
 
-def message(standing: Standing) -> str:
+def message(standing: ReservationStatus) -> str:
     """How it stands, in one sentence."""
     asked = standing.reservation.gpus
     parts = []

@@ -10,7 +10,7 @@ from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import not_ready
 from kaiwo.api.presenters.reservation_view import reservation_view
 from kaiwo.runtime.overview.cluster_overview import Live
-from kaiwo.snapshot.reservation_status import standings
+from kaiwo.snapshot.reservation_status import reservation_statuses
 
 TEXT = "text/plain"
 STUCK_S = 60.0
@@ -39,7 +39,7 @@ async def metrics(call: Call) -> Response:
 
     await call.context.board.fresh_queues()
     now_s = call.context.live.cluster.now_s()
-    stand = await call.context.live.ask(lambda state: standings(state, now_s))
+    stand = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
     call.context.reservations = [reservation_view(each) for each in stand]
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})

@@ -12,7 +12,7 @@ from kaiwo.clusters.embedded.reservations import is_same
 from kaiwo.manifests import read_json
 from kaiwo.manifests.kinds.reservation import read_reservation_form
 from kaiwo.model.reservation import Reservation, ReservationPhase
-from kaiwo.snapshot.reservation_status import standings
+from kaiwo.snapshot.reservation_status import reservation_statuses
 
 PHASE = Param("phase", "choices", "Only in this phase; repeat it for several.", choices=tuple(ReservationPhase))
 DRY_RUN = Param("dry_run", "flag", "Only say what would happen.", False)
@@ -22,7 +22,7 @@ async def list_reservations(call: Call) -> Page[ReservationView]:
     """All of them, by name."""
     phases = call.query.get("phase") or tuple(ReservationPhase)
     now_s = call.context.live.cluster.now_s()
-    found = await call.context.live.ask(lambda state: standings(state, now_s))
+    found = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
     items = [reservation_view(each) for each in found if each.phase in phases]
     return Page(items, len(items))
 
@@ -44,7 +44,7 @@ async def make_reservation(call: Call) -> Outcome:
     before = {each.name: each for each in live.cluster.reservations()}.get(reservation.name)
     await live.cluster.put((), (), who=call.person, dry_run=dry_run, reservations=(reservation,))
     if not dry_run:
-        await settle(live, lambda: is_same(reservation, live.state.reserved.objects.get(reservation.name)))
+        await settle(live, lambda: is_same(reservation, live.state.reservations.objects.get(reservation.name)))
     suffix = " (dry run)" if dry_run else ""
     return Outcome([put_words(reservation, before) + suffix], [], [] if dry_run else [reservation.name])
 
@@ -53,7 +53,7 @@ async def delete_reservation(call: Call) -> Outcome:
     """Work that runs on its GPUs runs on."""
     live, name = call.context.live, call.path["name"]
     await live.cluster.remove((), (), who=call.person, reservations=(name,))
-    await settle(live, lambda: name not in live.state.reserved.objects)
+    await settle(live, lambda: name not in live.state.reservations.objects)
     return Outcome([f"reservation {name} deleted"], [], [name])
 
 

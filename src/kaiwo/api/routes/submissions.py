@@ -126,7 +126,7 @@ async def delete(call: Call) -> Outcome:
     done = [*await _see_them_off(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
     done += [f"reservation {name} deleted" for name in reservations]
     done += await drop_plans(call.context.partitions, parsed.partitioning)
-    known, reserved = live.state.queue_objects, live.state.reserved.objects
+    known, reserved = live.state.queue_objects, live.state.reservations.objects
     await settle(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
     return Outcome(done, list(parsed.warnings), names)
 
@@ -173,7 +173,7 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     done += [f"workload {name} {word}{suffix}" for name, word in words.items()]
     if not dry_run:
         known = live.state.queue_objects
-        reserved = live.state.reserved.objects
+        reserved = live.state.reservations.objects
         await settle(
             live,
             lambda: (

@@ -189,13 +189,13 @@ class Allocate:
             return False
         desk.steps += STEPS_A_RELEASE
         workload = desk.state.workloads[name]
-        desk.working.count_leaving(+1)
+        desk.working.count_releasing(+1)
         tries = (
             place_workload(desk.working, desk.placer, desk.state, workload, needs, grows=False)
             for needs in needs_of_each_choice(found) or [needs_to_make_room_for(found)]
         )
         placement = next(filter(None, tries), None)
-        desk.working.count_leaving(-1)
+        desk.working.count_releasing(-1)
         if placement is None:
             if desk.may_start(found):
                 desk.hopeless.add(found.needs)

@@ -12,8 +12,8 @@ from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.placement.queue_limits import within_limits
 from kaiwo.decide.turn_order import Head, Lane, Mark, Turns
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.node_table import GPU_LEFT
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.node_table import FREE_GPU
+from kaiwo.snapshot.queue_table import ResourceVector
 
 LARGEST, SMALLEST = 2_048, 8
 SAFE = 64  # so many are picked whatever they need; more only while there is plenty for all of them
@@ -26,7 +26,7 @@ class Stock:
     room: int  # for so many pods, if nothing else came
     left: int  # of it, beside those who were picked
     milli: int  # of GPUs, that one of them needs
-    charge: Charge | None  # what a queue pays for one of them, if that does not hang on the device it gets
+    charge: ResourceVector | None  # what a queue pays for one of them, if that does not hang on the device it gets
 
 
 @dataclass(slots=True)
@@ -47,9 +47,9 @@ class Window:
     def gather(self, size: int) -> None:
         """Pick turns as if each of them started, and let their queues pay, until one surely would not start."""
         desk, turns = self.desk, self.turns
-        self._paid = desk.working.mark()
+        self._paid = desk.working.savepoint()
         # What is left at the end is in pieces that fit nobody.
-        plenty = int(desk.working.free[:, GPU_LEFT].sum()) * 7 // 8
+        plenty = int(desk.working.free[:, FREE_GPU].sum()) * 7 // 8
         while turns and len(self.picked) < size and not desk.is_spent:
             if self._milli > plenty and len(self.picked) >= SAFE:
                 break
@@ -66,12 +66,12 @@ class Window:
                 self._order = turns.mark()
             self._pick(lane, found, stock, count)
         if desk.working.queues.models:  # of which model's bound they take is known once they have a device
-            desk.working.back_to(self._paid)
+            desk.working.rollback(self._paid)
             self.unpaid.update(range(len(self.picked)))
 
     def put_back(self) -> None:
         """Nobody of the window had a turn, and nobody paid."""
-        self.desk.working.back_to(self._paid)
+        self.desk.working.rollback(self._paid)
         for queue, heads in self._lanes.items():
             self.turns.lanes[queue].back_to(heads)
         self.turns.back_to(self._order)
@@ -138,5 +138,5 @@ class Window:
         return stock
 
 
-def _times(charge: Charge, count: int) -> Charge:
+def _times(charge: ResourceVector, count: int) -> ResourceVector:
     return charge if count == 1 else tuple([amount * count for amount in charge])

@@ -23,7 +23,7 @@ from kaiwo.queues.reclaim_rules import QueueShares, Refusal, Rule, may_claim, vi
 from kaiwo.queues.reclaim_rules import ReclaimRequest as QueueClaim
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_to_make_room_for
-from kaiwo.snapshot.queue_table import GPU, Charge
+from kaiwo.snapshot.queue_table import GPU, ResourceVector
 
 QUEUES_A_STEP = 10
 STEPS_A_PROOF = 40  # and what the sums cost
@@ -117,7 +117,7 @@ def _tell_who_is_at_the_share(desk: CycleState, now: QueueShares) -> None:
             desk.verdicts[key] = Obstacle(Reason.OVER_FAIR_SHARE, used, fair, "milli-gpu", found.queue)
 
 
-def _is_within(need: Charge, left: list[int]) -> bool:
+def _is_within(need: ResourceVector, left: list[int]) -> bool:
     return all(amount <= most for amount, most in zip(need, left, strict=True) if amount)
 
 

@@ -17,7 +17,7 @@ from kaiwo.decide.placement.queue_limits import charge_of
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds
-from kaiwo.snapshot.node_table import GPU_LEFT
+from kaiwo.snapshot.node_table import FREE_GPU
 from kaiwo.snapshot.queue_table import GPU
 
 FEWEST_NODES = 16  # and twice as many as there are pods: enough for a choice, and few enough to try
@@ -117,7 +117,7 @@ class CandidateNodes:
         return found
 
     def _nodes_for(self, shape: int, need_milli: int, needed: int, most: int, chosen: BoolArray) -> Rows | None:
-        free = np.maximum(self._desk.working.free[:, GPU_LEFT], 0)
+        free = np.maximum(self._desk.working.free[:, FREE_GPU], 0)
         unit, row, milli = self._pods.T
         counts = chosen[unit]
         unit, row, milli = unit[counts], row[counts], milli[counts]

@@ -15,7 +15,7 @@ from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import Rows
-from kaiwo.snapshot.node_table import Tenancy
+from kaiwo.snapshot.node_table import DeviceTenants
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 ON_ONE_NODE = "on one node"
@@ -37,8 +37,8 @@ def node_bounds(
     free, gpus = takes.emptied
     for shape, want, needed in wants:
         rows = np.flatnonzero(desk.book.state(shape).allowed)
-        after = desk.working.pretending(rows, free[rows], gpus[rows])
-        after.tenancy = Tenancy()  # whoever minds a neighbour may find the neighbour gone
+        after = desk.working.with_amounts(rows, free[rows], gpus[rows])
+        after.tenants = DeviceTenants()  # whoever minds a neighbour may find the neighbour gone
         room = int(pods_that_fit(after, want, rows).sum())
         if len(rows) and room < needed:
             return _in_numbers(after, want, rows, (needed, room), queue)

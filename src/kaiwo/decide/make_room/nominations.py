@@ -19,7 +19,7 @@ from kaiwo.model.workload import role_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
 from kaiwo.snapshot.node_table import USABLE
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 Kept = tuple[str, str]  # the workload and the pod
@@ -41,7 +41,7 @@ def has_its_space(desk: CycleState, found: WaitingClass) -> bool:
     return len(desk.state.nominations[name]) >= needed or any(workload == name for workload, _ in desk.given_up)
 
 
-def claim_beside(desk: CycleState, found: WaitingClass) -> Charge:
+def claim_beside(desk: CycleState, found: WaitingClass) -> ResourceVector:
     """What its queue must still pay for a workload of this class: what is kept for it is paid for."""
     claim, name = desk.claim_of(found), found.signature.nominated_for
     if not name:
@@ -98,7 +98,7 @@ def _nobody_leaves(desk: CycleState) -> list[Kept]:
 def _unpaid(desk: CycleState) -> list[Kept]:
     """What their queues may pay for no longer, since somebody lowered a bound: the least important lose it first."""
     state, working = desk.state, desk.working
-    used, fixed = working.all_used.copy(), working.all_fixed.copy()
+    used, fixed = working.all_used.copy(), working.all_non_preemptible.copy()
     lost: list[Kept] = []
     found = [state.workloads[name] for name in state.nominations if name in state.workloads]
     for workload in sorted(found, key=lambda each: (each.priority, -each.submitted_s, each.name)):

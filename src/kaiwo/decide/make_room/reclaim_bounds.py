@@ -24,7 +24,7 @@ from kaiwo.model.request import Request
 from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds
-from kaiwo.snapshot.node_table import CPU, EXTENDED, GPU_LEFT, MEMORY, MILLI, SIZE
+from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MILLI, SIZE
 from kaiwo.snapshot.queue_table import GPU
 
 
@@ -39,7 +39,7 @@ class Excess:
     def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
         """By queue: what it gives of a resource, of the amounts that are there."""
         now, claim = self._now, self._claim
-        ours, theirs = now.queues.tree.parting(claim.queue)
+        ours, theirs = now.queues.tree.diverging_queues(claim.queue)
         leaves = np.array(sorted(amounts), np.intp)
         excess = self._excess_where_paths_part(resource, ours[leaves], theirs[leaves]).tolist()
         by_side: dict[int, list[int]] = defaultdict(list)
@@ -98,7 +98,7 @@ MOST_NAMED = 6
 NONE_TRIED = "undecided: nothing was tried, since no work that goes first stands where it would help"
 SOME_NODES = " on the nodes that it may use"
 _UNITS = (("milli-gpu", "milli-GPU"), ("milli-cpu", "milli-CPU"), ("mib", "MiB"))  # of resources, and in words
-_COLUMNS = (GPU_LEFT, CPU, MEMORY)  # the same resources on nodes
+_COLUMNS = (FREE_GPU, CPU, MEMORY)  # the same resources on nodes
 
 
 Pods = tuple[int, Request, int]  # a shape, what one pod of it asks for, and how many must start
@@ -189,9 +189,9 @@ class ReclaimBounds:
         devices = np.zeros(view.nodes.gpu_model.shape, np.bool_)
         for shape, want, _ in group:
             devices |= eligible(view, want, rows) & self._desk.book.state(shape).allowed[:, None]
-        if not devices.any() or (devices | (view.nodes.gpu_part == 0)).all():
+        if not devices.any() or (devices | (view.nodes.device_milli == 0)).all():
             return
-        sizes, parts = view.gpus[:, SIZE][devices], view.nodes.gpu_part[devices]
+        sizes, parts = view.gpus[:, SIZE][devices], view.nodes.device_milli[devices]
         need = sum(needed * _least_milli(want, sizes, parts) for _, want, needed in group)
         free = int(np.maximum(view.gpus[:, MILLI] * devices, 0).sum() + self._takes.own.milli_on(devices).sum())
         if free >= need:

@@ -127,7 +127,7 @@ class Reclaimable:
         """What comes free at most when work moves to devices of which it is a smaller part."""
         nodes, gpus = self._desk.working.nodes, self._desk.working.gpus
         is_usable = gpus[:, USABLE] > 0
-        sizes, parts = gpus[:, SIZE][is_usable], nodes.gpu_part[is_usable & (nodes.gpu_profile > 0)]
+        sizes, parts = gpus[:, SIZE][is_usable], nodes.device_milli[is_usable & (nodes.gpu_profile > 0)]
         if not len(parts) and sizes.min(initial=1 << 60) >= sizes.max(initial=0):
             return 0
         largest_mib, least_part, gained = int(sizes.max(initial=1)), int(parts.min(initial=WHOLE_MILLI)), 0

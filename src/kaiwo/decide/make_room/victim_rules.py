@@ -8,7 +8,7 @@ import numpy as np
 from kaiwo.decide.make_room.victim_units import VictimUnit
 from kaiwo.queues.reclaim_rules import Exchange, QueueShares, ReclaimRequest, entitled, may_claim
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 
 MOST_MOVED = 64
 
@@ -23,7 +23,7 @@ class ReclaimRule:
     def may_go(self, unit: VictimUnit) -> bool:
         return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
 
-    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         now, claim = self._now, self._claim._replace(need=_at_least(self._claim.need, paid))
         if (claim.need > self._claim.need).any():
             now = self._owed()
@@ -63,7 +63,7 @@ class _AnyRule:
     def may_go(self, unit: VictimUnit) -> bool:
         return True
 
-    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         return True
 
 
@@ -75,7 +75,7 @@ class PreemptRule(_AnyRule):
         used = now.used[path]
         self._need, self._left = need, np.maximum(used, entitled(now, path)) - used
 
-    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
         return bool((_at_least(self._need, paid) - self._left <= given).all())
 
@@ -83,11 +83,11 @@ class PreemptRule(_AnyRule):
 class NobodyLoses(_AnyRule):
     """Everybody finds another place."""
 
-    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         return not stopped
 
 
-def _at_least(need: IntArray, paid: Charge) -> IntArray:
+def _at_least(need: IntArray, paid: ResourceVector) -> IntArray:
     """The need, raised to what is really paid. By GPU model only those count that are asked for by name."""
     raised = need.copy()
     raised[: len(paid)] = np.maximum(raised[: len(paid)], paid)

@@ -28,8 +28,8 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import RoleNeeds
-from kaiwo.snapshot.node_table import GPU_LEFT, NodeTable
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.node_table import FREE_GPU, NodeTable
+from kaiwo.snapshot.queue_table import ResourceVector
 
 
 class TakenPlaces:
@@ -102,7 +102,7 @@ class Rule(Protocol):
     def may_go(self, unit: VictimUnit) -> bool:
         """This unit may be taken next, after all that were."""
 
-    def may_stand(self, stopped: list[VictimUnit], paid: Charge) -> bool:
+    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         """Exactly these may be stopped and lose their place, for somebody who pays so much."""
 
 
@@ -171,7 +171,7 @@ class VictimSearch:
             attempt.keep()
             return room
 
-    def _paid(self, placement: Placement) -> Charge:
+    def _paid(self, placement: Placement) -> ResourceVector:
         """What its queue pays in the end: of memory and partitions the devices decide."""
         shapes = self._desk.state.backlog.shapes
         if not any(shapes[shape].hangs_on_device for shape, _, _ in self._needs):
@@ -207,7 +207,7 @@ class VictimSearch:
                 lane.advance()
                 queue = desk.working.queues.row[unit.workload.queue]
                 for pod in unit.pods:
-                    desk.working.give_back(pod, queue, False)
+                    desk.working.release(pod, queue, False)
                 self._taken.append(unit)
                 self._turns.again()
                 return True
@@ -230,7 +230,7 @@ class VictimSearch:
         desk = self._desk
         if self._workload.name in desk.state.nominations:
             return True  # what is kept for it is not among what is free
-        free = np.maximum(desk.working.free[:, GPU_LEFT], 0).sum()
+        free = np.maximum(desk.working.free[:, FREE_GPU], 0).sum()
         if free < self._need_milli():
             return False
         return all(desk.book.state(shape).room >= needed for shape, _, needed in self._needs)
@@ -302,7 +302,7 @@ class VictimSearch:
         row = working.nodes.row.get(pod.node)
         if row is None or not may_stand(working, pod.neighbours, row) or not may_come_back(working, pod, row):
             return False
-        return working.take_back(pod, queue)
+        return working.restore(pod, queue)
 
     def _place_again(self, unit: VictimUnit) -> list[tuple[Pod, Placed]] | None:
         """Other places for those pods of a unit that lost theirs. The rest of a gang begins anew where it was."""
@@ -363,5 +363,5 @@ def _workloads(room: RoomMade) -> list[Workload]:
     return [unit.workload for unit in (*room.stopped, *(unit for unit, _ in room.moved))]
 
 
-def _nothing_next(_: UnitLane) -> tuple[Charge, int]:
+def _nothing_next(_: UnitLane) -> tuple[ResourceVector, int]:
     return (0, 0, 0), 0

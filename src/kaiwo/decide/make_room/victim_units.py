@@ -30,7 +30,7 @@ from kaiwo.model.workload import (
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 
 Pieces = list[tuple[Pod, ...]]
 
@@ -109,7 +109,7 @@ class VictimUnit(msgspec.Struct, frozen=True):
     is_surplus: bool
     since_s: int  # when the workload began to run
     lost_gpu_s: int  # since its last checkpoint, and until it is there again
-    charge: Charge  # what its queue pays for it
+    charge: ResourceVector  # what its queue pays for it
     order: Order
 
 

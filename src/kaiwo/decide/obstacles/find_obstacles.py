@@ -39,7 +39,7 @@ from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.queue_table import RESOURCES
-from kaiwo.snapshot.subgroup_choices import Choices
+from kaiwo.snapshot.subgroup_choices import SubGroupChoices
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it must start, and nodes with room for one
@@ -50,7 +50,7 @@ def short_models(view: WorkingCopy, row: int, is_fixed: bool, wants: Wants) -> l
     queues = view.queues
     kept = [(Reason.QUEUE_LIMIT, "limit", queues.limits[row], view.all_used)]
     if is_fixed:
-        kept.append((Reason.QUEUE_QUOTA, "quota", queues.quotas[row], view.all_fixed))
+        kept.append((Reason.QUEUE_QUOTA, "quota", queues.quotas[row], view.all_non_preemptible))
     found = []
     for reason, word, bounds, used in kept:
         for above, column, most in bounds:
@@ -74,7 +74,7 @@ def _milli_of(view: WorkingCopy, want: Request, model: str, rows: Rows) -> int:
     if want.is_memory:
         return int(want.gpus * (want.gpu_mib * WHOLE_MILLI // view.of(rows)[1][:, SIZE][usable].max()))
     if want.is_partition:
-        return int(want.gpus * view.nodes.gpu_part[rows][usable].max())
+        return int(want.gpus * view.nodes.device_milli[rows][usable].max())
     return want.charge_milli
 
 
@@ -121,13 +121,13 @@ class Inquiry:
         return every or tuple(self._of_queue(found, self._largest_free_mib)) or self._of_models(found)
 
     def _of_sub_groups(
-        self, found: WaitingClass, choices: Choices, by_nodes: tuple[Obstacle, ...]
+        self, found: WaitingClass, choices: SubGroupChoices, by_nodes: tuple[Obstacle, ...]
     ) -> tuple[Obstacle, ...]:
         """Which sub-group is short, of those that the cheapest way has to start; before what else the nodes say."""
         room = {shape: self._book.state(shape).room for shape, _, _ in found.needs}
         need: dict[str, int] = {}
         have: dict[str, int] = {}
-        for title, (shape, _, needed) in zip(choices.titles, needs_to_make_room_for(found), strict=True):
+        for title, (shape, _, needed) in zip(choices.display_names, needs_to_make_room_for(found), strict=True):
             need[title] = need.get(title, 0) + needed
             have[title] = have.get(title, 0) + min(needed, room[shape])
             room[shape] -= min(needed, room[shape])
@@ -166,7 +166,9 @@ class Inquiry:
         charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
         bounds = [(Reason.QUEUE_LIMIT, "limit", each, self._view.all_used) for each in queues.limits[row]]
         if is_fixed:
-            bounds += [(Reason.QUEUE_QUOTA, "quota", each, self._view.all_fixed) for each in queues.quotas[row]]
+            bounds += [
+                (Reason.QUEUE_QUOTA, "quota", each, self._view.all_non_preemptible) for each in queues.quotas[row]
+            ]
         found_short = [
             (queues.path[row].index(above), column, reason, word, most, int(most - used[above, column]))
             for reason, word, (above, column, most), used in bounds

@@ -78,11 +78,11 @@ def _in_other_modes(view: WorkingCopy, want: Request) -> Obstacle | None:
 
 def _reserved(view: WorkingCopy, want: Request, mode: str) -> Obstacle | None:
     """Those that could be cut so are reserved for others, who alone may change them."""
-    reserved = view.reserved
+    reserved = view.reservations
     if reserved is None:
         return None
     able = {each.node for each in recut(view.nodes.nodes, want)}
-    for claim in reserved.claims if able else ():
+    for claim in reserved.reservations if able else ():
         names = {view.nodes.names[row] for row in (*claim.rows, *claim.whole)}
         if names & able and reserved.closes(claim, want.passes, want.holds_s):
             kept = claim.reservation
@@ -94,9 +94,9 @@ def _reserved(view: WorkingCopy, want: Request, mode: str) -> Obstacle | None:
 def _open_nodes(view: WorkingCopy, want: Request, rows: Rows) -> list[Node]:
     """The nodes without the devices that reservations keep for others."""
     nodes = [view.nodes.nodes[row] for row in rows]
-    if view.reserved is None:
+    if view.reservations is None:
         return nodes
-    closed = view.reserved.closed(want.passes, want.holds_s)[rows]
+    closed = view.reservations.closed(want.passes, want.holds_s)[rows]
     return [
         replace(node, gpus=tuple(gpu for column, gpu in enumerate(node.gpus) if not closed[at, column]))
         if closed[at].any()

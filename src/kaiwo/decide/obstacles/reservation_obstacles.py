@@ -15,7 +15,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.reservation import ENDLESS_S, ReservationPhase
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.node_table import SIZE
-from kaiwo.snapshot.reserved_devices import Claim, ReservedView
+from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 NOT_TO_COME, TO_COME = "that is over, or was never made", "it holds"
@@ -32,13 +32,13 @@ class KeptOut(NamedTuple):
 def reserved_obstacles(view: WorkingCopy, want: Request) -> list[KeptOut]:
     """The strongest claim first. Work that names a reservation is told of that one alone."""
     if want.reservation:
-        return [KeptOut(obstacle, True)] if (obstacle := _named(view.reserved, want)) is not None else []
-    if view.reserved is None:
+        return [KeptOut(obstacle, True)] if (obstacle := _named(view.reservations, want)) is not None else []
+    if view.reservations is None:
         return []
     found = []
-    for claim in view.reserved.claims:
-        if view.reserved.closes(claim, want.passes, want.holds_s):
-            kept_out = _of_devices(view, want, claim) if want.gpus else _of_nodes(view.reserved, claim)
+    for claim in view.reservations.reservations:
+        if view.reservations.closes(claim, want.passes, want.holds_s):
+            kept_out = _of_devices(view, want, claim) if want.gpus else _of_nodes(view.reservations, claim)
             if kept_out is not None:
                 found.append(kept_out)
     return found
@@ -62,12 +62,12 @@ def _would_serve(view: WorkingCopy, want: Request) -> bool:
 
 def _admitted(view: WorkingCopy, want: Request) -> Request:
     """The same request, if it might use whatever is reserved."""
-    names = [claim.name for claim in view.reserved.claims] if view.reserved is not None else []
+    names = [claim.name for claim in view.reservations.reservations] if view.reservations is not None else []
     return replace(want, passes=(*want.passes, *names), holds_s=0)
 
 
-def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
-    claim = None if reserved is None else reserved.claim(want.reservation)
+def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
+    claim = None if reserved is None else reserved.find(want.reservation)
     if reserved is None or claim is None:
         return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, NOT_TO_COME)
     owner, times = claim.reservation.owner, claim.reservation.times(reserved.now_s)
@@ -78,28 +78,28 @@ def _named(reserved: ReservedView | None, want: Request) -> Obstacle | None:
     return None
 
 
-def _of_devices(view: WorkingCopy, want: Request, claim: Claim) -> KeptOut | None:
+def _of_devices(view: WorkingCopy, want: Request, claim: DeviceReservation) -> KeptOut | None:
     """How many of its devices would serve, and how many of them are free."""
-    assert view.reserved is not None
+    assert view.reservations is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)
     at = np.searchsorted(rows, claim.rows)
     if not eligible(view, admitted, rows)[at, claim.columns].any():
         return None
     free = int((times_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
-    words = _words(view.reserved, want, claim) + (
+    words = _words(view.reservations, want, claim) + (
         f"; {free} of them {'is' if free == 1 else 'are'} free" if free else ""
     )
     return KeptOut(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, words), free >= want.gpus)
 
 
-def _of_nodes(view: ReservedView, claim: Claim) -> KeptOut | None:
+def _of_nodes(view: ReservationView, claim: DeviceReservation) -> KeptOut | None:
     if not len(claim.whole):
         return None
     words = f"for {claim.reservation.owner.words} {claim.reservation.times(view.now_s)}"
     return KeptOut(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, words), True)
 
 
-def _words(reserved: ReservedView, want: Request, claim: Claim) -> str:
+def _words(reserved: ReservationView, want: Request, claim: DeviceReservation) -> str:
     """For whom and until when; and before the start, what keeps this work off."""
     words = f"for {claim.reservation.owner.words} {claim.reservation.times(reserved.now_s)}"
     if claim.reservation.phase(reserved.now_s) is ReservationPhase.PENDING:

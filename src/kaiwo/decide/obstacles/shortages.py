@@ -190,9 +190,9 @@ def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer:
 
 def unreserved(view: WorkingCopy, want: Request) -> Request:
     """The same request, if it might use whatever is reserved."""
-    if view.reserved is None and not want.reservation:
+    if view.reservations is None and not want.reservation:
         return want
-    names = [claim.name for claim in view.reserved.claims] if view.reserved is not None else []
+    names = [claim.name for claim in view.reservations.reservations] if view.reservations is not None else []
     return replace(want, passes=tuple(names), holds_s=0, reservation="")
 
 
@@ -211,8 +211,8 @@ def pods_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> IntArray:
         each = 1 if want.is_exclusive else WHOLE_MILLI // want.gpu_milli
         times = offer.largest_mib // want.gpu_mib if want.is_memory else np.full(len(pods), each)
         pods = np.where(offer.devices >= want.gpus, np.minimum(pods, offer.devices * times // want.gpus), 0)
-    if view.reserved is not None:
-        pods = pods * ~view.reserved.closed_nodes(want.passes, want.holds_s)
+    if view.reservations is not None:
+        pods = pods * ~view.reservations.closed_nodes(want.passes, want.holds_s)
     if want.reservation and not want.gpus:
         pods = pods * named_devices(view, want, np.arange(len(pods))).any(axis=1)
     return pods

@@ -25,8 +25,8 @@ def pods_that_fit(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
     for name, amount in want.extended:
         if amount:
             slots = np.minimum(slots, extended_free(view, name, nodes) // amount)
-    if view.reserved is not None:
-        slots = slots * ~view.reserved.closed_nodes(want.passes, want.holds_s)[nodes]
+    if view.reservations is not None:
+        slots = slots * ~view.reservations.closed_nodes(want.passes, want.holds_s)[nodes]
     if want.reservation and not want.gpus:
         slots = slots * named_devices(view, want, nodes).any(axis=1)
     fitting: IntArray = np.maximum(slots, 0)

@@ -22,7 +22,7 @@ from kaiwo.plugins.guarded_calls import ask
 from kaiwo.plugins.registry import Active
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
-from kaiwo.snapshot.queue_table import Charge
+from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 COST = 1 << 32  # above every score
@@ -168,8 +168,8 @@ class Placer:
         plugin = self._active.allocation
         rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]
-        if self._working.reserved is not None:
-            turn = self._working.reserved.turns(want.passes)[row, ranked]
+        if self._working.reservations is not None:
+            turn = self._working.reservations.device_rank(want.passes)[row, ranked]
             ranked = ranked[np.argsort(turn, kind="stable")]
         return ranked if self.prices is None else self.prices.cheapest_first(row, ranked, want)
 
@@ -186,7 +186,7 @@ class Payer(NamedTuple):
     is_fixed: bool  # its work may not be preempted
     has_limits: bool = True  # else only the nodes are asked about
 
-    def pays(self, working: WorkingCopy, charge: Charge) -> bool:
+    def pays(self, working: WorkingCopy, charge: ResourceVector) -> bool:
         """Charge the queue, if its limits allow."""
         if self.has_limits and not within_limits(working, self.queue, charge, self.is_fixed):
             return False
@@ -247,7 +247,7 @@ def _place_one(working: WorkingCopy, placer: Placer, payer: Payer, shape: int, w
     return None
 
 
-def paid_for(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> Charge:
+def paid_for(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> ResourceVector:
     """What a queue pays for pods that have their places, by GPU model, too, where some queue bounds one."""
     charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
     if not working.queues.models:

@@ -13,7 +13,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
 from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.subgroup_choices import Adds, choices_of, steps_of
+from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 ALL_PODS = 1 << 40  # more than any workload has
@@ -61,7 +61,7 @@ def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[Rol
     space is kept for a step, that one starts as a whole."""
     choices = choices_of(workload, state.pods.get(workload.name, ()))
     every = [with_required(needs, needed) for needed in choices.needed]
-    if not choices.is_whole:
+    if not choices.is_running:
         return every
     return [*every, needs] if workload.name in state.nominations else [needs]
 
@@ -180,23 +180,23 @@ class _Gang:
         present = self._state.pods.get(self._workload.name, ())
         numbers = [number for number, up in enumerate(pods_up(self._workload, present)) if up < roles[number].count]
         at_of = {number: at for at, number in enumerate(numbers)}
-        failed: set[Adds] = set()
+        failed: set[PodsByRole] = set()
         while True:
             up = [
                 role.count - len(self._missing[at_of[n]]) if n in at_of else role.count for n, role in enumerate(roles)
             ]
-            steps = [tuple((at_of[number], pods) for number, pods in step) for step in steps_of(self._workload, up)]
+            steps = [tuple((at_of[number], pods) for number, pods in step) for step in ways_to_grow(self._workload, up)]
             step = next((each for each in steps if self._kind_of(each) not in failed), None)
             if step is None:
                 return
             if not self._take(step):
                 failed.add(self._kind_of(step))
 
-    def _kind_of(self, step: Adds) -> Adds:
+    def _kind_of(self, step: PodsByRole) -> PodsByRole:
         """Steps that need the same: room only shrinks, so where one failed all do."""
         return tuple(sorted((self._needs[at].shape, pods) for at, pods in step))
 
-    def _take(self, step: Adds) -> bool:
+    def _take(self, step: PodsByRole) -> bool:
         """All pods of one step, or none."""
         found: list[tuple[int, list[Placed]]] = []
         with self._working.trial() as attempt:
@@ -219,7 +219,7 @@ class _Gang:
                 continue  # a sub-group starts whole or not at all
             want = self._want(at)
             with self._working.trial() as attempt:
-                self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
+                self._working.release(nomination, self._payer.queue, self._payer.is_fixed)
                 placed = self._placer.put_exactly(self._needs[at].shape, want, nomination)
                 if placed is None:
                     continue
@@ -231,7 +231,7 @@ class _Gang:
 
     def _pool_kept_space(self) -> None:
         for nomination in self.kept.values():
-            self._working.give_back(nomination, self._payer.queue, self._payer.is_fixed)
+            self._working.release(nomination, self._payer.queue, self._payer.is_fixed)
         self._placement.given_up.extend((self._workload.name, pod) for pod in sorted(self.kept))
 
     def _start(self, at: int, placed: list[Placed]) -> None:

@@ -38,7 +38,9 @@ def verdicts(view: WorkingCopy, want: Request) -> list[Verdict]:
     if own is None:
         return []
     found = [_stays_apart(view, rule) for rule in own.apart]
-    found += [_is_let_in(view, mark, level) for mark in own.marks for level in view.marks.repelled_on(mark)]
+    found += [
+        _is_let_in(view, mark, level) for mark in own.marks for level in view.affinity_counts.repelling_levels(mark)
+    ]
     if own.near is not None:
         found.append(_is_near(view, own.near, own.near.mark in own.marks))
     found += [_is_even(view, want, own, rule) for rule in own.spread]
@@ -61,7 +63,9 @@ def may_stand(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
     if own is None:
         return True
     every = [_stays_apart(view, rule) for rule in own.apart]
-    every += [_is_let_in(view, mark, level) for mark in own.marks for level in view.marks.repelled_on(mark)]
+    every += [
+        _is_let_in(view, mark, level) for mark in own.marks for level in view.affinity_counts.repelling_levels(mark)
+    ]
     return all(bool(verdict.mask[row]) for verdict in every)
 
 
@@ -70,14 +74,14 @@ def keeps_its_place(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bo
     if kept is None:
         return True
     pod = PodAffinity(tuple(mark.removeprefix(KEPT) for mark in kept.marks), apart=kept.apart)
-    is_anybody_leaving = view.is_anybody_leaving
+    is_anybody_leaving = view.has_releasing_pods
     if is_anybody_leaving:
-        view.count_leaving(+1)
-    view.marks.change(row, kept, -1)
+        view.count_releasing(+1)
+    view.affinity_counts.change(row, kept, -1)
     may_come = may_stand(view, pod, row)
-    view.marks.change(row, kept, +1)
+    view.affinity_counts.change(row, kept, +1)
     if is_anybody_leaving:
-        view.count_leaving(-1)
+        view.count_releasing(-1)
     return may_come
 
 
@@ -86,15 +90,15 @@ def still_holds(view: WorkingCopy, want: Request, row: int) -> bool:
     own = want.neighbours
     if own is None:
         return True
-    view.marks.change(row, own, -1)
+    view.affinity_counts.change(row, own, -1)
     holds = all(bool(verdict.mask[row]) for verdict in verdicts(view, want))
-    view.marks.change(row, own, +1)
+    view.affinity_counts.change(row, own, +1)
     return holds
 
 
 def places_of(nodes: NodeTable, level: str) -> IntArray:
     """By node: the number of its place on a level; -1: it has none."""
-    found = nodes.derived.get(level)
+    found = nodes.cache.get(level)
     if found is None:
         found = _keep(nodes, level, _number(nodes, level))
     return found
@@ -117,9 +121,9 @@ def _number(nodes: NodeTable, level: str) -> IntArray:
 
 
 def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
-    if len(nodes.derived) >= MOST_DERIVED:
-        nodes.derived.clear()
-    nodes.derived[key] = value
+    if len(nodes.cache) >= MOST_DERIVED:
+        nodes.cache.clear()
+    nodes.cache[key] = value
     return value
 
 
@@ -144,12 +148,14 @@ def _free_of(view: WorkingCopy, *counts: IntArray | None, level: str) -> BoolArr
 
 
 def _stays_apart(view: WorkingCopy, rule: Apart) -> Verdict:
-    mask = _free_of(view, view.marks.of(rule.mark), view.marks.of(KEPT + rule.mark), level=rule.level)
+    mask = _free_of(
+        view, view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(KEPT + rule.mark), level=rule.level
+    )
     return _apart(mask, rule.mark, rule.level)
 
 
 def _is_let_in(view: WorkingCopy, mark: str, level: str) -> Verdict:
-    return _apart(_free_of(view, view.marks.of((mark, level)), level=level), mark, level)
+    return _apart(_free_of(view, view.affinity_counts.by_row((mark, level)), level=level), mark, level)
 
 
 def _apart(mask: BoolArray, mark: str, level: str) -> Verdict:
@@ -160,7 +166,7 @@ def _apart(mask: BoolArray, mark: str, level: str) -> Verdict:
 
 def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> Verdict:
     """All levels together: who is near on one level and not on the other is not near."""
-    counts = view.marks.of(rule.mark)
+    counts = view.affinity_counts.by_row(rule.mark)
     has_places = np.ones(len(view.nodes.names), np.bool_)
     near = np.ones(len(view.nodes.names), np.bool_)
     is_anybody = False
@@ -175,7 +181,7 @@ def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> Verdict:
 
 def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -> Verdict:
     """With the space that is kept for others, and without it: they may yet go elsewhere."""
-    counts, kept = view.marks.of(rule.mark), view.marks.of(KEPT + rule.mark)
+    counts, kept = view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(KEPT + rule.mark)
     nothing = np.zeros(len(view.nodes.names), np.int64)
     now = nothing if counts is None else counts
     mask = _within_skew(view, want, own, rule, now)
@@ -204,13 +210,13 @@ def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: Spread) -> 
     counted: BoolArray = np.logical_and.reduce([places_of(nodes, other.level) >= 0 for other in own.spread])
     if rule.by_rules and (own.own_rules or own.own_choices):
         key = ("rules", own.own_rules, own.own_choices)
-        allowed = nodes.derived.get(key)
+        allowed = nodes.cache.get(key)
         if allowed is None:
             each = (obeys(node.labels, own.own_rules, own.own_choices) for node in nodes.nodes)
             allowed = _keep(nodes, key, np.fromiter(each, np.bool_, len(nodes.nodes)))
         counted &= allowed
     if rule.by_taints:
-        tolerated = nodes.derived.get(want.tolerations)
+        tolerated = nodes.cache.get(want.tolerations)
         if tolerated is None:
             each = (tolerates_all(want.tolerations, node) for node in nodes.nodes)
             tolerated = _keep(nodes, want.tolerations, np.fromiter(each, np.bool_, len(nodes.nodes)))

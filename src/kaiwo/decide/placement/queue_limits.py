@@ -12,11 +12,11 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import only_model
-from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, Bound, Charge
+from kaiwo.snapshot.queue_table import ENDLESS, GPU, RESOURCES, QueueBound, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
-def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> Charge:
+def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> ResourceVector:
     """What a queue pays for such pods on devices of this size; the size matters to memory requests only."""
     milli = want.charge_milli
     if want.is_memory and device_mib:
@@ -24,7 +24,7 @@ def charge_of(want: Request, pods: int = 1, device_mib: int = 0) -> Charge:
     return milli * pods, want.cpu_milli * pods, want.memory_mib * pods
 
 
-def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[int], int]) -> Charge:
+def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[int], int]) -> ResourceVector:
     """The least a queue pays before such work has started: for what it needs, or for any one pod.
 
     The larger a device, the fewer milli of it the same memory is; `largest_mib` says how large it may be for a shape.
@@ -39,14 +39,14 @@ def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[i
     return min(milli, MOST_AMOUNT), min(cpu, MOST_AMOUNT), min(memory, MOST_AMOUNT)
 
 
-def within_limits(working: WorkingCopy, queue: int, charge: Charge, is_fixed: bool = False) -> bool:
+def within_limits(working: WorkingCopy, queue: int, charge: ResourceVector, is_fixed: bool = False) -> bool:
     """The queue and all above it stay within their limits; work that may not be preempted also within their quotas."""
-    if is_fixed and _is_over(working.all_fixed, working.queues.quotas[queue], charge):
+    if is_fixed and _is_over(working.all_non_preemptible, working.queues.quotas[queue], charge):
         return False
     return not _is_over(working.all_used, working.queues.limits[queue], charge)
 
 
-def _is_over(used: IntArray, bounds: tuple[Bound, ...], charge: Charge) -> bool:
+def _is_over(used: IntArray, bounds: tuple[QueueBound, ...], charge: ResourceVector) -> bool:
     for above, column, most in bounds:
         if column < len(charge) and charge[column] and used[above, column] + charge[column] > most:
             return True
@@ -58,7 +58,7 @@ def models_with_room(working: WorkingCopy, queue: int, is_fixed: bool, milli: in
     queues = working.queues
     kept = [(working.all_used, queues.limits[queue])]
     if is_fixed:
-        kept.append((working.all_fixed, queues.quotas[queue]))
+        kept.append((working.all_non_preemptible, queues.quotas[queue]))
     short = {
         queues.models[column - len(RESOURCES)]
         for used, bounds in kept
@@ -77,14 +77,16 @@ def least_by_model(state: ClusterState, needs: RoleNeeds) -> tuple[int, ...]:
     )
 
 
-def times_within_limits(working: WorkingCopy, queue: int, charge: Charge, most: int, is_fixed: bool = False) -> int:
+def times_within_limits(
+    working: WorkingCopy, queue: int, charge: ResourceVector, most: int, is_fixed: bool = False
+) -> int:
     """How often a charge fits under the limits, up to `most`."""
     for resource, each in enumerate(charge):
         if each:
             most = min(most, max(0, headroom(working, queue, resource)) // each)
     if is_fixed:
         path = list(working.queues.path[queue])
-        left = (working.queues.quota[path] - working.queue_fixed[path]).min(axis=0)
+        left = (working.queues.quota[path] - working.queue_non_preemptible[path]).min(axis=0)
         most = min([most, *(max(0, int(left[resource])) // each for resource, each in enumerate(charge) if each)])
     return most
 

@@ -50,7 +50,7 @@ class ShapeBook:
         self._by_neighbours: dict[Request, ShapeState] = {}
         self.shade: CapacityMask | None = None  # in which the nodes are looked at; None: as they are
         self._shaded: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
-        self._redefined_at = int(working.nodes.redefined.max(initial=-1))
+        self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
     def state(self, shape: int) -> ShapeState:
         """The shape's state with all placements so far."""
@@ -129,7 +129,7 @@ class ShapeBook:
         """What the static filters say of every node: asked once for all requests that look the same to them."""
         key = self._active.static_key(want)
         version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
-        redefined = (view.nodes.redefined > version).nonzero()[0]
+        redefined = (view.nodes.node_changed > version).nonzero()[0]
         if len(redefined):
             verdict = verdict.copy()
             verdict[redefined] = allowed(view, want, redefined, self._active.static_filters)

@@ -39,7 +39,7 @@ class CapacityMask(NamedTuple):
         free, gpus = view.free[nodes], view.gpus[nodes]
         free[is_shaded] += self.free[at[is_shaded]]
         gpus[is_shaded, : MIB + 1] += self.gpus[at[is_shaded]]
-        return view.pretending(nodes, free, gpus)
+        return view.with_amounts(nodes, free, gpus)
 
 
 class Bound(NamedTuple):

@@ -30,7 +30,7 @@ def blame(desk: CycleState, promise: PlannedStart, ahead: Sequence[Workload]) ->
 def _is_lost(desk: CycleState, place: PlannedPod) -> bool:
     nodes = desk.working.nodes
     row = nodes.row.get(place.node)
-    if row is None or not nodes.open[row]:
+    if row is None or not nodes.schedulable[row]:
         return True
     columns = [nodes.column[row].get(share.gpu) for share in place.devices]
     return any(column is None or not nodes.gpus[row, USABLE, column] for column in columns)

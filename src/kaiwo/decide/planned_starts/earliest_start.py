@@ -77,7 +77,7 @@ class Search:
         free, gpus = self._space.split(moments.amounts.reshape(rows * count, -1))
         fixed = self._desk.working.gpus[:, SIZE:]
         view = self._desk.working.as_of(self._space.now_s, free, gpus)
-        view = view.pretending(at, free, np.concatenate([gpus, fixed[at]], axis=1))
+        view = view.with_amounts(at, free, np.concatenate([gpus, fixed[at]], axis=1))
         slots = pods_that_fit(view, self._want(shape), at).reshape(rows, count)
         fitting: IntArray = slots * self._desk.book.state(shape).allowed[:, None]
         return fitting

@@ -11,9 +11,9 @@ import numpy as np
 
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.capacity_timeline import NEVER, Span, Timeline, write_amounts
+from kaiwo.snapshot.capacity_timeline import NEVER, CapacityTimeline, ReservedSpan, add_allocation
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.node_table import GPU_LEFT, MIB, USABLE, NodeTable
+from kaiwo.snapshot.node_table import FREE_GPU, MIB, USABLE, NodeTable
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 class Space:
     """One cycle's view of the future, without what is promised."""
 
-    def __init__(self, working: WorkingCopy, timeline: Timeline) -> None:
+    def __init__(self, working: WorkingCopy, timeline: CapacityTimeline) -> None:
         self.now_s, self.nodes = working.now_s, working.nodes
         rows = len(self.nodes.names)
         self.columns = working.free.shape[1]
@@ -124,13 +124,13 @@ class Space:
         return amounts[:, : self.columns], amounts[:, self.columns :].reshape(rows, 2, -1)
 
 
-GPUS = slice(GPU_LEFT, GPU_LEFT + 1)
+GPUS = slice(FREE_GPU, FREE_GPU + 1)
 
 
 def take_of(promise: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
     """The space of a promise if it starts then; None when a node or a device of it is gone or broken."""
     kept = state.caches.setdefault("takes", {})
-    redefined = int(state.nodes.redefined.max(initial=-1))
+    redefined = int(state.nodes.node_changed.max(initial=-1))
     known = kept.get(promise.workload)
     if known is None or known[0] is not promise.places or known[1] != redefined:
         known = kept[promise.workload] = (promise.places, redefined, _amounts_by_row(promise, state.nodes))
@@ -149,12 +149,12 @@ def _amounts_by_row(promise: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntA
         if row not in by_row:
             by_row[row] = np.zeros(width + 2 * nodes.width, np.int64)
         amounts = by_row[row]
-        write_amounts(nodes, row, place, amounts[:width], amounts[width:].reshape(2, -1))
+        add_allocation(nodes, row, place, amounts[:width], amounts[width:].reshape(2, -1))
     rows = sorted(by_row)
     return np.array(rows, np.intp), np.array([by_row[row] for row in rows], np.int64)
 
 
-def takes_of_spans(spans: Sequence[Span], passes: tuple[str, ...], nodes: NodeTable) -> list[PlannedUsage]:
+def takes_of_spans(spans: Sequence[ReservedSpan], passes: tuple[str, ...], nodes: NodeTable) -> list[PlannedUsage]:
     """The devices of reservations that such work may not use, as space that somebody else will have."""
     found = []
     width = nodes.free.shape[1]
@@ -163,9 +163,9 @@ def takes_of_spans(spans: Sequence[Span], passes: tuple[str, ...], nodes: NodeTa
             continue
         rows, at = np.unique(span.rows, return_inverse=True)
         amounts = np.zeros((len(rows), width + 2 * nodes.width), np.int64)
-        parts = nodes.gpu_part[span.rows, span.columns]
+        parts = nodes.device_milli[span.rows, span.columns]
         amounts[at, width + span.columns] = parts
-        np.add.at(amounts[:, GPU_LEFT], at, parts)
+        np.add.at(amounts[:, FREE_GPU], at, parts)
         found.append(PlannedUsage(span.from_s, min(span.until_s, NEVER), rows, amounts))
     return found
 

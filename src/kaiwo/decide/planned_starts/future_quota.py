@@ -15,7 +15,7 @@ from kaiwo.queues.current_shares import standing
 from kaiwo.queues.reclaim_rules import ReclaimRequest, entitled, may_claim
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.cluster_state import ClusterState
-from kaiwo.snapshot.queue_table import Bound, Charge
+from kaiwo.snapshot.queue_table import QueueBound, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 UP = (Phase.ASSUMED, Phase.RUNNING)
@@ -25,7 +25,7 @@ class QueueCharge(NamedTuple):
     """What one workload's queue pays for it, and by which rules."""
 
     queue: int
-    charge: Charge
+    charge: ResourceVector
     is_fixed: bool  # it may not be preempted: quotas bind it, too
     start_s: int = 0
     end_s: int = 0
@@ -73,7 +73,7 @@ class Dues:
             return False
         rows = [
             now.queues.row[queue]
-            for queue, asked in self._working.waiting.items()
+            for queue, asked in self._working.queue_demand.items()
             if queue in now.queues.row and any(asked)
         ]
         return any(row != due.queue and (now.used[row] < now.fair[row]).any() for row in rows)
@@ -101,21 +101,21 @@ class Dues:
     def _side_of(self, promised: QueueCharge, other: int) -> tuple[int, IntArray]:
         """Where its path parts from the other queue's, and what is used there once it has begun."""
         now = standing(self._working)
-        _, (side,) = now.queues.tree.parting(other, np.array([promised.queue]))
+        _, (side,) = now.queues.tree.diverging_queues(other, np.array([promised.queue]))
         return int(side), now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
 
-    def _bounds(self, due: QueueCharge) -> list[tuple[Bound, bool]]:
+    def _bounds(self, due: QueueCharge) -> list[tuple[QueueBound, bool]]:
         queues = self._working.queues
         found = [(bound, False) for bound in queues.limits[due.queue]]
         return found + [(bound, True) for bound in queues.quotas[due.queue] if due.is_fixed]
 
     def _is_within(
-        self, bound: Bound, charge: Charge, at_s: int, others: Sequence[QueueCharge], of_fixed: bool
+        self, bound: QueueBound, charge: ResourceVector, at_s: int, others: Sequence[QueueCharge], of_fixed: bool
     ) -> bool:
         above, column, most = bound
         if not _at(charge, column):
             return True
-        used = self._working.all_fixed if of_fixed else self._working.all_used
+        used = self._working.all_non_preemptible if of_fixed else self._working.all_used
         paid = int(used[above, column] - self._returned_by(at_s, of_fixed)[above, column]) + _at(charge, column)
         for each in others:
             if above in self._working.queues.path[each.queue] and (each.is_fixed or not of_fixed):
@@ -152,5 +152,5 @@ class Dues:
         return end_s, QueueCharge(row, (*charge, *models), not workload.preemptible)
 
 
-def _at(charge: Charge, column: int) -> int:
+def _at(charge: ResourceVector, column: int) -> int:
     return charge[column] if column < len(charge) else 0

@@ -22,7 +22,7 @@ from kaiwo.model.plan import Nomination, Start
 from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.workload import Workload, pod_name, role_of
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.capacity_timeline import OVERDUE_S, reserved_space, timeline_of
+from kaiwo.snapshot.capacity_timeline import OVERDUE_S, reserved_spans, timeline_of
 
 
 def keep_promises(desk: CycleState) -> None:
@@ -37,7 +37,7 @@ class _Keeper:
     def __init__(self, desk: CycleState) -> None:
         self._desk, self._now_s = desk, desk.working.now_s
         self._space = Space(desk.working, timeline_of(desk.state))
-        self._spans = reserved_space(desk.state, self._now_s)
+        self._spans = reserved_spans(desk.state, self._now_s)
         self._dues = Dues(desk.state, desk.working)
         self._kept: list[Bound] = []  # those that were looked at, the first first
         self._by_turns: list[Bound] = []  # those that are due, and come after others who have a right to their place

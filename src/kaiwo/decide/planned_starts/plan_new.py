@@ -19,7 +19,7 @@ from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.planned_start import PlannedStart, known_run_s
 from kaiwo.model.workload import Phase, Pod, role_of
 from kaiwo.snapshot.backlog import WaitingClass
-from kaiwo.snapshot.capacity_timeline import Release, reserved_space, rewritten, timeline_of
+from kaiwo.snapshot.capacity_timeline import PodRelease, reserved_spans, timeline_of, timeline_with_changes
 
 LEAST_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
 
@@ -63,12 +63,12 @@ def mark_fillers(desk: CycleState) -> None:
 
 def _make(desk: CycleState, large: list[WaitingClass], count: int) -> None:
     """In the order of turns. What this cycle started or stopped is part of the time to come."""
-    timeline = rewritten(timeline_of(desk.state), desk.state, desk.roster.gone, _releases_of_starts(desk))
+    timeline = timeline_with_changes(timeline_of(desk.state), desk.state, desk.roster.gone, _releases_of_starts(desk))
     if timeline.is_empty and not desk.promised:
         return
     now_s = desk.working.now_s
     space = Space(desk.working, timeline)
-    spans = reserved_space(desk.state, now_s)
+    spans = reserved_spans(desk.state, now_s)
     begun = {start.workload for start in desk.starts} | desk.placed
     dues = Dues(desk.state, desk.working)
     turns, _ = line_up(desk, large, whatever_limits=True)
@@ -103,9 +103,9 @@ def _told_again(desk: CycleState, promise: PlannedStart) -> PlannedStart:
     return replace(promise, made_s=before.made_s, delay=cause, delayed_by=who)
 
 
-def _releases_of_starts(desk: CycleState) -> dict[int, list[Release]]:
+def _releases_of_starts(desk: CycleState) -> dict[int, list[PodRelease]]:
     """When the pods that this cycle started come to their end, by node."""
-    now_s, found = desk.working.now_s, dict[int, list[Release]]()
+    now_s, found = desk.working.now_s, dict[int, list[PodRelease]]()
     for start in desk.starts:
         workload = desk.state.workloads[start.workload]
         if run_s := known_run_s(workload):

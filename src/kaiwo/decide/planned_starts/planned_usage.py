@@ -10,7 +10,7 @@ from kaiwo.decide.planned_starts.future_capacity import PlannedUsage, take_of, t
 from kaiwo.decide.planned_starts.future_quota import QueueCharge
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Workload
-from kaiwo.snapshot.capacity_timeline import NEVER, Span
+from kaiwo.snapshot.capacity_timeline import NEVER, ReservedSpan
 from kaiwo.snapshot.cluster_state import ClusterState
 
 
@@ -32,11 +32,11 @@ def takes_of(desk: CycleState, promises: list[PlannedStart]) -> list[PlannedUsag
     return [take for take in found if take is not None]
 
 
-def reserved_for_others(desk: CycleState, spans: tuple[Span, ...], workload: Workload) -> list[PlannedUsage]:
+def reserved_for_others(desk: CycleState, spans: tuple[ReservedSpan, ...], workload: Workload) -> list[PlannedUsage]:
     """The devices of reservations that a workload may not use, as space that others have."""
     if not spans:
         return []
-    passes = desk.state.reserved.passes_of(workload, desk.state.queue_objects)
+    passes = desk.state.reservations.passes_of(workload, desk.state.queue_objects)
     return takes_of_spans(spans, passes, desk.working.nodes)
 
 

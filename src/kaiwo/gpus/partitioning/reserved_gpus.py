@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from kaiwo.gpus.partitioning.planner_types import Key, NodeNow
 from kaiwo.model.request import Request
-from kaiwo.snapshot.reserved_devices import Claim, ReservedView
+from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 
 
 class ReservedGpus:
     """What is worked out for equal passes is kept."""
 
-    def __init__(self, reserved: ReservedView | None, nodes: Sequence[NodeNow]) -> None:
+    def __init__(self, reserved: ReservationView | None, nodes: Sequence[NodeNow]) -> None:
         self._reserved = reserved
         self._of_node = {node.name: [(node.name, gpu.id) for gpu in node.gpus] for node in nodes}
         self._known: dict[tuple[str, tuple[str, ...], int], frozenset[Key]] = {}
@@ -33,7 +33,7 @@ class ReservedGpus:
         closed: set[Key] = set()
         if self._reserved is None:
             return closed
-        claims = self._reserved.claims
+        claims = self._reserved.reservations
         for claim in reversed(claims):  # of two active ones the stronger has the last word
             if self._reserved.is_active(claim):
                 closed = closed - self._gpus(claim) if claim.name in want.passes else closed | self._gpus(claim)
@@ -46,11 +46,11 @@ class ReservedGpus:
         """Everything but the reservation that the work names."""
         if not want.reservation:
             return set()
-        claim = self._reserved.claim(want.reservation) if self._reserved is not None else None
+        claim = self._reserved.find(want.reservation) if self._reserved is not None else None
         is_usable = claim is not None and want.reservation in want.passes
         own = self._gpus(claim) if claim is not None and is_usable else set()
         return {key for keys in self._of_node.values() for key in keys} - own
 
-    def _gpus(self, claim: Claim) -> set[Key]:
+    def _gpus(self, claim: DeviceReservation) -> set[Key]:
         whole = {key for name in claim.reservation.nodes for key in self._of_node.get(name, ())}
         return whole | {(device.node, device.gpu) for device in claim.reservation.kept}

@@ -30,7 +30,7 @@ class NodeReady:
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """A cordoned node that is ready is the next filter's business; who tolerates such nodes may go there."""
-        if view.nodes.open.all():
+        if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: node.ready or _is_let_in(want, node, NOT_READY))
 
@@ -43,7 +43,7 @@ class NodeNotCordoned:
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
         """Everything else about the node does not matter here; who tolerates it may go there."""
-        if view.nodes.open.all():
+        if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: not node.cordoned or _is_let_in(want, node, CORDONED))
 

@@ -10,7 +10,7 @@ from kaiwo.model.affinity import obeys
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import TOP_SCORE, View
 from kaiwo.snapshot.array_types import IntArray, Rows
-from kaiwo.snapshot.node_table import CPU, GPU_LEFT
+from kaiwo.snapshot.node_table import CPU, FREE_GPU
 
 
 class OwnReservations:
@@ -24,9 +24,9 @@ class OwnReservations:
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
         """All or nothing per node."""
-        if view.reserved is None:
+        if view.reservations is None:
             return np.zeros(len(nodes), np.int64)
-        own = view.reserved.own(want.passes)[nodes]
+        own = view.reservations.usable(want.passes)[nodes]
         fits = (own & (times_per_device(view, want, nodes) > 0)).sum(axis=1) >= want.gpus
         scores: IntArray = TOP_SCORE * fits.astype(np.int64)
         return scores
@@ -35,7 +35,7 @@ class OwnReservations:
 def _used_part(view: View, want: Request, nodes: Rows) -> IntArray:
     """How full each node is, 0..1000, in what the request is about: GPUs, else CPU."""
     free, _ = view.of(nodes)
-    left, size = (free[:, GPU_LEFT], view.nodes.gpu_total) if want.gpus else (free[:, CPU], view.nodes.cpu_size)
+    left, size = (free[:, FREE_GPU], view.nodes.gpu_total) if want.gpus else (free[:, CPU], view.nodes.cpu_size)
     return TOP_SCORE - TOP_SCORE * np.maximum(left, 0) // np.maximum(size[nodes], 1)
 
 

@@ -23,10 +23,10 @@ class FairShare:
 
     def queue_order_of(self, view: View, queue: int, next_need: tuple[int, ...], next_since_s: int) -> tuple[int, ...]:
         """The same, for one queue."""
-        order = view.derived.get("plain-order")
+        order = view.cache.get("plain-order")
         if order is None:
             now = standing(view)
-            order = view.derived["plain-order"] = PlainOrder(now, entitlement(now, wants_of(view).totals))
+            order = view.cache["plain-order"] = PlainOrder(now, entitlement(now, wants_of(view).totals))
         keys: tuple[int, ...] = order.keys(queue, next_need, next_since_s)
         return keys
 

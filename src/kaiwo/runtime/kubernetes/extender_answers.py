@@ -48,7 +48,7 @@ class Look:
             for workload, slot in filter(None, places):
                 pod = self.state.pods.get(workload, {}).get(slot)
                 if pod is not None and pod.node == node:
-                    self.view.free_up(pod)
+                    self.view.release_uncharged(pod)
             return int(self.shape().slots[row]) > 0
 
     def devices(self, row: int) -> tuple[Share, ...]:
@@ -117,7 +117,7 @@ class Extension:
         def asked(state: ClusterState) -> T:
             look = Look(state, self._loop.cluster.now_s(), self._loop, want)
             for pod in state.pods.get(own, {}).values():
-                look.view.free_up(pod)  # space that is kept for it does not stand in its way
+                look.view.release_uncharged(pod)  # space that is kept for it does not stand in its way
             for name, pod in list(self._promised.items()):
                 if name in state.pods or name not in self._cache.names.unit_of:
                     del self._promised[name]

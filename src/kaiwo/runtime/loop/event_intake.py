@@ -75,7 +75,7 @@ class Intake:
 
 def _check_row(node: Node) -> None:
     """The rows of all nodes are built together, later, where nobody can tell which one was wrong. 22 us a node."""
-    NodeTable({node.name: node}).define(node, (), 0)
+    NodeTable({node.name: node}).write_node(node, (), 0)
 
 
 _ENDS: dict[type, Callable[[Any], Event]] = {

@@ -43,7 +43,7 @@ class Allocations:
                     before = state.pods.get(workload, {}).get(name)
                     self.stages["released"] += before is not None and before.phase is not Phase.DONE
                 case ReservationChanged(reservation):
-                    self.reservations += reservation.name not in state.reserved.objects
+                    self.reservations += reservation.name not in state.reservations.objects
 
     def decided(self, plan: Plan) -> None:
         """What a cycle gives, and what it takes back by the clock."""

@@ -149,15 +149,15 @@ class ClusterOverview:
         """All nodes together."""
         table = self.live.state.nodes
         pods = np.array([node.pods for node in table.nodes], np.int64)
-        held = (table.gpu_part - table.gpus[:, MILLI])[table.gpu_model >= 0]
+        held = (table.device_milli - table.gpus[:, MILLI])[table.gpu_model >= 0]
         _, cpu_milli, memory_mib = table.totals().tolist()
         return Sums(
             nodes=len(table.names),
             nodes_used=int(np.count_nonzero(table.free[:, PODS] < pods)),
-            nodes_out=int(np.count_nonzero(~table.open)),
+            nodes_out=int(np.count_nonzero(~table.schedulable)),
             gpus=len(held),
             gpus_used=int(np.count_nonzero(held)),
-            gpu_milli=int(table.gpu_part.sum()),
+            gpu_milli=int(table.device_milli.sum()),
             gpu_used_milli=int(held.sum()),
             cpu_milli=cpu_milli,
             cpu_used_milli=cpu_milli - int(table.free[:, NODE_CPU].sum()),
@@ -197,7 +197,9 @@ class ClusterOverview:
         if model:
             mask &= table.gpu_model == (table.models.index(model) if model in table.models else -2)
         if free is not None:
-            idle = (table.gpus[:, MILLI] == table.gpu_part) & (table.gpus[:, USABLE] > 0) & table.open[:, None]
+            idle = (
+                (table.gpus[:, MILLI] == table.device_milli) & (table.gpus[:, USABLE] > 0) & table.schedulable[:, None]
+            )
             mask &= idle if free else ~idle
         return np.flatnonzero(mask)
 

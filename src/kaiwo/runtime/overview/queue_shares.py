@@ -21,7 +21,7 @@ from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import usage_by_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
-from kaiwo.snapshot.queue_table import NOBODY, Charge, QueueTable
+from kaiwo.snapshot.queue_table import NO_PARENT, QueueTable, ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working_copy import WorkingCopy
 
@@ -37,7 +37,7 @@ class Head(NamedTuple):
     """The workload of a queue that is tried first."""
 
     workload: str
-    need: Charge
+    need: ResourceVector
     since_s: int
 
 
@@ -60,8 +60,8 @@ class QueueStanding(msgspec.Struct, frozen=True):
     policy: SharePolicy  # among the queues right below it; its own or that of a queue above
     reclaim_strategy: ReclaimStrategy
     min_runtime_s: int
-    used: Charge
-    fixed: Charge  # the part of it that may not be preempted
+    used: ResourceVector
+    fixed: ResourceVector  # the part of it that may not be preempted
     terms: tuple[ShareTerms, ...]  # GPU, CPU, memory
     turn: Turn | None  # None: nobody waits in it who could start now
 
@@ -91,7 +91,7 @@ class Standings:
         """Copies of what moves, and what hangs on nodes and lines."""
         view = WorkingCopy(Snapshot(state, 0))
         view.queues = self._table(state)
-        view.all_used, view.all_fixed = view.queues.all_used, view.queues.all_fixed
+        view.all_used, view.all_non_preemptible = view.queues.all_used, view.queues.all_non_preemptible
         wants_of(view)
         return view, _heads(state, view)
 
@@ -102,7 +102,7 @@ class Standings:
             self._objects, self._empty = objects, QueueTable(state.queue_objects)
             _ = self._empty.tree  # worked out once for all copies
         table = self._empty.copy()
-        table.set_used(table.summed(state.used), table.summed(state.non_preemptible))
+        table.set_used(table.sum_up_tree(state.used), table.sum_up_tree(state.non_preemptible))
         table.count_models(usage_by_model(state))
         return table
 
@@ -130,7 +130,7 @@ def _has_a_turn(state: ClusterState, found: WaitingClass) -> bool:
 def _work_out(view: WorkingCopy, heads: dict[int, Head]) -> list[QueueStanding]:
     table, tree = view.queues, view.queues.tree
     shares, wants, turns = shares_of(view), wants_of(view), _turns(view, heads)
-    used, fixed = table.all_used.tolist(), table.all_fixed.tolist()
+    used, fixed = table.all_used.tolist(), table.all_non_preemptible.tolist()
     min_runtime_s = tree.min_runtime_s.tolist()
     return [
         QueueStanding(
@@ -164,7 +164,7 @@ def _turns(view: WorkingCopy, heads: dict[int, Head]) -> dict[int, Turn]:
             siblings.setdefault(int(tree.parent[row]), []).append((key, row))
         for parent, children in siblings.items():
             children.sort()
-            if parent != NOBODY:
+            if parent != NO_PARENT:
                 heads[parent] = heads[children[0][1]]
             for place, (key, row) in enumerate(children, 1):
                 turns[row] = Turn(place, len(children), heads[row], tuple(key))

@@ -140,7 +140,7 @@ def see(state: ClusterState, asked: Question) -> Seen:
     nodes = fleet_of(state, asked.course, asked.now_s, asked.platforms)
     labels = {node.name: state.node_objects[node.name].labels for node in nodes}
     view = WorkingCopy(Snapshot(state, asked.now_s))
-    reach, reserved = Reach(state, view), ReservedGpus(view.reserved, nodes)
+    reach, reserved = Reach(state, view), ReservedGpus(view.reservations, nodes)
     needs = waiting_needs(state, asked.now_s, reach.nodes, _has_room(view, state), reserved.barred_to)
     return Seen(tuple(nodes), labels, tuple(needs))
 

@@ -20,7 +20,7 @@ from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, fault_in, is_whole
-from kaiwo.snapshot.subgroup_choices import ways_of
+from kaiwo.snapshot.subgroup_choices import ways_to_start
 
 RULE = "the sub-groups of the pod group"
 
@@ -100,7 +100,7 @@ def _explain_missing(key: Key, groups: tuple[SubGroup, ...], roles: Sequence[Gro
 def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GroupRole]) -> int:
     """How many pods start together at least."""
     as_roles = tuple(Role(Request(cpu_milli=1), role.name, role.count, role.minimum, role.group) for role in roles)
-    ways = ways_of(Workload("", as_roles, groups=groups), [0] * len(roles))
+    ways = ways_to_start(Workload("", as_roles, groups=groups), [0] * len(roles))
     return min((sum(pods for _, pods in way) for way in ways), default=0)
 
 
