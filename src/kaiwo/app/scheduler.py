@@ -24,7 +24,6 @@ from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
 from kaiwo.clusters.kubernetes.extender.bind_pods import Binder
 from kaiwo.clusters.kubernetes.extender.extender_server import Extender
 from kaiwo.clusters.kubernetes.leader_election import Election
-from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatus
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.errors import ConfigError
 from kaiwo.runtime.kubernetes.extender_answers import Extension
@@ -99,12 +98,10 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
             context.webhooks = admission.webhooks.tally
         if options.extender_port:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
-        cache = cluster.cache
-        status = QueueStatus(cluster.client, cache.queue_generations, cache.queue_shelf.faults, emit)
-        from kaiwo.runtime.kubernetes.publish_queue_status import EVERY_S, show_queues
+        from kaiwo.runtime.kubernetes.publish_queue_status import EVERY_S, publish_queue_status
 
-        showing = asyncio.create_task(show_queues(context.board, status, leading.may_decide, EVERY_S))
-        stack.push_async_callback(_cancel, [showing])
+        status = publish_queue_status(context.board, cluster.queue_status, leading.may_decide, EVERY_S)
+        stack.push_async_callback(_cancel, [asyncio.create_task(status)])
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
         stack.push_async_callback(server.stop)
         if options.agents:

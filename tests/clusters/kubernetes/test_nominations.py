@@ -160,17 +160,17 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            keeper = NominationWriter(client, cache, lambda: None)
+            writer = NominationWriter(client, cache, lambda: None)
             cache.put_pod(seen_pod("a"))
             cache.settle()
             kept = Nomination("default/a", "main-0", "node-1", whole(0))
-            keeper.carry(Plan(nominations=(kept,)))
+            writer.apply(Plan(nominations=(kept,)))
             await until(lambda: written, "the first write")
-            keeper.give_up("default/a")
+            writer.release("default/a")
             cache.put_pod(seen_pod("a"))
             cache.settle()
             seen_elsewhere.set()
-            await until(lambda: not keeper._writing, "the last write")
+            await until(lambda: not writer._writer._tasks, "the last write")
             assert written == [write_space(kept), None]
             cache.put_pod(seen_pod("a", annotations={SPACE_NOTE: written[0]}))  # the watch is late
             cache.put_pod(seen_pod("a"))

@@ -13,8 +13,8 @@ from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import Scheduling, scheduling
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS
 from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_NOTE, DEVICES_NOTE
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PATH
 from kaiwo.devices.amd.device_config_manager import PROFILE_LABEL, STATE_LABEL, TAINT
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.partition_modes import Mode, cut
@@ -95,7 +95,7 @@ async def prepared(plane: Plane) -> AsyncIterator[tuple[Kubectl, Manager]]:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await kubectl.delete(f"{PATH}/small-jobs")
+            await kubectl.delete(f"{PARTITIONING_PLANS}/small-jobs")
             await kubectl.delete(f"{CONFIG}/dcm")
             await kubectl.clean()
 
@@ -114,13 +114,13 @@ async def scheduler(plane: Plane, home: Path, policy: str = "on") -> AsyncIterat
 async def put_plan(kubectl: Kubectl, **profile: Any) -> None:
     rule = {"selector": {"matchLabels": {"kubernetes.io/hostname": "node-1"}}, "profile": profile}
     head = {"apiVersion": "infrastructure.silogen.ai/v1alpha1", "kind": "PartitioningPlan"}
-    await kubectl.create(PATH, {**head, "metadata": {"name": "small-jobs"}, "spec": {"rules": [rule]}})
+    await kubectl.create(PARTITIONING_PLANS, {**head, "metadata": {"name": "small-jobs"}, "spec": {"rules": [rule]}})
 
 
 async def until_plan(kubectl: Kubectl, holds: Callable[[Json], bool]) -> Json:
     status: Json = {}
     for _ in range(600):
-        status = (await kubectl.get(f"{PATH}/small-jobs")).get("status", {})
+        status = (await kubectl.get(f"{PARTITIONING_PLANS}/small-jobs")).get("status", {})
         if status and holds(status):
             return status
         await asyncio.sleep(0.05)
@@ -247,7 +247,7 @@ def test_nothing_is_touched_in_a_dry_run_or_where_the_owner_does_not_let_it(plan
             async with scheduler(plane, tmp_path / "b"):
                 status = await until_plan(kubectl, lambda status: phase_of_node(status) == "Skipped")
                 assert "label it kaiwo.ai/partitioning=dcm" in status["nodes"][0]["message"]
-            await kubectl.delete(f"{PATH}/small-jobs")
+            await kubectl.delete(f"{PARTITIONING_PLANS}/small-jobs")
             assert manager.applied == []
             assert PROFILE_LABEL not in (await kubectl.get(NODE))["metadata"]["labels"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH, Shown, write_status
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
+from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatus, status_fields
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.installed_webhooks import queue
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
@@ -40,8 +41,8 @@ def test_a_queue_shows_how_it_stands(plane: Plane, tmp_path: Path, monkeypatch: 
             assert condition["message"].startswith("queue lost names the parent nobody, which does not exist")
             version = top["metadata"]["resourceVersion"]
             await asyncio.sleep(1)  # ten chances to write
-            assert (await kubectl.get(f"{PATH}/top"))["metadata"]["resourceVersion"] == version
-            await kubectl.patch(f"{PATH}/low", {"spec": {"resources": {"gpu": {"limit": 6}}}})
+            assert (await kubectl.get(f"{QUEUES}/top"))["metadata"]["resourceVersion"] == version
+            await kubectl.patch(f"{QUEUES}/low", {"spec": {"resources": {"gpu": {"limit": 6}}}})
             await until_bound(kubectl, "p-2")
             low = await until(kubectl, "low", lambda status: status.get("running") == 3)
             assert low["status"]["observedGeneration"] == 2
@@ -60,9 +61,9 @@ def test_a_queue_that_cannot_be_read_says_so_and_stays_in_force(
 
     async def test() -> None:
         async with scheduled(plane, tmp_path / "first") as kubectl:
-            await kubectl.create(PATH, queue("team", resources={"gpu": {"limit": 1}}))
+            await kubectl.create(QUEUES, queue("team", resources={"gpu": {"limit": 1}}))
             await until(kubectl, "team", lambda status: ready(status) == "True")
-            await kubectl.patch(f"{PATH}/team", {"spec": {"fairness": {"minRuntime": "1h1h"}}})
+            await kubectl.patch(f"{QUEUES}/team", {"spec": {"fairness": {"minRuntime": "1h1h"}}})
             status = (await until(kubectl, "team", lambda status: ready(status) == "False"))["status"]
             assert status["observedGeneration"] == 2
             assert words in status["conditions"][0]["message"]
@@ -79,10 +80,10 @@ def test_a_queue_that_cannot_be_read_says_so_and_stays_in_force(
             await until_said(kubectl, "three", words)
             status = (await until(kubectl, "team", lambda status: status.get("waiting") == 0))["status"]
             assert (ready(status), status["observedGeneration"]) == ("False", 2)
-            await kubectl.patch(f"{PATH}/team", {"spec": {"fairness": {"minRuntime": "1h"}}})
+            await kubectl.patch(f"{QUEUES}/team", {"spec": {"fairness": {"minRuntime": "1h"}}})
             await until_bound(kubectl, "three")
             await until(kubectl, "team", lambda status: ready(status) == "True")
-            await kubectl.delete(f"{PATH}/team")
+            await kubectl.delete(f"{QUEUES}/team")
 
     run(test())
 
@@ -92,7 +93,7 @@ def ready(status: Json) -> str:
 
 
 def test_amounts_are_written_as_people_write_them() -> None:
-    status = write_status(Shown("q", 1, 0, (1500, 250, 1536), (0, 1000, 2048), (8000, 0, 0)), 3)
+    status = status_fields(QueueStatus("q", 1, 0, (1500, 250, 1536), (0, 1000, 2048), (8000, 0, 0)), 3)
     assert status["used"] == {"gpu": "1.5", "cpu": "0.25", "memory": "1536Mi"}
     assert status["fairShare"] == {"gpu": "0", "cpu": "1", "memory": "2Gi"}
     assert status["deserved"]["gpu"] == "8"
@@ -100,30 +101,30 @@ def test_amounts_are_written_as_people_write_them() -> None:
 
 def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
     nothing = (0, 0, 0)
-    first = write_status(Shown("q", 0, 0, nothing, nothing, nothing), 1)
+    first = status_fields(QueueStatus("q", 0, 0, nothing, nothing, nothing), 1)
     first["conditions"][0]["lastTransitionTime"] = "2020-01-01T00:00:00Z"
-    again = write_status(Shown("q", 5, 0, nothing, nothing, nothing), 1, first)
+    again = status_fields(QueueStatus("q", 5, 0, nothing, nothing, nothing), 1, first)
     assert again["conditions"] == first["conditions"]
-    broken = write_status(Shown("q", 5, 0, nothing, nothing, nothing, "it is in a circle"), 1, again)
+    broken = status_fields(QueueStatus("q", 5, 0, nothing, nothing, nothing, "it is in a circle"), 1, again)
     assert broken["conditions"][0]["lastTransitionTime"] > "2020-01-01T00:00:00Z"
 
 
 @asynccontextmanager
 async def queues(kubectl: Kubectl) -> AsyncIterator[None]:
     names = ("top", "low", "lost")
-    await kubectl.create(PATH, queue("top", resources={"gpu": {"quota": 3}}))
-    await kubectl.create(PATH, queue("low", parentQueue="top", resources={"gpu": {"quota": 3, "limit": 4}}))
-    await kubectl.create(PATH, queue("lost", parentQueue="nobody"))
+    await kubectl.create(QUEUES, queue("top", resources={"gpu": {"quota": 3}}))
+    await kubectl.create(QUEUES, queue("low", parentQueue="top", resources={"gpu": {"quota": 3, "limit": 4}}))
+    await kubectl.create(QUEUES, queue("lost", parentQueue="nobody"))
     try:
         yield
     finally:
         for name in names:
-            await kubectl.delete(f"{PATH}/{name}")
+            await kubectl.delete(f"{QUEUES}/{name}")
 
 
 async def until(kubectl: Kubectl, name: str, holds: Any) -> Json:
     for _ in range(int(PATIENCE_S / 0.05)):
-        found = await kubectl.get(f"{PATH}/{name}")
+        found = await kubectl.get(f"{QUEUES}/{name}")
         if holds(found.get("status", {})):
             return found
         await asyncio.sleep(0.05)

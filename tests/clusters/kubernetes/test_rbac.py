@@ -22,11 +22,9 @@ from kaiwo.app.scheduler import scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, QUEUES, TOPOLOGIES
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PATH as PLANS
-from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH as QUEUES
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH as TOPOLOGIES
 from kaiwo.devices.agent.kubelet.announce_devices import DEVICES_NOTE, MERGE, Announcer
 from kaiwo.devices.agent.kubelet.bound_pods import ApiPods
 from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
@@ -147,9 +145,9 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await kubectl.create(TOPOLOGIES, TOPOLOGY)
                 await _until_status(kubectl, f"{TOPOLOGIES}/rbac")
                 await kubectl.delete(f"{TOPOLOGIES}/rbac")
-                await kubectl.create(PLANS, PLAN)
-                await _until_status(kubectl, f"{PLANS}/rbac")
-                await kubectl.delete(f"{PLANS}/rbac")
+                await kubectl.create(PARTITIONING_PLANS, PLAN)
+                await _until_status(kubectl, f"{PARTITIONING_PLANS}/rbac")
+                await kubectl.delete(f"{PARTITIONING_PLANS}/rbac")
                 await _until_volumes_chosen(kubectl)
                 assert all(mirror.watches for mirror in kaiwo.cluster.following.mirrors)
 

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import RESERVATIONS, ReservationObject, read_reservation
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta
-from kaiwo.clusters.kubernetes.writers.reservation_status_writer import (
-    PATH,
-    ReservationObject,
-    read_reservation,
-    status_of,
-)
+from kaiwo.clusters.kubernetes.writers.reservation_status_writer import status_fields
 from kaiwo.model.reservation import Device, Owner, Reservation
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
@@ -41,15 +37,15 @@ def moment(away_s: float) -> str:
 
 async def reserve(kubectl: Kubectl, name: str, **spec: Any) -> None:
     body = {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoReservation", "metadata": {"name": name}, "spec": spec}
-    await kubectl.delete(f"{PATH}/{name}")
-    await kubectl.create(PATH, body)
+    await kubectl.delete(f"{RESERVATIONS}/{name}")
+    await kubectl.create(RESERVATIONS, body)
 
 
 async def status(kubectl: Kubectl, name: str, phase: str, kept: int | None = None) -> Json:
     """The status, once it says so."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            found: Json = (await kubectl.get(f"{PATH}/{name}")).get("status", {})
+            found: Json = (await kubectl.get(f"{RESERVATIONS}/{name}")).get("status", {})
             if found.get("phase") == phase and kept in (None, found.get("kept")):
                 return found
             await asyncio.sleep(0.05)
@@ -91,7 +87,7 @@ def test_a_reservation_begins_holds_and_ends_on_a_real_server(reserved: Plane, t
             await kubectl.delete(pod_path("hers"))
             (pod,) = await bound(kubectl, 1)
             assert pod["metadata"]["name"] == "stranger"
-            await kubectl.delete(f"{PATH}/night")
+            await kubectl.delete(f"{RESERVATIONS}/night")
 
     run(story())
 
@@ -104,11 +100,11 @@ def test_the_next_leader_keeps_the_place_and_writes_nothing_twice(reserved: Plan
         async with scheduled(reserved, tmp_path / "b", nodes=3) as (kubectl, kaiwo):
             after = await status(kubectl, "place", "Active", kept=4)
             assert after == before
-            version = (await kubectl.get(f"{PATH}/place"))["metadata"]["resourceVersion"]
+            version = (await kubectl.get(f"{RESERVATIONS}/place"))["metadata"]["resourceVersion"]
             await asyncio.sleep(2.5)  # longer than the writer looks away
-            assert (await kubectl.get(f"{PATH}/place"))["metadata"]["resourceVersion"] == version
+            assert (await kubectl.get(f"{RESERVATIONS}/place"))["metadata"]["resourceVersion"] == version
             assert [each.name for each in kaiwo.cluster.reservations()] == ["place"]
-            await kubectl.delete(f"{PATH}/place")
+            await kubectl.delete(f"{RESERVATIONS}/place")
 
     run(story())
 
@@ -141,12 +137,12 @@ def test_an_object_is_read_like_a_file() -> None:
 
 def test_the_status_says_phase_place_and_what_is_missing() -> None:
     found = Reservation("a", gpus=3, picked=(Device("n", "g"),), start_s=100, owner=Owner(user="ada"))
-    assert status_of(found, 50) == {
+    assert status_fields(found, 50) == {
         "phase": "Pending",
         "kept": 1,
         "devices": [{"node": "n", "gpu": "g"}],
         "message": "for user ada from second 100 of the cluster's clock without an end; "
-        "2 of 3 GPUs are not to be had now",
+        "2 of 3 GPUs are not available now",
     }
 
 
@@ -158,7 +154,7 @@ def test_a_reservation_that_cannot_be_read_says_so_and_stays_in_force(reserved: 
         async with scheduled(reserved, tmp_path / "first") as (kubectl, _):
             await reserve(kubectl, "odd", gpus=1)
             await status(kubectl, "odd", "Active", 1)
-            await kubectl.patch(f"{PATH}/odd", {"spec": {"nodeSelector": {key: "c"}}})
+            await kubectl.patch(f"{RESERVATIONS}/odd", {"spec": {"nodeSelector": {key: "c"}}})
             async with asyncio.timeout(PATIENCE_S):
                 while "stays in force" not in (found := await status(kubectl, "odd", "Active", 1))["message"]:
                     await asyncio.sleep(0.05)
@@ -169,6 +165,6 @@ def test_a_reservation_that_cannot_be_read_says_so_and_stays_in_force(reserved: 
             assert words in found["message"]
             await kubectl.pod("named", annotations={"kaiwo.ai/reservation": "odd"})
             await sentence(kubectl, "named", "its reservation 'odd' cannot be read")
-            await kubectl.delete(f"{PATH}/odd")
+            await kubectl.delete(f"{RESERVATIONS}/odd")
 
     run(test())

@@ -12,8 +12,8 @@ from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import Scheduling, scheduling
 from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_NOTE
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_NOTE, START_NOTE
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
-from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH as QUEUES
 from kaiwo.queues.past_usage import ONE
 from kaiwo.snapshot.queue_table import GPU
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run

@@ -3,7 +3,7 @@
 import pytest
 
 from kaiwo.clusters.kubernetes.writers.node_writer import adding, removing
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeLine, phase_of
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress, plan_phase
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.partition_modes import Mode, cut
@@ -72,5 +72,5 @@ def test_a_note_that_somebody_spoilt_begins_nothing() -> None:
 )
 def test_the_phase_of_a_plan_follows_from_its_nodes(phases: tuple[str, ...], expected: str) -> None:
     plan = PartitioningPlan("p", ())
-    assert phase_of(plan, [NodeLine(f"n-{at}", phase, "cpx") for at, phase in enumerate(phases)])[0] == expected
-    assert phase_of(PartitioningPlan("p", (), is_paused=True), [])[0] == "Paused"
+    assert plan_phase(plan, [NodeProgress(f"n-{at}", phase, "cpx") for at, phase in enumerate(phases)])[0] == expected
+    assert plan_phase(PartitioningPlan("p", (), is_paused=True), [])[0] == "Paused"

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH, Spec, stand, write_status
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologySpec
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import find_coverage, status_fields
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.clusters.kubernetes.running_scheduler import scheduled
@@ -25,22 +26,24 @@ NODES = {
 NOW = "2030-01-01T00:00:00Z"
 
 
-def spec(document: Json) -> Spec:
-    return msgspec.convert(document, Spec)
+def spec(document: Json) -> TopologySpec:
+    return msgspec.convert(document, TopologySpec)
 
 
 def test_levels_are_read_from_labels() -> None:
-    standing = stand(spec(BY_LABELS), NODES)
-    assert [(level.name, level.domains, level.nodes) for level in standing.levels] == [("spine", 2, 4), ("leaf", 3, 3)]
-    assert (standing.nodes, standing.out, standing.mistake) == (3, ("d",), "")
-    status = write_status(standing, 4, {}, NOW)
+    coverage = find_coverage(spec(BY_LABELS), NODES)
+    assert [(level.name, level.domains, level.nodes) for level in coverage.levels] == [("spine", 2, 4), ("leaf", 3, 3)]
+    assert (coverage.nodes, coverage.outside, coverage.problem) == (3, ("d",), "")
+    status = status_fields(coverage, 4, {}, NOW)
     assert (status["domains"], status["nodes"], status["nodesWithoutPlace"], status["observedGeneration"]) == (
         5,
         3,
         1,
         4,
     )
-    assert status["message"] == (f"1 of 4 nodes in no domain of leaf, for want of the label {LEAF}; without a place: d")
+    assert status["message"] == (
+        f"1 of 4 nodes are in no domain of leaf: they lack the label {LEAF}; not in the topology: d"
+    )
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [
         ("Ready", "True"),
         ("Complete", "False"),
@@ -56,10 +59,10 @@ def test_written_domains_reach_up_to_their_parents_and_may_name_nodes_that_are_g
             {"name": "r2", "level": "rail", "parents": ["s"], "nodes": ["a", "b", "ghost"]},
         ],
     }
-    standing = stand(spec(written), NODES)
-    assert [(level.name, level.domains, level.nodes) for level in standing.levels] == [("spine", 1, 2), ("rail", 2, 2)]
-    assert (standing.nodes, standing.out, standing.unknown) == (2, ("c", "d"), ("ghost",))
-    assert "named, and not in the cluster: ghost" in write_status(standing, 1, {}, NOW)["message"]
+    coverage = find_coverage(spec(written), NODES)
+    assert [(level.name, level.domains, level.nodes) for level in coverage.levels] == [("spine", 1, 2), ("rail", 2, 2)]
+    assert (coverage.nodes, coverage.outside, coverage.unknown) == (2, ("c", "d"), ("ghost",))
+    assert "named, but not in the cluster: ghost" in status_fields(coverage, 1, {}, NOW)["message"]
 
 
 @pytest.mark.parametrize(
@@ -74,16 +77,16 @@ def test_written_domains_reach_up_to_their_parents_and_may_name_nodes_that_are_g
 )
 def test_a_mistake_is_said(domains: list[Json], words: str) -> None:
     written = {"levels": [{"name": "spine"}, {"name": "leaf"}], "domains": domains}
-    status = write_status(stand(spec(written), NODES), 1, {}, NOW)
+    status = status_fields(find_coverage(spec(written), NODES), 1, {}, NOW)
     assert status["message"].startswith(words)
     assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", "Mistake")
 
 
 def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
-    first = write_status(stand(spec(BY_LABELS), NODES), 1, {}, "2020-01-01T00:00:00Z")
-    again = write_status(stand(spec(BY_LABELS), {**NODES, "e": {}}), 1, first, NOW)
+    first = status_fields(find_coverage(spec(BY_LABELS), NODES), 1, {}, "2020-01-01T00:00:00Z")
+    again = status_fields(find_coverage(spec(BY_LABELS), {**NODES, "e": {}}), 1, first, NOW)
     assert [each["lastTransitionTime"] for each in again["conditions"]] == ["2020-01-01T00:00:00Z"] * 2
-    whole = write_status(stand(spec(BY_LABELS), {"a": NODES["a"]}), 1, again, NOW)
+    whole = status_fields(find_coverage(spec(BY_LABELS), {"a": NODES["a"]}), 1, again, NOW)
     assert [each["lastTransitionTime"] for each in whole["conditions"]] == ["2020-01-01T00:00:00Z", NOW]
 
 
@@ -98,7 +101,7 @@ def test_a_topology_shows_the_nodes_that_are_there_and_is_seldom_written(
         async with scheduled(plane, tmp_path) as kubectl:
             for name, labels in NODES.items():
                 await kubectl.node(name, labels=labels)
-            await kubectl.create(PATH, {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoTopology",
+            await kubectl.create(TOPOLOGIES, {"apiVersion": "kaiwo.ai/v1alpha2", "kind": "KaiwoTopology",
                                         "metadata": {"name": "fabric"}, "spec": BY_LABELS})  # fmt: skip
             try:
                 found = await until(kubectl, lambda status: status.get("nodes") == 3)
@@ -108,24 +111,24 @@ def test_a_topology_shows_the_nodes_that_are_there_and_is_seldom_written(
                 version = found["metadata"]["resourceVersion"]
                 await kubectl.patch("/api/v1/nodes/a", {"metadata": {"annotations": {"of-no": "importance"}}})
                 await asyncio.sleep(1)  # ten chances to write
-                assert (await kubectl.get(f"{PATH}/fabric"))["metadata"]["resourceVersion"] == version
+                assert (await kubectl.get(f"{TOPOLOGIES}/fabric"))["metadata"]["resourceVersion"] == version
                 await kubectl.patch("/api/v1/nodes/d", {"metadata": {"labels": {LEAF: "l3"}}})
                 found = await until(kubectl, lambda status: status.get("nodes") == 4)
                 assert [each["status"] for each in found["status"]["conditions"]] == ["True", "True"]
-                await kubectl.patch(f"{PATH}/fabric", {"spec": {"levels": BY_LABELS["levels"][:1]}})
+                await kubectl.patch(f"{TOPOLOGIES}/fabric", {"spec": {"levels": BY_LABELS["levels"][:1]}})
                 found = await until(kubectl, lambda status: status.get("domains") == 2)
                 assert found["status"]["observedGeneration"] == 2
                 await kubectl.delete("/api/v1/nodes/d")
                 await until(kubectl, lambda status: status.get("nodes") == 3)
             finally:
-                await kubectl.delete(f"{PATH}/fabric")
+                await kubectl.delete(f"{TOPOLOGIES}/fabric")
 
     run(test())
 
 
 async def until(kubectl: Kubectl, holds: Any) -> Json:
     for _ in range(int(PATIENCE_S / 0.05)):
-        found = await kubectl.get(f"{PATH}/fabric")
+        found = await kubectl.get(f"{TOPOLOGIES}/fabric")
         if holds(found.get("status", {})):
             return found
         await asyncio.sleep(0.05)

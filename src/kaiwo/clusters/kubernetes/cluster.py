@@ -26,8 +26,9 @@ from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import Pa
 from kaiwo.clusters.kubernetes.writers.planned_start_writer import PlannedStartWriter
 from kaiwo.clusters.kubernetes.writers.pod_writes import PodWrites
 from kaiwo.clusters.kubernetes.writers.queue_history_writer import QueueHistoryWriter
+from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatusWriter
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatus
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
 from kaiwo.clusters.ledger import in_use
 from kaiwo.manifests.kinds.annotations import OURS
 from kaiwo.model.errors import NotFoundError
@@ -60,14 +61,15 @@ class KubernetesCluster(Records):
         self.voice = EventWriter(self.client, self.cache, self.now_s, report)
         self.reserver = ReservationStatusWriter(self.client, self.cache, self.now_s, report)
         self.plans, self.tender = PartitioningPlanStatusWriter(self.client, report), NodeWriter(self.client, self.cache)
-        self.topologies = TopologyStatus(self.client, self.cache.node_book, report)
+        self.queue_status = QueueStatusWriter(self.client, self.cache, report)
+        self.topologies = TopologyStatusWriter(self.client, self.cache.node_book, report)
         self.following = ClusterWatch(
             self.client, self.cache, distillery, self.reserver, self.plans, self.topologies, self.settle, report
         )
         self._keeper = NominationWriter(self.client, self.cache, self.settle, report)
         self._pod_writes = PodWrites(self.client, self.cache, distillery, self.settle, self.voice.carried, report)
         self._binder = Binder(self._pod_writes, self.now_s)
-        self._evictor = Evictor(self._pod_writes, self.now_s, self._keeper.give_up)
+        self._evictor = Evictor(self._pod_writes, self.now_s, self._keeper.release)
         self._promiser = PlannedStartWriter(self.client, self.cache, report)
         self._rememberer = QueueHistoryWriter(self.client, self.cache, self.now_s, report)
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
@@ -114,10 +116,8 @@ class KubernetesCluster(Records):
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
-        self._keeper.carry(plan)
-        self._promiser.carry(plan)
-        self._rememberer.carry(plan)
-        self.reserver.carry(plan)
+        for writer in (self._keeper, self._promiser, self._rememberer, self.reserver):
+            writer.apply(plan)
         begun = (*self._evictor.evict(plan.evictions), *self._binder.bind(plan.starts))
         self.settle()
         return begun
@@ -159,12 +159,11 @@ class KubernetesCluster(Records):
         if self._outbox is not None:
             self._outbox.put_nowait(None)
         await self._pod_writes.close()
-        await self._keeper.close()
-        await self._promiser.close()
-        await self._rememberer.close()
-        await self.reserver.close()
-        await self.topologies.close()
-        await self.voice.close()
+        writers = (
+            self._keeper, self._promiser, self._rememberer, self.queue_status, self.reserver, self.plans,
+            self.topologies, self.voice,
+        )  # fmt: skip
+        await asyncio.gather(*(writer.close() for writer in writers))
         await self.following.close()
         await self.client.close()
 
@@ -184,11 +183,11 @@ class KubernetesCluster(Records):
             self._outbox.put_nowait(events)
         if self.client.may_write:
             self.voice.listen()
-            self._keeper.tidy()
-            self._promiser.tidy()
+            self._keeper.flush()
+            self._promiser.flush()
         else:
             self.cache.take_sentences()  # the leader says them
             self.cache.saved.take_faults()
             self.cache.follow()
-            self.reserver.follow()
+            self.reserver.discard_decisions()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

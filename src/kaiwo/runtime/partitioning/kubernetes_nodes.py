@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeLine
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress
 from kaiwo.devices.amd.change_partitions import Outcome
 from kaiwo.devices.amd.device_config_manager import (
     OPT_IN,
@@ -234,7 +234,7 @@ class ClusterSide:
 
     def plans(self) -> dict[str, PartitioningPlan]:
         """As the objects of the cluster say."""
-        return dict(self._cluster.plans.there)
+        return dict(self._cluster.plans.plans)
 
     def executor(self, name: str) -> Executor | None:
         """Who changes the GPUs of a node; None: nobody."""
@@ -263,14 +263,14 @@ class ClusterSide:
 
     async def show(self, stands: Sequence[NodeStand], following: Following, policy: str, now_s: int) -> None:
         """Write on each plan how its nodes stand."""
-        lines: dict[str, list[NodeLine]] = {name: [] for name in self._cluster.plans.there}
+        lines: dict[str, list[NodeProgress]] = {name: [] for name in self._cluster.plans.plans}
         for stand in stands:
             failed = following.failed_lately(stand.node, now_s)
             line = self._line(stand, following.states, failed, policy)
             lines.setdefault(stand.plan, []).append(line)
-        await self._cluster.plans.show(lines)
+        self._cluster.plans.publish(lines)
 
-    def _line(self, stand: NodeStand, states: dict[Key, Ongoing], failed: Change | None, policy: str) -> NodeLine:
+    def _line(self, stand: NodeStand, states: dict[Key, Ongoing], failed: Change | None, policy: str) -> NodeProgress:
         phase, message = PHASES[stand.state], stand.reason
         if any(node == stand.node and state.is_changing for (node, _), state in states.items()):
             phase, message = "Changing", ""
@@ -283,4 +283,4 @@ class ClusterSide:
                 phase, message = "Waiting", f"the policy is {policy}: nothing is changed"
             elif why:
                 phase, message = "Skipped", why
-        return NodeLine(stand.node, phase, stand.profile, message)
+        return NodeProgress(stand.node, phase, stand.profile, message)

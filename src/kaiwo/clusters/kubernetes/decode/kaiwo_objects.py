@@ -1,20 +1,80 @@
-"""A KaiwoQueue of the cluster in our words, read by the code that reads files.
+"""Read Kaiwo's own objects (queues, reservations, topologies, partitioning plans) with the code that reads files.
 
-In:    the object.   Out: a Queue, or the sentence why it cannot be used.
+In:    the object.   Out: its value, or the sentence why it cannot be used.
 """
 
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.last_readable_version import Found, find, parse_own
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
-from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject
+from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta, QueueObject, Wire
+from kaiwo.manifests import parse
+from kaiwo.model.errors import ConfigError
+from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
+from kaiwo.model.reservation import Device, Reservation
+
+QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
+RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
+TOPOLOGIES = "/apis/kaiwo.ai/v1alpha2/kaiwotopologies"
+PARTITIONING_PLANS = "/apis/infrastructure.silogen.ai/v1alpha1/partitioningplans"
+
+
+class ReservationObject(Wire):
+    """A KaiwoReservation. Its spec is read by the same code as a file's."""
+
+    metadata: QueueMeta
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class TopologyLevel(Wire):
+    """One level, read from a label, from the written domains, or from both."""
+
+    name: str
+    node_label: str = ""
+
+
+class TopologyDomain(Wire):
+    """A domain that is written out."""
+
+    name: str
+    level: str
+    parents: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class TopologySpec(Wire):
+    """Levels from the widest to the narrowest."""
+
+    levels: tuple[TopologyLevel, ...] = ()
+    domains: tuple[TopologyDomain, ...] = ()
+
+
+class TopologyObject(Wire):
+    """A KaiwoTopology."""
+
+    metadata: QueueMeta
+    spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
+    status: dict[str, Any] | None = None
+
+
+class PlanObject(Wire):
+    """A PartitioningPlan. Its spec is read by the same code as a file's."""
+
+    metadata: QueueMeta
+    spec: dict[str, Any] | None = None
+
 
 FoundQueue = Found[QueueObject, Queue]
+FoundReservation = Found[ReservationObject, Reservation]
 
 
 def find_queue(item: QueueObject) -> FoundQueue:
-    """What cannot be used stays on the books: its pods must not run without a limit."""
+    """A queue that cannot be used is kept too: its pods must not run without a limit."""
     return find(item, read_queue)
 
 
@@ -24,3 +84,40 @@ def read_queue(item: QueueObject) -> Queue | str:
     if isinstance(parsed, str):
         return parsed
     return replace(parsed.queues[0], created_s=seconds(item.metadata.creation_timestamp))
+
+
+def find_reservation(item: ReservationObject) -> FoundReservation:
+    """A reservation that cannot be used is kept too."""
+    return find(item, read_reservation)
+
+
+def read_reservation(item: ReservationObject) -> Reservation | str:
+    """One reservation, with the devices in its status."""
+    parsed = parse_own("KaiwoReservation", item)
+    if isinstance(parsed, str):
+        return parsed
+    found, created_s = parsed.reservations[0], seconds(item.metadata.creation_timestamp)
+    return replace(found, created_s=created_s, picked=_picked(item.status) if found.gpus else ())
+
+
+def read_partitioning_plan(item: PlanObject) -> PartitioningPlan | str:
+    """One partitioning plan."""
+    document = {
+        "apiVersion": "infrastructure.silogen.ai/v1alpha1",
+        "kind": "PartitioningPlan",
+        "metadata": {"name": item.metadata.name},
+        "spec": item.spec or {},
+    }
+    try:
+        (plan,) = parse(document).partitioning
+    except ConfigError as error:
+        return str(error)
+    return plan
+
+
+def _picked(status: dict[str, Any] | None) -> tuple[Device, ...]:
+    """Entries that cannot be read are left out: their devices are picked anew."""
+    found = (status or {}).get("devices")
+    items = found if isinstance(found, list) else []
+    pairs = [(item.get("node"), item.get("gpu")) for item in items if isinstance(item, dict)]
+    return tuple(Device(node, gpu) for node, gpu in pairs if isinstance(node, str) and isinstance(gpu, str))

@@ -15,22 +15,25 @@ from kaiwo.clusters.kubernetes.cache.priority_classes import PATH as PRIORITIES
 from kaiwo.clusters.kubernetes.cache.queue_history import read_memory
 from kaiwo.clusters.kubernetes.client import Change, Client, Informer, Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
-from kaiwo.clusters.kubernetes.decode.kaiwo_objects import FoundQueue, find_queue
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
+    PARTITIONING_PLANS,
+    QUEUES,
+    RESERVATIONS,
+    TOPOLOGIES,
+    FoundQueue,
+    PlanObject,
+    ReservationObject,
+    TopologyObject,
+    find_queue,
+    find_reservation,
+)
 from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, PodDecoder
 from kaiwo.clusters.kubernetes.volumes.volume_cache import Volumes
 from kaiwo.clusters.kubernetes.watch.object_handler import Kind, Reader, leaving_out
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OperatorKinds
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PATH as PLANS
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter, PlanObject
-from kaiwo.clusters.kubernetes.writers.queue_status_writer import PATH as QUEUES
-from kaiwo.clusters.kubernetes.writers.reservation_status_writer import PATH as RESERVATIONS
-from kaiwo.clusters.kubernetes.writers.reservation_status_writer import (
-    ReservationObject,
-    ReservationStatusWriter,
-    find_reservation,
-)
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import PATH as TOPOLOGIES
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyObject, TopologyStatus
+from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter
+from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
+from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
 
 PODS = "/api/v1/pods"
 CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -51,7 +54,7 @@ class ClusterWatch:
         distillery: PodDecoder,
         reserver: ReservationStatusWriter,
         plans: PartitioningPlanStatusWriter,
-        topologies: TopologyStatus,
+        topologies: TopologyStatusWriter,
         settle: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
@@ -111,15 +114,16 @@ class ClusterWatch:
         reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
         reserver = self._reserver
         self._follow(
-            Kind(reservations, find_reservation, lambda found: found.name, reserver.put, reserver.drop),
+            Kind(reservations, find_reservation, lambda found: found.name, reserver.upsert, reserver.delete),
             is_optional=True,
         )
-        plans: Resource[PlanObject] = Resource(PLANS, PlanObject)
+        plans: Resource[PlanObject] = Resource(PARTITIONING_PLANS, PlanObject)
         self._follow(
-            Kind(plans, self._plans.read, lambda plan: plan.name, self._plans.put, self._plans.drop), is_optional=True
+            Kind(plans, self._plans.read, lambda plan: plan.name, self._plans.upsert, self._plans.delete),
+            is_optional=True,
         )
         topologies: Resource[TopologyObject] = Resource(TOPOLOGIES, TopologyObject)
-        self._follow(Kind(topologies, _same, _name, self._topologies.put, self._topologies.drop), is_optional=True)
+        self._follow(Kind(topologies, _same, _name, self._topologies.upsert, self._topologies.delete), is_optional=True)
         self._tasks["owners"] = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
 
     async def warm(self) -> None:

@@ -19,6 +19,7 @@ from aiohttp import web
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.backoff import Backoff
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueObject, Wire
 from kaiwo.clusters.kubernetes.webhooks.admission_review import (
     PASS,
@@ -35,7 +36,6 @@ from kaiwo.clusters.kubernetes.webhooks.review_workload import judge_work
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import House
 from kaiwo.model.queue import THE_DEFAULT
 
-QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
 MOST_BYTES = 8 << 20  # a review carries an object twice, and one has at most 1.5 MiB
 GOODBYE_S = 2.0
 Judge = Callable[[AdmissionRequest], Awaitable[Verdict]]

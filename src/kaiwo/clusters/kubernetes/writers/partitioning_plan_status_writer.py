@@ -1,34 +1,26 @@
-"""PartitioningPlans of the cluster: read like files, and their status written when it says something else.
+"""Write the status of PartitioningPlans: a phase, counts, and a line for each node.
 
-In:    the objects, and how each node stands to them.   Out: PartitioningPlans; phases, counts and a line for each node.
+In:    the objects, and how far each node is.   Out: the plans of the cluster; status writes, only where something
+       changed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta, Wire
-from kaiwo.manifests import parse
-from kaiwo.model.errors import ConfigError
+from kaiwo.clusters.kubernetes.client import ApiError, Client
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, PlanObject, read_partitioning_plan
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, WriteError, report_failures
 from kaiwo.model.partitioning_plan import PartitioningPlan
 
-PATH = "/apis/infrastructure.silogen.ai/v1alpha1/partitioningplans"
 MOST_NODES = 10_000
 FAILED, BUSY = ("Failed", "RolledBack"), ("Changing", "Draining", "Verifying")
 
 
-class PlanObject(Wire):
-    """A PartitioningPlan. Its spec is read by the same code as a file's."""
-
-    metadata: QueueMeta
-    spec: dict[str, Any] | None = None
-
-
-class NodeLine(NamedTuple):
-    """How one node stands to a plan; `phase` as the definition has them."""
+class NodeProgress(NamedTuple):
+    """How far one node is with a plan; `phase` as the custom resource definition names it."""
 
     name: str
     phase: str
@@ -37,85 +29,82 @@ class NodeLine(NamedTuple):
 
 
 class PartitioningPlanStatusWriter:
-    """Keeps the plans of the cluster, and writes how they stand."""
+    """Keeps the plans of the cluster, and writes their status."""
 
-    def __init__(self, client: Client, report: Callable[..., None] = lambda *_, **__: None) -> None:
-        self._client, self._report = client, report
-        self.there: dict[str, PartitioningPlan] = {}
+    def __init__(self, client: Client, report: Report = lambda *_, **__: None) -> None:
+        self._client = client
+        self.plans: dict[str, PartitioningPlan] = {}
         self._generations: dict[str, int] = {}
-        self._mistakes: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
         self._written: dict[str, dict[str, Any]] = {}
+        self._report_failure = report_failures(report, "plan-status-failed", "plan")
+        self._writer = CoalescingWriter(client, self._write, self._failed)
+        self.close = self._writer.close
 
     def read(self, item: PlanObject) -> PartitioningPlan | None:
-        """What the watch brought. One with a mistake says so in its status, and nothing is done for it."""
+        """An object is new or changed. None: it cannot be read; its status says why, and nothing is done for it."""
         name = item.metadata.name
         self._generations[name] = item.metadata.generation
-        document = {
-            "apiVersion": "infrastructure.silogen.ai/v1alpha1",
-            "kind": "PartitioningPlan",
-            "metadata": {"name": name},
-            "spec": item.spec or {},
-        }
-        try:
-            (found,) = parse(document).partitioning
-        except ConfigError as error:
-            self._mistakes[name] = str(error)
-            self.there.pop(name, None)
+        plan = read_partitioning_plan(item)
+        if isinstance(plan, str):
+            self._problems[name] = plan
+            self.plans.pop(name, None)
             return None
-        self._mistakes.pop(name, None)
-        return found
+        self._problems.pop(name, None)
+        return plan
 
-    def put(self, plan: PartitioningPlan) -> None:
-        self.there[plan.name] = plan
+    def upsert(self, plan: PartitioningPlan) -> None:
+        self.plans[plan.name] = plan
 
-    def drop(self, plan: PartitioningPlan) -> None:
-        """It is gone; the nodes stay as they are."""
-        for kept in (self.there, self._generations, self._written, self._mistakes):
-            kept.pop(plan.name, None)
+    def delete(self, plan: PartitioningPlan) -> None:
+        """An object is gone; the nodes stay as they are."""
+        for known in (self.plans, self._generations, self._written, self._problems):
+            known.pop(plan.name, None)
+        self._writer.drop(plan.name)
 
-    async def show(self, lines: dict[str, list[NodeLine]]) -> None:
+    def publish(self, progress: dict[str, list[NodeProgress]]) -> None:
         """Write what is new."""
-        for name in sorted({*self.there, *self._mistakes}):
-            mistake, plan = self._mistakes.get(name, ""), self.there.get(name)
-            phase, message = ("Degraded", mistake) if plan is None else phase_of(plan, lines.get(name, []))
-            status = status_of(self._generations.get(name, 0), phase, message, lines.get(name, []))
+        for name in sorted({*self.plans, *self._problems}):
+            nodes, plan = progress.get(name, []), self.plans.get(name)
+            phase, message = ("Degraded", self._problems.get(name, "")) if plan is None else plan_phase(plan, nodes)
+            status = status_fields(self._generations.get(name, 0), phase, message, nodes)
             if self._written.get(name) != status:
-                await self._write(name, status)
+                self._writer.put(name, status)
 
     async def _write(self, name: str, status: dict[str, Any]) -> None:
-        try:
-            await self._client.patch(f"{PATH}/{quote(name)}/status", msgspec.json.encode({"status": status}), tries=1)
-            self._written[name] = status
-        except (ApiError, UnreachableError) as error:
-            if isinstance(error, ApiError) and error.is_not_found:
-                self._mistakes.pop(name, None)
-            else:
-                self._report("plan-status-failed", level="warning", plan=name, error=str(error)[:300])
+        body = msgspec.json.encode({"status": status})
+        await self._client.patch(f"{PARTITIONING_PLANS}/{quote(name)}/status", body, tries=1)
+        self._written[name] = status
+
+    def _failed(self, name: str, status: dict[str, Any], error: WriteError) -> None:
+        if isinstance(error, ApiError) and error.is_not_found:
+            self._problems.pop(name, None)  # the watch does not report the end of an object that cannot be read
+        self._report_failure(name, status, error)
 
 
-def phase_of(plan: PartitioningPlan, lines: Iterable[NodeLine]) -> tuple[str, str]:
-    """The plan as a whole, and a sentence."""
-    phases = [line.phase for line in lines]
+def plan_phase(plan: PartitioningPlan, nodes: Sequence[NodeProgress]) -> tuple[str, str]:
+    """The phase of the plan as a whole, and a sentence."""
+    phases = [node.phase for node in nodes]
     if plan.is_paused:
         return "Paused", "no further node is begun"
     if any(phase in FAILED for phase in phases):
-        return "Degraded", next(line.message for line in lines if line.phase in FAILED)
+        return "Degraded", next(node.message for node in nodes if node.phase in FAILED)
     if phases and all(phase == "Done" for phase in phases):
         return "Completed", ""
     if any(phase in BUSY for phase in phases):
         return "Progressing", ""
-    return "Pending", "only said, not done: dryRun" if plan.is_dry else "" if phases else "it selects no node"
+    return "Pending", "dryRun: nothing is changed" if plan.is_dry else "" if phases else "it selects no node"
 
 
-def status_of(generation: int, phase: str, message: str, lines: Iterable[NodeLine]) -> dict[str, Any]:
-    """As the definition has it."""
-    nodes = [line._asdict() for line in lines][:MOST_NODES]
+def status_fields(generation: int, phase: str, message: str, nodes: Iterable[NodeProgress]) -> dict[str, Any]:
+    """As the custom resource definition names them."""
+    listed = [node._asdict() for node in nodes][:MOST_NODES]
     return {
         "observedGeneration": generation,
         "phase": phase,
         "message": message,
-        "matchedNodes": len(nodes),
-        "succeededNodes": sum(node["phase"] == "Done" for node in nodes),
-        "failedNodes": sum(node["phase"] in FAILED for node in nodes),
-        "nodes": nodes,
+        "matchedNodes": len(listed),
+        "succeededNodes": sum(node["phase"] == "Done" for node in listed),
+        "failedNodes": sum(node["phase"] in FAILED for node in listed),
+        "nodes": listed,
     }

@@ -1,72 +1,49 @@
-"""Write planned starts on waiting pods, and take them away again.
+"""Write planned starts on waiting pods, and remove them again.
 
 In:    a plan.   Out: annotations on one pod of each workload with a planned start.
-Never: writes one workload's more often than once a second: a planned start may move with every cycle of a busy hour.
+Never: writes those of one workload more often than once a second: a planned start may move with every cycle.
 """
 
-import asyncio
-from collections.abc import Callable
+from itertools import count
 
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_NOTE, START_NOTE, start_words
-from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
-from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import AT_ONCE, CoalescingWriter, Report, report_failures
+from kaiwo.clusters.kubernetes.writers.pod_writes import pod_path
 from kaiwo.model.plan import Plan
 
 PAUSE_S = 1.0
 
 
 class PlannedStartWriter:
-    """Carries out the part of a plan that promises."""
+    """Writes the planned starts of a plan. A write that failed is tried again when the workload changes."""
 
-    def __init__(
-        self, client: Client, cache: ClusterCache, report: Callable[..., None] = lambda *_, **__: None
-    ) -> None:
-        self._client, self._cache, self._report = client, cache, report
-        self._writing: dict[str, asyncio.Task[None]] = {}  # by workload
+    def __init__(self, client: Client, cache: ClusterCache, report: Report = lambda *_, **__: None) -> None:
+        self._client, self._cache = client, cache
+        failed = report_failures(report, "promise-not-written", "workload")
+        self._writer = CoalescingWriter(client, self._write, failed, at_once=AT_ONCE, pause_s=PAUSE_S, retries=False)
+        self.close = self._writer.close
+        self._round = count()  # each request differs: what is due is found out when it is written
 
-    def carry(self, plan: Plan) -> None:
-        """What was decided counts at once; it is written when the books are settled."""
+    def apply(self, plan: Plan) -> None:
+        """What was decided counts at once; `flush` writes it."""
         for name in plan.unpromised:
             self._cache.promise(name, None)
         for promise in plan.promises:
             self._cache.promise(promise.workload, promise)
 
-    def tidy(self) -> None:
+    def flush(self) -> None:
         """Write what the pods do not say yet."""
         for name in self._cache.planned.take_stale():
-            if name not in self._writing:
-                self._writing[name] = asyncio.create_task(self._write(name))
+            self._writer.put(name, next(self._round))
 
-    async def close(self) -> None:
-        tasks = list(self._writing.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _write(self, name: str) -> None:
-        try:
-            await self._write_all(name)
-        finally:
-            del self._writing[name]
-
-    async def _write_all(self, name: str) -> None:
-        """The last word is the one that stays."""
-        while due := self._cache.planned.due(name, self._cache.waiting_pods(name)):
-            for pod, text in due:
-                try:
-                    await self._patch(pod, text)
-                except (ApiError, UnreachableError) as error:
-                    if not (isinstance(error, ApiError) and error.is_not_found):
-                        self._report("promise-not-written", level="warning", workload=name, error=str(error)[:300])
-                    return  # the next change of the workload tries again
-                self._cache.planned.wrote(pod, text)
-            await asyncio.sleep(PAUSE_S)
-
-    async def _patch(self, pod: CachedPod, text: str) -> None:
+    async def _write(self, workload: str, _round: int) -> None:
         """Through the status, which takes annotations too, and needs no right to change pods."""
-        notes = {PLACE_NOTE: text or None, START_NOTE: start_words(text)}
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        await self._client.patch(path, msgspec.json.encode({"metadata": {"uid": pod.uid, "annotations": notes}}))
+        for pod, text in self._cache.planned.due(workload, self._cache.waiting_pods(workload)):
+            annotations = {PLACE_NOTE: text or None, START_NOTE: start_words(text)}
+            body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+            await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body))
+            self._cache.planned.wrote(pod, text)

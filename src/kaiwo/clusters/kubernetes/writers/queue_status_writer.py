@@ -1,23 +1,26 @@
-"""What a KaiwoQueue shows of itself: `kubectl get kaiwoqueues`.
+"""Write the status of KaiwoQueues, which `kubectl get kaiwoqueues` shows.
 
-In:    how the queues stand.   Out: their status, written when it changed and not more often than a while.
-Never: writes what is there already, or for a queue that is no object of the cluster.
+In:    what each queue uses and may use.   Out: status writes, only where something changed.
+Never: writes for a queue that is no object of the cluster.
 """
 
-import datetime
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError, UnreachableError
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.client import Client
+from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, report_failures
+from kaiwo.clusters.kubernetes.writers.conditions import condition, utc_now
 
-PATH = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
 WHOLE, GIB_MIB = 1000, 1024
 NOTHING = ((0, 0, 0), (0, 0, 0), (0, 0, 0))  # used, fair share, deserved
 
 
-class Shown(NamedTuple):
+class QueueStatus(NamedTuple):
     """One queue with all below it; amounts in milli-GPU, milli-CPU and MiB."""
 
     name: str
@@ -26,63 +29,49 @@ class Shown(NamedTuple):
     used: tuple[int, int, int]
     fair_share: tuple[int, int, int]
     deserved: tuple[int, int, int]
-    mistake: str = ""  # why it has no meaning, in one sentence
+    problem: str = ""  # why it is not in force, in one sentence
 
 
-class QueueStatus:
+class QueueStatusWriter:
     """Remembers what it wrote."""
 
-    def __init__(
-        self,
-        client: Client,
-        generations: dict[str, int],
-        faults: dict[str, str],
-        report: Callable[..., None] = lambda *_, **__: None,
-    ) -> None:
-        self._client, self._generations, self._faults, self._report = client, generations, faults, report
+    def __init__(self, client: Client, cache: ClusterCache, report: Report = lambda *_, **__: None) -> None:
+        self._client, self._cache = client, cache
         self._written: dict[str, dict[str, Any]] = {}
-        self.writes = 0
+        self._writer = CoalescingWriter(client, self._write, report_failures(report, "queue-status-failed", "queue"))
+        self.close = self._writer.close
 
-    async def show(self, queues: Iterable[Shown]) -> bool:
-        """Write what is new. False: some of it could not be written, and is to be tried again."""
-        all_well = True
-        for queue in with_faults(queues, self._faults):
-            generation = self._generations.get(queue.name)
+    def publish(self, queues: Iterable[QueueStatus]) -> None:
+        """Write what is new."""
+        for queue in with_unreadable(queues, self._cache.queue_shelf.faults):
+            generation = self._cache.queue_generations.get(queue.name)
+            before = self._written.get(queue.name)
             if generation is None:
                 self._written.pop(queue.name, None)
-                continue
-            status = write_status(queue, generation, self._written.get(queue.name))
-            if self._written.get(queue.name) != status:
-                all_well &= await self._write(queue.name, status)
-        return all_well
+            elif (status := status_fields(queue, generation, before)) != before:
+                self._writer.put(queue.name, status)
 
-    def objects(self) -> object:
-        """Another value whenever an object changed, also in a way that the scheduler is not told of."""
-        return dict(self._generations), dict(self._faults)
+    def object_versions(self) -> object:
+        """Another value whenever an object changed, even where the scheduler does not learn of it."""
+        return dict(self._cache.queue_generations), dict(self._cache.queue_shelf.faults)
 
-    async def _write(self, name: str, status: dict[str, Any]) -> bool:
-        body = msgspec.json.encode({"status": status})
-        try:
-            await self._client.patch(f"{PATH}/{name}/status", body, tries=1)
-        except (ApiError, UnreachableError) as error:
-            if not isinstance(error, StandbyError) and not (isinstance(error, ApiError) and error.is_not_found):
-                self._report("queue-status-failed", level="warning", queue=name, error=str(error)[:300])
-            return False
-        self._written[name] = status
-        self.writes += 1
-        return True
-
-    def begin_again(self) -> None:
-        """Another replica may have written since."""
+    def resync(self) -> None:
+        """Forget what was written: another replica may have written since."""
         self._written = {}
 
+    async def _write(self, name: str, status: dict[str, Any]) -> None:
+        await self._client.patch(f"{QUEUES}/{quote(name)}/status", msgspec.json.encode({"status": status}), tries=1)
+        self._written[name] = status
 
-def with_faults(queues: Iterable[Shown], faults: Mapping[str, str]) -> list[Shown]:
-    """Those that cannot be read as they are now: some are in force as they were, the others are in no sum."""
+
+def with_unreadable(queues: Iterable[QueueStatus], faults: Mapping[str, str]) -> list[QueueStatus]:
+    """Add the queues whose objects cannot be read: of some the last readable version is in force, of others nothing."""
     known = {queue.name: queue for queue in queues}
     for name, fault in faults.items():
-        there = known.get(name)
-        known[name] = there._replace(mistake=still_in_force(fault)) if there else Shown(name, 0, 0, *NOTHING, fault)
+        queue = known.get(name)
+        known[name] = (
+            queue._replace(problem=still_in_force(fault)) if queue else QueueStatus(name, 0, 0, *NOTHING, fault)
+        )
     return list(known.values())
 
 
@@ -91,8 +80,9 @@ def still_in_force(fault: str) -> str:
     return f"{fault} (until then the last version that could be read stays in force, while this scheduler runs)"
 
 
-def write_status(queue: Shown, generation: int, before: dict[str, Any] | None = None) -> dict[str, Any]:
-    """As the definition has it."""
+def status_fields(queue: QueueStatus, generation: int, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """As the custom resource definition names them."""
+    known = (before or {}).get("conditions", ())
     return {
         "observedGeneration": generation,
         "running": queue.running,
@@ -100,18 +90,8 @@ def write_status(queue: Shown, generation: int, before: dict[str, Any] | None = 
         "used": _amounts(queue.used),
         "fairShare": _amounts(queue.fair_share),
         "deserved": _amounts(queue.deserved),
-        "conditions": [_condition(queue.mistake, (before or {}).get("conditions", []))],
+        "conditions": [condition("Ready", ("Sound", "Mistake"), queue.problem, known, utc_now())],
     }
-
-
-def _condition(mistake: str, before: list[dict[str, Any]]) -> dict[str, Any]:
-    """The time is that of the last change."""
-    condition: dict[str, Any] = {"type": "Ready", "status": "False", "reason": "Mistake", "message": mistake}
-    if not mistake:
-        condition = {"type": "Ready", "status": "True", "reason": "Sound", "message": ""}
-    known = next((each for each in before if each["status"] == condition["status"]), None)
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return condition | {"lastTransitionTime": known["lastTransitionTime"] if known else now}
 
 
 def _amounts(amounts: tuple[int, int, int]) -> dict[str, str]:
