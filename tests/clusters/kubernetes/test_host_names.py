@@ -30,4 +30,4 @@ def test_a_service_reaches_it_by_name(plane: Plane, tmp_path: Path) -> None:
 def test_what_is_no_name_is_refused() -> None:
     done = CliRunner().invoke(program, ["scheduler", "--host-name", "http://kaiwo"])
     assert done.exit_code == 2
-    assert "is no host name; write it as kaiwo.kaiwo-system.svc" in done.output
+    assert "is not a host name; write it like kaiwo.kaiwo-system.svc" in done.output
