@@ -58,7 +58,7 @@ async def measure(home: str, nodes: int, waiting: int) -> dict[str, float]:
             sys.executable, "-m", "bench._visitors", kaiwo.url,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        await until(lambda: kaiwo.context.open_streams == 5)
+        await until(lambda: kaiwo.context.streams.count == 5)
         lag = LoopLag(INTERVAL_S, samples=1_000_000)
         watching, began = asyncio.create_task(lag.run()), time.perf_counter()
         await submit(kaiwo, capacity + waiting)

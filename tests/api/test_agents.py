@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.routes.agents import agent_view
+from kaiwo.api.presenters.measured_use import agent_view
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Correction, GpuSample, Hello, Line, Sample, encode_line
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.inventory import Inventory, PhysicalGpu

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.api.process_identity import process_identity
+from kaiwo.api.security.process_identity import process_identity
 from kaiwo.model.plan import Cause, Eviction, Plan
 from tests.api.world import World, run, until, world
 

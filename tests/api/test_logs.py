@@ -119,8 +119,8 @@ def test_whoever_stops_following_is_forgotten(tmp_path: Path) -> None:
             path = "/api/v1/workloads/default/waits/logs?follow=true"
             async with kaiwo.client.stream("GET", path) as response:
                 assert response.status_code == 200
-                await until(lambda: kaiwo.context.open_streams == 1)
-            await until(lambda: kaiwo.context.open_streams == 0, "the follower to be forgotten")
+                await until(lambda: kaiwo.context.streams.count == 1)
+            await until(lambda: kaiwo.context.streams.count == 0, "the follower to be forgotten")
             async with kaiwo.client.stream("GET", path) as response:
                 await kaiwo.delete("/workloads/default/waits")
                 assert await response.aread() == b"", "it ends when the workload does"

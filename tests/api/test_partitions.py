@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kaiwo.api.routes.partitions import _need
+from kaiwo.api.presenters.partitioning_view import _need
 from kaiwo.api.views import PartitionsView
 from kaiwo.app.options import UpOptions
 from kaiwo.app.up import Running, running

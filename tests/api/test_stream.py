@@ -140,7 +140,7 @@ def test_a_reader_who_comes_back_alone_gets_a_delta_too(tmp_path: Path) -> None:
         async with serving(tmp_path, loop) as (client, context):
             async with following(client, "view=workloads") as reader:
                 await reader.next()
-            await until(lambda: context.open_streams == 0, "the stream to end")
+            await until(lambda: context.streams.count == 0, "the stream to end")
             loop.put(record("b"))
             await asyncio.sleep(live_pages.PERIOD_S * 1.2)  # a page younger than this is not computed again
             async with following(client, "view=workloads", reader.last_id, reader.items) as back:
@@ -163,7 +163,7 @@ def test_who_comes_back_at_once_sees_what_happened_meanwhile(tmp_path: Path, mon
             await other.next()
             async with following(client, "view=workloads&state=held") as reader:
                 await reader.next()
-            await until(lambda: context.open_streams == 1, "the stream to end")
+            await until(lambda: context.streams.count == 1, "the stream to end")
             loop.put(record("new", State.HELD))
             async with following(client, "view=workloads&state=held") as back:
                 assert (await back.next()).data["total"] == 1
@@ -271,7 +271,7 @@ def test_one_stream_too_many_is_refused(tmp_path: Path) -> None:
                 refused = await client.get("/api/v1/stream?view=gpus")
                 assert refused.status_code == 429
                 assert "2 streams are open" in refused.json()["message"]
-            await until(lambda: context.open_streams == 0, "the streams to end")
+            await until(lambda: context.streams.count == 0, "the streams to end")
             async with following(client, "view=gpus") as third:
                 await third.next()
 
@@ -288,7 +288,7 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
             _, stuck = await asyncio.open_connection(host, port, limit=1024)
             stuck.write(f"GET /api/v1/stream?view=nodes&limit=200 HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
             await stuck.drain()
-            await until(lambda: context.open_streams == 1, "the stream to open")
+            await until(lambda: context.streams.count == 1, "the stream to open")
             async with following(client, "view=nodes&limit=200") as reader:
                 await reader.next()
                 for turn in range(60):  # far more than sockets and the ring hold together
@@ -300,7 +300,7 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
             feed = next(iter(context.feeds._feeds.values()))
             assert sum(len(event) for _, event in feed._ring) <= live_pages.RING_BYTES
             stuck.close()
-            await until(lambda: context.open_streams == 0, "the stuck stream to end")
+            await until(lambda: context.streams.count == 0, "the stuck stream to end")
 
     run(work())
 

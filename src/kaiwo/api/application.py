@@ -74,7 +74,7 @@ def make_app(live: Live, settings: Settings) -> Starlette:
     app = Starlette(
         routes=_routes(context),
         middleware=[
-            Middleware(Guard, context=context),
+            Middleware(Guard, access=context.access),
             Middleware(GZipMiddleware, minimum_size=2048, compresslevel=4, exclude_content_types=NOT_ZIPPED),
         ],
         lifespan=lifespan,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kaiwo.api.http.request_log import LineLog
+from kaiwo.api.http.streaming_response import OpenStreams
 from kaiwo.api.presenters.live_pages import Feeds
 from kaiwo.api.security.access import Access
 from kaiwo.api.settings import Settings
@@ -38,11 +39,11 @@ class Context:
         self.feeds = Feeds(self.board, self.report)
         self.lag = LoopLag()
         self.cycles = CycleTimes()
-        self.closing = asyncio.Event()  # open streams end when this is set
+        self.streams = OpenStreams(settings.streams, self.report)
+        self.closing = self.streams.closing  # open streams end when this is set
         self.leadership: Leadership = ALONE
         self.reservations: list[ReservationView] = []  # as of the last time that metrics were read
         self.webhooks: Tally | None = None  # what they answered, where they are served
-        self.open_streams = 0
         self.bugs = 0
 
     @asynccontextmanager

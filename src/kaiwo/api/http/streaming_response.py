@@ -11,17 +11,25 @@ from typing import Any
 
 from starlette.responses import Response
 
-from kaiwo.api.context import Context
 from kaiwo.api.http.problems import too_many
 
 SEND_S = 20.0  # a client that takes nothing for so long is gone
 LAST_WORD_S = 0.5
 
 
-def check_room(context: Context) -> None:
-    """Refuse what would be one stream too many."""
-    if context.open_streams >= context.settings.streams:
-        raise too_many(f"{context.open_streams} streams are open already, which is the limit; close one first", 5)
+class OpenStreams:
+    """Counts the streams of all clients, and ends them when the server closes."""
+
+    def __init__(self, limit: int, report: Callable[[Exception, str], None]) -> None:
+        self.count = 0
+        self.closing = asyncio.Event()  # every stream ends when this is set
+        self.report = report  # a stream broke
+        self._limit = limit
+
+    def check_limit(self) -> None:
+        """Refuse one stream too many."""
+        if self.count >= self._limit:
+            raise too_many(f"{self.count} streams are open, which is the limit; close one and try again", 5)
 
 
 class Streaming(Response):
@@ -29,19 +37,19 @@ class Streaming(Response):
 
     def __init__(
         self,
-        context: Context,
+        streams: OpenStreams,
         chunks: AsyncGenerator[bytes, None],
         media_type: str,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type)
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
-        self._context = context
+        self._streams = streams
         self._chunks = chunks
         self._on_end = on_end
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self._context.open_streams += 1
+        self._streams.count += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             is_there = scope["method"] == "HEAD" or await self._stream(receive, send)
@@ -50,7 +58,7 @@ class Streaming(Response):
                     async with asyncio.timeout(LAST_WORD_S):
                         await send({"type": "http.response.body", "body": b""})
         finally:
-            self._context.open_streams -= 1
+            self._streams.count -= 1
             await self._chunks.aclose()
             self._on_end()
 
@@ -58,7 +66,7 @@ class Streaming(Response):
         """Whether somebody is still there at the end."""
         pump, gone, closing = (
             asyncio.ensure_future(each)
-            for each in (self._pump(send), _disconnected(receive), self._context.closing.wait())
+            for each in (self._pump(send), _disconnected(receive), self._streams.closing.wait())
         )
         try:
             await asyncio.wait((pump, gone, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -68,7 +76,7 @@ class Streaming(Response):
                 task.cancel()
             ended = await asyncio.gather(pump, gone, closing, return_exceptions=True)
             if isinstance(ended[0], Exception) and not isinstance(ended[0], TimeoutError | OSError):
-                self._context.report(ended[0], "a stream")
+                self._streams.report(ended[0], "a stream")
 
     async def _pump(self, send: Any) -> None:
         async for chunk in self._chunks:

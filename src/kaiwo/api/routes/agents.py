@@ -11,11 +11,11 @@ from starlette.requests import Request
 
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import ApiError, invalid, not_ready, quote
+from kaiwo.api.presenters.measured_use import agent_view
 from kaiwo.api.presenters.node_view import find_node
 from kaiwo.api.views import AgentView, Page, TakenView
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, LineReader
 from kaiwo.model.errors import ClusterError
-from kaiwo.runtime.nodes.agent_registry import Agents, Heard, tidy
 
 SILENT_S = 30.0  # then the other end is taken for dead; a live agent speaks every second
 
@@ -51,23 +51,6 @@ async def list_agents(call: Call) -> Page[AgentView]:
     agents = call.context.agents
     items = [agent_view(agents, heard) for heard in sorted(agents, key=lambda heard: heard.node)]
     return Page(items, len(items))
-
-
-def agent_view(agents: Agents, heard: Heard) -> AgentView:
-    """One agent."""
-    streams = agents.open_streams(heard.node)
-    two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
-    return AgentView(
-        node=heard.node,
-        state="lost" if heard.is_lost else "live",
-        version=heard.version,
-        heard_ago_s=round(agents.age_s(heard)),
-        gpus=len(heard.inventory.gpus),
-        notes=[
-            *(two if streams > 1 else ()),
-            *(tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))),
-        ],
-    )
 
 
 async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[bytes]:

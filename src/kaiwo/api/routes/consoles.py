@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.query_params import Param
-from kaiwo.api.process_identity import process_identity
 from kaiwo.api.routes.workloads import NAMED, find_record
+from kaiwo.api.security.process_identity import process_identity
 from kaiwo.api.views import ConsoleView
 from kaiwo.clusters.embedded.cluster import EmbeddedCluster
 from kaiwo.manifests import Parsed

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import not_found
 from kaiwo.api.http.query_params import Param
-from kaiwo.api.http.streaming_response import Streaming, check_room
+from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.views import AttemptsView, AttemptView
 from kaiwo.clusters.embedded.cluster import EmbeddedCluster
@@ -131,7 +131,7 @@ async def logs(call: Call) -> Streaming:
     name, cluster = find_record(call).workload.name, call.context.live.cluster
     found, tail = _logs_of(call), call.query["tail"]
     chosen = _chosen(found, call.query["attempt"], name)
-    check_room(call.context)
+    call.context.streams.check_limit()
 
     def find() -> Sequence[LogFile]:
         try:
@@ -153,7 +153,7 @@ async def logs(call: Call) -> Streaming:
     else:
         seen = chosen.attempt - 1 if chosen and tail is not None else 0
         chunks = follow_attempts(find, is_over, tail, seen)
-    return Streaming(call.context, chunks, TEXT)
+    return Streaming(call.context.streams, chunks, TEXT)
 
 
 async def follow_attempts(

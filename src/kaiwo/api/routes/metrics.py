@@ -197,7 +197,7 @@ def _process(context: Context) -> Iterator[Metric]:
         "kaiwo_leader_transitions_total", "Changes of the leader, as the Lease counts them.", leadership.transitions
     )
     yield from _devices(context)
-    yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.open_streams)
+    yield GaugeMetricFamily("kaiwo_streams", "Open streams.", context.streams.count)
     yield GaugeMetricFamily("kaiwo_bugs", "Requests that broke something since the start.", context.bugs)
 
 

@@ -1,99 +1,17 @@
-"""What is really used, beside what was granted: added to a view when somebody asks, never to a stream.
+"""Routes about nodes and their GPUs."""
 
-In:    views of devices, and what the node agents said last.   Out: the same views with `measured` and `grade`.
-
-Also: Routes about nodes and their devices.
-"""
-
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from kaiwo.api.context import Context, settle
+from kaiwo.api.context import settle
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote
 from kaiwo.api.http.request_body import Body, read_object
 from kaiwo.api.presenters.list_pages import GPU_PARAMS, LISTINGS, NODE_PARAMS
+from kaiwo.api.presenters.measured_use import with_gpu_use, with_node_use
 from kaiwo.api.presenters.node_view import find_node
-from kaiwo.api.routes.agents import agent_view
-from kaiwo.api.views import GpuView, MeasuredView, NodeView, Outcome, Page, ReasonForm, TenantView
-from kaiwo.clusters.embedded.transitions import request_of
-from kaiwo.devices.agent_messages import GpuSample, ProcessUse
-from kaiwo.gpus.isolation_grades import grade_of
-
-
-def measured_node(context: Context, view: NodeView) -> NodeView:
-    """A node with its agent and the use of its devices."""
-    heard = context.agents.of(view.name)
-    agent = None if heard is None else agent_view(context.agents, heard)
-    return replace(view, gpus=measured_gpus(context, view.gpus), agent=agent)
-
-
-def measured_gpus(context: Context, views: Iterable[GpuView]) -> list[GpuView]:
-    """Devices with what they do, and what each tenant does there."""
-    return [_measured(context, view) for view in views]
-
-
-def _measured(context: Context, view: GpuView) -> GpuView:
-    heard = context.agents.of(view.node)
-    sample = heard.gpu(_physical(view)) if heard is not None else None
-    ago_s = 0 if heard is None else round(context.agents.age_s(heard))
-    use = None if sample is None else _device_use(sample, view, ago_s)
-    tenants = [_tenant(context, view, tenant, sample, use) for tenant in view.tenants]
-    return replace(view, measured=use, tenants=tenants)
-
-
-def _physical(view: GpuView) -> str:
-    """The id of its GPU. Beside cut ones a whole GPU's id carries its UUID too."""
-    return view.parent or view.id.partition("-GPU-")[0]
-
-
-def _device_use(sample: GpuSample, view: GpuView, ago_s: int) -> MeasuredView:
-    told = sample.telemetry
-    part = next((part for part in sample.partitions if part.id == view.id), None)
-    processes = len({use.pid for use in _on(sample, view)})
-    if part is not None:
-        return MeasuredView(part.busy_percent, part.memory_used_mib, told.power_w, told.temperature_c, processes, ago_s)
-    return MeasuredView(
-        told.utilisation_percent, told.memory_used_mib, told.power_w, told.temperature_c, processes, ago_s
-    )
-
-
-def _tenant(
-    context: Context, view: GpuView, tenant: TenantView, sample: GpuSample | None, use: MeasuredView | None
-) -> TenantView:
-    run, grade = context.live.cluster.run_of(tenant.workload, tenant.pod)
-    mine = [each for each in _on(sample, view) if run and each.owner == run] if sample else []
-    found = None
-    if mine:
-        found = MeasuredView(_sum(mine, "busy_percent"), _sum(mine, "memory_mib"), processes=len({u.pid for u in mine}))
-    elif len(view.tenants) == 1 and use is not None:
-        found = replace(use, power_w=None, temperature_c=None)  # nobody else is there
-    if found is not None and use is not None:
-        found = replace(found, ago_s=use.ago_s)
-    return replace(tenant, grade=grade or _expected(context, view, tenant), measured=found)
-
-
-def _expected(context: Context, view: GpuView, tenant: TenantView) -> str:
-    """The grade by the rule that placed it, where no machine told of a grant."""
-    state = context.live.state
-    workload, node = state.workloads.get(tenant.workload), state.node_objects.get(view.node)
-    gpu = next((gpu for gpu in node.gpus if gpu.id == view.id), None) if node else None
-    if workload is None or node is None or gpu is None:
-        return ""
-    return grade_of(request_of(workload, tenant.pod), gpu, node.labels)
-
-
-def _on(sample: GpuSample, view: GpuView) -> list[ProcessUse]:
-    return [use for use in sample.processes if use.device in (view.id, view.id.partition("-GPU-")[0])]
-
-
-def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:
-    known = [value for use in uses if (value := getattr(use, field)) is not None]
-    return sum(known) if known else None
-
+from kaiwo.api.views import GpuView, NodeView, Outcome, Page, ReasonForm
 
 REASON = Body((JSON,), ReasonForm, required=False)
 REASON_MAX = 500
@@ -111,12 +29,13 @@ async def list_gpus(call: Call) -> Page[GpuView]:
     listing = LISTINGS["gpus"]
     await call.context.board.fresh()
     page = listing.page(call.context.board, listing.pick(call.query))
-    return msgspec.structs.replace(page, items=measured_gpus(call.context, page.items))
+    return msgspec.structs.replace(page, items=with_gpu_use(call.context.agents, call.context.live, page.items))
 
 
 async def get_node(call: Call) -> NodeView:
     """One node."""
-    return measured_node(call.context, find_node(call.context.live.state, call.path["name"]))
+    agents, live = call.context.agents, call.context.live
+    return with_node_use(agents, live, find_node(live.state, call.path["name"]))
 
 
 async def cordon(call: Call) -> Outcome:

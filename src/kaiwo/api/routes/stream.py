@@ -6,7 +6,7 @@ from typing import Any
 
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.query_params import Param, read_query
-from kaiwo.api.http.streaming_response import Streaming, check_room
+from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.presenters.list_pages import LISTINGS
 from kaiwo.api.presenters.live_pages import Feed
 
@@ -21,10 +21,10 @@ async def follow(call: Call) -> Streaming:
     listing = LISTINGS[call.query["view"]]
     query = read_query(call.request.query_params, (VIEW, *listing.params))
     pick = listing.pick(query)
-    check_room(context)
+    context.streams.check_limit()
     feed = await context.feeds.join(listing, pick)
     seen = call.request.headers.get("last-event-id", "")
-    return Streaming(context, events(feed, seen), EVENTS, lambda: context.feeds.leave(feed))
+    return Streaming(context.streams, events(feed, seen), EVENTS, lambda: context.feeds.leave(feed))
 
 
 async def events(feed: Feed, seen: str) -> AsyncGenerator[bytes, None]:

@@ -5,8 +5,8 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 
-from kaiwo.api.context import Context
 from kaiwo.api.http.problems import ApiError, respond
+from kaiwo.api.security.access import Access
 
 # The page is built so that it needs nothing but itself.
 POLICY = (
@@ -25,11 +25,11 @@ HEADERS = {
 
 
 class Guard:
-    """The outermost layer."""
+    """The outermost middleware."""
 
-    def __init__(self, app: Any, context: Context) -> None:
+    def __init__(self, app: Any, access: Access) -> None:
         self._app = app
-        self._context = context
+        self._access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -46,8 +46,8 @@ class Guard:
         request = Request(scope)
         try:
             if not scope["path"].startswith(AGENTS):
-                self._context.access.check_host(request)
-            self._context.access.check_site(request)
+                self._access.check_host(request)
+            self._access.check_site(request)
         except ApiError as error:
             await respond(error)(scope, receive, send_guarded)
             return

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from kaiwo.api.process_identity import process_identity
+from kaiwo.api.security.process_identity import process_identity
 from kaiwo.api.views import ConsoleView, Outcome, WorkloadDetail
 from kaiwo.cli import attach_terminal
 from kaiwo.cli.attach_terminal import Sitting, call

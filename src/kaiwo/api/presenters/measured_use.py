@@ -1,0 +1,104 @@
+"""Add what node agents measured to the views of nodes and GPUs.
+
+In:    views, and the last report of each node agent.   Out: the same views with `measured`, `grade` and `agent`.
+Streams leave these out: they would change every second.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from kaiwo.api.views import AgentView, GpuView, MeasuredView, NodeView, TenantView
+from kaiwo.clusters.embedded.transitions import request_of
+from kaiwo.devices.agent_messages import GpuSample, ProcessUse
+from kaiwo.gpus.isolation_grades import grade_of
+from kaiwo.runtime.nodes.agent_registry import Agents, Heard, tidy
+from kaiwo.runtime.overview.cluster_overview import Live
+
+
+def with_node_use(agents: Agents, live: Live, view: NodeView) -> NodeView:
+    """A node with its agent and the use of its devices."""
+    heard = agents.of(view.name)
+    agent = None if heard is None else agent_view(agents, heard)
+    return replace(view, gpus=with_gpu_use(agents, live, view.gpus), agent=agent)
+
+
+def with_gpu_use(agents: Agents, live: Live, views: Iterable[GpuView]) -> list[GpuView]:
+    """Devices with what they do, and what each tenant does there."""
+    return [_measured(agents, live, view) for view in views]
+
+
+def _measured(agents: Agents, live: Live, view: GpuView) -> GpuView:
+    heard = agents.of(view.node)
+    sample = heard.gpu(_physical(view)) if heard is not None else None
+    ago_s = 0 if heard is None else round(agents.age_s(heard))
+    use = None if sample is None else _device_use(sample, view, ago_s)
+    tenants = [_tenant(live, view, tenant, sample, use) for tenant in view.tenants]
+    return replace(view, measured=use, tenants=tenants)
+
+
+def _physical(view: GpuView) -> str:
+    """The id of its GPU. Beside cut ones a whole GPU's id carries its UUID too."""
+    return view.parent or view.id.partition("-GPU-")[0]
+
+
+def _device_use(sample: GpuSample, view: GpuView, ago_s: int) -> MeasuredView:
+    told = sample.telemetry
+    part = next((part for part in sample.partitions if part.id == view.id), None)
+    processes = len({use.pid for use in _on(sample, view)})
+    if part is not None:
+        return MeasuredView(part.busy_percent, part.memory_used_mib, told.power_w, told.temperature_c, processes, ago_s)
+    return MeasuredView(
+        told.utilisation_percent, told.memory_used_mib, told.power_w, told.temperature_c, processes, ago_s
+    )
+
+
+def _tenant(
+    live: Live, view: GpuView, tenant: TenantView, sample: GpuSample | None, use: MeasuredView | None
+) -> TenantView:
+    run, grade = live.cluster.run_of(tenant.workload, tenant.pod)
+    mine = [each for each in _on(sample, view) if run and each.owner == run] if sample else []
+    found = None
+    if mine:
+        found = MeasuredView(_sum(mine, "busy_percent"), _sum(mine, "memory_mib"), processes=len({u.pid for u in mine}))
+    elif len(view.tenants) == 1 and use is not None:
+        found = replace(use, power_w=None, temperature_c=None)  # nobody else is there
+    if found is not None and use is not None:
+        found = replace(found, ago_s=use.ago_s)
+    return replace(tenant, grade=grade or _expected(live, view, tenant), measured=found)
+
+
+def _expected(live: Live, view: GpuView, tenant: TenantView) -> str:
+    """The grade by the rule that placed it, where no machine told of a grant."""
+    state = live.state
+    workload, node = state.workloads.get(tenant.workload), state.node_objects.get(view.node)
+    gpu = next((gpu for gpu in node.gpus if gpu.id == view.id), None) if node else None
+    if workload is None or node is None or gpu is None:
+        return ""
+    return grade_of(request_of(workload, tenant.pod), gpu, node.labels)
+
+
+def _on(sample: GpuSample, view: GpuView) -> list[ProcessUse]:
+    return [use for use in sample.processes if use.device in (view.id, view.id.partition("-GPU-")[0])]
+
+
+def _sum(uses: Sequence[ProcessUse], field: str) -> int | None:
+    known = [value for use in uses if (value := getattr(use, field)) is not None]
+    return sum(known) if known else None
+
+
+def agent_view(agents: Agents, heard: Heard) -> AgentView:
+    """One agent."""
+    streams = agents.open_streams(heard.node)
+    two = [f"{streams} agents speak for this node: the one that came last is heard; stop the others"]
+    return AgentView(
+        node=heard.node,
+        state="lost" if heard.is_lost else "live",
+        version=heard.version,
+        heard_ago_s=round(agents.age_s(heard)),
+        gpus=len(heard.inventory.gpus),
+        notes=[
+            *(two if streams > 1 else ()),
+            *(tidy(note) for note in (*heard.odd, *(heard.sample.notes if heard.sample else ()))),
+        ],
+    )

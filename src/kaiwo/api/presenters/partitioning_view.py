@@ -1,0 +1,76 @@
+"""Show what the partition planner plans, changes and has done.
+
+In:    the partitioning loop.   Out: PartitionsView.
+"""
+
+from kaiwo.api.views import PartitionStepView, PartitionsView, PlanNodeView, PlanView
+from kaiwo.devices.amd.device_config_manager import OPT_IN
+from kaiwo.gpus.partitioning.planner_types import Need, Step
+from kaiwo.model.partition_modes import WHOLE_MODE
+from kaiwo.runtime.partitioning.partitioning_loop import Partitions
+
+MOST_STEPS = 1000
+
+
+def partitions_view(partitions: Partitions) -> PartitionsView:
+    """Everything, the GPUs that change now first."""
+    look, running = partitions.look, []
+    for (node, gpu), state in sorted(partitions.following.states.items()):
+        if state.is_changing and state.goal is not None:
+            running.append(PartitionStepView(node, gpu, "+".join(state.mode), "+".join(state.goal), "changing"))
+    steps = [*running, *(_step(partitions, step) for step in look.steps)]
+    return PartitionsView(
+        policy=partitions.policy,
+        carried_out_by=_executor(partitions),
+        as_of_s=look.at_s,
+        steps=steps[:MOST_STEPS],
+        total=len(steps),
+        idle_gpu_s=sum(step.idle_gpu_s for step in look.steps),
+        unserved=[_need(need) for need in look.unserved],
+        plans=[_plan(partitions, name) for name in sorted(partitions.plans)],
+        conflicts=list(look.conflicts),
+        history=[
+            PartitionStepView(
+                each.node, each.change.gpu, "+".join(each.change.before), "+".join(each.change.after), each.status,
+                at_s=each.at_s, reason=each.reason,
+            )
+            for each in partitions.following.history
+        ],
+    )  # fmt: skip
+
+
+def _step(partitions: Partitions, step: Step) -> PartitionStepView:
+    state = "planned" if partitions.policy == "dry-run" else "due" if step.is_due else "draining"
+    change = step.change
+    return PartitionStepView(
+        step.node, change.gpu, "+".join(change.before), "+".join(change.after), state, step.waits_s, step.takes_s,
+        step.idle_gpu_s, step.evicted_gpu_s,
+    )  # fmt: skip
+
+
+def _executor(partitions: Partitions) -> str:
+    if partitions.side is not None:
+        return f"AMD's Device Config Manager, on nodes with the label {'='.join(OPT_IN)}"
+    if partitions.following.machine is not None:
+        return partitions.following.machine.words
+    return "emulation: the nodes are virtual, and so is the change"
+
+
+def _need(need: Need) -> str:
+    if need.is_share:
+        gpus = need.count * need.devices  # that hold all of them together
+        return f"shares of GPUs, which need {_count(gpus, 'GPU')} that {'is' if gpus == 1 else 'are'} not cut"
+    mode = f"{need.compute}{f'+{need.memory}' * bool(need.memory)}"
+    kind = "whole GPU" if need.compute == WHOLE_MODE else f"{mode} partition"
+    return f"{_count(need.count, 'pod')} with {_count(need.devices, kind)} each"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _plan(partitions: Partitions, name: str) -> PlanView:
+    plan = partitions.plans[name]
+    state = "paused" if plan.is_paused else "dry-run" if plan.is_dry else partitions.policy
+    stands = [stand for stand in partitions.look.stands if stand.plan == name]
+    return PlanView(name, state, [PlanNodeView(each.node, each.profile, each.state, each.reason) for each in stands])
