@@ -1,7 +1,7 @@
 """A queue's eviction budget: so many of its workloads are stopped for others within an hour, and then no more."""
 
 from kaiwo.model.events import QueueChanged
-from kaiwo.model.obstacle import Reason
+from kaiwo.model.obstacle import EvictionBudgetSpent, Reason, SearchGaveUp
 from kaiwo.model.plan import Cause
 from kaiwo.model.queue import Amounts, Fairness, Queue
 from kaiwo.runtime.loop.learned_state import pack_state, unpack_state
@@ -48,9 +48,10 @@ def test_the_budget_is_kept_and_the_next_hour_brings_the_rest() -> None:
 def test_why_names_the_budget() -> None:
     world = ask(owed_and_rich(1))
     obstacles = [o for found in world.state.backlog.by_key.values() for o in found.obstacles]
-    details = [o.detail for o in obstacles if o.reason is Reason.NO_WAY_TO_RECLAIM]
-    assert details
-    assert all("of queue rich at most 1 workloads an hour are stopped for others" in detail for detail in details)
+    found = [o.facts for o in obstacles if o.reason is Reason.NO_WAY_TO_RECLAIM]
+    assert found
+    spent = EvictionBudgetSpent("rich", 1)
+    assert all(isinstance(facts, SearchGaveUp) and spent in facts.protections for facts in found)
 
 
 def test_a_queue_above_counts_for_all_below_it() -> None:

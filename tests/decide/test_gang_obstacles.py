@@ -7,7 +7,7 @@ import pytest
 from kaiwo.explain import obstacles_of, remedy, sentence
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.events import ReservationChanged
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import NodesExcluded, Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Owner, Reservation
 from kaiwo.model.workload import Role
@@ -38,7 +38,7 @@ def test_cordons_are_named_to_a_gang_of_which_one_pod_fits() -> None:
         "its 2 pods must start together, and the nodes that it may use, were they empty, have room for 1: "
         "ask for 1 pod or fewer, or open more nodes to it; waiting for work to end does not help"
     )
-    assert (cordons.reason, cordons.detail) == (Reason.NODE_CORDONED, "7 of 8 nodes")
+    assert (cordons.reason, cordons.facts) == (Reason.NODE_CORDONED, NodesExcluded(7, 8))
 
 
 def test_a_selector_that_matches_too_few_nodes_is_named() -> None:
@@ -46,7 +46,7 @@ def test_a_selector_that_matches_too_few_nodes_is_named() -> None:
     only = Request(0, 0, 8, node_rules=(NodeRule(HOST, "In", ("node-1",)),))
     gang, rules = told(world.submit("gang", pods=2, request=only))
     assert "were they empty, have room for 1" in sentence(gang)
-    assert (rules.reason, rules.detail) == (Reason.NODE_RULES, "7 of 8 nodes")
+    assert (rules.reason, rules.facts) == (Reason.NODE_RULES, NodesExcluded(7, 8))
 
 
 @pytest.mark.parametrize("open_nodes", [1, 2])

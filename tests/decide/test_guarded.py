@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from kaiwo.explain import why
 from kaiwo.model.events import QueueChanged, WorkloadChanged
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, ProtectedByBudget, ProtectedByMinRunTime, Reason, ReclaimBound, WorkProtected
 from kaiwo.model.queue import Amounts, Fairness, Queue
 from tests.worlds import World
 
@@ -36,9 +36,9 @@ def test_a_budget_that_stops_a_reclaim_is_named() -> None:
     assert not world.is_running("mine")
     (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
     assert (obstacle.need, obstacle.have) == (1_000, 0)
-    assert "disruption budgets keep 8 GPUs in rich" in obstacle.detail
-    assert "rich-0" in obstacle.detail
-    assert "and 5 more" in obstacle.detail
+    assert isinstance(obstacle.facts, ReclaimBound)
+    named = ("default/rich-0", "default/rich-1", "default/rich-2")
+    assert obstacle.facts.protections == (ProtectedByBudget("rich", 8_000, named, 5),)
 
 
 def test_what_is_not_kept_is_taken_and_the_rest_is_named() -> None:
@@ -47,7 +47,8 @@ def test_what_is_not_kept_is_taken_and_the_rest_is_named() -> None:
     world.settle()
     assert world.is_running("mine")
     (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
-    assert "disruption budgets keep 6 GPUs in rich" in obstacle.detail
+    assert isinstance(obstacle.facts, ReclaimBound)
+    assert [each.milli for each in obstacle.facts.protections if isinstance(each, ProtectedByBudget)] == [6_000]
     for number in range(6):
         budget(world, f"rich-{number}", -1)
     world.settle()
@@ -62,7 +63,8 @@ def test_a_minimum_run_time_that_stops_a_reclaim_is_named_until_it_is_over() -> 
     assert not world.is_running("mine")
     (obstacle,) = told(world, Reason.NOT_ENOUGH_RECLAIMABLE)
     assert (obstacle.need, obstacle.have) == (1_000, 0)
-    assert "minimum run times of 600 s keep 8 GPUs in rich" in obstacle.detail
+    assert isinstance(obstacle.facts, ReclaimBound)
+    assert obstacle.facts.protections == (ProtectedByMinRunTime("rich", 8_000, 600),)
     world.now_s += 600
     world.settle()
     assert world.is_running("mine")
@@ -74,7 +76,8 @@ def test_a_budget_that_stops_a_preemption_is_named() -> None:
     world.settle()
     assert not world.is_running("urgent")
     (obstacle,) = told(world, Reason.NO_WAY_TO_PREEMPT)
-    assert "disruption budgets keep 8 GPUs in rich" in obstacle.detail
+    assert isinstance(obstacle.facts, WorkProtected)
+    assert [each.milli for each in obstacle.facts.protections if isinstance(each, ProtectedByBudget)] == [8_000]
     explained = why(world.state, "default/urgent", world.policy, world.now_s).obstacles
     assert any("may not be stopped for it now: disruption budgets keep" in each.sentence for each in explained)
     budget(world, "rich-3", 1)

@@ -7,7 +7,7 @@ from kaiwo.decide.make_room.reclaim_bounds import ReclaimBounds
 from kaiwo.explain import sentence
 from kaiwo.model.events import NodeChanged, PodChanged
 from kaiwo.model.gpu import GPU_MODELS, Share
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, QueueAmount, Reason, ReclaimBound, SearchGaveUp
 from kaiwo.model.plan import Cause, Plan
 from kaiwo.model.queue import Amounts, Fairness, ReclaimStrategy
 from kaiwo.model.request import Request
@@ -31,7 +31,8 @@ def test_one_gpu_too_few_is_told_with_the_numbers_that_prove_it() -> None:
     assert plan.evictions == ()
     (obstacle,) = [o for wait in plan.waits for o in wait.obstacles if o.reason is Reason.NOT_ENOUGH_RECLAIMABLE]
     assert (obstacle.need, obstacle.have, obstacle.subject) == (15_000, 14_000, "owed")
-    assert "14000 in has" in obstacle.detail
+    assert isinstance(obstacle.facts, ReclaimBound)
+    assert obstacle.facts.queues == (QueueAmount("has", 14_000),)
 
 
 def test_one_gpu_more_is_enough() -> None:
@@ -114,7 +115,7 @@ def test_processors_are_summed_for_work_without_gpus() -> None:
     assert (found.need, found.have, found.unit) == (12_000, 8_000, "milli-cpu")
     assert sentence(found) == (
         "it needs 12 CPUs, and all that is free or may be taken from other queues is 8 CPUs "
-        "(milli-CPU: 0 free, 8000 in has)"
+        "(0 CPUs free, 8 CPUs in has)"
     )
 
 
@@ -205,5 +206,6 @@ def test_other_pods_of_elastic_work_than_those_offered_leave_it_undecided() -> N
             world.tell(PodChanged(Pod(f"default/{name}", f"main-{pod}", node, devices=(share,))))
     (wait,) = world.submit("c", gpus_each=2, queue="owed").decide().waits
     (found,) = [each for each in wait.obstacles if each.reason is Reason.NO_WAY_TO_RECLAIM]
-    assert found.detail.startswith("undecided: nothing was tried")
+    assert isinstance(found.facts, SearchGaveUp)
+    assert found.facts.tried == 0
     assert found.have >= found.need == 2_000

@@ -8,7 +8,7 @@ from kaiwo.explain.possible_changes import Kind
 from kaiwo.explain.why import Proposal
 from kaiwo.model.affinity import VENDOR_LABEL, NodeRule, PodAffinity, Spread
 from kaiwo.model.node import Taint
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import NodesExcluded, Obstacle, Reason
 from kaiwo.model.request import Request
 from tests.worlds import World
 
@@ -33,7 +33,7 @@ def test_no_advice_names_a_command_that_is_refused(kind: Kind) -> None:
 def test_no_remedy_names_a_command_that_is_refused(reason: Reason) -> None:
     held_here = (Reason.HELD, Reason.DEPENDENCY, Reason.DEPENDENCY_FAILED)  # nobody can ask for these with kubectl
     if reason not in held_here:
-        words = remedy_in_kubernetes(Obstacle(reason, 2, 1, "pods", "lab", "1 of 2 nodes"))
+        words = remedy_in_kubernetes(Obstacle(reason, 2, 1, "pods", "lab", NodesExcluded(1, 2)))
         assert not any(word in words for word in REFUSED)
 
 

@@ -5,7 +5,7 @@ import pytest
 from kaiwo.explain import remedy_in_kubernetes, why
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.events import QueueChanged
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import NodeBound, Obstacle, Reason, ReclaimBound, ReclaimScope, SearchGaveUp
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
 from kaiwo.model.request import Request
@@ -191,21 +191,21 @@ def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:
 def test_sums_are_told_with_what_they_are_of() -> None:
     for obstacle, start in (
         (
-            Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 4, 2, "", "q", "a.b/nic: 0 free, 2 in has"),
+            Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 4, 2, "", "q", ReclaimBound(0, resource="a.b/nic")),
             "it needs 4 of a.b/nic, ",
         ),
         (
-            Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 40960, 20480, "mib", "q", "on one node of memory; kept by x"),
+            Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 40960, 20480, "mib", "q", NodeBound(Reason.NOT_ENOUGH_MEMORY)),
             "it needs 40 GiB of memory free on one node, and no node would have more than 20 GiB even if all went",
         ),
         (
             Obstacle(
-                Reason.NOT_ENOUGH_RECLAIMABLE, 9, 2, "milli-cpu", "q", "milli-CPU on the nodes that it may use: 2"
+                Reason.NOT_ENOUGH_RECLAIMABLE, 9, 2, "milli-cpu", "q", ReclaimBound(2, scope=ReclaimScope.ALLOWED_NODES)
             ),
             "it needs 0.009 CPU on the nodes that it may use, and all that is free or may be taken",
         ),
         (
-            Obstacle(Reason.NO_WAY_TO_RECLAIM, 40960, 61440, "mib", "q", "undecided: 3 pieces"),
+            Obstacle(Reason.NO_WAY_TO_RECLAIM, 40960, 61440, "mib", "q", SearchGaveUp(3)),
             "60 GiB of memory are free or may be taken from other queues, and no way was found to make room for 40 GiB",
         ),
     ):

@@ -2,13 +2,23 @@
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.explain import amount, remedy, sentence, why
 from kaiwo.model.events import ReservationChanged
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    ClosestNode,
+    LargerNodes,
+    MpsOnAmd,
+    NotOffered,
+    Obstacle,
+    Reason,
+    SearchGaveUp,
+    SizeBound,
+)
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Reservation
 from tests.worlds import World
@@ -160,15 +170,21 @@ def test_work_without_gpus_is_not_told_of_gpus() -> None:
     world.submit("new", pods=2, cpu_milli=180_000, queue="b", submitted_s=9)
     for what, _ in told(world, "new"):
         assert "GPU" not in what, what
-    no_way = Obstacle(Reason.NO_WAY_TO_RECLAIM, 0, 44_496, "milli-gpu", "b", "undecided: 3 pieces")
+    no_way = Obstacle(Reason.NO_WAY_TO_RECLAIM, 0, 44_496, "milli-gpu", "b", SearchGaveUp(3))
     assert sentence(no_way) == (
-        "work of other queues may be stopped for it, and no way was found to make room by that (undecided: 3 pieces)"
+        "work of other queues may be stopped for it, and no way was found to make room by that "
+        "(undecided: 3 pieces of running work were tried in their order)"
     )
 
 
-def test_every_reason_has_words_for_every_kind_of_detail() -> None:
-    details = ("", "no node is that large", "a large enough one is closed to it", "no node offers it", "node-3")
-    for reason, detail, subject in itertools.product(Reason, details, ("", "thing")):
-        obstacle = Obstacle(reason, 4, 2, "gpus", subject, detail)
+def test_every_reason_has_words_for_every_kind_of_facts() -> None:
+    facts = (None, *(SizeBound(larger) for larger in LargerNodes), NotOffered(), ClosestNode("node-3"), MpsOnAmd())
+    for reason, each, subject in itertools.product(Reason, facts, ("", "thing")):
+        obstacle = Obstacle(reason, 4, 2, "gpus", subject, each)
         assert sentence(obstacle)
         assert remedy(obstacle)
+
+
+def test_an_obstacle_of_an_old_journal_keeps_its_detail() -> None:
+    old = b'{"reason":"node-cordoned","need":1,"unit":"nodes","subject":"ready","detail":"7 of 8 nodes"}'
+    assert sentence(msgspec.json.decode(old, type=Obstacle)) == "some nodes are cordoned (7 of 8 nodes)"

@@ -17,7 +17,7 @@ from kaiwo.gpus.partitioning.planner_types import UNKNOWN_S, GpuNow, Need, NodeN
 from kaiwo.model.events import NodeChanged
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
-from kaiwo.model.obstacle import Reason
+from kaiwo.model.obstacle import ClosestNode, Reason
 from kaiwo.model.partition_modes import Mode, part_milli
 from kaiwo.model.request import Request
 from kaiwo.runtime.nodes.local_node import node_of
@@ -231,7 +231,7 @@ def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus(
         "it needs 1 device in CPX mode on one node, and whole has 0 devices in it now, "
         "and its other GPUs could change to it"
     )
-    assert (cpus.reason, cpus.detail, cpus.have) == (Reason.NOT_ENOUGH_CPU, "cut", 92_000)
+    assert (cpus.reason, cpus.facts, cpus.have) == (Reason.NOT_ENOUGH_CPU, ClosestNode("cut"), 92_000)
 
 
 def test_a_mode_that_somebody_else_changed_is_believed() -> None:

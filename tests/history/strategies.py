@@ -27,7 +27,15 @@ from kaiwo.model.events import (
 )
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node, Taint
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    ClosestNode,
+    LargerNodes,
+    Obstacle,
+    ProtectedByMinRunTime,
+    Reason,
+    ReclaimBound,
+    SizeBound,
+)
 from kaiwo.model.plan import Cause, Eviction, Nomination, Note, Plan, Start, Wait
 from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart
 from kaiwo.model.policy import Policy
@@ -186,8 +194,14 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
 events: SearchStrategy[Event] = st.one_of(*EVENTS.values())
 batches: SearchStrategy[tuple[Event, ...]] = st.lists(events, min_size=1, max_size=4).map(tuple)
 
+facts = st.one_of(
+    st.none(),
+    st.builds(SizeBound, st.sampled_from(LargerNodes)),
+    st.builds(ClosestNode, texts),
+    st.builds(ReclaimBound, amounts, protections=_few(st.builds(ProtectedByMinRunTime, texts, amounts, amounts))),
+)
 obstacles = st.builds(
-    Obstacle, st.sampled_from(Reason), need=amounts, have=amounts, unit=texts, subject=texts, detail=texts
+    Obstacle, st.sampled_from(Reason), amounts, amounts, unit=texts, subject=texts, facts=facts, detail=texts
 )
 notes = st.builds(Note, names, texts, texts)
 plans = st.builds(

@@ -3,9 +3,8 @@
 In:    one Obstacle about a gang.   Out: what is in the way, with numbers, and what would remove it.
 """
 
-from kaiwo.decide.obstacles.shortages import BARRED, HELD_BACK, NEVER
 from kaiwo.model.amounts import amount
-from kaiwo.model.obstacle import Obstacle
+from kaiwo.model.obstacle import GangBound, GangLimit, Obstacle
 
 
 def no_room(o: Obstacle) -> str:
@@ -15,8 +14,8 @@ def no_room(o: Obstacle) -> str:
         return f"its sub-group {o.subject} needs {need} to start together, and there is room for {o.have}"
     if o.subject:
         return f"its sub-group {o.subject} needs {need}, and there is no room for it"
-    if o.detail in _EMPTY:
-        return f"its {need} must start together, and {_EMPTY[o.detail]} for {o.have}"
+    if isinstance(o.facts, GangBound):
+        return f"its {need} must start together, and {_EMPTY[o.facts.limit]} for {o.have}"
     if o.have < o.need:
         return f"its {need} must start together, and there is room for {o.have}"
     return f"its {need} must start together, and do not fit beside each other"
@@ -25,16 +24,16 @@ def no_room(o: Obstacle) -> str:
 def more_room(o: Obstacle) -> str:
     """Waiting helps only where the nodes have room for all of them once they are empty."""
     fewer = f"ask for {amount(o.have, o.unit)} or fewer, or " if 0 < o.have < o.need else ""
-    return fewer + _MORE.get(o.detail, "wait for running work to end")
+    return fewer + (_MORE[o.facts.limit] if isinstance(o.facts, GangBound) else "wait for running work to end")
 
 
 _EMPTY = {
-    NEVER: "the whole cluster, were it empty, has GPUs",
-    BARRED: "the nodes that it may use, were they empty, have room",
-    HELD_BACK: "what reservations leave to it, were it empty, has room",
+    GangLimit.CLUSTER: "the whole cluster, were it empty, has GPUs",
+    GangLimit.ALLOWED_NODES: "the nodes that it may use, were they empty, have room",
+    GangLimit.UNRESERVED: "what reservations leave to it, were it empty, has room",
 }
 _MORE = {
-    NEVER: "add nodes; waiting does not help",
-    BARRED: "open more nodes to it; waiting for work to end does not help",
-    HELD_BACK: "look at kaiwo reservations; waiting for work to end does not help",
+    GangLimit.CLUSTER: "add nodes; waiting does not help",
+    GangLimit.ALLOWED_NODES: "open more nodes to it; waiting for work to end does not help",
+    GangLimit.UNRESERVED: "look at kaiwo reservations; waiting for work to end does not help",
 }

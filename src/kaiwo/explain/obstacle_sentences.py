@@ -5,23 +5,41 @@ In:    one Obstacle.   Out: what is in the way, with numbers, and what would rem
 
 from collections.abc import Callable
 
-from kaiwo.decide.obstacles.partition_obstacles import COMING, NO_MPS, NO_SUCH_MODE, ON_NODE
-from kaiwo.decide.obstacles.reservation_obstacles import TO_COME
-from kaiwo.decide.obstacles.shortages import APART, CLOSED, NEVER, NOWHERE, TOO_SMALL
-from kaiwo.decide.placement.pod_affinity import NO_PLACES
 from kaiwo.explain import gang_sentences, reclaim_sentences
 from kaiwo.explain.planned_start_sentences import gap_words
 from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
-from kaiwo.model.affinity import VENDOR_LABEL
 from kaiwo.model.amounts import amount
-from kaiwo.model.obstacle import Obstacle, Reason
-from kaiwo.model.reservation import ENDLESS_S, clock_words
-from kaiwo.queues.reclaim_rules import Rule
+from kaiwo.model.obstacle import (
+    ClosestNode,
+    LargerNodes,
+    ModelsPresent,
+    ModeMissing,
+    MoreBesideTenants,
+    MpsOnAmd,
+    NeverReclaims,
+    NodesExcluded,
+    NoSuchMode,
+    NotOffered,
+    Obstacle,
+    QueueBound,
+    Reason,
+    ReservationProblem,
+    ReservationUnusable,
+    ReservedBy,
+    RetryReason,
+    RunTime,
+    RunTimeSource,
+    SizeBound,
+    TopologyLabelMissing,
+    VendorMissing,
+)
+from kaiwo.model.reservation import ENDLESS_S, clock_words, times_words
 
 
 def sentence(obstacle: Obstacle) -> str:
     """What is in the way."""
-    return _WORDS[obstacle.reason][0](obstacle)
+    text = _WORDS[obstacle.reason][0](obstacle)
+    return f"{text} ({obstacle.detail})" if obstacle.detail else text
 
 
 def remedy(obstacle: Obstacle) -> str:
@@ -31,19 +49,20 @@ def remedy(obstacle: Obstacle) -> str:
 
 def before_start(obstacle: Obstacle) -> str:
     """What helps beside naming another reservation."""
-    return "wait for its start, or " if obstacle.detail.startswith(TO_COME) else ""
+    facts = obstacle.facts
+    is_to_come = isinstance(facts, ReservationUnusable) and facts.problem is ReservationProblem.NOT_STARTED
+    return "wait for its start, or " if is_to_come else ""
 
 
 def _model(obstacle: Obstacle) -> str:
     """The limit or quota of one GPU model."""
-    model = obstacle.detail.partition(" of ")[2]
-    return f" of {model}" if model else ""
+    facts = obstacle.facts
+    return f" of {facts.model}" if isinstance(facts, QueueBound) and facts.model else ""
 
 
 def _is_beyond(o: Obstacle) -> bool:
     """It needs more than the limit is, not only more than is left of it."""
-    most = o.detail.partition(" ")[0]
-    return most.isdecimal() and int(most) < o.need
+    return isinstance(o.facts, QueueBound) and o.facts.bound < o.need
 
 
 def _more_of_limit(o: Obstacle) -> str:
@@ -64,7 +83,7 @@ def _have(o: Obstacle) -> str:
 
 def _is_size(o: Obstacle) -> bool:
     """No node is large enough, whatever comes free."""
-    return o.detail in (NEVER, CLOSED, TOO_SMALL)
+    return isinstance(o.facts, SizeBound)
 
 
 def _size(o: Obstacle, of: str = "") -> str:
@@ -80,19 +99,20 @@ def _free(o: Obstacle, of: str = "") -> str:
     """One resource is short on every node, or each is there and never all on one node."""
     if _is_size(o):
         return _size(o, of)
-    if o.detail:
+    if isinstance(o.facts, ClosestNode):
         return (
             f"no single node has all that it needs free at once: it needs {_need(o)}{of}, "
-            f"and {o.detail}, which comes closest, has {_have(o)} free"
+            f"and {o.facts.node}, which comes closest, has {_have(o)} free"
         )
     pool = f" of reservation '{o.subject}'" if o.reason is Reason.NOT_ENOUGH_FREE_GPUS and o.subject else ""
     return f"it needs {_need(o)}{of} free on one node, and the best node has {_have(o)}{pool} free"
 
 
 def _free_on_device(o: Obstacle, of: str = "") -> str:
-    if o.detail == APART:
-        return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free; {APART}"
-    if o.detail:
+    if isinstance(o.facts, MoreBesideTenants):
+        more = "there is more beside tenants from whom it could not be kept apart"
+        return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free; {more}"
+    if o.facts is not None:
         return _free(o, f"{of}{_on_each(o)}")
     if o.subject:
         so_many = f"the best node has {_have(o)} on each of so many"
@@ -109,7 +129,7 @@ def _less(o: Obstacle) -> str:
 
 
 def _smaller(o: Obstacle) -> str:
-    if o.detail == CLOSED:
+    if isinstance(o.facts, SizeBound) and o.facts.larger is LargerNodes.LARGE_ENOUGH:
         wait = "wait until a larger one may be used"
         return f"ask for {_have(o)} or less, or {wait}" if o.have > 0 else wait
     return (
@@ -123,17 +143,44 @@ def _are(o: Obstacle) -> str:
 
 def _reserved(o: Obstacle) -> str:
     """`GPUs that it could use belong to reservation 'night', for queue lab until ...; 8 of them are free`."""
-    return (
-        f"{'nodes' if o.unit == 'nodes' else 'GPUs'} that it could use belong to reservation '{o.subject}', {o.detail}"
-    )
+    what = f"{'nodes' if o.unit == 'nodes' else 'GPUs'} that it could use belong to reservation '{o.subject}'"
+    if not isinstance(o.facts, ReservedBy):
+        return what
+    facts = o.facts
+    text = f"{what}, for {facts.owner.words} {times_words(facts.start_s, facts.end_s)}"
+    if facts.is_endless or facts.overruns:
+        ends = "has no time limit" if facts.is_endless else "would run past that"
+        text += f", and this work may not be preempted and {ends}"
+    if facts.mode:
+        text += f", and are not in {facts.mode} mode"
+    return text + (f"; {facts.free} of them {'is' if facts.free == 1 else 'are'} free" if facts.free else "")
+
+
+def _unusable(o: Obstacle) -> str:
+    """The reservation that it names."""
+    named = f"it names reservation '{o.subject}'"
+    match o.facts:
+        case ReservationUnusable(ReservationProblem.OTHER_OWNER, owner):
+            return f"{named}, and it is for {owner.words}"
+        case ReservationUnusable(ReservationProblem.NOT_STARTED, _, start_s, end_s):
+            return f"{named}, and it holds {times_words(start_s, end_s)}"
+        case ReservationUnusable():
+            return f"{named}, and that is over, or was never made"
+    return f"{named}, which it cannot use"
 
 
 def _promised(o: Obstacle) -> str:
     """It would fit, and would still be there when a planned start needs the place."""
     is_known = 0 < o.need < ENDLESS_S
     run = f"it may run for {gap_words(o.need)}" if is_known else "nobody said how long it runs"
-    why = f" ({o.detail})" if o.detail else ""
+    why = f" ({_RUN_TIMES[o.facts.source]})" if isinstance(o.facts, RunTime) else ""
     return f"its place is promised to {_short(o.subject)}, in {gap_words(o.have)}, and {run}{why}"
+
+
+_RUN_TIMES = {
+    RunTimeSource.EARLIER_RUNS: "as earlier runs like it did",
+    RunTimeSource.TIME_LIMIT: "it may not be stopped, so only a time limit counts",
+}
 
 
 def _short(name: str) -> str:
@@ -142,7 +189,7 @@ def _short(name: str) -> str:
 
 
 def _may_use(o: Obstacle) -> str:
-    return " that it may use" if o.detail in (CLOSED, TOO_SMALL) else ""
+    return " that it may use" if isinstance(o.facts, SizeBound) and not o.facts.is_of_all_nodes else ""
 
 
 def _largest_gpu(o: Obstacle) -> str:
@@ -152,30 +199,31 @@ def _largest_gpu(o: Obstacle) -> str:
 def _no_pods(o: Obstacle) -> str:
     if _is_size(o):
         return f"no node{_may_use(o)} takes any pods"
-    if o.detail:
-        closest = f"{o.detail}, which comes closest, runs as many pods as it may"
+    if isinstance(o.facts, ClosestNode):
+        closest = f"{o.facts.node}, which comes closest, runs as many pods as it may"
         return f"no single node has all that it needs free at once: {closest}"
     return "every node that it could use runs as many pods as it may"
 
 
 def _in_other_mode(o: Obstacle) -> str:
-    if o.detail.startswith(NO_SUCH_MODE):
-        return f"no GPU of this cluster can be in {o.subject} mode: {o.detail.removeprefix(NO_SUCH_MODE)}"
-    if o.detail.startswith(ON_NODE):
-        node, _, coming = o.detail.removeprefix(ON_NODE).partition(f", {COMING}")
-        more = f"; {_gpus_that(int(coming), 'change')} to it" if coming else ", and its other GPUs could change to it"
+    if isinstance(o.facts, NoSuchMode):
+        has = "; ".join(f"{each.model} has {', '.join(each.modes) or 'no modes'}" for each in o.facts.supported)
+        return f"no GPU of this cluster can be in {o.subject} mode: {has}"
+    node, changing = (o.facts.node, o.facts.changing) if isinstance(o.facts, ModeMissing) else ("", 0)
+    if node:
+        more = f"; {_gpus_that(changing, 'change')} to it" if changing else ", and its other GPUs could change to it"
         return f"it needs {_need(o)} in {o.subject} mode on one node, and {node} has {_have(o)} in it now{more}"
-    if o.detail.startswith(COMING):
-        return f"no GPU is in {o.subject} mode yet; {_gpus_that(int(o.detail.removeprefix(COMING)), 'change')} to it"
+    if changing:
+        return f"no GPU is in {o.subject} mode yet; {_gpus_that(changing, 'change')} to it"
     return f"no GPU is in {o.subject} mode, and {amount(o.have, o.unit)} could be"
 
 
 def _other_mode_remedy(o: Obstacle) -> str:
-    if o.detail.startswith(NO_SUCH_MODE):
+    if isinstance(o.facts, NoSuchMode):
         return "ask for a mode that there is; waiting does not help"
-    if COMING in o.detail:
+    if isinstance(o.facts, ModeMissing) and o.facts.changing:
         return "wait for that change (kaiwo partitions shows it)"
-    if o.detail.startswith(ON_NODE):
+    if isinstance(o.facts, ModeMissing) and o.facts.node:
         less = f", or ask for {_have(o)} or less" if o.have else ""
         return f"let GPUs change (kaiwo partitions shows the plan){less}"
     return "let idle GPUs change (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)"
@@ -187,20 +235,30 @@ def _gpus_that(count: int, verb: str) -> str:
 
 def _no_match(o: Obstacle) -> str:
     """By its node selector or affinity, or by the vendor's name in the resource that it asks for."""
-    if o.subject.startswith(VENDOR_LABEL):
-        vendor = o.subject.removeprefix(VENDOR_LABEL)
-        return f"it asks for {vendor}.com/gpu, and none of the {o.detail.rpartition(' of ')[2]} has a GPU of {vendor}"
-    return f"{o.detail} do not match its node selector or affinity"
+    if isinstance(o.facts, VendorMissing):
+        vendor, nodes = o.facts.vendor, o.facts.nodes
+        return f"it asks for {vendor}.com/gpu, and none of the {nodes} nodes has a GPU of {vendor}"
+    return f"{_nodes(o)} do not match its node selector or affinity"
+
+
+def _nodes(o: Obstacle) -> str:
+    """`7 of 8 nodes`."""
+    return f"{o.facts.excluded} of {o.facts.total} nodes" if isinstance(o.facts, NodesExcluded) else "some nodes"
+
+
+def _no_model(o: Obstacle) -> str:
+    has = f": the cluster has {', '.join(o.facts.models) or 'no GPUs'}" if isinstance(o.facts, ModelsPresent) else ""
+    return f"no node has {o.subject}{has}"
 
 
 def _no_extended(o: Obstacle) -> str:
-    if o.detail == NOWHERE:
+    if isinstance(o.facts, NotOffered):
         return f"it needs {o.need} of {o.subject}, and no node of this cluster offers {o.subject}"
     return _free(o, f" of {o.subject}")
 
 
 def _less_extended(o: Obstacle) -> str:
-    if o.detail == NOWHERE:
+    if isinstance(o.facts, NotOffered):
         return f"check the name {o.subject}, or add a node that offers it; waiting does not help"
     return _smaller(o) if _is_size(o) else f"ask for less of {o.subject}, or wait for running work to end"
 
@@ -218,7 +276,10 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: f"requeue {o.subject}, or submit this without --after",
     ),
     Reason.NOT_BEFORE: (
-        lambda o: f"it is not tried before {clock_words(o.need)}" + (f": {o.detail}" if o.detail else ""),
+        lambda o: (
+            f"it is not tried before {clock_words(o.need)}"
+            + (f": {o.facts.why}" if isinstance(o.facts, RetryReason) else "")
+        ),
         lambda o: "wait; it is tried again by itself",
     ),
     Reason.NO_QUEUE: (
@@ -237,7 +298,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         reclaim_sentences.may_not_take,
         lambda o: (
             "wait for work to end, or give the queue another reclaimStrategy"
-            if o.detail == Rule.NEVER_RECLAIMS
+            if isinstance(o.facts, NeverReclaims)
             else "wait for work to end, or raise the queue's quota or weight"
         ),
     ),
@@ -258,7 +319,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "wait; it is tried again by itself then, or sooner if work ends",
     ),
     Reason.NO_WAY_TO_PREEMPT: (
-        lambda o: f"less important work runs in queue '{o.subject}', and may not be stopped for it now: {o.detail}",
+        reclaim_sentences.protected,
         lambda o: "wait for work to end, or loosen what keeps it",
     ),
     Reason.QUEUE_QUOTA: (
@@ -272,50 +333,50 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         ),
     ),
     Reason.NO_NODES: (lambda o: "the cluster has no nodes", lambda o: "add a node"),
-    Reason.NODE_NOT_READY: (lambda o: f"{o.detail} are not ready", lambda o: "look at kaiwo nodes for the reason"),
-    Reason.NODE_CORDONED: (lambda o: f"{o.detail} are cordoned", lambda o: "uncordon one: kaiwo nodes uncordon NODE"),
+    Reason.NODE_NOT_READY: (lambda o: f"{_nodes(o)} are not ready", lambda o: "look at kaiwo nodes for the reason"),
+    Reason.NODE_CORDONED: (lambda o: f"{_nodes(o)} are cordoned", lambda o: "uncordon one: kaiwo nodes uncordon NODE"),
     Reason.NODE_RULES: (
         _no_match,
         lambda o: (
             "ask for GPUs that the cluster has (kaiwo gpus lists them), or add a node with such GPUs"
-            if o.subject.startswith(VENDOR_LABEL)
+            if isinstance(o.facts, VendorMissing)
             else "loosen the node selector, or label a node"
         ),
     ),
     Reason.NODE_TAINTED: (
-        lambda o: f"{o.detail} have taints that it does not tolerate",
+        lambda o: f"{_nodes(o)} have taints that it does not tolerate",
         lambda o: "add a toleration, or remove the taint",
     ),
     Reason.NODE_AVOIDED: (
-        lambda o: f"it failed to start on {o.detail} and avoids them",
+        lambda o: f"it failed to start on {_nodes(o)} and avoids them",
         lambda o: "mend the node, then requeue the workload",
     ),
     Reason.PODS_NOT_NEAR: (
-        lambda o: f"{o.detail} have none of the pods nearby that it must be near ({o.subject})",
+        lambda o: f"{_nodes(o)} have none of the pods nearby that it must be near ({o.subject})",
         lambda o: "start those pods first, or prefer to be near them (podAffinity)",
     ),
     Reason.PODS_TOO_NEAR: (
-        lambda o: f"{o.detail} are too near to pods that it must be apart from, or they from it ({o.subject})",
+        lambda o: f"{_nodes(o)} are too near to pods that it must be apart from, or they from it ({o.subject})",
         lambda o: "wait until those pods go, add a node, or prefer to be apart (podAntiAffinity)",
     ),
     Reason.PODS_UNEVEN: (
         lambda o: (
-            f"it must be spread over places that do not exist: {o.subject}"
-            if o.subject.startswith(NO_PLACES)
-            else f"on {o.detail} such pods would be spread too unevenly ({o.subject})"
+            f"it must be spread over places that do not exist: no node has the label {o.facts.label}"
+            if isinstance(o.facts, TopologyLabelMissing)
+            else f"on {_nodes(o)} such pods would be spread too unevenly ({o.subject})"
         ),
         lambda o: (
             "label the nodes, spread over a label that they have (topologyKey), or say ScheduleAnyway"
-            if o.subject.startswith(NO_PLACES)
+            if isinstance(o.facts, TopologyLabelMissing)
             else "make room in the places that have fewest, raise maxSkew, or say ScheduleAnyway"
         ),
     ),
     Reason.PORT_TAKEN: (
-        lambda o: f"{o.detail} have the port that it asks for in use ({o.subject})",
+        lambda o: f"{_nodes(o)} have the port that it asks for in use ({o.subject})",
         lambda o: "wait until the pod that has it goes, add a node, or ask for another hostPort",
     ),
     Reason.GPU_MODEL: (
-        lambda o: f"no node has {o.subject}: {o.detail}",
+        _no_model,
         lambda o: "ask for a model that the cluster has, or for any",
     ),
     Reason.GPU_UNHEALTHY: (
@@ -325,12 +386,12 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     Reason.GPU_ISOLATION: (
         lambda o: (
             'its isolation is "mps", which does not exist on AMD GPUs, and there are no others'
-            if o.detail == NO_MPS
-            else f"{o.detail} cannot keep a share of a GPU apart as it asks"
+            if isinstance(o.facts, MpsOnAmd)
+            else f"{_nodes(o)} cannot keep a share of a GPU apart as it asks"
         ),
         lambda o: (
             "ask for time-slicing, cu-mask or a partition; waiting does not help"
-            if o.detail == NO_MPS
+            if isinstance(o.facts, MpsOnAmd)
             else "ask for a weaker grade or any method, or for a partition or a whole GPU"
         ),
     ),
@@ -383,7 +444,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
         lambda o: "wait until the reservation is over, or ask who has it (kaiwo reservations)",
     ),
     Reason.RESERVATION: (
-        lambda o: f"it names reservation '{o.subject}', and {o.detail}",
+        _unusable,
         lambda o: f"{before_start(o)}name another one or none (kaiwo reservations lists them)",
     ),
     Reason.EXPIRED: (
@@ -397,7 +458,7 @@ _WORDS: dict[Reason, tuple[Words, Words]] = {
     Reason.PROMISED: (
         _promised,
         lambda o: (
-            f"give {'a --time' if o.detail else 'an --estimate or a --time'} below {gap_words(o.have)} if it takes no"
+            f"give {'a --time' if o.facts else 'an --estimate or a --time'} below {gap_words(o.have)} if it takes no"
             f" longer, or wait until {_short(o.subject)} has started"
             if o.have
             else f"wait until {_short(o.subject)} has started"

@@ -1,8 +1,13 @@
-"""Why a workload waits. The codes are API: never renamed, never reused."""
+"""Why a workload waits: codes, numbers, and the facts behind them. The codes are API: never renamed, never reused.
+
+Each code has one sentence in `explain`. Facts hold what that sentence says beside the numbers, so nothing parses text.
+"""
 
 import enum
 
 import msgspec
+
+from kaiwo.model.reservation import Owner
 
 
 class Reason(enum.StrEnum):
@@ -40,20 +45,276 @@ class Reason(enum.StrEnum):
     NOT_ENOUGH_PODS = "not-enough-pod-slots"
     NOT_ENOUGH_EXTENDED = "not-enough-extended-resource"
     GANG = "gang-does-not-fit"
-    OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may take nothing from others
-    NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: whatever went of others is too little
-    NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # undecided: sums and nodes would do; no search found whom to stop
-    PATIENT = "waits-out-its-delay"  # it asked not to have others stopped before then
-    HELD_OFF = "waits-out-hold-off"  # it had to go for others lately, and stops nobody until then
-    NO_WAY_TO_PREEMPT = "no-way-to-preempt"  # less important work runs in its queue, and something keeps it
+    OVER_FAIR_SHARE = "queue-at-fair-share"  # so it may not reclaim from other queues
+    NOT_ENOUGH_RECLAIMABLE = "not-enough-reclaimable"  # proved: evicting all that may be evicted is not enough
+    NO_WAY_TO_RECLAIM = "no-way-to-reclaim"  # undecided: enough may be reclaimed, but the search found no victims
+    PATIENT = "waits-out-its-delay"  # it asked not to preempt others before then
+    HELD_OFF = "waits-out-hold-off"  # it was preempted recently and may not preempt others yet
+    NO_WAY_TO_PREEMPT = "no-way-to-preempt"  # work of lower priority runs in its queue, but is protected
     RESERVED = "reserved-for-others"
-    RESERVATION = "reservation-not-usable"  # the one it names is not there, not active, or not for it
+    RESERVATION = "reservation-not-usable"  # the one it names does not exist, is not active, or has another owner
     EXPIRED = "allocation-expired"
     NOMINATED = "space-kept-for-others"
-    PROMISED = "planned-start-of-others"  # it would fit, and would not be gone in time
+    PROMISED = "planned-start-of-others"  # it would fit, but would not end in time
     RELEASING = "waits-for-release"
     PLUGIN = "refused-by-plugin"
     NOT_TRIED = "not-tried-yet"  # the cycle's step budget ran out first
+
+
+class LargerNodes(enum.StrEnum):
+    """What there is beyond the nodes that a pod may use, when none of those is large enough."""
+
+    NONE = "none"
+    LARGE_ENOUGH = "large-enough"  # excluded by a filter or a reservation
+    ALSO_TOO_SMALL = "also-too-small"  # larger, excluded, and still not large enough
+
+
+class GangLimit(enum.StrEnum):
+    """What is too small for a gang even if nothing ran."""
+
+    CLUSTER = "cluster"  # all GPUs of the cluster
+    ALLOWED_NODES = "allowed-nodes"  # the nodes that it may use
+    UNRESERVED = "unreserved"  # what reservations leave to it
+
+
+class ReclaimScope(enum.StrEnum):
+    """Where the sum was taken that proves that too little can be reclaimed."""
+
+    CLUSTER = "cluster"
+    ALLOWED_DEVICES = "allowed-devices"
+    ALLOWED_NODES = "allowed-nodes"
+
+
+class ReservationProblem(enum.StrEnum):
+    """Why the reservation that a workload names cannot be used."""
+
+    ABSENT = "absent"  # it is over, or never existed
+    OTHER_OWNER = "other-owner"
+    NOT_STARTED = "not-started"
+
+
+class RunTimeSource(enum.StrEnum):
+    """What the expected run time is based on, where that is not the owner's own estimate."""
+
+    EARLIER_RUNS = "earlier-runs"
+    TIME_LIMIT = "time-limit"  # it may not be preempted, so only a time limit counts
+
+
+# Facts. Their tags and field names are stored in journals: they stay as they are.
+
+
+class ProtectedByBudget(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="disruption-budget"):
+    """GPUs of running work that disruption budgets protect."""
+
+    queue: str
+    milli: int
+    workloads: tuple[str, ...]  # the first few
+    more: int = 0
+    why: str = ""  # where that is more than a budget's count
+
+
+class ProtectedByMinRunTime(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="min-run-time"):
+    """GPUs of running work that has not run long enough to be evicted."""
+
+    queue: str
+    milli: int
+    least_s: int
+
+
+class EvictionBudgetSpent(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="eviction-budget"):
+    """A queue that has lost as many workloads as it may within an hour."""
+
+    queue: str
+    per_hour: int
+
+
+Protection = ProtectedByBudget | ProtectedByMinRunTime | EvictionBudgetSpent
+
+
+class NodesExcluded(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="nodes-excluded"):
+    """How many nodes a filter excludes."""
+
+    excluded: int
+    total: int
+
+
+class VendorMissing(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="vendor-missing"):
+    """No node has a GPU of the vendor that the requested resource names."""
+
+    vendor: str
+    nodes: int
+
+
+class TopologyLabelMissing(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="topology-label-missing"):
+    """No node has the label over whose values pods must be spread."""
+
+    label: str
+
+
+class ClosestNode(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="closest-node"):
+    """Each resource is free somewhere, but never all on one node: this node comes closest."""
+
+    node: str
+
+
+class SizeBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="size"):
+    """No node that it may use is large enough, even when empty."""
+
+    larger: LargerNodes = LargerNodes.NONE
+
+    @property
+    def is_of_all_nodes(self) -> bool:
+        """No other node would do either, and none is excluded."""
+        return self.larger is LargerNodes.NONE
+
+
+class NotOffered(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="not-offered"):
+    """No node offers the resource at all."""
+
+
+class MoreBesideTenants(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="more-beside-tenants"):
+    """More is free on devices whose tenants it could not be isolated from."""
+
+
+class MpsOnAmd(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="mps-on-amd"):
+    """It asks for MPS, and all GPUs are AMD's, which have none."""
+
+
+class ModelsPresent(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="models-present"):
+    """The GPU models that the cluster has."""
+
+    models: tuple[str, ...]
+
+
+class ModeMissing(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="mode-missing"):
+    """GPUs could change to the mode that it needs."""
+
+    node: str = ""  # the closest one; empty: no GPU of the cluster is in that mode
+    changing: int = 0  # GPUs that are on their way to it
+
+
+class ModelModes(msgspec.Struct, gc=False, frozen=True):
+    """The modes that one GPU model supports."""
+
+    model: str
+    modes: tuple[str, ...]
+
+
+class NoSuchMode(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="no-such-mode"):
+    """No GPU model of the cluster supports the mode."""
+
+    supported: tuple[ModelModes, ...]
+
+
+class GangBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="gang-bound"):
+    """The gang would not fit even if nothing ran."""
+
+    limit: GangLimit
+
+
+class QueueBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="queue-bound"):
+    """The limit or quota itself, of which `have` is what is left."""
+
+    bound: int
+    model: str = ""  # of one GPU model
+
+
+class NeverReclaims(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="never-reclaims"):
+    """The queue's reclaimStrategy is none."""
+
+
+class OverQuota(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="over-quota"):
+    """The queue may reclaim up to its quota, not up to its fair share."""
+
+
+class QueueAmount(msgspec.Struct, gc=False, frozen=True):
+    """The most that may be reclaimed from one queue."""
+
+    queue: str
+    amount: int
+
+
+class ReclaimBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="reclaim-bound"):
+    """The sum that proves that too little can be reclaimed."""
+
+    free: int
+    moved: int = 0  # the most that moving work brings
+    queues: tuple[QueueAmount, ...] = ()  # the first few
+    scope: ReclaimScope = ReclaimScope.CLUSTER
+    models: tuple[str, ...] = ()  # of these GPU models alone
+    resource: str = ""  # an extended resource
+    protections: tuple[Protection, ...] = ()
+
+
+class NodeBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="node-bound"):
+    """No node would have enough, even if everything were evicted that may be."""
+
+    short_of: Reason | None = None  # None: there is room for too few pods
+    resource: str = ""  # an extended resource
+    protections: tuple[Protection, ...] = ()
+
+
+class SearchGaveUp(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="search-gave-up"):
+    """Undecided: enough could be reclaimed, but the search found no set of victims."""
+
+    tried: int  # pieces of running work; 0: none would have helped where it runs
+    protections: tuple[Protection, ...] = ()
+
+
+class WorkProtected(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="work-protected"):
+    """What protects running work of lower priority."""
+
+    protections: tuple[Protection, ...]
+
+
+class WaitsUntil(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="waits-until"):
+    """When it may preempt others."""
+
+    at_s: int
+
+
+class RetryReason(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="retry-reason"):
+    """Why it is tried again only later, in the cluster's words."""
+
+    why: str
+
+
+class RunTime(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="run-time"):
+    """What the expected run time is based on."""
+
+    source: RunTimeSource
+
+
+class ReservedBy(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="reserved-by"):
+    """Who has the reservation that is in the way, and when."""
+
+    owner: Owner
+    start_s: int = 0  # 0: it has started
+    end_s: int = 0  # 0: it has no end
+    free: int = 0  # reserved devices that it could use and that are free
+    overruns: bool = False  # it may not be preempted, and would still run when the reservation starts
+    is_endless: bool = False  # the same, since it has no time limit
+    mode: str = ""  # a partition mode, in which the reserved GPUs are not
+
+
+class ReservationUnusable(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="reservation-unusable"):
+    """Why it cannot use the reservation that it names."""
+
+    problem: ReservationProblem
+    owner: Owner = Owner()
+    start_s: int = 0
+    end_s: int = 0
+
+
+Facts = (
+    NodesExcluded | VendorMissing | TopologyLabelMissing | ClosestNode | SizeBound | NotOffered | MoreBesideTenants
+    | MpsOnAmd | ModelsPresent | ModeMissing | NoSuchMode | GangBound | QueueBound | NeverReclaims | OverQuota
+    | ReclaimBound | NodeBound | SearchGaveUp | WorkProtected | WaitsUntil | RetryReason | RunTime | ReservedBy
+    | ReservationUnusable
+)  # fmt: skip
+
+
+ObstacleNumbers = tuple[Reason, int, int]
 
 
 class Obstacle(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -64,4 +325,10 @@ class Obstacle(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     have: int = 0
     unit: str = ""  # milli-gpu | gpus | devices | mib | milli-cpu | pods | nodes | s
     subject: str = ""  # the queue, role, node, workload or resource it is about
-    detail: str = ""
+    facts: Facts | None = None
+    detail: str = ""  # only in journals of 0.1.0, which had a sentence here instead of facts
+
+    @property
+    def numbers(self) -> ObstacleNumbers:
+        """What is the same in every version."""
+        return (self.reason, self.need, self.have)

@@ -109,8 +109,7 @@ class Reservation(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 
     def times(self, now_s: int = 0) -> str:
         """`from 2026-01-01 08:00 UTC until 2026-01-02 08:00 UTC`, as far as that is still to come."""
-        begin = f"from {clock_words(self.start_s)} " if self.start_s > now_s else ""
-        return begin + (f"until {clock_words(self.end_s)}" if self.end_s else "without an end")
+        return times_words(self.start_s if self.start_s > now_s else 0, self.end_s)
 
 
 class Picked(msgspec.Struct, gc=False, frozen=True):
@@ -127,6 +126,12 @@ def clock_words(at_s: int) -> str:
     if at_s > LAST_S:
         return "a moment after the year 9999"
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC").replace(":00 UTC", " UTC")
+
+
+def times_words(start_s: int, end_s: int) -> str:
+    """The same; 0: it has started, or has no end."""
+    begin = f"from {clock_words(start_s)} " if start_s else ""
+    return begin + (f"until {clock_words(end_s)}" if end_s else "without an end")
 
 
 def check_reservation(reservation: Reservation) -> str:

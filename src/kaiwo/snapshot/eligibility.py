@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason, RetryReason
 from kaiwo.model.request import Request
 from kaiwo.model.workload import LEAVING, Workload
 from kaiwo.snapshot.backlog import WaitingClass
@@ -31,7 +31,8 @@ def gate_obstacles(state: "ClusterState", workload: Workload, now_s: int) -> tup
     found.extend(Obstacle(Reason.DEPENDENCY, 1, 0, "workloads", name) for name in workload.after)
     found.extend(Obstacle(Reason.DEPENDENCY_FAILED, 1, 0, "workloads", name) for name in workload.after_failed)
     if workload.not_before_s > now_s:
-        found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", detail=workload.not_before_why))
+        why = RetryReason(workload.not_before_why) if workload.not_before_why else None
+        found.append(Obstacle(Reason.NOT_BEFORE, workload.not_before_s, 0, "s", facts=why))
     if 0 < workload.expires_s <= now_s:
         found.append(Obstacle(Reason.EXPIRED, workload.expires_s, 0, "s", workload.name))
     leaving = sum(1 for pod in state.pods.get(workload.name, {}).values() if pod.phase in LEAVING)

@@ -12,7 +12,7 @@ from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.gpu import Gpu, Share
 from kaiwo.model.node import Node
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason, RetryReason
 from kaiwo.model.workload import Phase, Pod
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books, wire_node
 
@@ -108,5 +108,5 @@ def test_a_node_that_had_no_room_twice_is_kept_away_from_until_it_is_forgiven() 
 
 
 def test_a_wait_is_told_as_a_time() -> None:
-    words = sentence(Obstacle(Reason.NOT_BEFORE, 1_794_761_257, 0, "s", detail="why"))
+    words = sentence(Obstacle(Reason.NOT_BEFORE, 1_794_761_257, 0, "s", facts=RetryReason("why")))
     assert words == "it is not tried before 2026-11-15 16:47:37 UTC: why"

@@ -15,7 +15,7 @@ from kaiwo.decide.make_room.nominations import claim_beside, has_its_space
 from kaiwo.decide.make_room.reclaim_bounds import ReclaimBounds, and_kept
 from kaiwo.decide.make_room.victim_rules import MoveRule, NobodyLoses, PreemptRule, ReclaimRule
 from kaiwo.decide.make_room.victim_search import RoomMade, VictimSearch
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import NeverReclaims, Obstacle, OverQuota, Protection, Reason, WorkProtected
 from kaiwo.model.plan import Cause
 from kaiwo.model.workload import Workload
 from kaiwo.queues.current_shares import standing
@@ -158,7 +158,7 @@ def _reclaim(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomM
     kept = _kept(desk, now, claim, may_lose)
     if desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
-        kept.append(desk.spared.words)
+        kept.append(desk.spared.refusal)
     verdict = node_bounds(desk, takes, sums.wants, found.queue) or sums.undecided(looked_at)
     desk.verdicts[found.key] = and_kept(verdict, kept)
     return None
@@ -173,20 +173,20 @@ def _others_use(now: QueueShares, row: int) -> bool:
 
 def _refused(now: QueueShares, refusal: Refusal) -> Obstacle:
     if refusal.rule is Rule.NEVER_RECLAIMS:
-        return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], detail=refusal.rule)
+        return Obstacle(Reason.OVER_FAIR_SHARE, subject=now.queues.names[refusal.queue], facts=NeverReclaims())
     unit = ("milli-gpu", "milli-cpu", "mib", *("milli-gpu" for _ in now.queues.models))[refusal.resource]
-    return Obstacle(
-        Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, now.queues.names[refusal.queue], refusal.rule
-    )
+    facts, queue = OverQuota() if refusal.rule is Rule.OVER_QUOTA else None, now.queues.names[refusal.queue]
+    return Obstacle(Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, queue, facts)
 
 
-def _kept(desk: CycleState, now: QueueShares, claim: QueueClaim, may_lose: BoolArray) -> list[str]:
+def _kept(desk: CycleState, now: QueueShares, claim: QueueClaim, may_lose: BoolArray) -> list[Protection]:
     """What the rules would let go, and is kept by disruption budgets or minimum run times."""
     guarded = desk.roster.guarded
     rows = guarded.rows(now.queues)
     could_lose = victim_queues(now, claim, rows).nonzero()[0].tolist() if len(rows) else []
-    words = [guarded.words(now.queues.names[row]) for row in could_lose]
-    return words + (_sieve(desk).kept_by_time(may_lose) if may_lose.any() else [])
+    found = [guarded.protection(now.queues.names[row]) for row in could_lose]
+    young = _sieve(desk).kept_by_time(may_lose) if may_lose.any() else []
+    return [*filter(None, found), *young]
 
 
 def _before_the_cycle(desk: CycleState, claimant: str) -> QueueShares:
@@ -222,12 +222,14 @@ def _preempt(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomM
 
 
 def _tell_what_is_kept(desk: CycleState, workload: Workload, found: WaitingClass) -> None:
-    kept = [desk.roster.guarded.words(found.queue, below=workload.priority)]
+    by_budget = desk.roster.guarded.protection(found.queue, below=workload.priority)
+    kept: list[Protection] = [by_budget] if by_budget is not None else []
     if desk.spared.refused is not None:
         desk.look_again(desk.spared.again_s)
-        kept.append(desk.spared.words)
-    if detail := "; ".join(filter(None, kept)):
-        desk.verdicts.setdefault(found.key, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, detail=detail))
+        kept.append(desk.spared.refusal)
+    if kept:
+        facts = WorkProtected(tuple(kept))
+        desk.verdicts.setdefault(found.key, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, facts=facts))
 
 
 def _consolidate(desk: CycleState, workload: Workload, found: WaitingClass) -> RoomMade | None:

@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 
 from kaiwo.decide.cycle_state import CycleState
-from kaiwo.decide.make_room.protected_work import words_of_young
+from kaiwo.decide.make_room.protected_work import protected_by_min_run_time
 from kaiwo.decide.make_room.reclaimable import Pieces, Reclaimable
 from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
 from kaiwo.decide.placement.queue_limits import charge_of
+from kaiwo.model.obstacle import ProtectedByMinRunTime
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds
@@ -92,13 +93,13 @@ class CandidateNodes:
         young: BoolArray = self.until_s > self._desk.working.now_s
         return young
 
-    def kept_by_time(self, queues: BoolArray) -> list[str]:
-        """What minimum run times keep in these queues, in words."""
+    def kept_by_time(self, queues: BoolArray) -> list[ProtectedByMinRunTime]:
+        """What minimum run times protect in these queues."""
         if not self._young.any():
             return []
         is_young = self._young & self._alive & queues[self._queue]
         milli = np.array([unit.charge[GPU] for unit in self._units], np.int64)
-        return words_of_young(self._desk.working.queues, self._queue, is_young, milli)
+        return protected_by_min_run_time(self._desk.working.queues, self._queue, is_young, milli)
 
     def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
         """Where to look, for all shapes together; None when one of them cannot be served."""

@@ -6,6 +6,7 @@ In:    what was stopped lately, and what this cycle stops.   Out: whether some m
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from kaiwo.model.obstacle import EvictionBudgetSpent
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.eviction_history import HOUR_S
@@ -60,11 +61,10 @@ class EvictionBudget:
         return max(self._now_s + 1, self._oldest_s[self.refused] + HOUR_S)
 
     @property
-    def words(self) -> str:
+    def refusal(self) -> EvictionBudgetSpent:
         """What was in the way."""
         assert self.refused is not None
-        most, name = self._most[self.refused], self._queues.names[self.refused]
-        return f"of queue {name} at most {most} workloads an hour are stopped for others"
+        return EvictionBudgetSpent(self._queues.names[self.refused], self._most[self.refused])
 
     def _rows(self, workload: Workload) -> list[int]:
         row = self._queues.row.get(workload.queue)

@@ -12,21 +12,15 @@ from kaiwo.decide.make_room.reclaimable import Reclaimable
 from kaiwo.decide.obstacles.node_availability import offer_in
 from kaiwo.decide.obstacles.shortages import short_of
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import NodeBound, Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.node_table import DeviceTenants
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-ON_ONE_NODE = "on one node"
-ROOM = "room on nodes"
-_OF = {
-    Reason.NOT_ENOUGH_MEMORY: "memory",
-    Reason.NOT_ENOUGH_FREE_GPU_MEMORY: "GPU memory",
-    Reason.NOT_ENOUGH_FREE_GPU_SHARE: "one GPU",
-}
 _COUNTED = (
-    *_OF, Reason.NOT_ENOUGH_FREE_GPUS, Reason.NOT_ENOUGH_CPU, Reason.NOT_ENOUGH_PODS, Reason.NOT_ENOUGH_EXTENDED,
+    Reason.NOT_ENOUGH_MEMORY, Reason.NOT_ENOUGH_FREE_GPU_MEMORY, Reason.NOT_ENOUGH_FREE_GPU_SHARE,
+    Reason.NOT_ENOUGH_FREE_GPUS, Reason.NOT_ENOUGH_CPU, Reason.NOT_ENOUGH_PODS, Reason.NOT_ENOUGH_EXTENDED,
 )  # fmt: skip
 
 
@@ -51,7 +45,7 @@ def _in_numbers(after: WorkingCopy, want: Request, rows: Rows, pods: tuple[int, 
     if not room:
         for each in short_of(after, want, rows, offer_in(after, want, rows)):
             if each.reason in _COUNTED and each.have < each.need:
-                of = _OF.get(each.reason) or (each.subject if each.reason is Reason.NOT_ENOUGH_EXTENDED else "")
-                where = f"{ON_ONE_NODE} of {of}" if of else ON_ONE_NODE
-                return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, each.need, each.have, each.unit, queue, where)
-    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, needed, room, "pods", queue, ROOM)
+                extended = each.subject if each.reason is Reason.NOT_ENOUGH_EXTENDED else ""
+                facts = NodeBound(each.reason, extended)
+                return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, each.need, each.have, each.unit, queue, facts)
+    return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, needed, room, "pods", queue, NodeBound())

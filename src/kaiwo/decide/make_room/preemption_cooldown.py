@@ -9,9 +9,8 @@ import numpy as np
 
 from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.nominations import claim_beside
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason, WaitsUntil
 from kaiwo.model.policy import Policy
-from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload import Workload
 from kaiwo.queues.current_shares import standing
 from kaiwo.queues.reclaim_rules import ReclaimRequest, may_claim, victim_queues
@@ -50,7 +49,7 @@ def waits_out(state: ClusterState, workload: Workload, policy: Policy, now_s: in
         (workload.submitted_s + workload.preemption_delay_s if workload.preemption_delay_s else 0, Reason.PATIENT),
     )
     until_s, reason = max(found)
-    return (until_s, Obstacle(reason, 0, 0, "s", workload.name, clock_words(until_s))) if until_s > now_s else None
+    return (until_s, Obstacle(reason, 0, 0, "s", workload.name, WaitsUntil(until_s))) if until_s > now_s else None
 
 
 def _could_take(desk: CycleState, workload: Workload, found: WaitingClass, action: str) -> bool:

@@ -19,7 +19,16 @@ from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.make_room.reclaimable import Amounts, Reclaimable
 from kaiwo.gpus.device_fit import eligible
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    NodeBound,
+    Obstacle,
+    Protection,
+    QueueAmount,
+    Reason,
+    ReclaimBound,
+    ReclaimScope,
+    SearchGaveUp,
+)
 from kaiwo.model.request import Request
 from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
@@ -95,9 +104,7 @@ def _rounded_up(excess: int, amounts: Amounts) -> int:
 
 
 MOST_NAMED = 6
-NONE_TRIED = "undecided: nothing was tried, since no work that goes first stands where it would help"
-SOME_NODES = " on the nodes that it may use"
-_UNITS = (("milli-gpu", "milli-GPU"), ("milli-cpu", "milli-CPU"), ("mib", "MiB"))  # of resources, and in words
+_UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
 _COLUMNS = (FREE_GPU, CPU, MEMORY)  # the same resources on nodes
 
 
@@ -107,12 +114,14 @@ Pods = tuple[int, Request, int]  # a shape, what one pod of it asks for, and how
 class Most(NamedTuple):
     """An upper bound on what a claim could ever have of something, and what it needs of it."""
 
-    what: str  # in words, with its unit
-    unit: str
+    unit: str  # empty: an extended resource
     need: int
     free: int  # free on nodes, or being released
     taken: Mapping[int, int]  # by row of a queue, the most that may be taken from it
     moved: int = 0  # the most that moving work brings
+    scope: ReclaimScope = ReclaimScope.CLUSTER
+    models: tuple[str, ...] = ()  # of these GPU models alone
+    resource: str = ""  # an extended resource
 
     @property
     def have(self) -> int:
@@ -146,11 +155,8 @@ class ReclaimBounds:
 
     def undecided(self, looked_at: int) -> Obstacle:
         """The sums would do, and a search found no way."""
-        searched = (
-            f"undecided: {looked_at} pieces of running work were tried in their order" if looked_at else NONE_TRIED
-        )
         most, queue = self.first, self._now.queues.names[self._claim.queue]
-        return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, searched)
+        return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, SearchGaveUp(looked_at))
 
     def _all(self) -> Iterator[Most]:
         """Those that cost least first."""
@@ -164,17 +170,16 @@ class ReclaimBounds:
 
     def _told(self, most: Most) -> Obstacle:
         names = self._now.queues.names
-        parts = [f"{most.free} free"] + ([f"{most.moved} by moving work"] if most.moved else [])
-        parts += [f"{amount} in {name}" for name, amount in sorted((names[row], most.taken[row]) for row in most.taken)]
-        detail = f"{most.what}: {', '.join(parts[:MOST_NAMED])}"
+        taken = sorted((names[row], amount) for row, amount in most.taken.items())
+        queues = tuple(QueueAmount(name, amount) for name, amount in taken[: MOST_NAMED - 1 - bool(most.moved)])
+        facts = ReclaimBound(most.free, most.moved, queues, most.scope, most.models, most.resource)
         subject = names[self._claim.queue]
-        return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, most.need, most.have, most.unit, subject, detail)
+        return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, most.need, most.have, most.unit, subject, facts)
 
     def _everywhere(self, resource: int) -> Most:
         """Nothing that the rules allow gives more of a resource than this."""
         free = np.maximum(self._desk.working.free[:, _COLUMNS[resource]], 0)
-        unit, what = _UNITS[resource]
-        most = Most(what, unit, int(self._claim.need[resource]), int(free.sum()), self._given(resource))
+        most = Most(_UNITS[resource], int(self._claim.need[resource]), int(free.sum()), self._given(resource))
         is_short = resource == GPU and most.have < most.need
         return most._replace(moved=self._takes.moves_milli) if is_short else most
 
@@ -204,31 +209,33 @@ class ReclaimBounds:
             moved = min(moved, self._takes.could_leave(devices))
         models = sorted({model for _, want, _ in group for model in want.gpu_models})
         is_named = all(want.gpu_models for _, want, _ in group)
-        what = f"milli-GPU of {' or '.join(models)}" if is_named else "milli-GPU of the devices that it may use"
-        yield Most(what, "milli-gpu", need, free, taken, moved)
+        named = tuple(models) if is_named else ()
+        yield Most("milli-gpu", need, free, taken, moved, ReclaimScope.ALLOWED_DEVICES, named)
 
     def _on_nodes(self, group: list[Pods]) -> Iterator[Most]:
         """The same of what the nodes have that it may use; nobody pays for extended resources."""
         nodes = np.logical_or.reduce([self._desk.book.state(shape).allowed for shape, _, _ in group])
         names = self._desk.working.nodes.extended_names
-        needs: dict[tuple[str, str, int], int] = defaultdict(int)
+        needs: dict[tuple[str, str, int], int] = defaultdict(int)  # by extended resource, unit and column
         for _, want, needed in group:
             if nodes.any() and not nodes.all():
-                needs[f"milli-CPU{SOME_NODES}", "milli-cpu", CPU] += needed * want.cpu_milli
-                needs[f"MiB{SOME_NODES}", "mib", MEMORY] += needed * want.memory_mib
+                needs["", "milli-cpu", CPU] += needed * want.cpu_milli
+                needs["", "mib", MEMORY] += needed * want.memory_mib
             for name, amount in want.extended:
                 if name in names:
                     needs[name, "", EXTENDED + names.index(name)] += needed * amount
-        for (what, unit, column), need in needs.items():
+        for (resource, unit, column), need in needs.items():
             own = self._takes.own.amounts[:, column].sum()
             free = int(np.maximum(self._desk.working.free[nodes, column], 0).sum() + own)
             if need > free:
-                yield Most(what, unit, need, free, self._takes.on_nodes(nodes, column))
+                scope = ReclaimScope.CLUSTER if resource else ReclaimScope.ALLOWED_NODES
+                yield Most(unit, need, free, self._takes.on_nodes(nodes, column), scope=scope, resource=resource)
 
 
-def and_kept(verdict: Obstacle, kept: list[str]) -> Obstacle:
-    """The same with what disruption budgets, minimum run times and eviction budgets keep."""
-    return replace(verdict, detail="; ".join([verdict.detail, *kept]))
+def and_kept(verdict: Obstacle, kept: list[Protection]) -> Obstacle:
+    """The same with what disruption budgets, minimum run times and eviction budgets protect."""
+    assert isinstance(verdict.facts, ReclaimBound | NodeBound | SearchGaveUp)
+    return replace(verdict, facts=replace(verdict.facts, protections=tuple(kept)))
 
 
 def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:

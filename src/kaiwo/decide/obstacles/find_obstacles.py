@@ -13,9 +13,6 @@ from kaiwo.decide.obstacles.node_availability import OfferBook
 from kaiwo.decide.obstacles.partition_obstacles import no_such_device
 from kaiwo.decide.obstacles.reservation_obstacles import beside_reserved, reserved_obstacles
 from kaiwo.decide.obstacles.shortages import (
-    BARRED,
-    HELD_BACK,
-    NEVER,
     fits_when_empty,
     lasts,
     most_when_empty,
@@ -24,12 +21,23 @@ from kaiwo.decide.obstacles.shortages import (
     too_large,
 )
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.decide.placement.pod_affinity import verdicts_by_reason
+from kaiwo.decide.placement.pod_affinity import missing_topology_label, verdicts_by_reason
 from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
 from kaiwo.decide.placement.shape_scores import ShapeBook
 from kaiwo.gpus.device_fit import eligible, times_per_device
+from kaiwo.model.affinity import VENDOR_LABEL
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    Facts,
+    GangBound,
+    GangLimit,
+    NodesExcluded,
+    Obstacle,
+    QueueBound,
+    Reason,
+    TopologyLabelMissing,
+    VendorMissing,
+)
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import ask
@@ -48,19 +56,19 @@ Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it mus
 def short_models(view: WorkingCopy, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
     """The limits first; then, for work that may not be preempted, the quotas."""
     queues = view.queues
-    kept = [(Reason.QUEUE_LIMIT, "limit", queues.limits[row], view.all_used)]
+    kept = [(Reason.QUEUE_LIMIT, queues.limits[row], view.all_used)]
     if is_fixed:
-        kept.append((Reason.QUEUE_QUOTA, "quota", queues.quotas[row], view.all_non_preemptible))
+        kept.append((Reason.QUEUE_QUOTA, queues.quotas[row], view.all_non_preemptible))
     found = []
-    for reason, word, bounds, used in kept:
+    for reason, bounds, used in kept:
         for above, column, most in bounds:
             if column < len(RESOURCES):
                 continue
             model, left = queues.models[column - len(RESOURCES)], most - int(used[above, column])
             need = sum(max(1, needed) * _milli_of(view, want, model, rows) for want, needed, rows in wants)
             if need > left:
-                detail = f"{most} is the {word} of {model}"
-                found.append(Obstacle(reason, need, max(0, left), "milli-gpu", queues.names[above], detail))
+                bound = QueueBound(most, model)
+                found.append(Obstacle(reason, need, max(0, left), "milli-gpu", queues.names[above], bound))
     return found
 
 
@@ -78,7 +86,6 @@ def _milli_of(view: WorkingCopy, want: Request, model: str, rows: Rows) -> int:
     return want.charge_milli
 
 
-SUB_GROUP = "sub-group"
 MOST_NAMED = 3  # sub-groups that are short
 _QUEUE_UNITS = {"gpu": "milli-gpu", "cpu": "milli-cpu", "memory": "mib"}
 
@@ -133,7 +140,7 @@ class Inquiry:
             room[shape] -= min(needed, room[shape])
         rest = tuple(each for each in by_nodes if each.reason is not Reason.GANG)
         short = [
-            Obstacle(Reason.GANG, need[title], have[title], "pods", title, SUB_GROUP)
+            Obstacle(Reason.GANG, need[title], have[title], "pods", title)
             for title in need
             if have[title] < need[title]
         ]
@@ -164,14 +171,12 @@ class Inquiry:
         if found.signature.nominated_for or not (is_fixed or queues.is_bounded[row]):
             return []  # the space that is kept for it is paid for
         charge = least_charge(self._state, found.needs, largest_mib) + least_by_model(self._state, found.needs)
-        bounds = [(Reason.QUEUE_LIMIT, "limit", each, self._view.all_used) for each in queues.limits[row]]
+        bounds = [(Reason.QUEUE_LIMIT, each, self._view.all_used) for each in queues.limits[row]]
         if is_fixed:
-            bounds += [
-                (Reason.QUEUE_QUOTA, "quota", each, self._view.all_non_preemptible) for each in queues.quotas[row]
-            ]
+            bounds += [(Reason.QUEUE_QUOTA, each, self._view.all_non_preemptible) for each in queues.quotas[row]]
         found_short = [
-            (queues.path[row].index(above), column, reason, word, most, int(most - used[above, column]))
-            for reason, word, (above, column, most), used in bounds
+            (queues.path[row].index(above), column, reason, most, int(most - used[above, column]))
+            for reason, (above, column, most), used in bounds
             if 0 < charge[column] > most - used[above, column]
         ]
         return [
@@ -181,9 +186,9 @@ class Inquiry:
                 max(0, left),
                 _QUEUE_UNITS[RESOURCES[column]] if column < len(RESOURCES) else "milli-gpu",
                 queues.names[queues.path[row][at]],
-                f"{most} is the {word}" + ("" if column < len(RESOURCES) else f" of {queues.models[column - 3]}"),
+                QueueBound(most, "" if column < len(RESOURCES) else queues.models[column - len(RESOURCES)]),
             )
-            for at, column, reason, word, most, left in sorted(found_short)
+            for at, column, reason, most, left in sorted(found_short)
         ]
 
     def _of_models(self, found: WaitingClass) -> tuple[Obstacle, ...]:
@@ -289,7 +294,15 @@ class Inquiry:
     def _kept_out(self, want: Request, name: str, mask: BoolArray, reason: Reason) -> Obstacle:
         subject = (self._lacking(want) if reason is Reason.NODE_RULES and not mask.any() else "") or name
         need = int(not mask.any())  # where others may be used, how many would do nobody knows: no numbers
-        return Obstacle(reason, need, 0, "nodes", subject, f"{int((~mask).sum())} of {len(mask)} nodes")
+        return Obstacle(reason, need, 0, "nodes", subject, self._exclusion(want, subject, mask, reason))
+
+    def _exclusion(self, want: Request, subject: str, mask: BoolArray, reason: Reason) -> Facts:
+        """How many nodes are excluded, or what no node has at all."""
+        if want.vendor and subject == VENDOR_LABEL + want.vendor:
+            return VendorMissing(want.vendor, len(mask))
+        if reason is Reason.PODS_UNEVEN and (label := missing_topology_label(self._view, want)):
+            return TopologyLabelMissing(label)
+        return NodesExcluded(int((~mask).sum()), len(mask))
 
     def _lacking(self, want: Request) -> str:
         """The label of a rule that holds on no node at all; empty when each of them holds somewhere."""
@@ -302,14 +315,18 @@ class Inquiry:
             return Obstacle(Reason.GANG, 1, int(any(self._book.state(shape).room for shape, _, _ in needs)), "pods")
         need = sum(needed for _, _, needed in needs)
         bounds = [(self._most(shape), needed) for shape, _, needed in needs if needed]
-        most = {by: sum(min(needed, found[by]) for found, needed in bounds) for by in (NEVER, BARRED, HELD_BACK)}
-        tightest = NEVER if most[NEVER] < need else HELD_BACK if most[HELD_BACK] < most[BARRED] else BARRED
+        most = {limit: sum(min(needed, found[limit]) for found, needed in bounds) for limit in GangLimit}
+        tightest = GangLimit.ALLOWED_NODES
+        if most[GangLimit.CLUSTER] < need:
+            tightest = GangLimit.CLUSTER
+        elif most[GangLimit.UNRESERVED] < most[GangLimit.ALLOWED_NODES]:
+            tightest = GangLimit.UNRESERVED
         if most[tightest] < need:
-            return Obstacle(Reason.GANG, need, most[tightest], "pods", "", tightest)
+            return Obstacle(Reason.GANG, need, most[tightest], "pods", "", GangBound(tightest))
         have = sum(min(needed, self._book.state(shape).room) for shape, _, needed in needs)
         return Obstacle(Reason.GANG, need, have, "pods")
 
-    def _most(self, shape: int) -> dict[str, int]:
+    def _most(self, shape: int) -> dict[GangLimit, int]:
         """Pods of one shape that would fit if nothing ran."""
         want, allowed = self._state.backlog.shapes[shape], self._book.state(shape).allowed
         return most_when_empty(self._view, want, allowed, self._offers.of(shape))

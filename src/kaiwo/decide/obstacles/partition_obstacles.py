@@ -11,34 +11,39 @@ from msgspec.structs import replace
 from kaiwo.gpus.isolation_grades import is_mps_on_amd
 from kaiwo.gpus.partitioning.if_repartitioned import modes_there, recut, too_weak
 from kaiwo.model.node import Node
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    ModelModes,
+    ModelsPresent,
+    ModeMissing,
+    MpsOnAmd,
+    NodesExcluded,
+    NoSuchMode,
+    Obstacle,
+    Reason,
+    ReservedBy,
+)
 from kaiwo.model.partition_modes import WHOLE_MODE
 from kaiwo.model.request import ANY_PARTITION, Request
+from kaiwo.model.reservation import Reservation
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.working_copy import WorkingCopy
-
-# How the detail of `needs-another-partition-mode` begins; what follows is the rest of the sentence.
-COMING = "now changing to it: "  # how many GPUs
-NO_SUCH_MODE = "no model there has it: "  # which modes the models have
-ON_NODE = "on node "  # which one, and how many of its GPUs change
-NO_MPS = "mps does not exist on AMD GPUs"
 
 
 def no_such_device(view: WorkingCopy, want: Request) -> Obstacle:
     """No working device of a wanted model, cut as wanted, anywhere."""
     nodes = view.nodes.nodes
     if is_mps_on_amd(want, nodes):
-        return Obstacle(Reason.GPU_ISOLATION, want.gpus, 0, "nodes", "gpu-isolation", NO_MPS)
+        return Obstacle(Reason.GPU_ISOLATION, want.gpus, 0, "nodes", "gpu-isolation", MpsOnAmd())
     if want.gpu_models:
         there = sorted({gpu.model for node in nodes for gpu in node.gpus})
         if not set(there) & set(want.gpu_models):
-            detail = f"the cluster has {', '.join(there) or 'no GPUs'}"
-            return Obstacle(Reason.GPU_MODEL, want.gpus, 0, "gpus", " or ".join(want.gpu_models), detail)
+            wanted = " or ".join(want.gpu_models)
+            return Obstacle(Reason.GPU_MODEL, want.gpus, 0, "gpus", wanted, ModelsPresent(tuple(there)))
     if (in_other_modes := _in_other_modes(view, want)) is not None:
         return in_other_modes
     if not want.is_exclusive and too_weak(nodes, want):
-        return Obstacle(Reason.GPU_ISOLATION, 1, 0, "nodes", "gpu-isolation", f"{len(nodes)} of {len(nodes)} nodes")
+        return Obstacle(Reason.GPU_ISOLATION, 1, 0, "nodes", "gpu-isolation", NodesExcluded(len(nodes), len(nodes)))
     broken = sum(1 for node in nodes for gpu in node.gpus if not gpu.healthy)
     reason = Reason.GPU_UNHEALTHY if broken else Reason.NOT_ENOUGH_GPUS
     return Obstacle(reason, want.gpus, 0, "gpus")
@@ -54,10 +59,9 @@ def by_change(view: WorkingCopy, want: Request, rows: Rows) -> Obstacle | None:
     if not able:
         return None
     best = max(able, key=lambda each: (each.coming, each.now))
-    coming = f", {COMING}{best.coming}" if best.coming else ""
     unit = "gpus" if want.is_whole else "devices"
-    mode = want.partition or WHOLE_MODE
-    return Obstacle(Reason.PARTITION_MODE, want.gpus, best.now, unit, mode, f"{ON_NODE}{best.node}{coming}")
+    facts = ModeMissing(best.node, best.coming)
+    return Obstacle(Reason.PARTITION_MODE, want.gpus, best.now, unit, want.partition or WHOLE_MODE, facts)
 
 
 def _in_other_modes(view: WorkingCopy, want: Request) -> Obstacle | None:
@@ -66,14 +70,14 @@ def _in_other_modes(view: WorkingCopy, want: Request) -> Obstacle | None:
     found = list(recut(_open_nodes(view, want, np.arange(len(nodes))), want))
     if found:
         could, coming = sum(each.others for each in found), sum(each.coming for each in found)
-        return Obstacle(Reason.PARTITION_MODE, want.gpus, could, "gpus", mode, f"{COMING}{coming}" if coming else "")
+        return Obstacle(Reason.PARTITION_MODE, want.gpus, could, "gpus", mode, ModeMissing(changing=coming))
     if (kept := _reserved(view, want, mode)) is not None:
         return kept
     modes = modes_there(nodes, want)
     if not want.is_partition or not modes or _is_possible(modes, want.partition):
         return None
-    has = "; ".join(f"{model} has {', '.join(there) or 'no modes'}" for model, there in modes.items())
-    return Obstacle(Reason.PARTITION_MODE, want.gpus, 0, "gpus", mode, f"{NO_SUCH_MODE}{has}")
+    supported = tuple(ModelModes(model, tuple(there)) for model, there in modes.items())
+    return Obstacle(Reason.PARTITION_MODE, want.gpus, 0, "gpus", mode, NoSuchMode(supported))
 
 
 def _reserved(view: WorkingCopy, want: Request, mode: str) -> Obstacle | None:
@@ -85,10 +89,15 @@ def _reserved(view: WorkingCopy, want: Request, mode: str) -> Obstacle | None:
     for claim in reserved.reservations if able else ():
         names = {view.nodes.names[row] for row in (*claim.rows, *claim.whole)}
         if names & able and reserved.closes(claim, want.passes, want.holds_s):
-            kept = claim.reservation
-            words = f"for {kept.owner.words} {kept.times(reserved.now_s)}, and are not in {mode} mode"
-            return Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, words)
+            facts = replace(reserved_by(claim.reservation, reserved.now_s), mode=mode)
+            return Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts)
     return None
+
+
+def reserved_by(reservation: Reservation, now_s: int) -> ReservedBy:
+    """The owner and the times, as far as they are still to come: so they stay the same from cycle to cycle."""
+    start_s = reservation.start_s if reservation.start_s > now_s else 0
+    return ReservedBy(reservation.owner, start_s, reservation.end_s)
 
 
 def _open_nodes(view: WorkingCopy, want: Request, rows: Rows) -> list[Node]:

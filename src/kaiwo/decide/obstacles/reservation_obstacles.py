@@ -8,17 +8,24 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.obstacles.shortages import CLOSED, TOO_SMALL
+from kaiwo.decide.obstacles.partition_obstacles import reserved_by
 from kaiwo.gpus.device_fit import eligible, times_per_device
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    LargerNodes,
+    Obstacle,
+    Reason,
+    ReservationProblem,
+    ReservationUnusable,
+    ReservedBy,
+    SizeBound,
+)
 from kaiwo.model.request import Request
-from kaiwo.model.reservation import ENDLESS_S, ReservationPhase
+from kaiwo.model.reservation import ENDLESS_S, Owner, ReservationPhase
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-NOT_TO_COME, TO_COME = "that is over, or was never made", "it holds"
 TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 
 
@@ -48,8 +55,8 @@ def beside_reserved(view: WorkingCopy, want: Request, others: list[Obstacle]) ->
     """What else is in the way, told so that nobody thinks that the cluster has no more than what is left to them."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
-    beyond = CLOSED if _would_serve(view, want) else TOO_SMALL
-    return [replace(each, detail=beyond) if each.reason in TOO_FEW else each for each in left]
+    larger = SizeBound(LargerNodes.LARGE_ENOUGH if _would_serve(view, want) else LargerNodes.ALSO_TOO_SMALL)
+    return [replace(each, facts=larger) if each.reason in TOO_FEW else each for each in left]
 
 
 def _would_serve(view: WorkingCopy, want: Request) -> bool:
@@ -69,13 +76,15 @@ def _admitted(view: WorkingCopy, want: Request) -> Request:
 def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
     claim = None if reserved is None else reserved.find(want.reservation)
     if reserved is None or claim is None:
-        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, NOT_TO_COME)
-    owner, times = claim.reservation.owner, claim.reservation.times(reserved.now_s)
-    if want.reservation not in want.passes:
-        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"it is for {owner.words}")
-    if not reserved.is_active(claim):
-        return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, f"{TO_COME} {times}")
-    return None
+        facts = ReservationUnusable(ReservationProblem.ABSENT)
+    elif want.reservation not in want.passes:
+        facts = ReservationUnusable(ReservationProblem.OTHER_OWNER, claim.reservation.owner)
+    elif not reserved.is_active(claim):
+        times = reserved_by(claim.reservation, reserved.now_s)
+        facts = ReservationUnusable(ReservationProblem.NOT_STARTED, Owner(), times.start_s, times.end_s)
+    else:
+        return None
+    return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, facts)
 
 
 def _of_devices(view: WorkingCopy, want: Request, claim: DeviceReservation) -> KeptOut | None:
@@ -86,25 +95,21 @@ def _of_devices(view: WorkingCopy, want: Request, claim: DeviceReservation) -> K
     if not eligible(view, admitted, rows)[at, claim.columns].any():
         return None
     free = int((times_per_device(view, admitted, rows)[at, claim.columns] > 0).sum())
-    words = _words(view.reservations, want, claim) + (
-        f"; {free} of them {'is' if free == 1 else 'are'} free" if free else ""
-    )
-    return KeptOut(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, words), free >= want.gpus)
+    facts = replace(_reserved_by(view.reservations, want, claim), free=free)
+    return KeptOut(Obstacle(Reason.RESERVED, want.gpus, 0, "gpus", claim.name, facts), free >= want.gpus)
 
 
 def _of_nodes(view: ReservationView, claim: DeviceReservation) -> KeptOut | None:
     if not len(claim.whole):
         return None
-    words = f"for {claim.reservation.owner.words} {claim.reservation.times(view.now_s)}"
-    return KeptOut(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, words), True)
+    facts = reserved_by(claim.reservation, view.now_s)
+    return KeptOut(Obstacle(Reason.RESERVED, 1, 0, "nodes", claim.name, facts), True)
 
 
-def _words(reserved: ReservationView, want: Request, claim: DeviceReservation) -> str:
-    """For whom and until when; and before the start, what keeps this work off."""
-    words = f"for {claim.reservation.owner.words} {claim.reservation.times(reserved.now_s)}"
-    if claim.reservation.phase(reserved.now_s) is ReservationPhase.PENDING:
-        endless = want.holds_s >= ENDLESS_S
-        words += ", and this work may not be preempted and " + (
-            "has no time limit" if endless else "would run past that"
-        )
-    return words
+def _reserved_by(reserved: ReservationView, want: Request, claim: DeviceReservation) -> ReservedBy:
+    """The owner and the times; and before the start, that this work might still run then."""
+    facts = reserved_by(claim.reservation, reserved.now_s)
+    if claim.reservation.phase(reserved.now_s) is not ReservationPhase.PENDING:
+        return facts
+    is_endless = want.holds_s >= ENDLESS_S
+    return replace(facts, is_endless=is_endless, overruns=not is_endless)

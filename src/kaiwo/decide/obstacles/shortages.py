@@ -14,17 +14,22 @@ from kaiwo.decide.placement.node_fit import extended_free
 from kaiwo.gpus.device_fit import eligible, named_devices
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.gpu import WHOLE_MILLI
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import (
+    ClosestNode,
+    GangBound,
+    GangLimit,
+    LargerNodes,
+    MoreBesideTenants,
+    NotOffered,
+    Obstacle,
+    Reason,
+    SizeBound,
+)
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, MEMORY, PODS, SIZE, USABLE
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-CLOSED = "a large enough one is closed to it"
-TOO_SMALL = "larger ones that are closed to it would not do either"
-NOWHERE = "no node offers it"
-NEVER = "no node is that large"
-APART = "there is more beside tenants from whom it could not be kept apart"
 _OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
 CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 60 ms
 
@@ -45,12 +50,18 @@ def too_large(view: WorkingCopy, want: Request, offer: Offer) -> list[Obstacle]:
     rows = np.arange(len(view.nodes.names))
     looks = _looks(view, replace(want, gpus=0), rows, offer)
     sizes = [_as_sizes(view, rows, obstacle) for _, obstacle in looks]
-    return [each for each in sizes if each.detail in (NEVER, NOWHERE)]
+    return [each for each in sizes if _is_size_of_all(each)]
 
 
 def lasts(obstacle: Obstacle) -> bool:
     """No end of anybody's work removes it: nothing that it may use is that large, or of that kind."""
-    return obstacle.detail in (NEVER, NOWHERE) or obstacle.reason in _OF_SIZE
+    return _is_size_of_all(obstacle) or obstacle.facts == GangBound(GangLimit.CLUSTER) or obstacle.reason in _OF_SIZE
+
+
+def _is_size_of_all(obstacle: Obstacle) -> bool:
+    """No node has that much of a resource, whether it may be used or not."""
+    facts = obstacle.facts
+    return isinstance(facts, NotOffered) or (isinstance(facts, SizeBound) and facts.is_of_all_nodes)
 
 
 def fits_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> BoolArray:
@@ -80,7 +91,7 @@ def _looks(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list[_
             found.append((free[:, column], Obstacle(reason, need, max(0, int(free[:, column].max())), unit)))
     for name, need in want.extended:
         has = extended_free(view, name, rows)
-        offered = "" if name in view.nodes.extended_names else NOWHERE
+        offered = None if name in view.nodes.extended_names else NotOffered()
         found.append((has, Obstacle(Reason.NOT_ENOUGH_EXTENDED, need, max(0, int(has.max())), "", name, offered)))
     return found
 
@@ -90,7 +101,7 @@ def _as_sizes(view: WorkingCopy, rows: Rows, obstacle: Obstacle) -> Obstacle:
     size = _sizes(view, obstacle)
     if size is None or (largest := int(size[rows].max())) >= obstacle.need:
         return obstacle
-    return replace(obstacle, have=largest, detail=_beyond(largest, int(size.max()), obstacle.need) or NEVER)
+    return replace(obstacle, have=largest, facts=_size_bound(largest, int(size.max()), obstacle.need))
 
 
 def _sizes(view: WorkingCopy, obstacle: Obstacle) -> IntArray | None:
@@ -103,7 +114,7 @@ def _sizes(view: WorkingCopy, obstacle: Obstacle) -> IntArray | None:
             return nodes.memory_size
         case Reason.NOT_ENOUGH_PODS:
             return np.array([node.pods for node in nodes.nodes], np.int64)
-        case Reason.NOT_ENOUGH_EXTENDED if obstacle.detail != NOWHERE:
+        case Reason.NOT_ENOUGH_EXTENDED if not isinstance(obstacle.facts, NotOffered):
             return np.array([node.extended.get(obstacle.subject, 0) for node in nodes.nodes], np.int64)
     return None
 
@@ -122,7 +133,8 @@ def _short_beside_the_rest(
             found.append(recut)
         elif len(here):
             best = here[free[here].argmax()]
-            found.append(replace(obstacle, have=max(0, int(free[best])), detail=view.nodes.names[rows[best]]))
+            node = ClosestNode(view.nodes.names[rows[best]])
+            found.append(replace(obstacle, have=max(0, int(free[best])), facts=node))
     return found
 
 
@@ -146,38 +158,36 @@ def _gpus(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> _Look:
     """What is free of the devices, and the best that any node can offer."""
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
-        beyond = _beyond(largest, int(offer.largest_mib.max()), want.gpu_mib)
-        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, beyond)
+        bound = _size_bound(largest, int(offer.largest_mib.max()), want.gpu_mib)
+        return now, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, largest, "mib", want.reservation, bound)
     if (devices := int(offer.devices[rows].max())) < want.gpus:
         if (recut := by_change(view, want, rows)) is not None:
             return now, recut
-        beyond = _beyond(devices, int(offer.devices.max()), want.gpus)
+        bound = _size_bound(devices, int(offer.devices.max()), want.gpus)
         unit = "gpus" if want.is_exclusive else "devices"
-        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, beyond)
+        return now, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, devices, unit, want.reservation, bound)
     have = int(now.max())
     if want.is_exclusive:
         return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPUS, want.gpus, have, "gpus", want.reservation)
     several = f"{want.gpus} devices" if want.gpus > 1 else ""
     closed = closed_by_tenants(view, want, rows)
-    apart = APART if closed is not None and closed.any() else ""
+    apart = MoreBesideTenants() if closed is not None and closed.any() else None
     if want.is_memory:
         return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_MEMORY, want.gpu_mib, have, "mib", several, apart)
     return now, Obstacle(Reason.NOT_ENOUGH_FREE_GPU_SHARE, want.gpu_milli, have, "milli-gpu", several, apart)
 
 
-def _beyond(usable: int, anywhere: int, need: int) -> str:
-    """What is to be said of larger nodes that a filter keeps it off."""
+def _size_bound(usable: int, anywhere: int, need: int) -> SizeBound:
+    """Whether a larger node exists that a filter excludes."""
     if anywhere == usable:
-        return ""
-    return CLOSED if anywhere >= need else TOO_SMALL
+        return SizeBound(LargerNodes.NONE)
+    return SizeBound(LargerNodes.LARGE_ENOUGH if anywhere >= need else LargerNodes.ALSO_TOO_SMALL)
 
 
-BARRED = "the nodes that it may use are too few"
-HELD_BACK = "reservations leave it too little"
 UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 
-def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer: Offer) -> dict[str, int]:
+def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer: Offer) -> dict[GangLimit, int]:
     """What bounds the pods, and how many it leaves: the GPUs of the whole cluster, the nodes that the filters allow,
     and what is reserved."""
     freely = unreserved(view, want)
@@ -185,7 +195,7 @@ def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer:
     whole = int((free_offer.devices // want.gpus).sum()) if want.gpus and want.is_exclusive else UNCOUNTED
     barred = int(pods_when_empty(view, freely, free_offer)[allowed].sum())
     held_back = int(pods_when_empty(view, want, offer)[allowed].sum()) if freely != want else barred
-    return {NEVER: whole, BARRED: barred, HELD_BACK: held_back}
+    return {GangLimit.CLUSTER: whole, GangLimit.ALLOWED_NODES: barred, GangLimit.UNRESERVED: held_back}
 
 
 def unreserved(view: WorkingCopy, want: Request) -> Request:

@@ -19,7 +19,6 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 MOST_DERIVED = 4096
 MOST_NAMED = 3
-NO_PLACES = "no node has the label "  # how the subject begins of a spread over places that do not exist
 _Array = TypeVar("_Array", IntArray, BoolArray)
 
 
@@ -56,6 +55,12 @@ def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[tuple[str, Bool
             subjects.append(verdict.subject)
         found[verdict.reason] = (subjects, mask & verdict.mask)
     return [("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
+
+
+def missing_topology_label(view: WorkingCopy, want: Request) -> str:
+    """The label over whose values its pods must be spread and that no node has; empty: there is no such label."""
+    levels = [rule.level for rule in want.neighbours.spread] if want.neighbours is not None else []
+    return next((level for level in levels if not (places_of(view.nodes, level) >= 0).any()), "")
 
 
 def may_stand(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
@@ -187,8 +192,6 @@ def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -
     mask = _within_skew(view, want, own, rule, now)
     if kept is not None:
         mask &= _within_skew(view, want, own, rule, now + kept)
-    if not (places_of(view.nodes, rule.level) >= 0).any():
-        return Verdict(mask, Reason.PODS_UNEVEN, f"{NO_PLACES}{rule.level}", False)
     return Verdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
 
 

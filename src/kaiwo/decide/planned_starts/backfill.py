@@ -13,7 +13,7 @@ import numpy as np
 
 from kaiwo.decide.planned_starts.future_capacity import PlannedUsage, Space, on_rows
 from kaiwo.decide.planned_starts.future_quota import Dues, QueueCharge
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason, RunTime, RunTimeSource
 from kaiwo.model.planned_start import PlannedStart, bounded_run_s
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import IntArray, Rows
@@ -106,10 +106,12 @@ class BackfillMasks:
         bound = min((self.bounds[at] for at in self._binding(workload, due)), key=lambda each: each.take.start_s)
         gap_s = max(0, bound.take.start_s - LEAD_S - now_s)
         run_s = bounded_run_s(workload)
-        detail = "as earlier runs like it did" if run_s == workload.learned_s > 0 and not workload.estimate_s else ""
+        facts = None
         if not workload.preemptible:
-            detail = "it may not be stopped, so only a time limit counts"
-        return Obstacle(Reason.PROMISED, run_s, gap_s, "s", bound.promise.workload, detail)
+            facts = RunTime(RunTimeSource.TIME_LIMIT)
+        elif run_s == workload.learned_s > 0 and not workload.estimate_s:
+            facts = RunTime(RunTimeSource.EARLIER_RUNS)
+        return Obstacle(Reason.PROMISED, run_s, gap_s, "s", bound.promise.workload, facts)
 
     def on_place_of(self, node: str, gpus: set[str]) -> list[Workload]:
         """Those to whom one of these devices is promised."""

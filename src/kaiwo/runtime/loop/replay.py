@@ -3,9 +3,11 @@
 In:    the home folder and a cycle's number.   Out: the plan then, the plan now, and what differs.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 import kaiwo
 from kaiwo.decide import decide
@@ -13,10 +15,12 @@ from kaiwo.decide.cycle import BUILTIN
 from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Setting
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.errors import NotFoundError
+from kaiwo.model.obstacle import Obstacle, ObstacleNumbers
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.learned_state import unpack_state
 from kaiwo.snapshot.assumed_events import assume
+from kaiwo.snapshot.backlog import ClassKey
 from kaiwo.snapshot.cluster_state import ClusterState
 
 
@@ -57,8 +61,9 @@ def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
 
 def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:
     waiting = len(state.backlog)
+    before = {key: found.obstacles for key, found in state.backlog.by_key.items()}
     now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins)
-    differences = []
+    then, differences = cycle.decode_plan(), []
     if cycle.setting.version != kaiwo.__version__:
         differences.append(f"code {cycle.setting.version} then, {kaiwo.__version__} now")
     if cycle.setting.plugins != plugins.versions:
@@ -66,11 +71,26 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
     return ReplayResult(
         head=cycle.head,
         setting=cycle.setting,
-        then=cycle.decode_plan(),
+        then=then,
         now=now,
-        is_same=encode_plan(now) == cycle.plan,
+        is_same=encode_plan(now) == cycle.plan or _is_same_as_of_old(then, now, before),
         entries=entries,
         nodes=len(state.node_objects),
         waiting=waiting,
         differences=tuple(differences),
     )
+
+
+def _is_same_as_of_old(then: Plan, now: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> bool:
+    """Journals of 0.1.0 describe obstacles in sentences, not in facts: of those, codes and numbers are compared."""
+    told = [*(wait.obstacles for wait in then.waits), *before.values()]
+    if not any(each.detail for obstacles in told for each in obstacles):
+        return False
+    without_waits = [encode_plan(replace(plan, waits=())) for plan in (then, now)]
+    return without_waits[0] == without_waits[1] and _news(then, before) == _news(now, before)
+
+
+def _news(plan: Plan, before: Mapping[ClassKey, tuple[Obstacle, ...]]) -> list[tuple[str, str, list[ObstacleNumbers]]]:
+    """By class, the obstacles that are new or have other numbers."""
+    told = [(wait.queue, wait.shape, [each.numbers for each in wait.obstacles]) for wait in plan.waits]
+    return [each for each in told if each[2] != [old.numbers for old in before.get(each[:2], ())]]
