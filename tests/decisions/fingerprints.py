@@ -1,0 +1,65 @@
+"""One short fingerprint a cycle of a story: two runs that decide the same have the same fingerprints.
+
+In:    a seed.   Out: `a3f0 77c1 …`, one word a cycle.
+A word covers the whole plan (obstacles by code, need and have: their wording may change) and, every few cycles, what
+else the core says of the cluster: fair shares and their terms, the list of devices, reservations, partition plans.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from kaiwo.gpus.device_list import list_devices
+from kaiwo.gpus.partitioning.demand import fleet_of, waiting_needs
+from kaiwo.gpus.partitioning.planner import plan_partitions
+from kaiwo.model.plan import Plan
+from kaiwo.queues.current_shares import shares_of, wants_of
+from kaiwo.queues.share_breakdown import terms_of
+from kaiwo.snapshot.reservation_status import reservation_statuses
+from kaiwo.snapshot.working_copy import WorkingCopy
+from tests.decisions.stories import Story
+from tests.worlds import World
+
+CYCLES = 25
+EVERY = 5  # cycles between two looks at everything else
+
+
+def fingerprints(seed: int) -> str:
+    """Of one story."""
+    story, words = Story(seed), []
+    for number, plan in enumerate(story.plans(CYCLES)):
+        told: list[Any] = [_without_wording(plan)]
+        if number % EVERY == EVERY - 1:
+            told.append(_everything_else(story.world))
+        words.append(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:4])
+    return " ".join(words)
+
+
+def _without_wording(plan: Plan) -> Any:
+    found = json.loads(msgspec.json.encode(plan))
+    found.pop("notes", None)
+    for wait in found.get("waits", ()):
+        wait["obstacles"] = [[each.get(word) for word in ("reason", "need", "have")] for each in wait["obstacles"]]
+    return found
+
+
+def _everything_else(world: World) -> Any:
+    snapshot = world.snapshot()
+    view = WorkingCopy(snapshot)
+    wants, shares = wants_of(view), shares_of(view)
+    devices = list_devices(world.state.nodes)
+    steps = plan_partitions(
+        world.now_s, fleet_of(world.state, {}, world.now_s), waiting_needs(world.state, world.now_s)
+    )
+    return json.loads(
+        msgspec.json.encode(
+            [
+                [terms_of(view.queues, wants, shares, row) for row in range(len(view.queues.names))],
+                [devices.ids, devices.free_milli.tolist(), devices.free_mib.tolist(), devices.usable.tolist()],
+                reservation_statuses(world.state, world.now_s),
+                steps,
+            ]
+        )
+    )
