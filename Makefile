@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and ui/node_modules; nothing outside this folder changes,
 # except that `make venv` and `make test`, run as root on Debian, install python3-venv and Chromium when they are missing.
 .DEFAULT_GOAL := help
-.PHONY: help up kube controlplane venv ui check lint quick format test test-long bench wheel lock clean
+.PHONY: help up kube controlplane venv ui check lint quick format test test-long mutants bench wheel lock clean
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start and every test quicker
 
@@ -48,6 +48,9 @@ test: venv ui controlplane ## Run every test at CI size
 
 test-long: venv ui controlplane ## Run every test with the full counts
 	KAIWO_TEST_SIZE=full PYTEST_TIMEOUT=3000 scripts/with-node.sh scripts/test.sh all $(ARGS)
+
+mutants: venv ## Count which small mistakes in the core the fast tests notice; options in ARGS="--count 40"
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: venv ## Run every benchmark, or those in ARGS="name"; results go to docs/benchmarks/
 	$(BIN)/python -m bench $(ARGS)
