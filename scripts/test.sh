@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh fast|all [pytest options]: the quick tests side by side; with "all", also the web page's own tests before
-# them and, after them, one at a time, the tests that need the machine for themselves.
+# them, how much of the pure layers they cover, then the slow tests on two workers, and last, one at a time, the tests
+# that measure time and need the machine for themselves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 size=$1
@@ -20,8 +21,14 @@ if [ "$size" = fast ]; then
 else
     scripts/chromium.sh
     npm --prefix ui test || failed=1
-    pytest -n "$beside" -m "not ($alone)" "$@"
-    pytest -m "$alone" --no-fold-skipped "$@"
+    rm -rf .coverage
+    KAIWO_COVERAGE=1 pytest -n "$beside" -m "not ($alone)" "$@"
+    if [ $# = 0 ]; then # options may leave out tests
+        .venv/bin/coverage combine --quiet && .venv/bin/coverage report --skip-covered || failed=1
+    fi
+    # Each of the two workers takes whole files: those that start a control plane start one each.
+    pytest -n 2 --dist loadfile -m "(slow or browser) and not serial" --no-fold-skipped "$@"
+    pytest -m serial --no-fold-skipped "$@"
 fi
 [ "$failed" = 0 ] || echo "some tests failed: see above" >&2
 exit "$failed"

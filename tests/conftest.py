@@ -5,11 +5,13 @@ KAIWO_TEST_SIZE=full and draws ten times as many new ones; `make check` sets KAI
 leaves out LIVE and LONG.
 """
 
+import atexit
 import os
 import shutil
 import signal
 from pathlib import Path
 
+import coverage
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -38,6 +40,11 @@ LONG = (
     "project/test_imports.py",  # `make check` asks the import linter itself
 )
 collect_ignore = [*LIVE, *LONG] if IS_QUICK else []
+
+if os.environ.get("KAIWO_COVERAGE"):  # in each worker, before it imports anything of ours
+    _coverage = coverage.Coverage(data_suffix=True)
+    _coverage.start()
+    atexit.register(lambda: (_coverage.stop(), _coverage.save()))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background: Ctrl-C must still reach what we start
     signal.signal(signal.SIGINT, signal.default_int_handler)
