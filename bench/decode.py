@@ -46,7 +46,7 @@ def measure(pods: int) -> dict[str, float]:
         began = time.perf_counter_ns()
         items, _ = reader.read_page(page)
         for item in items:
-            seen = distillery.pod(item)
+            seen = distillery.decode(item)
             there[seen.key] = seen
         list_ns += time.perf_counter_ns() - began
     for line in lines(pods):
@@ -54,7 +54,7 @@ def measure(pods: int) -> dict[str, float]:
         found = reader.read_line(line)
         assert found is not None
         assert isinstance(found.object, Pod)
-        seen = distillery.pod(found.object)
+        seen = distillery.decode(found.object)
         there[seen.key] = seen
         watch_ns += time.perf_counter_ns() - began
     assert len(there) == pods

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from kaiwo.clusters.kubernetes.cache.queue_history import WHOLE, Memory, read_memory
+from kaiwo.clusters.kubernetes.cache.queue_history import WHOLE, QueueHistory, read_queue_status
 from kaiwo.model.events import QueueChanged
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Queue
@@ -98,21 +98,21 @@ def test_a_restart_remembers_and_counts_the_pause_as_idle(tmp_path: Path) -> Non
     assert abs(told.parts["heavy"][GPU] / ONE - 0.5) < 0.02
 
 
-def in_queues(memory: Memory) -> PastUse:
+def in_queues(memory: QueueHistory) -> PastUse:
     past_use = PastUse.of(POLICY, InQueues(memory))
     assert past_use is not None
     return past_use
 
 
-def handed_over(memory: Memory) -> Memory:
+def handed_over(memory: QueueHistory) -> QueueHistory:
     """What another replica reads in the objects."""
-    other = Memory()
-    other.see("heavy", read_memory(Raw(msgspec.json.encode(memory.words("heavy")))))
+    other = QueueHistory()
+    other.upsert("heavy", read_queue_status(Raw(msgspec.json.encode(memory.status("heavy")))))
     return other
 
 
 def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_when_it_leads_again() -> None:
-    world, memory = two_teams(), Memory()
+    world, memory = two_teams(), QueueHistory()
     world.running("long", gpus=8, queue="heavy")
     first = in_queues(memory)
     watch(world, first, 2 * HALF_LIFE_S)
@@ -122,26 +122,26 @@ def test_another_leader_goes_on_where_the_last_one_was_and_so_does_the_first_whe
     assert told is not None
     assert abs(told.parts["heavy"][GPU] / ONE - 0.75) < 0.03
     watch(world, second, 4 * HALF_LIFE_S)
-    memory.follow()
-    memory.see("heavy", read_memory(Raw(msgspec.json.encode(other.words("heavy")))))
+    memory.discard_decisions()
+    memory.upsert("heavy", read_queue_status(Raw(msgspec.json.encode(other.status("heavy")))))
     watch(world, first, 2 * LOOK_S)
     assert abs(memory.usage["heavy"].part[GPU] / WHOLE - 0.98) < 0.03
 
 
 def test_the_objects_are_written_when_it_moves_by_a_hundredth_and_not_while_it_fades() -> None:
-    world, memory = two_teams(), Memory()
+    world, memory = two_teams(), QueueHistory()
     world.running("long", gpus=8, queue="heavy")
     past_use = in_queues(memory)
     writes = 0
     for _ in range(20 * HALF_LIFE_S // LOOK_S):
         watch(world, past_use, LOOK_S)
-        writes += len(memory.take_fresh())
+        writes += len(memory.take_unwritten())
     assert writes < 20 * 80  # steady use fades for a reader by a hundredth every minute of a half-life of one hour
     world.finish("long")
     watch(world, past_use, LOOK_S)
-    memory.take_fresh()
+    memory.take_unwritten()
     watch(world, past_use, 4 * HALF_LIFE_S)
-    assert memory.take_fresh() == []
+    assert memory.take_unwritten() == []
 
 
 def test_a_broken_file_is_an_empty_memory(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Follower:
         self.told: list[str] = []  # every change, in order
         self._coming: dict[str, str] = {}
         resource = Resource[Note](notes_path(namespace), Note)
-        self.mirror = Informer(client, resource, page=self._page, listed=self._listed, changed=self._take)
+        self.mirror = Informer(client, resource, on_page=self._page, on_list_end=self._listed, on_changes=self._take)
 
     def _page(self, items: Sequence[Note]) -> None:
         self._coming |= {item.metadata.name: (item.data or {}).get("text", "") for item in items}

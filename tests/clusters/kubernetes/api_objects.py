@@ -29,7 +29,7 @@ def wire_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", *
 
 
 def seen_pod(name: str, gpus: int = 1, node: str = "", phase: str = "Pending", **more: Any) -> CachedPod:
-    return DISTILLERY.pod(wire_pod(name, gpus, node, phase, **more))
+    return DISTILLERY.decode(wire_pod(name, gpus, node, phase, **more))
 
 
 def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: Any) -> wire_objects.Node:
@@ -50,6 +50,6 @@ def wire_node(name: str, gpus: int = 8, resource: str = "amd.com/gpu", **more: A
 def some_books(nodes: int = 2) -> ClusterCache:
     cache = ClusterCache()
     for number in range(1, nodes + 1):
-        cache.put_node(wire_node(f"node-{number}"))
-    cache.settle()
+        cache.upsert_node(wire_node(f"node-{number}"))
+    cache.flush()
     return cache

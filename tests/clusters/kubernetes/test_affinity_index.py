@@ -25,33 +25,33 @@ def apart(**more: Any) -> dict[str, Any]:
 
 
 def neighbours_of(cache: ClusterCache, workload: str, slot: str = "main-0") -> PodAffinity | None:
-    cache.settle()
-    pod = cache.told.pods.get(workload, {}).get(slot)
+    cache.flush()
+    pod = cache.published.pods.get(workload, {}).get(slot)
     if pod is not None:
         return pod.neighbours
-    return role_of(cache.told.workloads[workload], slot).request.neighbours
+    return role_of(cache.published.workloads[workload], slot).request.neighbours
 
 
 def may_go_to(cache: ClusterCache, workload: str) -> tuple[str, ...]:
     state = ClusterState()
-    cache.settle()
+    cache.flush()
     state.patch(cache.whole_state())
     return feasible_nodes(state.snapshot(0), role_of(state.workloads[workload], "main-0").request)
 
 
 def test_without_rules_no_pod_carries_a_mark() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") is None
 
 
 def test_a_new_rule_is_told_about_those_whom_it_means_and_nobody_else() -> None:
     cache = some_books()
     for name, labels in (("a", {"app": "web"}), ("b", {"app": "db"}), ("c", {"app": "web"})):
-        cache.put_pod(seen_pod(name, node="node-1", labels=labels, namespace="x" if name == "c" else "default"))
-    cache.settle()
-    cache.put_pod(seen_pod("new", **apart()))
-    told = cache.settle()
+        cache.upsert_pod(seen_pod(name, node="node-1", labels=labels, namespace="x" if name == "c" else "default"))
+    cache.flush()
+    cache.upsert_pod(seen_pod("new", **apart()))
+    told = cache.flush()
     assert [each.pod.workload for each in told if isinstance(each, PodChanged)] == ["default/a"]
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
     assert neighbours_of(cache, "default/new") == PodAffinity(apart=(Apart("default app=web", "rack"),))
@@ -60,24 +60,24 @@ def test_a_new_rule_is_told_about_those_whom_it_means_and_nobody_else() -> None:
 def test_a_rule_that_nobody_has_any_more_is_forgotten() -> None:
     cache = some_books()
     pod = seen_pod("new", **apart())
-    cache.put_pod(pod)
-    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.upsert_pod(pod)
+    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") is not None
-    cache.drop_pod(pod)
-    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.delete_pod(pod)
+    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") is None
 
 
 def test_a_rule_reaches_into_namespaces_by_their_labels() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}, namespace="x"))
-    cache.put_pod(seen_pod("new", **apart(namespaceSelector={"matchLabels": {"team": "red"}})))
+    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}, namespace="x"))
+    cache.upsert_pod(seen_pod("new", **apart(namespaceSelector={"matchLabels": {"team": "red"}})))
     assert neighbours_of(cache, "x/a") is None
-    cache.marks.put_namespace("x", {"team": "red"})
+    cache.affinity_index.upsert_namespace("x", {"team": "red"})
     assert neighbours_of(cache, "x/a") == PodAffinity(("namespaces(team=red) app=web",))
-    cache.marks.put_namespace("x", {"team": "blue"})
+    cache.affinity_index.upsert_namespace("x", {"team": "blue"})
     assert neighbours_of(cache, "x/a") is None
-    cache.marks.put_namespace("x", None)
+    cache.affinity_index.upsert_namespace("x", None)
     assert neighbours_of(cache, "x/a") is None
 
 
@@ -85,11 +85,11 @@ def test_a_pod_that_is_told_to_go_counts_for_a_distance_and_not_for_a_spread() -
     cache = some_books()
     spread = {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     spread["labelSelector"] = {"matchLabels": {"app": "web"}}
-    cache.put_pod(seen_pod("new", topologySpreadConstraints=[spread], **apart()))
-    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
+    cache.upsert_pod(seen_pod("new", topologySpreadConstraints=[spread], **apart()))
+    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}))
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web", "default app=web, staying"))
     gone = "2026-01-01T00:00:00Z"
-    cache.put_pod(seen_pod("a", node="node-1", labels={"app": "web"}, deletionTimestamp=gone))
+    cache.upsert_pod(seen_pod("a", node="node-1", labels={"app": "web"}, deletionTimestamp=gone))
     assert neighbours_of(cache, "default/a") == PodAffinity(("default app=web",))
 
 
@@ -109,22 +109,22 @@ def test_a_port_on_every_address_is_a_port_on_each(there: dict[str, Any], new: d
     cache = some_books(nodes=1)
     for name, node, port, scheduler in (("old", "node-1", there, "other"), ("new", "", new, SCHEDULER)):
         container = {"name": "c", "ports": [{"hostPort": 80} | port]}
-        cache.put_pod(seen_pod(name, node=node, containers=[container], schedulerName=scheduler))
+        cache.upsert_pod(seen_pod(name, node=node, containers=[container], schedulerName=scheduler))
     assert may_go_to(cache, "default/new") == (("node-1",) if is_free else ())
 
 
 def test_space_that_another_scheduler_keeps_is_not_given_away() -> None:
     cache = some_books()
     document = seen_pod("theirs", gpus=8, schedulerName="other", labels={"app": "web"})
-    cache.put_pod(replace(document, nominated="node-1", version=document.version + 1))
-    cache.put_pod(seen_pod("new", gpus=1, **apart()))
+    cache.upsert_pod(replace(document, nominated_node="node-1", version=document.version + 1))
+    cache.upsert_pod(seen_pod("new", gpus=1, **apart()))
     assert may_go_to(cache, "default/new") == ("node-2",)
-    held = cache.told.pods["default/theirs"]["main-0"]
+    held = cache.published.pods["default/theirs"]["main-0"]
     assert (held.node, held.phase, len(held.devices)) == ("node-1", Phase.RUNNING, 8)
     assert held.neighbours == PodAffinity(("kept:default app=web",))
-    cache.put_pod(seen_pod("theirs", gpus=8, schedulerName="other", node="node-2"))
+    cache.upsert_pod(seen_pod("theirs", gpus=8, schedulerName="other", node="node-2"))
     assert may_go_to(cache, "default/new") == ("node-1",)
-    assert [each.node for each in cache.told.pods["default/theirs"].values()] == ["node-2"]
+    assert [each.node for each in cache.published.pods["default/theirs"].values()] == ["node-2"]
 
 
 def test_alternatives_of_affinity_and_terms_that_match_nothing() -> None:
@@ -132,7 +132,7 @@ def test_alternatives_of_affinity_and_terms_that_match_nothing() -> None:
 
     def put(name: str, *terms: dict[str, Any]) -> tuple[str, ...]:
         affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
-        cache.put_pod(seen_pod(name, affinity=affinity))
+        cache.upsert_pod(seen_pod(name, affinity=affinity))
         return may_go_to(cache, f"default/{name}")
 
     first = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
@@ -149,14 +149,14 @@ def test_preferred_nodes_are_read_with_their_weights() -> None:
         {"weight": 20, "preference": {}},
     ]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    request = seen_pod("a", affinity=affinity).ask.request
+    request = seen_pod("a", affinity=affinity).spec.request
     assert request.prefers == (Preference(80, (NodeRule("disk", "In", ("ssd",)),)),)
     assert request.node_choices == ()
 
 
 def test_a_pod_that_preempts_nobody_makes_a_workload_that_stops_nobody() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("calm", preemptionPolicy="Never"))
-    (told,) = cache.settle()
+    cache.upsert_pod(seen_pod("calm", preemptionPolicy="Never"))
+    (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert not told.workload.stops_others

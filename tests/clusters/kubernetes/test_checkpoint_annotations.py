@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.gang_index import Above
+from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
@@ -32,18 +32,18 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job
 
 
 def put(cache: ClusterCache, name: str, annotations: dict[str, str], **more: Any) -> None:
-    cache.put_pod(seen_pod(name, node="node-1", phase="Running", annotations=annotations, **more))
+    cache.upsert_pod(seen_pod(name, node="node-1", phase="Running", annotations=annotations, **more))
 
 
 def told(cache: ClusterCache, now_s: int) -> list[Workload]:
-    events = cache.settle(now_s)
+    events = cache.flush(now_s)
     assert all(isinstance(event, WorkloadChanged) for event in events), events
     return [event.workload for event in events if isinstance(event, WorkloadChanged)]
 
 
 def saved_s(cache: ClusterCache, now_s: int, name: str = "default/train") -> int:
-    cache.settle(now_s)
-    return cache.told.workloads[name].checkpoint_s
+    cache.flush(now_s)
+    return cache.published.workloads[name].checkpoint_s
 
 
 def put_job(cache: ClusterCache, notes: dict[str, str]) -> None:
@@ -54,7 +54,7 @@ def put_job(cache: ClusterCache, notes: dict[str, str]) -> None:
     }  # fmt: skip
     owner = read_owner(document)
     assert not isinstance(owner, str)
-    cache.roll.put_owner(Above(owner, notes, {}))
+    cache.gang_index.upsert_owner(OwnerObject(owner, notes, {}))
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai/", "kaiwo.silogen.ai/"])
@@ -62,8 +62,8 @@ def test_a_pod_says_how_patient_it_is_and_what_stopping_costs(prefix: str) -> No
     cache = some_books()
     notes = {prefix + "preemption-delay": "10m", prefix + "restart-cost": "5m", prefix + "last-checkpoint": "900"}
     put(cache, "train", notes)
-    cache.settle(1_000)
-    work = cache.told.workloads["default/train"]
+    cache.flush(1_000)
+    work = cache.published.workloads["default/train"]
     assert (work.preemption_delay_s, work.restart_s, work.checkpoint_s) == (600, 300, 900)
 
 
@@ -75,7 +75,7 @@ def test_the_latest_of_its_pods_counts_and_is_followed_while_they_run() -> None:
     put(cache, "b", GANG | {SAVED: "1970-01-01T00:15:00Z"})
     assert [work.checkpoint_s for work in told(cache, 1_001)] == [900]
     put(cache, "a", GANG | {SAVED: "850"})  # it is older than the other's: there is nothing to tell
-    assert cache.settle(1_002) == ()
+    assert cache.flush(1_002) == ()
     put(cache, "b", GANG)
     assert [work.checkpoint_s for work in told(cache, 1_003)] == [850]
 
@@ -85,7 +85,7 @@ def test_a_time_to_come_is_the_time_at_which_it_was_read_and_stays_that() -> Non
     put(cache, "train", {SAVED: "2999-01-01T00:00:00Z"})
     assert saved_s(cache, 1_000) == 1_000
     put(cache, "train", {SAVED: "2999-01-01T00:00:00Z", "other": "changed"})
-    assert cache.settle(2_000) == ()
+    assert cache.flush(2_000) == ()
     put(cache, "train", {SAVED: "2999-01-01T00:00:01Z"})
     assert saved_s(cache, 3_000) == 3_000
 
@@ -95,10 +95,10 @@ def test_the_object_above_may_say_it_and_only_its_own_pods_are_looked_at() -> No
     put(cache, "train-x", {}, ownerReferences=[JOB])
     put(cache, "other", {})
     put_job(cache, {})
-    cache.settle(1_000)
-    (name,) = [name for name in cache.told.workloads if name != "default/other"]
+    cache.flush(1_000)
+    (name,) = [name for name in cache.published.workloads if name != "default/other"]
     put_job(cache, {SAVED: "900"})
-    assert cache.roll.take_touched() == [cache.names.unit_of[name]]
+    assert cache.gang_index.take_touched() == [cache.names.unit_of[name]]
     put_job(cache, {SAVED: "950"})
     assert saved_s(cache, 1_001, name) == 950
     put_job(cache, {})
@@ -108,34 +108,34 @@ def test_the_object_above_may_say_it_and_only_its_own_pods_are_looked_at() -> No
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-01-31", "-1", "9" * 400, "\u0663"])
 def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: str) -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("waits", annotations={SAVED: text}))
+    cache.upsert_pod(seen_pod("waits", annotations={SAVED: text}))
     put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m"})
-    cache.put_queue(Queue("lab"))
-    cache.settle(1_000)
-    assert {"default/waits", "default/train"} == set(cache.told.workloads)
-    assert cache.sentences == {}
-    work = cache.told.workloads["default/train"]
+    cache.upsert_queue(Queue("lab"))
+    cache.flush(1_000)
+    assert {"default/waits", "default/train"} == set(cache.published.workloads)
+    assert cache.blocked_pods == {}
+    work = cache.published.workloads["default/train"]
     assert (work.queue, work.restart_s, work.checkpoint_s) == ("lab", 300, 0)
-    ((key, sentence),) = cache.saved.take_faults().items()
+    ((key, sentence),) = cache.checkpoints.take_faults().items()
     assert key == ("default", "train")
     assert sentence.startswith(f"Pod 'train': {SAVED} is ")
     assert sentence.endswith("whole seconds since 1970; until then it counts as not said")
     put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m", "x": "y"})
-    assert cache.settle(1_001) == ()
-    assert cache.saved.take_faults() == {}
+    assert cache.flush(1_001) == ()
+    assert cache.checkpoints.take_faults() == {}
 
 
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost", "estimate"])
 def test_garbage_on_a_pod_that_runs_leaves_it_in_its_queue(name: str) -> None:
     cache = some_books()
-    cache.put_queue(Queue("lab"))
+    cache.upsert_queue(Queue("lab"))
     notes = {"kaiwo.ai/queue": "lab", "kaiwo.ai/priority": "7", "kaiwo.ai/restart-cost": "5m"}
     put(cache, "train", notes)
-    cache.settle(1_000)
-    before = cache.told.workloads["default/train"]
+    cache.flush(1_000)
+    before = cache.published.workloads["default/train"]
     put(cache, "train", notes | {f"kaiwo.ai/{name}": "garbage"})
-    cache.settle(1_001)
-    after = cache.told.workloads["default/train"]
+    cache.flush(1_001)
+    after = cache.published.workloads["default/train"]
     assert (after.queue, after.priority) == ("lab", 7)
     assert replace(after, restart_s=before.restart_s) == before
 
@@ -143,18 +143,18 @@ def test_garbage_on_a_pod_that_runs_leaves_it_in_its_queue(name: str) -> None:
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost"])
 def test_garbage_on_a_pod_that_waits_is_said_on_it(name: str) -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("train", annotations={f"kaiwo.ai/{name}": "garbage"}))
-    assert cache.settle(1_000) == ()
-    assert f"kaiwo.ai/{name}" in cache.sentences["default", "train"]
-    assert "not a duration; write it as" in cache.sentences["default", "train"]
+    cache.upsert_pod(seen_pod("train", annotations={f"kaiwo.ai/{name}": "garbage"}))
+    assert cache.flush(1_000) == ()
+    assert f"kaiwo.ai/{name}" in cache.blocked_pods["default", "train"]
+    assert "not a duration; write it as" in cache.blocked_pods["default", "train"]
 
 
 def test_what_is_gone_is_forgotten() -> None:
     cache = some_books()
     put(cache, "train", {SAVED: "900"})
-    cache.settle(1_000)
-    cache.drop_pod(cache.pods["default", "train"])
-    cache.settle(1_001)
+    cache.flush(1_000)
+    cache.delete_pod(cache.pods["default", "train"])
+    cache.flush(1_001)
     put(cache, "train", {}, uid="uid-again")
     assert saved_s(cache, 1_002) == 0
 
@@ -173,7 +173,7 @@ def test_the_voice_says_on_the_pod_what_cannot_be_read() -> None:
             voice.start()
             try:
                 put(cache, "train", {SAVED: "yesterday"})
-                cache.settle(1_000)
+                cache.flush(1_000)
                 voice.listen()
                 await until(lambda: said, "the Event")
             finally:

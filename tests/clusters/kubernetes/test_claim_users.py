@@ -22,62 +22,62 @@ def books_with(*modes: str, **meta: Any) -> ClusterCache:
     bound["metadata"] |= meta
     _put(cache, bound)
     item = msgspec.json.decode(msgspec.json.encode(volume("v", "node-1")), type=wire_objects.PersistentVolume)
-    cache.change_volumes(lambda volumes: volumes.put_volume(item))
+    cache.change_volumes(lambda volumes: volumes.upsert_volume(item))
     return cache
 
 
 def _put(cache: ClusterCache, document: dict[str, Any]) -> None:
     item = msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Claim)
-    cache.change_volumes(lambda volumes: volumes.put_claim(item))
+    cache.change_volumes(lambda volumes: volumes.upsert_claim(item))
 
 
 def test_a_claim_for_one_pod_is_waited_for_until_that_pod_is_gone() -> None:
     cache = books_with("ReadWriteOncePod")
     theirs = seen_pod("a", volumes=using("data"), node="node-1", schedulerName="default-scheduler")
-    cache.put_pod(theirs)
-    cache.put_pod(seen_pod("b", volumes=using("data")))
-    cache.settle()
-    assert cache.sentences["default", "b"] == IN_USE
-    assert "default/b" not in cache.told.workloads
-    cache.put_pod(seen_pod("a", volumes=using("data"), node="node-1", phase="Succeeded", schedulerName="x"))
-    cache.settle()
-    assert "default/b" in cache.told.workloads
-    cache.put_pod(seen_pod("c", volumes=using("data"), node="node-1"))
-    cache.settle()
-    assert "default/b" not in cache.told.workloads
-    cache.drop_pod(cache.pods["default", "c"])
-    cache.settle()
-    assert "default/b" in cache.told.workloads
+    cache.upsert_pod(theirs)
+    cache.upsert_pod(seen_pod("b", volumes=using("data")))
+    cache.flush()
+    assert cache.blocked_pods["default", "b"] == IN_USE
+    assert "default/b" not in cache.published.workloads
+    cache.upsert_pod(seen_pod("a", volumes=using("data"), node="node-1", phase="Succeeded", schedulerName="x"))
+    cache.flush()
+    assert "default/b" in cache.published.workloads
+    cache.upsert_pod(seen_pod("c", volumes=using("data"), node="node-1"))
+    cache.flush()
+    assert "default/b" not in cache.published.workloads
+    cache.delete_pod(cache.pods["default", "c"])
+    cache.flush()
+    assert "default/b" in cache.published.workloads
 
 
 def test_other_claims_and_pods_without_a_node_keep_nobody() -> None:
     cache = books_with("ReadWriteOnce")
-    cache.put_pod(seen_pod("a", volumes=using("data"), node="node-1"))
-    cache.put_pod(seen_pod("b", volumes=using("data")))
-    cache.settle()
-    assert "default/b" in cache.told.workloads
+    cache.upsert_pod(seen_pod("a", volumes=using("data"), node="node-1"))
+    cache.upsert_pod(seen_pod("b", volumes=using("data")))
+    cache.flush()
+    assert "default/b" in cache.published.workloads
     cache = books_with("ReadWriteOncePod")
     for name in ("a", "b"):
-        cache.put_pod(seen_pod(name, volumes=using("data")))
-    cache.put_pod(seen_pod("e", namespace="elsewhere", uid="e", volumes=using("data"), node="node-1"))
-    cache.settle()
-    assert {"default/a", "default/b"} <= cache.told.workloads.keys()
+        cache.upsert_pod(seen_pod(name, volumes=using("data")))
+    cache.upsert_pod(seen_pod("e", namespace="elsewhere", uid="e", volumes=using("data"), node="node-1"))
+    cache.flush()
+    assert {"default/a", "default/b"} <= cache.published.workloads.keys()
 
 
 def test_pods_that_would_start_together_do_not_share_a_claim_for_one_pod() -> None:
     cache = books_with("ReadWriteOncePod")
     one, other = (seen_pod(name, volumes=using("data")) for name in ("a", "b"))
-    cache.put_pod(one)
-    cache.put_pod(other)
+    cache.upsert_pod(one)
+    cache.upsert_pod(other)
     assert cache.claim_users.refusal(other) == ""
     assert cache.claim_users.refusal(other, [one]) == IN_USE
 
 
 def test_a_claim_of_an_ephemeral_volume_must_be_the_pods_own() -> None:
     def waiting(cache: ClusterCache) -> str:
-        cache.put_pod(seen_pod("p", volumes=[{"name": "scratch", "ephemeral": {}}]))
-        cache.settle()
-        return cache.sentences.get(("default", "p"), "")
+        cache.upsert_pod(seen_pod("p", volumes=[{"name": "scratch", "ephemeral": {}}]))
+        cache.flush()
+        return cache.blocked_pods.get(("default", "p"), "")
 
     def owned_by(uid: str) -> ClusterCache:
         cache = books_with("ReadWriteOnce", name="p-scratch", ownerReferences=[{"uid": uid, "controller": True}])
@@ -91,6 +91,6 @@ def test_a_claim_of_an_ephemeral_volume_must_be_the_pods_own() -> None:
         "its volume claim p-scratch is not there yet; Kubernetes makes it for its ephemeral volume"
     )
     named = owned_by("uid-other")
-    named.put_pod(seen_pod("q", volumes=using("p-scratch")))  # by its name anybody may use it
-    named.settle()
-    assert "default/q" in named.told.workloads
+    named.upsert_pod(seen_pod("q", volumes=using("p-scratch")))  # by its name anybody may use it
+    named.flush()
+    assert "default/q" in named.published.workloads

@@ -191,7 +191,7 @@ def test_a_disruption_budget_keeps_a_pod_and_the_scheduler_hears_of_it(plane: Pl
             await asyncio.sleep(0.3)
             assert "deletionTimestamp" not in (await scene.kubectl.read_pod("a"))["metadata"]
             await scene.kubectl.delete(f"{path}/keep")
-            await scene.until(lambda: not scene.cluster.cache.underway.evictions, "the eviction to be let through")
+            await scene.until(lambda: not scene.cluster.cache.in_flight.evictions, "the eviction to be let through")
             assert "deletionTimestamp" in (await scene.kubectl.read_pod("a"))["metadata"]
             assert "preempt for default/other" in await _until_event(scene.kubectl, "a", "Evicted")
 
@@ -232,7 +232,7 @@ def test_who_may_neither_bind_nor_read_waits_before_it_tries_again(plane: Plane)
                 patched.setattr(scene.cluster.client, "read", refuse)
                 await scene.start(start_of("a"))
                 await scene.until(lambda: scene.workload("a").not_before_why == "you may not")
-            assert scene.cluster.cache.underway.refusals["default/a"].times == 1
+            assert scene.cluster.cache.in_flight.refusals["default/a"].times == 1
             assert ("default/a", "main-0") not in scene.state.pods
 
     run(test())
@@ -265,14 +265,14 @@ def test_a_binding_of_which_a_sick_server_cannot_say_what_became_of_it_keeps_its
                 patched.setattr(client, "write", write_and_fail)
                 patched.setattr(client, "read", read_late)
                 with pytest.MonkeyPatch.context() as hanging:
-                    hanging.setattr(scene.cluster.cache, "put_pod", lambda _: None)  # no word of a watch either
+                    hanging.setattr(scene.cluster.cache, "upsert_pod", lambda _: None)  # no word of a watch either
                     await scene.start(start_of("a"))
                     while reads < 4:
                         assert scene.state.pods["default/a", "main-0"].phase is Phase.ASSUMED
                         await asyncio.sleep(0.01)
                 is_sick = False
                 await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
-            assert "default/a" not in scene.cluster.cache.underway.refusals
+            assert "default/a" not in scene.cluster.cache.in_flight.refusals
 
     run(test())
 
@@ -363,7 +363,7 @@ def test_the_pods_of_a_job_are_one_gang_that_waits_until_it_is_whole(plane: Plan
             await scene.until_waiting("train")
             work = scene.workload("train")
             assert (work.pods, work.roles[0].needed, work.queue) == (3, 3, "lab")
-            slots = sorted(scene.cluster.cache.slots("default/train"))
+            slots = sorted(scene.cluster.cache.pods_by_slot("default/train"))
             starts = [start_of("train", slot, devices=whole(number)) for number, slot in enumerate(slots)]
             assert await scene.start(*starts[:2]) == ()
             await scene.until(lambda: "only a part" in scene.workload("train").not_before_why)

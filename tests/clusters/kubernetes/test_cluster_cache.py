@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.client import Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
-from kaiwo.clusters.kubernetes.watch.cluster_watch import Pods
+from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import NodeChanged, PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
@@ -25,19 +25,19 @@ LATE = "2026-01-01T00:00:00Z"
 
 
 def _grant(*gpus: int) -> dict[str, str]:
-    return {GRANT_NOTE: write_grant([Share(f"gpu-{gpu}", 1000, 192 * 1024) for gpu in gpus])}
+    return {GRANT_ANNOTATION: write_grant([Share(f"gpu-{gpu}", 1000, 192 * 1024) for gpu in gpus])}
 
 
 def test_a_pod_is_told_when_it_comes_and_when_it_goes() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("a"))
-    (told,) = cache.settle()
+    cache.upsert_pod(seen_pod("a"))
+    (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert (told.workload.name, told.workload.pods) == ("default/a", 1)
-    cache.put_pod(seen_pod("a"))
-    assert cache.settle() == ()
-    cache.drop_pod(seen_pod("a"))
-    assert cache.settle() == (WorkloadGone("default/a"),)
+    cache.upsert_pod(seen_pod("a"))
+    assert cache.flush() == ()
+    cache.delete_pod(seen_pod("a"))
+    assert cache.flush() == (WorkloadGone("default/a"),)
     assert cache.names.unit_of == {}
 
 
@@ -47,33 +47,33 @@ def test_how_long_a_gang_ran_is_told_when_all_of_it_succeeded() -> None:
         seen_pod(name, node="node-1", phase="Running", annotations=GANG | _grant(at)) for at, name in enumerate("ab")
     ]
     for pod in pods:
-        cache.put_pod(replace(pod, started_s=1_000))
-    cache.settle(1_000)
-    cache.put_pod(replace(pods[0], started_s=1_000, phase="Succeeded", version=pods[0].version + 1))
-    cache.settle(1_500)
-    cache.put_pod(replace(pods[1], started_s=1_000, phase="Succeeded", version=pods[1].version + 1))
-    assert WorkloadGone("default/train", 900) in cache.settle(1_900)
+        cache.upsert_pod(replace(pod, started_s=1_000))
+    cache.flush(1_000)
+    cache.upsert_pod(replace(pods[0], started_s=1_000, phase="Succeeded", version=pods[0].version + 1))
+    cache.flush(1_500)
+    cache.upsert_pod(replace(pods[1], started_s=1_000, phase="Succeeded", version=pods[1].version + 1))
+    assert WorkloadGone("default/train", 900) in cache.flush(1_900)
 
 
 @pytest.mark.parametrize("phase", ["Failed", ""])
 def test_work_that_failed_or_was_deleted_says_nothing_of_how_long_such_work_runs(phase: str) -> None:
     cache = some_books()
     pod = replace(seen_pod("a", node="node-1", phase="Running", annotations=_grant(0)), started_s=1_000)
-    cache.put_pod(pod)
-    cache.settle(1_000)
-    cache.put_pod(replace(pod, phase=phase, version=pod.version + 1)) if phase else cache.drop_pod(pod)
-    assert WorkloadGone("default/a", 0) in cache.settle(1_900)
+    cache.upsert_pod(pod)
+    cache.flush(1_000)
+    cache.upsert_pod(replace(pod, phase=phase, version=pod.version + 1)) if phase else cache.delete_pod(pod)
+    assert WorkloadGone("default/a", 0) in cache.flush(1_900)
 
 
 def test_another_pod_of_the_same_name_is_another_pod() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("a", node="node-1", annotations=_grant(0)))
-    cache.settle()
-    cache.put_pod(seen_pod("a", uid="second"))
-    assert PodGone("default/a", "main-0") in cache.settle()
-    cache.drop_pod(seen_pod("a"))  # the late word of the first one's end
-    assert cache.settle() == ()
-    found = cache.find("default/a", "main-0")
+    cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(0)))
+    cache.flush()
+    cache.upsert_pod(seen_pod("a", uid="second"))
+    assert PodGone("default/a", "main-0") in cache.flush()
+    cache.delete_pod(seen_pod("a"))  # the late word of the first one's end
+    assert cache.flush() == ()
+    found = cache.find_pod("default/a", "main-0")
     assert found is not None
     assert found.uid == "second"
 
@@ -81,15 +81,15 @@ def test_another_pod_of_the_same_name_is_another_pod() -> None:
 def test_a_decision_that_came_to_nothing_is_taken_back() -> None:
     cache = some_books()
     pod = seen_pod("a")
-    cache.put_pod(pod)
-    cache.settle()
+    cache.upsert_pod(pod)
+    cache.flush()
     start = Start("default/a", "main-0", "node-1", (Share("gpu-0", 1000, 1),))
-    assumed = cache.hold("default/a", "main-0", pod, Phase.ASSUMED, start.node, start.devices)
-    cache.underway.begin_start(start, pod, assumed)
-    assert cache.settle() == ()  # the scheduler knows
-    cache.underway.refuse("default/a", 100, "the webhook said no")
-    cache.underway.end_start(pod)
-    gone, changed = cache.settle()
+    assumed = cache.placed_pod("default/a", "main-0", pod, Phase.ASSUMED, start.node, start.devices)
+    cache.in_flight.begin_start(start, pod, assumed)
+    assert cache.flush() == ()  # the scheduler knows
+    cache.in_flight.refuse("default/a", 100, "the webhook said no")
+    cache.in_flight.end_start(pod)
+    gone, changed = cache.flush()
     assert gone == PodGone("default/a", "main-0")
     assert isinstance(changed, WorkloadChanged)
     assert (changed.workload.not_before_s, changed.workload.not_before_why) == (101, "the webhook said no")
@@ -98,71 +98,71 @@ def test_a_decision_that_came_to_nothing_is_taken_back() -> None:
 def test_a_binding_that_the_watch_confirms_is_running() -> None:
     cache = some_books()
     pod = seen_pod("a")
-    cache.put_pod(pod)
+    cache.upsert_pod(pod)
     start = Start("default/a", "main-0", "node-1", (Share("gpu-3", 1000, 192 * 1024),))
-    cache.settle()
-    cache.underway.begin_start(
-        start, pod, cache.hold("default/a", "main-0", pod, Phase.ASSUMED, "node-1", start.devices)
+    cache.flush()
+    cache.in_flight.begin_start(
+        start, pod, cache.placed_pod("default/a", "main-0", pod, Phase.ASSUMED, "node-1", start.devices)
     )
-    cache.settle()
-    cache.put_pod(seen_pod("a", node="node-1", annotations=_grant(3)))
-    (told,) = cache.settle()
+    cache.flush()
+    cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(3)))
+    (told,) = cache.flush()
     assert isinstance(told, PodChanged)
     assert (told.pod.phase, told.pod.devices) == (Phase.RUNNING, start.devices)
-    assert cache.underway.starts == {}
+    assert cache.in_flight.starts == {}
 
 
 def test_an_older_word_does_not_undo_a_newer_one() -> None:
     """A pod was read after a failed Binding while the watch lagged behind: its devices must not become free again."""
     cache = some_books()
-    cache.put_pod(seen_pod("a", resourceVersion="10"))
-    cache.put_pod(seen_pod("a", node="node-1", annotations=_grant(0), resourceVersion="30"))
-    cache.settle()
-    cache.put_pod(seen_pod("a", labels={"late": "word"}, resourceVersion="20"))
-    assert cache.settle() == ()
-    assert cache.told.pods["default/a"]["main-0"].node == "node-1"
+    cache.upsert_pod(seen_pod("a", resourceVersion="10"))
+    cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(0), resourceVersion="30"))
+    cache.flush()
+    cache.upsert_pod(seen_pod("a", labels={"late": "word"}, resourceVersion="20"))
+    assert cache.flush() == ()
+    assert cache.published.pods["default/a"]["main-0"].node == "node-1"
 
 
 def test_a_list_that_is_older_than_a_pod_does_not_take_it_away() -> None:
     cache = some_books()
-    pods = Pods(Resource("/api/v1/pods", wire_objects.Pod), cache, DISTILLERY)
+    pods = PodHandler(Resource("/api/v1/pods", wire_objects.Pod), cache, DISTILLERY)
     for version in (50, 60):
-        cache.put_pod(seen_pod(f"p-{version}", resourceVersion=str(version)))
-    pods.page([])
-    pods.listed("55")
+        cache.upsert_pod(seen_pod(f"p-{version}", resourceVersion=str(version)))
+    pods.on_page([])
+    pods.on_list_end("55")
     assert set(cache.pods) == {("default", "p-60")}
 
 
 def test_pods_that_are_seen_before_their_node_are_dealt_devices_when_it_comes() -> None:
     cache = ClusterCache()
-    cache.put_pod(seen_pod("theirs", gpus=2, node="late", schedulerName="other"))
-    (told,) = cache.settle()
+    cache.upsert_pod(seen_pod("theirs", gpus=2, node="late", schedulerName="other"))
+    (told,) = cache.flush()
     assert isinstance(told, PodChanged)
     assert told.pod.devices == ()
-    cache.put_node(wire_node("late"))
-    _, told = cache.settle()
+    cache.upsert_node(wire_node("late"))
+    _, told = cache.flush()
     assert isinstance(told, PodChanged)
     assert [share.gpu for share in told.pod.devices] == ["gpu-0", "gpu-1"]
 
 
 def test_the_pods_of_a_gang_are_one_workload_once_they_are_all_there() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("w-0", annotations=GANG))
-    assert cache.settle() == ()
-    assert "1 of the 2 that start together" in cache.sentences["default", "w-0"]
-    cache.put_pod(seen_pod("w-1", annotations=GANG))
-    (told,) = cache.settle()
+    cache.upsert_pod(seen_pod("w-0", annotations=GANG))
+    assert cache.flush() == ()
+    assert "1 of the 2 that start together" in cache.blocked_pods["default", "w-0"]
+    cache.upsert_pod(seen_pod("w-1", annotations=GANG))
+    (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert (told.workload.name, told.workload.pods, told.workload.roles[0].needed) == ("default/train", 2, 2)
-    assert cache.sentences == {}
-    assert sorted(cache.slots("default/train")) == ["main-0", "main-1"]
+    assert cache.blocked_pods == {}
+    assert sorted(cache.pods_by_slot("default/train")) == ["main-0", "main-1"]
 
 
 def test_a_role_whose_pods_ask_for_different_things_becomes_two() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("w-0", annotations=GANG))
-    cache.put_pod(seen_pod("w-1", gpus=4, annotations=GANG))
-    (told,) = cache.settle()
+    cache.upsert_pod(seen_pod("w-0", annotations=GANG))
+    cache.upsert_pod(seen_pod("w-1", gpus=4, annotations=GANG))
+    (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     assert [(role.name, role.count, role.needed, role.request.gpus) for role in told.workload.roles] == [
         ("main.0", 1, 1, 1),
@@ -172,42 +172,42 @@ def test_a_role_whose_pods_ask_for_different_things_becomes_two() -> None:
 
 def test_a_gang_with_a_pod_that_cannot_be_tried_waits_whole() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("w-0", annotations=GANG))
-    cache.put_pod(seen_pod("w-1", annotations=GANG, resourceClaims=[{"name": "x"}]))
-    assert cache.settle() == ()
-    assert "device claims" in cache.sentences["default", "w-0"]
+    cache.upsert_pod(seen_pod("w-0", annotations=GANG))
+    cache.upsert_pod(seen_pod("w-1", annotations=GANG, resourceClaims=[{"name": "x"}]))
+    assert cache.flush() == ()
+    assert "device claims" in cache.blocked_pods["default", "w-0"]
     gated = seen_pod("w-1", annotations=GANG, schedulingGates=[{"name": "g"}])
-    cache.put_pod(gated)
-    cache.settle()
-    assert "scheduling gate" in cache.sentences["default", "w-0"]
+    cache.upsert_pod(gated)
+    cache.flush()
+    assert "scheduling gate" in cache.blocked_pods["default", "w-0"]
 
 
 def test_a_gang_says_which_of_its_pods_are_left_to_another_scheduler() -> None:
     cache = some_books()
     notes = {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "3"}
     left = "m1 is left to default-scheduler; make all its pods with one schedulerName"
-    cache.put_pod(seen_pod("m0", annotations=notes))
-    cache.put_pod(seen_pod("m1", annotations=notes, schedulerName="default-scheduler"))
-    cache.settle()
+    cache.upsert_pod(seen_pod("m0", annotations=notes))
+    cache.upsert_pod(seen_pod("m1", annotations=notes, schedulerName="default-scheduler"))
+    cache.flush()
     waits = "gang default/g waits until its pods exist: 1 of the 3 that start together do"
-    assert cache.sentences["default", "m0"] == f"{waits}: {left}"
-    cache.put_pod(seen_pod("m2", annotations=notes, schedulingGates=[{"name": "x.y/z"}]))
-    cache.settle()
-    assert cache.sentences["default", "m0"] == f"gang default/g cannot start together: {left}"
-    cache.drop_pod(cache.pods["default", "m1"])
-    cache.settle()
-    assert cache.sentences["default", "m0"] == waits.replace("1 of", "2 of")
-    cache.put_pod(seen_pod("m1", annotations=notes, schedulerName="x", phase="Failed"))
-    cache.settle()
-    assert cache.sentences["default", "m0"] == waits.replace("1 of", "2 of")
+    assert cache.blocked_pods["default", "m0"] == f"{waits}: {left}"
+    cache.upsert_pod(seen_pod("m2", annotations=notes, schedulingGates=[{"name": "x.y/z"}]))
+    cache.flush()
+    assert cache.blocked_pods["default", "m0"] == f"gang default/g cannot start together: {left}"
+    cache.delete_pod(cache.pods["default", "m1"])
+    cache.flush()
+    assert cache.blocked_pods["default", "m0"] == waits.replace("1 of", "2 of")
+    cache.upsert_pod(seen_pod("m1", annotations=notes, schedulerName="x", phase="Failed"))
+    cache.flush()
+    assert cache.blocked_pods["default", "m0"] == waits.replace("1 of", "2 of")
 
 
 def test_a_pod_and_a_gang_of_one_name_are_two_workloads() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("train"))
+    cache.upsert_pod(seen_pod("train"))
     for index in range(2):
-        cache.put_pod(seen_pod(f"w-{index}", annotations=GANG))
-    names = [event.workload.name for event in cache.settle() if isinstance(event, WorkloadChanged)]
+        cache.upsert_pod(seen_pod(f"w-{index}", annotations=GANG))
+    names = [event.workload.name for event in cache.flush() if isinstance(event, WorkloadChanged)]
     assert len(set(names)) == 2
     assert "default/train" in names
 
@@ -215,14 +215,14 @@ def test_a_pod_and_a_gang_of_one_name_are_two_workloads() -> None:
 def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None:
     cache = some_books()
     for index in range(2):
-        cache.put_pod(seen_pod(f"w-{index}", node="node-1", annotations=GANG | _grant(index)))
-    cache.settle()
-    cache.put_pod(
+        cache.upsert_pod(seen_pod(f"w-{index}", node="node-1", annotations=GANG | _grant(index)))
+    cache.flush()
+    cache.upsert_pod(
         seen_pod("w-1", node="node-1", annotations=GANG | _grant(1), deletionTimestamp="2026-01-01T00:00:00Z")
     )
-    cache.put_pod(seen_pod("w-2", annotations=GANG))
+    cache.upsert_pod(seen_pod("w-2", annotations=GANG))
     state = ToldState()
-    cache.settle()
+    cache.flush()
     state.patch(cache.whole_state())
     phases = {name: pod.phase for (_, name), pod in state.pods.items()}
     assert sorted(phases.values()) == [Phase.RELEASING, Phase.RUNNING]
@@ -234,7 +234,7 @@ def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None
         if f"{role.name}-{place}" not in phases
     ]
     assert len(missing) == 1
-    found = cache.find("default/train", missing[0])
+    found = cache.find_pod("default/train", missing[0])
     assert found is not None
     assert found.name == "w-2"
 
@@ -242,8 +242,8 @@ def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None
 def test_a_queue_can_be_replaced_and_the_default_one_always_exists() -> None:
     cache = some_books()
     default = cache.queues["default"]
-    cache.put_queue(replace(default, priority=7))
-    cache.drop_queue("default")
+    cache.upsert_queue(replace(default, priority=7))
+    cache.delete_queue("default")
     assert cache.queues == {"default": default}
 
 
@@ -262,44 +262,44 @@ def test_the_events_always_tell_the_whole_truth(steps: list[tuple[int, str, bool
         notes = GANG if number < 3 else {}
         name, uid = f"w-{number}", f"uid-{number}-{step == 'again'}"
         if step == "come" or step == "again":
-            cache.put_pod(seen_pod(name, uid=uid, annotations=notes))
+            cache.upsert_pod(seen_pod(name, uid=uid, annotations=notes))
         elif step == "go":
             if ("default", name) in cache.pods:
-                cache.drop_pod(cache.pods["default", name])
+                cache.delete_pod(cache.pods["default", name])
         else:
             more = {"deletionTimestamp": LATE} if step == "leave" else {}
             phase = "Succeeded" if step == "end" else "Running"
-            cache.put_pod(
+            cache.upsert_pod(
                 seen_pod(name, node="node-1", phase=phase, uid=uid, annotations=notes | _grant(number), **more)
             )
         if settles:
-            state.patch(cache.settle())
-    state.patch(cache.settle())
+            state.patch(cache.flush())
+    state.patch(cache.flush())
     truth = ToldState()
     truth.patch(cache.whole_state())
     assert vars(state) == vars(truth)
-    holding = [pod for pod in cache.pods.values() if pod.node and not pod.is_over]
+    holding = [pod for pod in cache.pods.values() if pod.node and not pod.is_finished]
     assert len(state.pods) == len(holding)
     assert truth.overcommitted() == []
-    slots = {key for name in state.workloads for key in cache.slots(name).values()}
+    slots = {key for name in state.workloads for key in cache.pods_by_slot(name).values()}
     assert {pod.key for pod in slots} <= set(cache.pods)
 
 
 def test_what_is_laid_over_a_node_stays_whatever_kubernetes_says_of_it_until_it_is_taken_off() -> None:
     cache = ClusterCache()
-    cache.put_node(wire_node("node-1"))
+    cache.upsert_node(wire_node("node-1"))
     plain = cache.nodes["node-1"]
 
     def ill(node: Node) -> Node:
         return replace(node, gpus=tuple(replace(gpu, healthy=False, reason="hot") for gpu in node.gpus))
 
-    cache.settle()
-    cache.lay_over("node-1", ill)
-    assert cache.settle() == (NodeChanged(ill(plain)),)
-    cache.lay_over("node-1", ill)
-    cache.put_node(wire_node("node-1"))
-    assert cache.settle() == ()
-    cache.lay_over("node-1", None)
-    assert cache.settle() == (NodeChanged(plain),)
+    cache.flush()
+    cache.overlay_node("node-1", ill)
+    assert cache.flush() == (NodeChanged(ill(plain)),)
+    cache.overlay_node("node-1", ill)
+    cache.upsert_node(wire_node("node-1"))
+    assert cache.flush() == ()
+    cache.overlay_node("node-1", None)
+    assert cache.flush() == (NodeChanged(plain),)
     with pytest.raises(NotFoundError):
-        cache.lay_over("node-9", ill)
+        cache.overlay_node("node-9", ill)

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.model.events import PodChanged, PodGone, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
 from kaiwo.model.workload import Phase
@@ -48,7 +48,9 @@ def test_a_started_pod_runs_to_its_end(plane: Plane) -> None:
             pod = await scene.kubectl.read_pod("a")
             # One write: the node and the devices are there together.
             assert pod["spec"]["nodeName"] == "node-1"
-            assert msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE], type=tuple[Share, ...]) == whole(3)
+            assert msgspec.json.decode(
+                pod["metadata"]["annotations"][GRANT_ANNOTATION], type=tuple[Share, ...]
+            ) == whole(3)
             await scene.kubectl.phase("a", "Succeeded")
             await scene.until(lambda: WorkloadGone("default/a") in scene.seen)
             assert PodGone("default/a", "main-0") in scene.seen
@@ -78,8 +80,10 @@ def test_a_refused_start_waits_longer_each_time(plane: Plane) -> None:
             pauses = []
             for times in range(1, 9):
                 await scene.start(start_of("a", node="nowhere"))
-                await scene.until(lambda times=times: scene.cluster.cache.underway.refusals["default/a"].times == times)
-                until_s = scene.cluster.cache.underway.refusals["default/a"].until_s
+                await scene.until(
+                    lambda times=times: scene.cluster.cache.in_flight.refusals["default/a"].times == times
+                )
+                until_s = scene.cluster.cache.in_flight.refusals["default/a"].until_s
                 await scene.until(lambda: ("default/a", "main-0") not in scene.state.pods)
                 assert scene.workload("a").not_before_s == until_s
                 pauses.append(until_s - scene.cluster.now_s())
@@ -128,7 +132,7 @@ def test_an_evicted_pod_holds_its_place_until_it_is_gone(plane: Plane) -> None:
             await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
             assert await scene.evict("a") == ("default/a/main-0",)
             assert await scene.evict("a") == ()  # it is asked once
-            await scene.until(lambda: not scene.cluster.cache.underway.evictions, "the server's word")
+            await scene.until(lambda: not scene.cluster.cache.in_flight.evictions, "the server's word")
             assert scene.state.pods["default/a", "main-0"].phase is Phase.RELEASING
             assert "deletionTimestamp" in (await scene.kubectl.read_pod("a"))["metadata"]
             await scene.kubectl.delete(pod_path("a"))  # as the kubelet does when the containers have ended
@@ -151,7 +155,7 @@ def test_a_pod_deleted_while_it_is_bound_is_forgotten(plane: Plane) -> None:
             ]
             await asyncio.gather(scene.start(*starts), *deletions)
             await scene.until(lambda: not scene.state.workloads and not scene.state.pods, "all to be gone")
-            assert scene.cluster.cache.underway.starts == {}
+            assert scene.cluster.cache.in_flight.starts == {}
 
     run(test())
 
@@ -176,7 +180,7 @@ def test_pods_that_somebody_else_bound_are_seen_where_they_are(plane: Plane) -> 
             await scene.start(*(start_of(name, devices=whole(number)) for number, name in enumerate(names)))
             outcomes = await asyncio.gather(*others, return_exceptions=True)
             assert not all(isinstance(each, Exception) for each in outcomes), "the other one never was first"
-            await scene.until(lambda: len(scene.state.pods) == 8 and not scene.cluster.cache.underway.starts)
+            await scene.until(lambda: len(scene.state.pods) == 8 and not scene.cluster.cache.in_flight.starts)
             await scene.until(lambda: all(pod.phase is Phase.RUNNING for pod in scene.state.pods.values()))
             for name in names:
                 pod = scene.state.pods[f"default/{name}", "main-0"]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, deal, read_grant, write_grant
-from kaiwo.clusters.kubernetes.cache.workload_unit import give_places
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, least_used, read_grant, write_grant
+from kaiwo.clusters.kubernetes.cache.workload_unit import assign_slots
 from kaiwo.clusters.kubernetes.decode.node_decoder import find_model, read_node
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, PodRequest
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
@@ -42,45 +42,45 @@ def _container(requests: dict[str, str], limits: dict[str, str] | None = None, *
     ],
 )
 def test_requests_add_up_as_in_kubernetes(spec: dict[str, object], cpu_milli: int, memory_mib: int) -> None:
-    request = seen_pod("a", **spec).ask.request
+    request = seen_pod("a", **spec).spec.request
     assert (request.cpu_milli, request.memory_mib) == (cpu_milli, memory_mib)
 
 
 def test_disk_space_and_huge_pages_are_extended_resources() -> None:
     amounts = {"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "example.com/port": "2"}
-    request = seen_pod("a", containers=[_container(amounts)]).ask.request
+    request = seen_pod("a", containers=[_container(amounts)]).spec.request
     assert dict(request.extended) == {"ephemeral-storage": 1 << 30, "hugepages-2Mi": 4 << 20, "example.com/port": 2}
 
 
 def test_equal_wishes_are_one_value_and_different_ones_are_not() -> None:
     first, second = seen_pod("a", nodeSelector={"zone": "a"}), seen_pod("b", nodeSelector={"zone": "a"})
-    assert first.ask is second.ask
-    assert seen_pod("c", nodeSelector={"zone": "b"}).ask is not first.ask
+    assert first.spec is second.spec
+    assert seen_pod("c", nodeSelector={"zone": "b"}).spec is not first.spec
     half = {"kaiwo.ai/gpu-fraction": "0.5"}
-    assert seen_pod("d", gpus=0, annotations=half).ask is seen_pod("e", gpus=0, annotations={**half, "x": "y"}).ask
-    assert seen_pod("f", gpus=0).ask is not seen_pod("g", gpus=0, annotations=half).ask
+    assert seen_pod("d", gpus=0, annotations=half).spec is seen_pod("e", gpus=0, annotations={**half, "x": "y"}).spec
+    assert seen_pod("f", gpus=0).spec is not seen_pod("g", gpus=0, annotations=half).spec
 
 
 @pytest.mark.parametrize("note", [{"kaiwo.ai/gpu-fraction": "0.5"}, {"kaiwo.ai/gpu-memory": "4000"}])
 def test_a_share_beside_the_vendors_resource_is_whole_for_the_kubelet_counts_it_so(note: dict[str, str]) -> None:
-    ask = seen_pod("a", annotations=note).ask
-    assert (ask.refusal, ask.request) == ("", seen_pod("b").ask.request)
-    two = seen_pod("c", annotations={**note, "kaiwo.ai/gpu-devices": "2"}).ask
+    ask = seen_pod("a", annotations=note).spec
+    assert (ask.refusal, ask.request) == ("", seen_pod("b").spec.request)
+    two = seen_pod("c", annotations={**note, "kaiwo.ai/gpu-devices": "2"}).spec
     assert "a share on each of 2 devices and for amd.com/gpu: 1, which the kubelet hands out whole" in two.refusal
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
 def test_whole_gpus_stay_exclusive_where_the_kubelet_hands_them_out_whatever_a_note_says(prefix: str) -> None:
-    ask = seen_pod("a", gpus=2, annotations={f"{prefix}/gpu-sharing": "true"}).ask
-    assert (ask.refusal, ask.request) == ("", seen_pod("b", gpus=2).ask.request)
+    ask = seen_pod("a", gpus=2, annotations={f"{prefix}/gpu-sharing": "true"}).spec
+    assert (ask.refusal, ask.request) == ("", seen_pod("b", gpus=2).spec.request)
     strict = {f"{prefix}/gpu-sharing": "true", "kaiwo.ai/gpu-isolation-grade": "mps"}
-    assert "gpu-sharing alone is time-slicing" in seen_pod("c", annotations=strict).ask.refusal
+    assert "gpu-sharing alone is time-slicing" in seen_pod("c", annotations=strict).spec.refusal
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai", "kaiwo.silogen.ai"])
 def test_without_the_vendors_resource_they_are_shared_by_turns_where_an_agent_serves_shares(prefix: str) -> None:
     notes = {f"{prefix}/gpu-sharing": "true", f"{prefix}/gpu-devices": "2"}
-    ask = seen_pod("a", annotations=notes, containers=[_container({"kaiwo.ai/gpu-share": "2"})]).ask
+    ask = seen_pod("a", annotations=notes, containers=[_container({"kaiwo.ai/gpu-share": "2"})]).spec
     request = ask.request
     assert ask.refusal == ""
     assert (request.gpus, request.gpu_milli, request.isolation) == (2, 500, "time-slicing")
@@ -90,7 +90,7 @@ def test_without_the_vendors_resource_they_are_shared_by_turns_where_an_agent_se
 
 def test_a_pod_goes_to_the_vendor_it_names() -> None:
     amd, nvidia = read_node(wire_node("a")), read_node(wire_node("b", resource="nvidia.com/gpu"))
-    (rule,) = seen_pod("p").ask.request.node_rules
+    (rule,) = seen_pod("p").spec.request.node_rules
     assert rule.operator == "Exists"
     assert rule.key in amd.labels
     assert rule.key not in nvidia.labels
@@ -99,7 +99,7 @@ def test_a_pod_goes_to_the_vendor_it_names() -> None:
 @pytest.mark.parametrize(("one", "other"), [("amd.com/gpu", "nvidia.com/gpu"), ("nvidia.com/gpu", "amd.com/gpu")])
 def test_none_of_a_vendors_gpus_is_no_request_for_them(one: str, other: str) -> None:
     def ask(**amounts: str) -> PodRequest:
-        return seen_pod("p", containers=[{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]).ask
+        return seen_pod("p", containers=[{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]).spec
 
     assert ask(**{one: "1", other: "0"}) == ask(**{one: "1"})
     assert "keep one" in ask(**{one: "1", other: "1"}).refusal
@@ -115,7 +115,7 @@ def test_selectors_and_one_term_of_affinity_become_rules() -> None:
             }
         }
     }
-    ask = seen_pod("a", gpus=0, nodeSelector={"b": "2", "a": "1"}, affinity=affinity).ask
+    ask = seen_pod("a", gpus=0, nodeSelector={"b": "2", "a": "1"}, affinity=affinity).spec
     assert ask.refusal == ""
     assert ask.request.node_rules == (
         NodeRule("a", "In", ("1",)),
@@ -136,7 +136,7 @@ def test_selectors_and_one_term_of_affinity_become_rules() -> None:
     ],
 )
 def test_what_cannot_be_kept_is_refused_and_never_dropped(spec: dict[str, object], words: str) -> None:
-    assert words in seen_pod("a", **spec).ask.refusal
+    assert words in seen_pod("a", **spec).spec.refusal
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_what_cannot_be_kept_is_refused_and_never_dropped(spec: dict[str, object
     ],
 )
 def test_what_is_only_preferred_is_no_reason_to_refuse(spec: dict[str, object]) -> None:
-    ask = seen_pod("a", **spec).ask
-    assert (ask.refusal, ask.acquaintance) == ("", None)
+    ask = seen_pod("a", **spec).spec
+    assert (ask.refusal, ask.affinity) == ("", None)
 
 
 def test_only_the_annotations_that_matter_are_kept_of_a_long_list() -> None:
     notes = {f"example.com/{number}": "x" * 50 for number in range(10)} | {"kaiwo.ai/queue": "lab"}
-    assert seen_pod("a", annotations=notes).notes == {"kaiwo.ai/queue": "lab"}
+    assert seen_pod("a", annotations=notes).annotations == {"kaiwo.ai/queue": "lab"}
 
 
 def test_owners_are_shared() -> None:
@@ -209,17 +209,17 @@ def test_the_size_of_a_gpu_comes_from_its_label_or_its_model(label: str, mib: in
 
 def test_a_grant_is_read_as_it_was_written() -> None:
     shares = (Share("0000:05:00.0", 500, 1000), Share("gpu-1", 1000, 0))
-    assert read_grant({GRANT_NOTE: write_grant(shares)}) == shares
+    assert read_grant({GRANT_ANNOTATION: write_grant(shares)}) == shares
     assert read_grant({}) is None
-    assert read_grant({GRANT_NOTE: "spoilt"}) is None
+    assert read_grant({GRANT_ANNOTATION: "spoilt"}) is None
 
 
 def test_a_pod_that_somebody_else_placed_is_dealt_the_least_used_devices() -> None:
     gpus = [Gpu(f"gpu-{index}", "MI300X", 10) for index in range(4)]
     use = Use()
     use.add(Pod("w", "main-0", "n", devices=(Share("gpu-0", 1000, 10), Share("gpu-2", 500, 5))))
-    assert [share.gpu for share in deal(3, gpus, use)] == ["gpu-1", "gpu-3", "gpu-2"]
-    assert len(deal(9, gpus, use)) == 4
+    assert [share.gpu for share in least_used(3, gpus, use)] == ["gpu-1", "gpu-3", "gpu-2"]
+    assert len(least_used(9, gpus, use)) == 4
 
 
 UIDS = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=12)
@@ -230,7 +230,7 @@ def test_places_have_no_hole_and_who_is_bound_moves_only_when_it_must(uids: list
     fixed = [uid for uid in uids if data.draw(st.booleans())]
     others = [uid for uid in uids if uid not in fixed]
     had = {uid: data.draw(st.integers(0, 15)) for uid in uids if data.draw(st.booleans())}
-    places = give_places(fixed, others, had)
+    places = assign_slots(fixed, others, had)
     assert sorted(places.values()) == list(range(len(uids)))
     firsts = {had[uid]: uid for uid in reversed(fixed) if uid in had}
     for place, uid in firsts.items():

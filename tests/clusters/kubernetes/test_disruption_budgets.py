@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, Budgets, read_budget
+from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, DisruptionBudgets, read_budget
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.writers import evictor
 from kaiwo.decide.make_room.victim_units import VictimUnits
@@ -98,8 +98,8 @@ def test_an_eviction_that_the_server_never_grants_is_given_up(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The scheduler does not know of the second budget yet; the server says that it is not well, and stays so."""
-    monkeypatch.setattr(Budgets, "allowed", lambda *_: -1)
-    monkeypatch.setattr(Budgets, "why_never", lambda *_: "")
+    monkeypatch.setattr(DisruptionBudgets, "allowed", lambda *_: -1)
+    monkeypatch.setattr(DisruptionBudgets, "why_never", lambda *_: "")
     monkeypatch.setattr(evictor, "FIRST_PAUSE_S", 0.2)
 
     async def test() -> None:
@@ -138,21 +138,21 @@ def test_what_an_admission_policy_forbids_is_given_up_at_once(plane: Plane, tmp_
 
 def test_the_tightest_budget_counts() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
-    cache.settle()
+    cache.upsert_pod(seen_pod("p", node="node-1", phase="Running", labels={"app": "a", "tier": "x"}))
+    cache.flush()
     for name, selector, allowed in (("wide", {}, 5), ("tight", {"matchLabels": {"app": "a"}}, 2), ("other", None, 0)):
         item = msgspec.convert(budget(name, selector) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
-        cache.touch(cache.budgets.put(read_budget(item), cache.pods.values()))
-    cache.settle()
-    workload = cache.told.workloads["default/p"]
+        cache.touch(cache.budgets.upsert(read_budget(item), cache.pods.values()))
+    cache.flush()
+    workload = cache.published.workloads["default/p"]
     assert (workload.may_go, workload.stays_why) == (
         0,
         "more than one budget covers pod default/p, and then the server evicts it never",
     )
     for name, may_go in (("wide", 2), ("tight", -1)):
-        cache.drop_budget(read_budget(msgspec.convert(budget(name, {}), BudgetObject)))
-        cache.settle()
-        workload = cache.told.workloads["default/p"]
+        cache.delete_budget(read_budget(msgspec.convert(budget(name, {}), BudgetObject)))
+        cache.flush()
+        workload = cache.published.workloads["default/p"]
         assert (workload.may_go, workload.stays_why) == (may_go, "")
 
 
@@ -160,32 +160,32 @@ def test_the_tightest_budget_of_a_gang_counts() -> None:
     cache = some_books()
     for name in "ab":
         labels, notes = {"app": name}, {"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}
-        cache.put_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
+        cache.upsert_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
     for name, allowed in (("a", 5), ("b", 2)):
         item = msgspec.convert(budget(name) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
-        cache.put_budget(read_budget(item))
-    cache.settle()
-    (workload,) = cache.told.workloads.values()
+        cache.upsert_budget(read_budget(item))
+    cache.flush()
+    (workload,) = cache.published.workloads.values()
     assert workload.may_go == 2
 
 
 def test_who_was_refused_for_good_stays_until_its_budgets_change() -> None:
     cache = some_books()
     pod = seen_pod("p", node="node-1", phase="Running", labels={"app": "a"})
-    cache.put_pod(pod)
-    cache.settle()
-    cache.underway.begin_eviction("default/p", "main-0", pod)
-    cache.settle()
-    assert cache.told.pods["default/p"]["main-0"].phase is Phase.RELEASING
-    cache.underway.end_eviction(pod, "the server does not evict it")
-    cache.settle()
-    workload = cache.told.workloads["default/p"]
-    assert cache.told.pods["default/p"]["main-0"].phase is Phase.RUNNING
+    cache.upsert_pod(pod)
+    cache.flush()
+    cache.in_flight.begin_eviction("default/p", "main-0", pod)
+    cache.flush()
+    assert cache.published.pods["default/p"]["main-0"].phase is Phase.RELEASING
+    cache.in_flight.end_eviction(pod, "the server does not evict it")
+    cache.flush()
+    workload = cache.published.workloads["default/p"]
+    assert cache.published.pods["default/p"]["main-0"].phase is Phase.RUNNING
     assert (workload.may_go, workload.stays_why) == (0, "the server does not evict it")
     item = msgspec.convert(budget("a") | {"status": {"disruptionsAllowed": 1}}, BudgetObject)
-    cache.put_budget(read_budget(item))
-    cache.settle()
-    assert cache.told.workloads["default/p"].may_go == 1
+    cache.upsert_budget(read_budget(item))
+    cache.flush()
+    assert cache.published.workloads["default/p"].may_go == 1
 
 
 def budget(name: str, selector: Json | None = None) -> Json:

@@ -13,7 +13,7 @@ import yaml
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import Scheduling, scheduling
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from tests.clusters.kubernetes.api_client import PATIENCE_S, client_for, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl
 from tests.controlplane.plane import Plane, free_ports
@@ -32,7 +32,7 @@ def test_pods_get_their_devices_when_kube_scheduler_binds_them(plane: Plane, tmp
             audit(bound, 3)  # two of three on each of two nodes: what is left of a node does not hold a third
             await kubectl.pod("plain", gpus=0, schedulerName=THEIRS)
             plain = await until_bound(kubectl, 1, "plain")
-            assert GRANT_NOTE not in plain[0]["metadata"].get("annotations", {})
+            assert GRANT_ANNOTATION not in plain[0]["metadata"].get("annotations", {})
             waiting = [
                 name for name in (f"p-{n}" for n in range(6)) if name not in {p["metadata"]["name"] for p in bound}
             ]
@@ -56,7 +56,7 @@ def test_shares_of_one_device_are_counted(plane: Plane, tmp_path: Path) -> None:
             assert {pod["spec"]["nodeName"] for pod in bound} == {"shared"}
             held: dict[str, int] = {}
             for pod in bound:
-                (share,) = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])
+                (share,) = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
                 held[share["gpu"]] = held.get(share["gpu"], 0) + share["milli"]
             assert held == {"gpu-0": 1000, "gpu-1": 1000}
             waiting = {f"s-{number}" for number in range(6)} - {pod["metadata"]["name"] for pod in bound}
@@ -231,7 +231,7 @@ def audit(pods: list[Json], gpus: int) -> None:
     """Every pod has its devices, and none is given twice."""
     given: set[tuple[str, str]] = set()
     for pod in pods:
-        shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])
+        shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
         assert len(shares) == gpus, pod["metadata"]["name"]
         for share in shares:
             device = (pod["spec"]["nodeName"], share["gpu"])

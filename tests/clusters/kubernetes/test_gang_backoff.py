@@ -21,17 +21,17 @@ def begun() -> tuple[ClusterCache, o.Object, list[o.Object]]:
 
 
 def told_again(cache: ClusterCache) -> Workload:
-    cache.roll.touch_all()
-    cache.settle()
-    return cache.told.workloads[NAME]
+    cache.gang_index.touch_all()
+    cache.flush()
+    return cache.published.workloads[NAME]
 
 
 def test_it_waits_a_minute_then_two_and_never_longer_than_ten() -> None:
     cache, _, _ = begun()
-    assert cache.told.workloads[NAME].not_before_s == 0
+    assert cache.published.workloads[NAME].not_before_s == 0
     pauses = []
     for _ in range(6):
-        cache.relapses.note(NAME, 1_000)
+        cache.gang_backoff.record_stop(NAME, 1_000)
         found = told_again(cache)
         assert found.not_before_why == WHY
         pauses.append(found.not_before_s - 1_000)
@@ -40,14 +40,14 @@ def test_it_waits_a_minute_then_two_and_never_longer_than_ten() -> None:
 
 def test_after_an_hour_of_peace_it_begins_anew() -> None:
     cache, _, _ = begun()
-    cache.relapses.note(NAME, 1_000)
-    cache.relapses.note(NAME, 1_000 + 60 + 3_600)
+    cache.gang_backoff.record_stop(NAME, 1_000)
+    cache.gang_backoff.record_stop(NAME, 1_000 + 60 + 3_600)
     assert told_again(cache).not_before_s == 4_660 + 60
 
 
 def test_a_gang_that_became_whole_has_nothing_to_fear_any_more() -> None:
     cache, lws, leader = begun()
-    cache.relapses.note(NAME, 1_000)
+    cache.gang_backoff.record_stop(NAME, 1_000)
     put_pods(cache, leader, node="node-1")
     assert told_again(cache).not_before_s == 0  # what runs is not held back
     sets, pods = o.make_lws_replica(lws, 0, 2)
@@ -56,10 +56,10 @@ def test_a_gang_that_became_whole_has_nothing_to_fear_any_more() -> None:
     for pod in pods[1:]:
         put_pods(cache, [pod], node="node-1")
     for pod in pods:
-        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
-    cache.settle()
+        cache.delete_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.flush()
     put_pods(cache, leader)
-    assert cache.told.workloads[NAME].not_before_s == 0
+    assert cache.published.workloads[NAME].not_before_s == 0
 
 
 def test_being_told_to_go_is_not_being_whole() -> None:
@@ -69,21 +69,21 @@ def test_being_told_to_go_is_not_being_whole() -> None:
     put_owners(cache, *sets)
     put_pods(cache, pods[:1], node="node-1")
     put_pods(cache, pods[1:])
-    cache.underway.begin_eviction(NAME, "leader-0", cache.pods["default", "serve-0"])
-    cache.relapses.note(NAME, 1_000)
-    cache.settle()
+    cache.in_flight.begin_eviction(NAME, "leader-0", cache.pods["default", "serve-0"])
+    cache.gang_backoff.record_stop(NAME, 1_000)
+    cache.flush()
     for pod in pods:
-        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
-    cache.settle()
+        cache.delete_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.flush()
     put_pods(cache, pods[:1])
-    assert cache.told.workloads[NAME].not_before_s == 1_060
+    assert cache.published.workloads[NAME].not_before_s == 1_060
 
 
 def test_a_gang_of_which_all_pods_exist_waits_for_room_alone() -> None:
     cache, job = some_books(), o.make_job("train", parallelism=2, completions=6)
     put_owners(cache, job)
     put_pods(cache, o.make_job_pods(job, 2))
-    cache.relapses.note("default/train", 1_000)
-    cache.roll.touch_all()
-    cache.settle()
-    assert cache.told.workloads["default/train"].not_before_s == 0
+    cache.gang_backoff.record_stop("default/train", 1_000)
+    cache.gang_index.touch_all()
+    cache.flush()
+    assert cache.published.workloads["default/train"].not_before_s == 0

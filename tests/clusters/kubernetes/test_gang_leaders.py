@@ -55,8 +55,8 @@ def led_gang() -> tuple[ClusterCache, Workload]:
     cache = some_books()
     for number in range(3):
         leads = {"kaiwo.ai/leader": "true"} if number == 1 else {}
-        cache.put_pod(seen_pod(f"w-{number}", annotations=GANG | leads))
-    (told,) = cache.settle()
+        cache.upsert_pod(seen_pod(f"w-{number}", annotations=GANG | leads))
+    (told,) = cache.flush()
     assert isinstance(told, WorkloadChanged)
     return cache, told.workload
 
@@ -88,7 +88,7 @@ def bind_all(answer_to_leader: Callable[[], web.Response]) -> tuple[list[str], l
 
         async with server_that(answer) as address:
             client = Client(Access(address, Trust(), Fixed(Credential())))
-            writes = PodWrites(client, cache, DISTILLERY, cache.settle)
+            writes = PodWrites(client, cache, DISTILLERY, cache.flush)
             slots = [f"{role.name}-{at}" for role in reversed(workload.roles) for at in range(role.count)]
             share = [(Share(f"gpu-{at}", 1000, 192 * 1024),) for at in range(3)]
             starts = [Start(workload.name, slot, "node-1", share[at]) for at, slot in enumerate(slots)]
@@ -109,7 +109,7 @@ def test_the_others_are_bound_after_their_leader() -> None:
     early, asked, cache = bind_all(lambda: web.json_response({}))
     assert early == ["w-1"]
     assert sorted(asked[1:]) == ["w-0", "w-2"]
-    assert len(cache.underway.starts) == 3
+    assert len(cache.in_flight.starts) == 3
 
 
 def test_where_the_leader_is_refused_the_others_wait_with_it() -> None:
@@ -119,5 +119,5 @@ def test_where_the_leader_is_refused_the_others_wait_with_it() -> None:
     _, asked, cache = bind_all(refuse)
     assert "w-0" not in asked
     assert "w-2" not in asked
-    assert cache.underway.starts == {}
-    assert "default/train" in cache.underway.refusals
+    assert cache.in_flight.starts == {}
+    assert "default/train" in cache.in_flight.refusals

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_standing
+from kaiwo.clusters.kubernetes.cache.kueue_gates import WorkloadObject, read_kueue_state
 from tests.clusters.kubernetes.api_client import run, until
 from tests.clusters.kubernetes.api_objects import seen_pod, wire_node
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
@@ -108,16 +108,16 @@ def test_kueues_queue_is_ours_where_there_is_one_of_that_name() -> None:
     from kaiwo.model.queue import Queue
 
     cache = ClusterCache()
-    cache.put_node(wire_node("node-1"))
-    cache.put_pod(seen_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
-    cache.settle()
-    assert cache.told.workloads["default/p"].queue == "default"
-    cache.put_queue(Queue("team-a"))
-    cache.settle()
-    assert cache.told.workloads["default/p"].queue == "team-a"
-    cache.drop_queue("team-a")
-    cache.settle()
-    assert cache.told.workloads["default/p"].queue == "default"
+    cache.upsert_node(wire_node("node-1"))
+    cache.upsert_pod(seen_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
+    cache.flush()
+    assert cache.published.workloads["default/p"].queue == "default"
+    cache.upsert_queue(Queue("team-a"))
+    cache.flush()
+    assert cache.published.workloads["default/p"].queue == "team-a"
+    cache.delete_queue("team-a")
+    cache.flush()
+    assert cache.published.workloads["default/p"].queue == "default"
 
 
 REQUIRED = {
@@ -130,10 +130,10 @@ REQUIRED = {
 def test_a_domain_that_nobody_chose_is_waited_for() -> None:
     cache = ClusterCache()
     for number in range(2):
-        cache.put_pod(seen_pod(f"p-{number}", annotations=REQUIRED))
-    cache.settle()
-    assert cache.told.workloads == {}
-    assert "must share one example.com/rack" in cache.sentences["default", "p-0"]
+        cache.upsert_pod(seen_pod(f"p-{number}", annotations=REQUIRED))
+    cache.flush()
+    assert cache.published.workloads == {}
+    assert "must share one example.com/rack" in cache.blocked_pods["default", "p-0"]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_a_domain_that_nobody_chose_is_waited_for() -> None:
 def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, Any]) -> None:
     cache = ClusterCache()
     for number in range(2):
-        cache.put_pod(seen_pod(f"p-{number}", annotations=REQUIRED, **chosen))
-    cache.settle()
-    assert list(cache.told.workloads) == ["default/g"]
-    assert cache.sentences == {}
+        cache.upsert_pod(seen_pod(f"p-{number}", annotations=REQUIRED, **chosen))
+    cache.flush()
+    assert list(cache.published.workloads) == ["default/g"]
+    assert cache.blocked_pods == {}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_domain_that_kueue_chose_is_in_the_node_selectors(chosen: dict[str, An
 def test_what_a_workload_says(spec: Json, status: Json, sentence: str) -> None:
     document = {"metadata": {"name": "w", "namespace": "n"}, "spec": spec, "status": status}
     item = msgspec.json.decode(msgspec.json.encode(document), type=WorkloadObject)
-    assert read_standing(item).sentence == sentence
+    assert read_kueue_state(item).sentence == sentence
 
 
 def workload(name: str, queue: str) -> Json:

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.client import Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
-from kaiwo.clusters.kubernetes.watch.cluster_watch import PODS, Pods
+from kaiwo.clusters.kubernetes.watch.cluster_watch import PODS, PodHandler
 from tests.clusters.kubernetes.api_client import run
 from tests.clusters.kubernetes.api_objects import DISTILLERY, some_books, wire_pod
 from tests.clusters.kubernetes.kubectl_cluster import full, opened, pod_path, whole
@@ -22,7 +22,7 @@ def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane:
             watch.cancel()  # as good as a line that is dead and does not know it
             await asyncio.gather(watch, return_exceptions=True)
             target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
-            metadata = {"name": "bound", "annotations": {GRANT_NOTE: write_grant(whole(3))}}
+            metadata = {"name": "bound", "annotations": {GRANT_ANNOTATION: write_grant(whole(3))}}
             await scene.kubectl.create(pod_path("bound") + "/binding", {"metadata": metadata, "target": target})
             await scene.kubectl.delete(pod_path("deleted"))
             await scene.cluster.catch_up()
@@ -36,10 +36,10 @@ def test_what_the_old_leader_bound_is_known_although_the_watch_was_silent(plane:
 
 def test_what_a_list_brought_that_broke_off_does_not_outlive_it() -> None:
     cache = some_books()
-    reader = Pods(Resource(PODS, wire_objects.Pod), cache, DISTILLERY)
-    reader.begun()
-    reader.page([wire_pod("old", resourceVersion="5")])
-    reader.begun()  # the server forgot the list's version between two pages; meanwhile the pod went
-    reader.page([wire_pod("new", resourceVersion="9")])
-    reader.listed("10")
+    reader = PodHandler(Resource(PODS, wire_objects.Pod), cache, DISTILLERY)
+    reader.on_list_start()
+    reader.on_page([wire_pod("old", resourceVersion="5")])
+    reader.on_list_start()  # the server forgot the list's version between two pages; meanwhile the pod went
+    reader.on_page([wire_pod("new", resourceVersion="9")])
+    reader.on_list_end("10")
     assert [name for _, name in cache.pods] == ["new"]

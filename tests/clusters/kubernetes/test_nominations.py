@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, write_space
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, write_nomination
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.writers.nomination_writer import NominationWriter
@@ -29,7 +29,7 @@ async def note_of(scene: Scene, name: str, wanted: bool) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             pod = await scene.kubectl.read_pod(name)
-            if (SPACE_NOTE in pod["metadata"].get("annotations", {})) == wanted:
+            if (NOMINATION_ANNOTATION in pod["metadata"].get("annotations", {})) == wanted:
                 return pod
             await asyncio.sleep(0.02)
 
@@ -74,9 +74,9 @@ def test_space_is_kept_until_its_pod_starts(plane: Plane) -> None:
             await scene.cluster.apply(Plan(nominations=(SPACE,)))
             await note_of(scene, "w", wanted=True)
             await scene.start(start_of("w", devices=whole(0, 1)))
-            await scene.until(lambda: not scene.cluster.cache.underway.starts, "the Binding")
+            await scene.until(lambda: not scene.cluster.cache.in_flight.starts, "the Binding")
             assert (await scene.kubectl.read_pod("w"))["spec"]["nodeName"] == "node-1"
-            assert scene.cluster.cache.spaces.wanted == {}
+            assert scene.cluster.cache.nominations.wanted == {}
             async with opened_here(plane, scene.kubectl) as other:
                 assert kept_in(other) == {}
 
@@ -95,31 +95,31 @@ def test_space_of_a_pod_that_is_not_there_is_taken_back(plane: Plane) -> None:
 
 def test_space_does_not_come_back_by_itself_when_its_gang_was_incomplete_for_a_while() -> None:
     cache = some_books()
-    note = {SPACE_NOTE: write_space(Nomination("default/train", "main-0", "node-1", whole(0)))}
-    cache.put_pod(seen_pod("w-0", annotations=GANG | note))
+    note = {NOMINATION_ANNOTATION: write_nomination(Nomination("default/train", "main-0", "node-1", whole(0)))}
+    cache.upsert_pod(seen_pod("w-0", annotations=GANG | note))
     partner = seen_pod("w-1", annotations=GANG)
-    cache.put_pod(partner)
-    assert [event for event in cache.settle() if isinstance(event, NominationChanged)]
-    cache.drop_pod(partner)
-    assert NominationGone("default/train", "main-0") in cache.settle()
-    assert [pod.name for pod in cache.spaces.take_lapsed()] == ["w-0"]
-    cache.put_pod(seen_pod("w-2", annotations=GANG))
-    assert [type(event) for event in cache.settle()] == [WorkloadChanged]
+    cache.upsert_pod(partner)
+    assert [event for event in cache.flush() if isinstance(event, NominationChanged)]
+    cache.delete_pod(partner)
+    assert NominationGone("default/train", "main-0") in cache.flush()
+    assert [pod.name for pod in cache.nominations.take_expired()] == ["w-0"]
+    cache.upsert_pod(seen_pod("w-2", annotations=GANG))
+    assert [type(event) for event in cache.flush()] == [WorkloadChanged]
 
 
 def test_a_spoilt_annotation_keeps_nothing() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("w", annotations={SPACE_NOTE: "{not json"}))
-    assert [type(event) for event in cache.settle()] == [WorkloadChanged]
+    cache.upsert_pod(seen_pod("w", annotations={NOMINATION_ANNOTATION: "{not json"}))
+    assert [type(event) for event in cache.flush()] == [WorkloadChanged]
 
 
 def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace() -> None:
     """As a killed leader leaves it, and no room for the rest."""
     cache = some_books(nodes=1)
-    cache.put_pod(seen_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
-    cache.put_pod(seen_pod("w-1", gpus=8, annotations=GANG))
-    cache.settle(1000)
-    assert cache.told.workloads["default/train"].broken_since_s == 1000
+    cache.upsert_pod(seen_pod("w-0", gpus=8, node="node-1", phase="Running", annotations=GANG | whole_node()))
+    cache.upsert_pod(seen_pod("w-1", gpus=8, annotations=GANG))
+    cache.flush(1000)
+    assert cache.published.workloads["default/train"].broken_since_s == 1000
     scheduler = CycleRunner(None, DEFAULT_POLICY, BUILTIN)
     scheduler.state.patch(cache.whole_state())
     assert not any(decision.plan.evictions for at in (1000, 1030) if (decision := scheduler.cycle(at)))
@@ -130,21 +130,21 @@ def test_a_gang_of_which_a_part_was_bound_is_finished_or_stopped_after_its_grace
 
 def test_the_grace_of_a_broken_gang_begins_once_and_ends_when_it_is_whole() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
-    cache.put_pod(seen_pod("w-1", annotations=GANG))
-    cache.settle(1000)
-    cache.put_pod(seen_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
-    cache.settle(1030)
-    assert cache.told.workloads["default/train"].broken_since_s == 1000
-    cache.put_pod(seen_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
-    cache.settle(1040)
-    assert cache.told.workloads["default/train"].broken_since_s == 0
+    cache.upsert_pod(seen_pod("w-0", node="node-1", phase="Running", annotations=GANG | _grant(0)))
+    cache.upsert_pod(seen_pod("w-1", annotations=GANG))
+    cache.flush(1000)
+    cache.upsert_pod(seen_pod("w-1", annotations=GANG, labels={"touched": "yes"}))
+    cache.flush(1030)
+    assert cache.published.workloads["default/train"].broken_since_s == 1000
+    cache.upsert_pod(seen_pod("w-1", node="node-1", phase="Running", annotations=GANG | _grant(1)))
+    cache.flush(1040)
+    assert cache.published.workloads["default/train"].broken_since_s == 0
 
 
 def whole_node() -> dict[str, str]:
-    from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+    from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 
-    return {GRANT_NOTE: write_grant(whole(*range(8)))}
+    return {GRANT_ANNOTATION: write_grant(whole(*range(8)))}
 
 
 def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> None:
@@ -153,7 +153,7 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
     seen_elsewhere = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        written.append((await request.json())["metadata"]["annotations"][SPACE_NOTE])
+        written.append((await request.json())["metadata"]["annotations"][NOMINATION_ANNOTATION])
         await seen_elsewhere.wait()
         return web.json_response({})
 
@@ -161,21 +161,21 @@ def test_space_that_is_given_up_while_it_is_being_written_is_taken_away() -> Non
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
             writer = NominationWriter(client, cache, lambda: None)
-            cache.put_pod(seen_pod("a"))
-            cache.settle()
+            cache.upsert_pod(seen_pod("a"))
+            cache.flush()
             kept = Nomination("default/a", "main-0", "node-1", whole(0))
             writer.apply(Plan(nominations=(kept,)))
             await until(lambda: written, "the first write")
             writer.release("default/a")
-            cache.put_pod(seen_pod("a"))
-            cache.settle()
+            cache.upsert_pod(seen_pod("a"))
+            cache.flush()
             seen_elsewhere.set()
             await until(lambda: not writer._writer._tasks, "the last write")
-            assert written == [write_space(kept), None]
-            cache.put_pod(seen_pod("a", annotations={SPACE_NOTE: written[0]}))  # the watch is late
-            cache.put_pod(seen_pod("a"))
-            cache.settle()
-            assert cache.told.kept == {}
+            assert written == [write_nomination(kept), None]
+            cache.upsert_pod(seen_pod("a", annotations={NOMINATION_ANNOTATION: written[0]}))  # the watch is late
+            cache.upsert_pod(seen_pod("a"))
+            cache.flush()
+            assert cache.published.nominations == {}
             await client.close()
 
     run(test())

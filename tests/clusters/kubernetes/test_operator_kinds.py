@@ -97,7 +97,7 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
                 await kubectl.create(path, body | {"spec": {"minMember": 2}})
 
             def waits(name: str) -> bool:
-                return "1 of the 2 that start together do" in cache.sentences.get(("default", name), "")
+                return "1 of the 2 that start together do" in cache.blocked_pods.get(("default", name), "")
 
             await group("v1alpha1", "early")
             await kubectl.pod("early-0", labels={LABEL: "early"})
@@ -108,7 +108,7 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
 
             def has_moved() -> bool:
                 assert waits("early-0")  # nobody forgets it meanwhile: alone it would start
-                return any(each.resource.path == path and each.version for each in scene.cluster.following.mirrors)
+                return any(each.resource.path == path and each.version for each in scene.cluster.following.informers)
 
             await until(has_moved, "the new version to be followed")
             await task
@@ -116,6 +116,6 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
             await kubectl.pod("late-0", labels={LABEL: "late"})
             await scene.until(lambda: waits("late-0"), "the new gang to wait")
             await kubectl.pod("early-1", labels={LABEL: "early"})
-            await scene.until(lambda: ("default", "early-0") not in cache.sentences, "the gang to be whole")
+            await scene.until(lambda: ("default", "early-0") not in cache.blocked_pods, "the gang to be whole")
 
     run(test())

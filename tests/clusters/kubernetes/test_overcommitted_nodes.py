@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.ledger import Ledger
@@ -23,11 +23,11 @@ NODE = Node(
 
 
 def _grant(*gpus: int) -> dict[str, str]:
-    return {GRANT_NOTE: write_grant([Share(f"gpu-{gpu}", 1000, WHOLE_MIB) for gpu in gpus])}
+    return {GRANT_ANNOTATION: write_grant([Share(f"gpu-{gpu}", 1000, WHOLE_MIB) for gpu in gpus])}
 
 
 def _held(cache: ClusterCache, *names: str) -> list[str]:
-    return sorted(share.gpu for name in names for share in cache.told.pods[f"default/{name}"]["main-0"].devices)
+    return sorted(share.gpu for name in names for share in cache.published.pods[f"default/{name}"]["main-0"].devices)
 
 
 def _bound(name: str, *gpus: int, count: int = 1, node: str = "node-1", **more: str) -> CachedPod:
@@ -57,13 +57,13 @@ def test_a_pod_on_a_device_that_its_node_lost_is_counted_on_another() -> None:
     """The kubelet counts five of seven as used: two more fit, not three."""
     cache = some_books(1)
     for at in range(3, 8):
-        cache.put_pod(_bound(f"s-{at}", at))
-    cache.settle()
-    cache.put_node(wire_node("node-1", gpus=7))
-    cache.settle()
+        cache.upsert_pod(_bound(f"s-{at}", at))
+    cache.flush()
+    cache.upsert_node(wire_node("node-1", gpus=7))
+    cache.flush()
     assert _held(cache, *(f"s-{at}" for at in range(3, 8))) == ["gpu-0", "gpu-3", "gpu-4", "gpu-5", "gpu-6"]
-    cache.put_node(wire_node("node-1", gpus=8))
-    cache.settle()
+    cache.upsert_node(wire_node("node-1", gpus=8))
+    cache.flush()
     assert _held(cache, "s-7") == ["gpu-7"]
 
 
@@ -73,37 +73,37 @@ def test_a_grant_of_a_device_that_is_not_there_counts_as_one_that_is(first: str)
     cache = some_books(1)
     pods = {"forged": _bound("forged", 99), "honest": _bound("honest", 0)}
     for name in sorted(pods, key=lambda each: each != first):
-        cache.put_pod(pods[name])
-    cache.settle()
+        cache.upsert_pod(pods[name])
+    cache.flush()
     assert _held(cache, "forged", "honest") == ["gpu-0", "gpu-1"]
 
 
 def test_a_node_without_devices_for_a_moment_changes_nothing_that_was_granted() -> None:
     cache = some_books(1)
-    cache.put_pod(_bound("a", 2, 3, count=2))
-    cache.settle()
-    cache.put_node(wire_node("node-1", gpus=0))
-    cache.settle()
+    cache.upsert_pod(_bound("a", 2, 3, count=2))
+    cache.flush()
+    cache.upsert_node(wire_node("node-1", gpus=0))
+    cache.flush()
     assert _held(cache, "a") == ["gpu-2", "gpu-3"]
 
 
 def test_a_node_that_had_no_room_twice_is_kept_away_from_until_it_is_forgiven() -> None:
     cache = some_books(2)
-    cache.put_pod(seen_pod("a"))
-    cache.settle()
+    cache.upsert_pod(seen_pod("a"))
+    cache.flush()
     away = NodeRule(NODE_NAME, "NotIn", ("node-1",))
 
     def rules() -> tuple[NodeRule, ...]:
-        cache.settle()
-        return cache.told.workloads["default/a"].roles[0].request.node_rules
+        cache.flush()
+        return cache.published.workloads["default/a"].roles[0].request.node_rules
 
-    assert not cache.underway.refuse("default/a", 100, "node node-1 has no pod slot left", "node-1")
+    assert not cache.in_flight.refuse("default/a", 100, "node node-1 has no pod slot left", "node-1")
     assert away not in rules()
-    assert cache.underway.refuse("default/a", 101, "node node-1 has no pod slot left", "node-1")
+    assert cache.in_flight.refuse("default/a", 101, "node node-1 has no pod slot left", "node-1")
     assert away in rules()
-    assert not cache.underway.refuse("default/a", 103, "somebody was faster", "node-2")
+    assert not cache.in_flight.refuse("default/a", 103, "somebody was faster", "node-2")
     assert away in rules()
-    cache.underway.forgive("default/a")
+    cache.in_flight.retry_avoided_nodes("default/a")
     assert away not in rules()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, pod_path
 from tests.clusters.kubernetes.test_scheduler import bound, scheduled
@@ -50,7 +50,7 @@ def test_a_node_that_lost_a_device_takes_as_many_pods_as_the_kubelet_does(plane:
                 while not any([(await kubectl.condition(f"t-{number}")).get("message") for number in range(3)]):
                     await asyncio.sleep(0.05)
             assert len(await bound(kubectl, 7)) == 7
-            assert not kaiwo.cluster.cache.underway.refusals
+            assert not kaiwo.cluster.cache.in_flight.refusals
 
     run(test())
 
@@ -115,7 +115,7 @@ def test_whole_gpus_are_shared_by_two_where_an_agent_serves_shares_and_alone_by_
 
 
 def _granted(pod: Json) -> list[tuple[str, int]]:
-    shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])
+    shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
     return [(share["gpu"], share["milli"]) for share in shares]
 
 
@@ -136,6 +136,6 @@ def test_whoever_has_others_stopped_starts_in_their_place(plane: Plane, tmp_path
                     await asyncio.sleep(0.02)
             await kubectl.delete(pod_path("low"))  # as its kubelet would
             assert await _until_bound(kubectl, "high") == "node-1"
-            assert not kaiwo.cluster.cache.underway.refusals
+            assert not kaiwo.cluster.cache.in_flight.refusals
 
     run(test())

@@ -14,7 +14,7 @@ from kaiwo.app.scheduler import Scheduling, scheduling
 from kaiwo.clusters.kubernetes.client import ApiError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS
-from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_NOTE, DEVICES_NOTE
+from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_ANNOTATION, DEVICES_ANNOTATION
 from kaiwo.devices.amd.device_config_manager import PROFILE_LABEL, STATE_LABEL, TAINT
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.partition_modes import Mode, cut
@@ -73,7 +73,7 @@ class Manager:
 async def show_devices(kubectl: Kubectl, modes: list[Mode]) -> None:
     gpus = [part for at, mode in enumerate(modes) for part in cut(Gpu(f"gpu-{at}", "MI300X", 196_608), mode)]
     note = msgspec.json.encode(gpus).decode()
-    await kubectl.patch(NODE, {"metadata": {"annotations": {DEVICES_NOTE: note}}})
+    await kubectl.patch(NODE, {"metadata": {"annotations": {DEVICES_ANNOTATION: note}}})
     amounts = {"amd.com/gpu": str(len(gpus))}
     await kubectl.patch(f"{NODE}/status", {"status": {"capacity": amounts, "allocatable": amounts}}, STRATEGIC)
 
@@ -134,7 +134,7 @@ def phase_of_node(status: Json) -> str:
 async def is_clear(kubectl: Kubectl) -> bool:
     node = await kubectl.get(NODE)
     taints = [taint["key"] for taint in node["spec"].get("taints", [])]
-    return TAINT[0] not in taints and CHANGE_NOTE not in node["metadata"].get("annotations", {})
+    return TAINT[0] not in taints and CHANGE_ANNOTATION not in node["metadata"].get("annotations", {})
 
 
 def play(test: Any) -> None:

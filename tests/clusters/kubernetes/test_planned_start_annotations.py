@@ -4,12 +4,12 @@ import msgspec
 from msgspec import Raw
 
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
-    PLACE_NOTE,
-    read_promise,
-    start_words,
-    write_promise,
+    PLACE_ANNOTATION,
+    format_start_time,
+    read_planned_start,
+    write_planned_start,
 )
-from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, Memory, Past, read_memory
+from kaiwo.clusters.kubernetes.cache.queue_history import MOST_STOPS, WHOLE, PastUsage, QueueHistory, read_queue_status
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.model.events import PlannedStartChanged, PlannedStartGone, StoppedForOthers, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import Share
@@ -27,112 +27,112 @@ def gang_of(*names: str) -> list[CachedPod]:
 
 
 def test_a_promise_is_read_as_it_was_written_and_says_its_time() -> None:
-    text = write_promise(PROMISE)
-    assert read_promise(text, "default/train") == PROMISE
-    assert start_words(text) == "2023-11-14T22:13:20Z"
+    text = write_planned_start(PROMISE)
+    assert read_planned_start(text, "default/train") == PROMISE
+    assert format_start_time(text) == "2023-11-14T22:13:20Z"
 
 
 def test_what_somebody_spoilt_promises_nothing() -> None:
-    for text in ("", "no", "e30=", write_promise(PROMISE)[:40], "eJyrrgUAAXUA+Q=="):
-        assert read_promise(text, "w") is None
+    for text in ("", "no", "e30=", write_planned_start(PROMISE)[:40], "eJyrrgUAAXUA+Q=="):
+        assert read_planned_start(text, "w") is None
 
 
 def test_a_promise_of_512_pods_with_8_devices_each_fits_into_an_annotation() -> None:
     devices = tuple(Share(f"gpu-{number}", 1000, 196_608) for number in range(8))
     places = tuple(PlannedPod(f"main-{at}", f"node-{at:04d}", devices, 96_000, 1 << 20) for at in range(512))
-    assert len(write_promise(PlannedStart("default/huge", 1_700_000_000, places))) < 16 << 10
+    assert len(write_planned_start(PlannedStart("default/huge", 1_700_000_000, places))) < 16 << 10
 
 
 def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() -> None:
     cache = some_books()
     for pod in gang_of("w-0", "w-1"):
-        cache.put_pod(pod)
-    cache.settle()
-    cache.promise("default/train", PROMISE)
-    assert cache.settle() == ()
-    ((pod, text),) = cache.planned.due("default/train", cache.waiting_pods("default/train"))
-    assert cache.planned.take_stale() == ["default/train"]
+        cache.upsert_pod(pod)
+    cache.flush()
+    cache.plan_start("default/train", PROMISE)
+    assert cache.flush() == ()
+    ((pod, text),) = cache.planned_starts.pods_to_write("default/train", cache.waiting_pods("default/train"))
+    assert cache.planned_starts.take_stale() == ["default/train"]
 
     other = some_books()
     for each in gang_of("w-0", "w-1"):
-        other.put_pod(each)
-    other.put_pod(seen_pod(pod.name, annotations=GANG | {PLACE_NOTE: text}))
-    assert PlannedStartChanged(PROMISE) in other.settle()
-    other.put_pod(seen_pod(pod.name, annotations=GANG))
-    assert other.settle() == (PlannedStartGone("default/train"),)
+        other.upsert_pod(each)
+    other.upsert_pod(seen_pod(pod.name, annotations=GANG | {PLACE_ANNOTATION: text}))
+    assert PlannedStartChanged(PROMISE) in other.flush()
+    other.upsert_pod(seen_pod(pod.name, annotations=GANG))
+    assert other.flush() == (PlannedStartGone("default/train"),)
 
 
 def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
     cache = some_books()
     bearer, partner = gang_of("w-0", "w-1")
     for pod in (bearer, partner):
-        cache.put_pod(pod)
-    cache.settle()
-    cache.promise("default/train", PROMISE)
-    cache.settle()
-    cache.planned.take_stale()
-    cache.planned.wrote(bearer, write_promise(PROMISE))
-    assert cache.planned.due("default/train", cache.waiting_pods("default/train")) == []
-    cache.drop_pod(bearer)
-    assert WorkloadGone("default/train") in cache.settle()
-    cache.put_pod(seen_pod("w-2", annotations=GANG))
-    events = cache.settle()
+        cache.upsert_pod(pod)
+    cache.flush()
+    cache.plan_start("default/train", PROMISE)
+    cache.flush()
+    cache.planned_starts.take_stale()
+    cache.planned_starts.record_write(bearer, write_planned_start(PROMISE))
+    assert cache.planned_starts.pods_to_write("default/train", cache.waiting_pods("default/train")) == []
+    cache.delete_pod(bearer)
+    assert WorkloadGone("default/train") in cache.flush()
+    cache.upsert_pod(seen_pod("w-2", annotations=GANG))
+    events = cache.flush()
     assert [type(event) for event in events] == [WorkloadChanged, PlannedStartChanged]
-    assert cache.planned.take_stale() == ["default/train"]
+    assert cache.planned_starts.take_stale() == ["default/train"]
 
 
 def test_whoever_follows_believes_the_pods() -> None:
     cache = some_books()
     for pod in gang_of("w-0", "w-1"):
-        cache.put_pod(pod)
-    cache.settle()
-    cache.promise("default/train", PROMISE)
-    cache.settle()
-    cache.follow()
-    assert cache.settle() == (PlannedStartGone("default/train"),)
-    assert cache.planned.take_stale() == []
+        cache.upsert_pod(pod)
+    cache.flush()
+    cache.plan_start("default/train", PROMISE)
+    cache.flush()
+    cache.discard_decisions()
+    assert cache.flush() == (PlannedStartGone("default/train"),)
+    assert cache.planned_starts.take_stale() == []
 
 
 def test_a_queue_remembers_what_it_wrote() -> None:
-    memory = Memory()
+    memory = QueueHistory()
     stop = StoppedForOthers("default/w", 100, ("lab",))
-    memory.stop("lab", stop, ())
-    memory.use("lab", Past(100, (WHOLE // 4, WHOLE // 3, 0)))
-    assert memory.take_fresh() == ["lab"]
-    words = memory.words("lab")
+    memory.record_stop("lab", stop, ())
+    memory.record_usage("lab", PastUsage(100, (WHOLE // 4, WHOLE // 3, 0)))
+    assert memory.take_unwritten() == ["lab"]
+    words = memory.status("lab")
     assert words["usage"] == {"atSeconds": 100, "gpu": "0.25", "cpu": "0.333333333", "memory": "0"}
-    other = Memory()
-    status = read_memory(Raw(msgspec.json.encode(words)))
-    assert other.see("lab", status) == [stop]
-    assert other.see("lab", status) == []
+    other = QueueHistory()
+    status = read_queue_status(Raw(msgspec.json.encode(words)))
+    assert other.upsert("lab", status) == [stop]
+    assert other.upsert("lab", status) == []
     assert abs(other.usage["lab"].part[1] - WHOLE // 3) < WHOLE >> 20
     assert other.last_stop("default/w") == stop
-    assert other.take_fresh() == []
+    assert other.take_unwritten() == []
 
 
 def test_what_we_know_ourselves_counts_until_another_one_leads() -> None:
-    memory = Memory()
-    memory.stop("lab", StoppedForOthers("default/w", 100), ())
-    assert memory.see("lab", read_memory(Raw(b"{}"))) == []
+    memory = QueueHistory()
+    memory.record_stop("lab", StoppedForOthers("default/w", 100), ())
+    assert memory.upsert("lab", read_queue_status(Raw(b"{}"))) == []
     assert memory.last_stop("default/w") is not None
-    memory.follow()
-    memory.see("lab", read_memory(Raw(b"{}")))
+    memory.discard_decisions()
+    memory.upsert("lab", read_queue_status(Raw(b"{}")))
     assert memory.last_stop("default/w") is None
 
 
 def test_stops_of_long_ago_are_forgotten_unless_their_work_still_waits_and_the_list_stays_short() -> None:
-    memory = Memory()
+    memory = QueueHistory()
     for name in ("gone", "waits"):
-        memory.stop("lab", StoppedForOthers(name, 100), ("waits",))
-    memory.stop("lab", StoppedForOthers("new", 4000), ("waits",))
+        memory.record_stop("lab", StoppedForOthers(name, 100), ("waits",))
+    memory.record_stop("lab", StoppedForOthers("new", 4000), ("waits",))
     assert [each.workload for each in memory.all_stops()] == ["waits", "new"]
     for number in range(2 * MOST_STOPS):
-        memory.stop("lab", StoppedForOthers(f"w-{number}", 4000 + number), ())
+        memory.record_stop("lab", StoppedForOthers(f"w-{number}", 4000 + number), ())
     assert len(memory.stops["lab"]) == MOST_STOPS
 
 
 def test_a_spoilt_status_is_an_empty_memory() -> None:
     for text in (b"[]", b'{"usage": 4}', b'{"usage": {"gpu": "much"}}', b'{"usage": {"gpu": "7"}}', b'{"stops": [{}]}'):
-        memory = Memory()
-        assert memory.see("lab", read_memory(Raw(text))) == []
+        memory = QueueHistory()
+        assert memory.upsert("lab", read_queue_status(Raw(text))) == []
         assert memory.usage == {}

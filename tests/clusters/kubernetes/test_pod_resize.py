@@ -50,7 +50,7 @@ def resized(cpu: str, *statuses: Json, reason: str = "", **more: Any) -> CachedP
     ],
 )
 def test_the_larger_of_spec_and_status_counts(pod: CachedPod, cpu_milli: int) -> None:
-    assert (pod.ask.request.cpu_milli, pod.ask.request.memory_mib) == (cpu_milli, 1024)
+    assert (pod.spec.request.cpu_milli, pod.spec.request.memory_mib) == (cpu_milli, 1024)
 
 
 def test_each_container_counts_by_itself_and_sidecars_are_containers() -> None:
@@ -66,29 +66,29 @@ def test_each_container_counts_by_itself_and_sidecars_are_containers() -> None:
             "initContainerStatuses": [given("side", "2", "2"), given("once", "9", "9")],
         },
     )
-    assert pod.ask.request.cpu_milli == 1000 + 3000 + 2000
+    assert pod.spec.request.cpu_milli == 1000 + 3000 + 2000
 
 
 def test_the_pod_as_a_whole_is_resized_too() -> None:
     whole = {"requests": amounts("2")}
     status = {"resources": {"requests": amounts("5")}, "allocatedResources": amounts("4")}
-    assert resized("1", resources=whole, status=status).ask.request.cpu_milli == 5000
-    assert resized("1", resources=whole).ask.request.cpu_milli == 2000
+    assert resized("1", resources=whole, status=status).spec.request.cpu_milli == 5000
+    assert resized("1", resources=whole).spec.request.cpu_milli == 2000
 
 
 def test_a_status_that_repeats_the_spec_makes_no_other_ask() -> None:
     plain = seen_pod("p", 0, containers=[container("c", "1")])
-    assert resized("1", given("c", "1", "1")).ask is plain.ask
-    assert resized("1", given("c", "1")).ask is plain.ask
-    assert resized("1", given("c", "3", "3")).ask is resized("1", given("c", "3", "3")).ask
+    assert resized("1", given("c", "1", "1")).spec is plain.spec
+    assert resized("1", given("c", "1")).spec is plain.spec
+    assert resized("1", given("c", "3", "3")).spec is resized("1", given("c", "3", "3")).spec
 
 
 def test_a_pod_that_shrinks_keeps_its_node_until_the_kubelet_has_given_back() -> None:
     cache = ClusterCache()
-    cache.put_node(wire_node("node-1"))
-    cache.put_pod(resized("1", given("c", "60", "60")))
-    cache.settle()
-    assert cache.told.pods["default/p"]["main-0"].cpu_milli == 60_000
-    cache.put_pod(resized("1", given("c", "1", "1")))
-    cache.settle()
-    assert cache.told.pods["default/p"]["main-0"].cpu_milli == 1000
+    cache.upsert_node(wire_node("node-1"))
+    cache.upsert_pod(resized("1", given("c", "60", "60")))
+    cache.flush()
+    assert cache.published.pods["default/p"]["main-0"].cpu_milli == 60_000
+    cache.upsert_pod(resized("1", given("c", "1", "1")))
+    cache.flush()
+    assert cache.published.pods["default/p"]["main-0"].cpu_milli == 1000

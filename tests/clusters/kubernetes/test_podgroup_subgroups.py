@@ -3,7 +3,7 @@
 from typing import Any
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.gang_index import Above
+from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from kaiwo.model.events import WorkloadChanged
@@ -18,25 +18,27 @@ def some_tree(*leaves: dict[str, Any], minimum: int | None = None) -> ClusterCac
     group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": spec}
     owner = read_owner(group)
     assert isinstance(owner, Owner)
-    cache.roll.put_owner(Above(owner, {}, {}))
+    cache.gang_index.upsert_owner(OwnerObject(owner, {}, {}))
     return cache
 
 
 def put(cache: ClusterCache, name: str, leaf: str, gpus: int = 1, **more: Any) -> None:
     labels = {"kai.scheduler/subgroup-name": leaf}
-    cache.put_pod(seen_pod(name, gpus, annotations={"pod-group-name": "tree"}, labels=labels, **more))
+    cache.upsert_pod(seen_pod(name, gpus, annotations={"pod-group-name": "tree"}, labels=labels, **more))
 
 
 def workload_of(cache: ClusterCache) -> Workload:
-    told = [event for event in cache.settle() if isinstance(event, WorkloadChanged)]
+    told = [event for event in cache.flush() if isinstance(event, WorkloadChanged)]
     return told[-1].workload
 
 
 def test_one_of_two_replicas_is_enough() -> None:
     cache = some_tree({"name": "a", "minMember": 2}, {"name": "b", "minMember": 2}, minimum=1)
     put(cache, "a-0", "a")
-    assert cache.settle() == ()
-    assert "waits until enough pods of its sub-groups exist (a 1 of 2, b 0 of 2)" in cache.sentences["default", "a-0"]
+    assert cache.flush() == ()
+    assert (
+        "waits until enough pods of its sub-groups exist (a 1 of 2, b 0 of 2)" in cache.blocked_pods["default", "a-0"]
+    )
     put(cache, "a-1", "a")
     workload = workload_of(cache)
     assert is_enough(workload, {"a-0", "a-1"})
@@ -61,5 +63,5 @@ def test_a_leaf_of_two_kinds_of_pods_is_whole_with_both() -> None:
 def test_a_tree_that_is_not_sound_says_so() -> None:
     cache = some_tree({"name": "a", "parent": "nowhere"})
     put(cache, "a-0", "a")
-    assert cache.settle() == ()
-    assert "the sub-group 'nowhere', which it does not have" in cache.sentences["default", "a-0"]
+    assert cache.flush() == ()
+    assert "the sub-group 'nowhere', which it does not have" in cache.blocked_pods["default", "a-0"]

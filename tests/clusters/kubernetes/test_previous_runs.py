@@ -3,7 +3,7 @@
 from typing import Any
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.gang_index import Above
+from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
 from kaiwo.clusters.kubernetes.gangs import read_owner
 from kaiwo.model.workload import Phase
 from tests.clusters.kubernetes.api_objects import seen_pod, some_books
@@ -17,7 +17,7 @@ def put_owners(cache: ClusterCache, *documents: o.Object) -> None:
     for document in documents:
         owner = read_owner(document)
         assert not isinstance(owner, str)
-        cache.roll.put_owner(Above(owner, {}, {}))
+        cache.gang_index.upsert_owner(OwnerObject(owner, {}, {}))
 
 
 def put_pods(cache: ClusterCache, pods: list[o.Object], node: str = "", gpus: int = 1, **more: Any) -> None:
@@ -25,8 +25,8 @@ def put_pods(cache: ClusterCache, pods: list[o.Object], node: str = "", gpus: in
     for pod in pods:
         meta = pod["metadata"]
         said = {key: meta[key] for key in PASSED if key in meta}
-        cache.put_pod(seen_pod(meta["name"], gpus, node, **said, **more))
-    cache.settle()
+        cache.upsert_pod(seen_pod(meta["name"], gpus, node, **said, **more))
+    cache.flush()
 
 
 def test_a_restarted_jobset_does_not_wait_for_old_pods_that_cannot_be_stopped() -> None:
@@ -44,17 +44,17 @@ def test_a_restarted_jobset_does_not_wait_for_old_pods_that_cannot_be_stopped() 
     put_pods(cache, o.make_job_pods(old, 2, deletionTimestamp=LEAVING), node="node-1")
     put_owners(cache, driver)
     put_pods(cache, o.make_job_pods(driver, 1))
-    work = cache.told.workloads["default/a"]
+    work = cache.published.workloads["default/a"]
     assert ([(role.name, role.needed) for role in work.roles], work.not_before_why) == ([("driver", 1)], "")
-    assert "default/a" not in cache.told.pods  # so nothing of it is being stopped
+    assert "default/a" not in cache.published.pods  # so nothing of it is being stopped
     for pod in workers:
-        (held,) = cache.told.pods[f"default/{pod['metadata']['name']}"].values()
+        (held,) = cache.published.pods[f"default/{pod['metadata']['name']}"].values()
         assert (held.phase, held.node, len(held.devices)) == (Phase.RELEASING, "node-1", 1)
     for pod in workers:
-        cache.drop_pod(cache.pods["default", pod["metadata"]["name"]])
-    cache.settle()
-    assert list(cache.told.workloads) == ["default/a"]
-    assert cache.told.pods == {}
+        cache.delete_pod(cache.pods["default", pod["metadata"]["name"]])
+    cache.flush()
+    assert list(cache.published.workloads) == ["default/a"]
+    assert cache.published.pods == {}
 
 
 def test_a_replica_that_is_made_anew_and_smaller_does_not_wait_for_its_old_workers() -> None:
@@ -65,7 +65,7 @@ def test_a_replica_that_is_made_anew_and_smaller_does_not_wait_for_its_old_worke
     put_pods(cache, old[2:], node="node-1", deletionTimestamp=LEAVING)
     put_owners(cache, small)
     put_pods(cache, o.make_lws_replica(small, 0, 1)[1])
-    (work,) = [each for each in cache.told.workloads.values() if len(each.roles) == 2]
+    (work,) = [each for each in cache.published.workloads.values() if len(each.roles) == 2]
     assert [(role.name, role.needed) for role in work.roles] == [("leader", 1), ("worker", 1)]
-    assert work.name not in cache.told.pods
-    assert len(cache.told.pods) == 1
+    assert work.name not in cache.published.pods
+    assert len(cache.published.pods) == 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.priority_classes import PATH, Priorities
+from kaiwo.clusters.kubernetes.cache.priority_classes import PATH, PriorityClasses
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, PriorityClass
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_client import run
@@ -13,10 +13,10 @@ from tests.clusters.kubernetes.running_scheduler import scheduled, until_bound, 
 from tests.controlplane.plane import Plane
 
 
-def classes(*found: tuple[str, int, bool]) -> Priorities:
-    priorities = Priorities()
+def classes(*found: tuple[str, int, bool]) -> PriorityClasses:
+    priorities = PriorityClasses()
     for name, value, is_default in found:
-        priorities.put(PriorityClass(Meta(name), value, is_default))
+        priorities.upsert(PriorityClass(Meta(name), value, is_default))
     return priorities
 
 
@@ -31,17 +31,17 @@ def test_the_class_counts_where_nobody_wrote_it_and_the_default_where_there_is_n
     assert priorities.of(seen_pod("w", priorityClassName="high")) == (1000, True)
     assert priorities.of(seen_pod("w")) == (5, True)
     assert priorities.of(seen_pod("w", priorityClassName="unknown")) == (0, True)
-    assert Priorities().of(seen_pod("w")) == (0, False)
-    priorities.drop(PriorityClass(Meta("high")))
+    assert PriorityClasses().of(seen_pod("w")) == (0, False)
+    priorities.delete(PriorityClass(Meta("high")))
     assert priorities.of(seen_pod("w", priorityClassName="high")) == (0, True)
 
 
 def test_the_scheduler_is_told_the_priority_of_the_class() -> None:
     cache = some_books()
-    cache.priorities.put(PriorityClass(Meta("high"), 1000))
-    cache.put_pod(seen_pod("w", priorityClassName="high"))
-    cache.settle()
-    workload: Workload = cache.told.workloads["default/w"]
+    cache.priorities.upsert(PriorityClass(Meta("high"), 1000))
+    cache.upsert_pod(seen_pod("w", priorityClassName="high"))
+    cache.flush()
+    workload: Workload = cache.published.workloads["default/w"]
     assert workload.priority == 1000
 
 
@@ -63,9 +63,9 @@ def test_a_type_counts_only_where_somebody_wrote_it(
 ) -> None:
     """A default of ours would stand above all classes with small values."""
     cache = some_books()
-    cache.put_pod(seen_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
-    cache.settle()
-    assert cache.told.workloads["default/w"].priority == priority
+    cache.upsert_pod(seen_pod("w", annotations={f"kaiwo.ai/{key}": value for key, value in notes.items()}, **spec))
+    cache.flush()
+    assert cache.published.workloads["default/w"].priority == priority
 
 
 def test_nobody_of_a_class_goes_for_a_pod_without_one(plane: Plane, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import yaml
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import scheduling
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, QUEUES, TOPOLOGIES
@@ -88,7 +88,7 @@ def test_the_deployments_own_command_schedules_with_the_rights_of_its_account(
             await kubectl.pod("fits", gpus=2)
             await kubectl.pod("waits", gpus=9)
             pod = await _until_bound(kubectl, "fits")
-            assert len(msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])) == 2
+            assert len(msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])) == 2
             await _until_event(kubectl, "fits", "Scheduled")
             await _until_event(kubectl, "waits", "FailedScheduling")
             assert (await _until_condition(kubectl, "waits"))["status"] == "False"
@@ -149,7 +149,7 @@ def test_the_role_has_exactly_the_rights_that_are_used(
                 await _until_status(kubectl, f"{PARTITIONING_PLANS}/rbac")
                 await kubectl.delete(f"{PARTITIONING_PLANS}/rbac")
                 await _until_volumes_chosen(kubectl)
-                assert all(mirror.watches for mirror in kaiwo.cluster.following.mirrors)
+                assert all(mirror.watches for mirror in kaiwo.cluster.following.informers)
 
     run(test())
     kinds = {*OWNERS, ("kueue.x-k8s.io", "Workload")}

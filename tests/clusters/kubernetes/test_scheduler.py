@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import Scheduling, scheduling
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
@@ -56,7 +56,7 @@ def audit(pods: list[Json]) -> None:
     """No device is given to two pods, and every pod has what it asked for."""
     given: set[tuple[str, str]] = set()
     for pod in pods:
-        shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_NOTE])
+        shares = msgspec.json.decode(pod["metadata"]["annotations"][GRANT_ANNOTATION])
         wanted = int(pod["spec"]["containers"][0]["resources"]["requests"].get("amd.com/gpu", 0))
         assert len(shares) == wanted, pod["metadata"]["name"]
         for share in shares:

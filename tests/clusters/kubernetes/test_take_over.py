@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import Scheduling, scheduling
-from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_NOTE
-from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_NOTE, START_NOTE
+from kaiwo.clusters.kubernetes.cache.device_grants import FILLS_ANNOTATION
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_ANNOTATION, START_ANNOTATION
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import QUEUES
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
 from kaiwo.queues.past_usage import ONE
@@ -36,11 +36,11 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 await kubectl.pod("long", gpus=4, annotations={"kaiwo.ai/estimate": "55s"})
                 await until_bound(kubectl, "long")
                 await kubectl.pod("big", gpus=8, annotations={"kaiwo.ai/estimate": "10m"})
-                big = await until_pod(kubectl, "big", lambda pod: START_NOTE in notes(pod))
-                planned_s = seconds(notes(big)[START_NOTE])
+                big = await until_pod(kubectl, "big", lambda pod: START_ANNOTATION in notes(pod))
+                planned_s = seconds(notes(big)[START_ANNOTATION])
                 assert 20 < planned_s - time.time() < 60
                 await kubectl.pod("small", gpus=4, annotations={"kaiwo.ai/estimate": "10s"})
-                until_s = int(notes(await until_bound(kubectl, "small"))[FILLS_NOTE])
+                until_s = int(notes(await until_bound(kubectl, "small"))[FILLS_ANNOTATION])
                 assert 0 < until_s - time.time() <= 10
                 killed.signal(signal.SIGKILL)
             async with second(plane, tmp_path) as kaiwo:
@@ -55,7 +55,7 @@ def test_a_planned_start_stays_and_who_fills_the_gap_before_it_still_goes_in_tim
                 )
                 assert until_s <= told_s <= planned_s - 25
                 big = await kubectl.read_pod("big")
-                assert seconds(notes(big)[START_NOTE]) <= planned_s
+                assert seconds(notes(big)[START_ANNOTATION]) <= planned_s
                 for name in ("small", "long"):
                     await kubectl.delete(pod_path(name))
                 await until_bound(kubectl, "big")
@@ -72,13 +72,16 @@ def test_a_standby_that_takes_over_keeps_the_planned_start(plane: Plane, tmp_pat
             for number in range(8):
                 await until_bound(kubectl, f"long-{number}")
             await kubectl.pod("big", gpus=8, annotations={"kaiwo.ai/estimate": "10m"})
-            planned = notes(await until_pod(kubectl, "big", lambda pod: START_NOTE in notes(pod)))
+            planned = notes(await until_pod(kubectl, "big", lambda pod: START_ANNOTATION in notes(pod)))
             leader.signal(signal.SIGKILL)
             await until(lambda: standby.metric("kaiwo_leader") == 1, "the standby to lead")
             await kubectl.pod("later", gpus=0)  # whoever binds this has decided
             await until_bound(kubectl, "later")
             now = notes(await kubectl.read_pod("big"))
-            assert (now[START_NOTE], now[PLACE_NOTE]) == (planned[START_NOTE], planned[PLACE_NOTE])
+            assert (now[START_ANNOTATION], now[PLACE_ANNOTATION]) == (
+                planned[START_ANNOTATION],
+                planned[PLACE_ANNOTATION],
+            )
 
     run(test())
 
@@ -89,9 +92,11 @@ def test_a_planned_start_that_is_none_any_more_is_taken_off_the_pod(plane: Plane
             await kubectl.pod("long", gpus=8, annotations={"kaiwo.ai/estimate": "10m"})
             await until_bound(kubectl, "long")
             await kubectl.pod("big", gpus=8)
-            await until_pod(kubectl, "big", lambda pod: PLACE_NOTE in notes(pod))
+            await until_pod(kubectl, "big", lambda pod: PLACE_ANNOTATION in notes(pod))
             await kubectl.patch("/api/v1/nodes/node-1", {"spec": {"unschedulable": True}})
-            await until_pod(kubectl, "big", lambda pod: PLACE_NOTE not in notes(pod) and START_NOTE not in notes(pod))
+            await until_pod(
+                kubectl, "big", lambda pod: PLACE_ANNOTATION not in notes(pod) and START_ANNOTATION not in notes(pod)
+            )
 
     run(test())
 
@@ -141,7 +146,7 @@ def test_an_idle_cluster_is_not_written_to(plane: Plane, tmp_path: Path) -> None
             await kubectl.pod("long", gpus=8, annotations={"kaiwo.ai/estimate": "10m", "kaiwo.ai/queue": "greedy"})
             await until_bound(kubectl, "long")
             await kubectl.pod("big", gpus=8, annotations={"kaiwo.ai/queue": "greedy"})
-            await until_pod(kubectl, "big", lambda pod: PLACE_NOTE in notes(pod))
+            await until_pod(kubectl, "big", lambda pod: PLACE_ANNOTATION in notes(pod))
             await asyncio.sleep(3)
             before = (await kubectl.read_pod("big"))["metadata"]["resourceVersion"]
             await asyncio.sleep(5)

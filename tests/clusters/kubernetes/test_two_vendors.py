@@ -50,11 +50,11 @@ def asks(name: str, resource: str, count: int = 1, **more: Any) -> Any:
 
 def plan(node: wire_objects.Node, *pods: Any) -> Plan:
     cache = ClusterCache()
-    cache.put_node(node)
+    cache.upsert_node(node)
     for pod in pods:
-        cache.put_pod(pod)
+        cache.upsert_pod(pod)
     state = ClusterState()
-    state.patch([QueueChanged(THE_DEFAULT), *cache.settle()])
+    state.patch([QueueChanged(THE_DEFAULT), *cache.flush()])
     return decide(state.snapshot(0))
 
 
@@ -93,7 +93,7 @@ def test_nobody_gets_the_other_vendors_gpus(node: wire_objects.Node) -> None:
 
 def test_no_amd_gpu_changes_its_mode_for_who_wants_nvidias() -> None:
     """Whole GPUs are what both ask for; only one of them is served by putting partitions together."""
-    amd, nvidia = (asks("p", resource).ask.request for resource in (AMD, NVIDIA))
+    amd, nvidia = (asks("p", resource).spec.request for resource in (AMD, NVIDIA))
     assert (need_of(amd), need_of(nvidia)) == (Need("SPX", "", 1, 1), None)
     cut_up = [*cut(Gpu("0000:05:00.0", "MI300X", 196_608), Mode("CPX", "NPS1")), DEVICES[2]]
     node = mixed(annotations={"kaiwo.ai/devices": msgspec.json.encode(cut_up).decode()})
@@ -108,9 +108,9 @@ def test_no_amd_gpu_changes_its_mode_for_who_wants_nvidias() -> None:
 def test_a_pod_of_another_scheduler_holds_its_own_vendors(resource: str) -> None:
     strange = asks("strange", resource, 2, node="node-1", phase="Running", schedulerName="default-scheduler")
     cache = ClusterCache()
-    cache.put_node(listed())
-    cache.put_pod(strange)
-    (told,) = (event.pod for event in cache.settle() if isinstance(event, PodChanged))
+    cache.upsert_node(listed())
+    cache.upsert_pod(strange)
+    (told,) = (event.pod for event in cache.flush() if isinstance(event, PodChanged))
     assert {share.gpu for share in told.devices} == (OF_AMD if resource == AMD else OF_NVIDIA)
     free = plan(listed(), strange, asks("a", AMD), asks("n", NVIDIA))
     assert {start.workload for start in free.starts} == {"default/n" if resource == AMD else "default/a"}

@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, read_grant
-from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, Spaces
-from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_promise, write_promise
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, read_grant
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, NominationAnnotations
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_planned_start, write_planned_start
 from kaiwo.clusters.kubernetes.client import Change, Resource
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
-from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_NOTE, read_node
+from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_ANNOTATION, read_node
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MILLI, MOST_GPUS, asked, offered
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
-from kaiwo.clusters.kubernetes.watch.cluster_watch import Pods
-from kaiwo.clusters.kubernetes.watch.object_handler import Kind
+from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
+from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.node_table import NodeTable
@@ -48,24 +48,24 @@ def test_every_amount_of_a_node_can_be_counted(resource: str) -> None:
 
 def test_a_pod_of_many_containers_that_each_ask_for_all_there_is() -> None:
     container = {"resources": {"requests": {"ephemeral-storage": HUGE, "cpu": HUGE, "memory": HUGE}}}
-    request = seen_pod("p", containers=[container | {"name": f"c{n}"} for n in range(600)]).ask.request
+    request = seen_pod("p", containers=[container | {"name": f"c{n}"} for n in range(600)]).spec.request
     assert (request.cpu_milli, dict(request.extended)) == (MOST_CPU_MILLI, {"ephemeral-storage": MOST_BYTES})
 
 
 def test_numbers_in_annotations_and_labels_are_measured_too() -> None:
     listed = msgspec.json.encode([{"id": "gpu-0", "model": "MI300X", "memory_mib": TOO_MANY}]).decode()
-    node = read_node(wire_node("n", annotations={DEVICES_NOTE: listed}))
+    node = read_node(wire_node("n", annotations={DEVICES_ANNOTATION: listed}))
     assert len(node.gpus) == 8  # the list is no list of devices: the count is what is left
     node = read_node(wire_node("n", resource="nvidia.com/gpu", labels={"nvidia.com/gpu.memory": str(TOO_MANY)}))
     NodeTable({"n": node}).write_node(node, (), 0)
-    assert read_node(wire_node("n", annotations={DEVICES_NOTE: "[]"})).gpus == ()
+    assert read_node(wire_node("n", annotations={DEVICES_ANNOTATION: "[]"})).gpus == ()
     grant = msgspec.json.encode([{"gpu": "gpu-0", "milli": TOO_MANY, "mib": 1}]).decode()
-    assert read_grant({GRANT_NOTE: grant}) is None
-    assert read_promise(write_promise(PlannedStart("w", 5, ())), "w") is not None
-    assert read_promise(write_promise(PlannedStart("w", 1 << 60, ())), "w") is None
+    assert read_grant({GRANT_ANNOTATION: grant}) is None
+    assert read_planned_start(write_planned_start(PlannedStart("w", 5, ())), "w") is not None
+    assert read_planned_start(write_planned_start(PlannedStart("w", 1 << 60, ())), "w") is None
     for cpu_milli, is_kept in ((1000, True), (1 << 62, False)):
         note = msgspec.json.encode(Nomination("w", "main-0", "n", cpu_milli=cpu_milli)).decode()
-        kept = Spaces().of("w", "main-0", seen_pod("p", annotations={SPACE_NOTE: note}))
+        kept = NominationAnnotations().of("w", "main-0", seen_pod("p", annotations={NOMINATION_ANNOTATION: note}))
         assert (kept is not None) is is_kept
 
 
@@ -90,13 +90,15 @@ def test_an_object_that_breaks_its_reader_is_left_out_and_named() -> None:
     resource: Resource[Node] = Resource("/api/v1/nodes", Node)
     resource.report = told = Told()
     name = lambda node: node.metadata.name  # noqa: E731
-    kind = Kind(resource, lambda node: node, name, put, lambda node: there.pop(name(node), None) and None)
-    kind.begun()
-    kind.page([wire_node("a"), wire_node("b", unschedulable=True), wire_node("c")])
-    kind.listed("1")
+    kind = KindHandler(resource, lambda node: node, name, put, lambda node: there.pop(name(node), None) and None)
+    kind.on_list_start()
+    kind.on_page([wire_node("a"), wire_node("b", unschedulable=True), wire_node("c")])
+    kind.on_list_end("1")
     assert set(there) == {"a", "c"}
     for _ in range(3):
-        kind.changed([Change(wire_node("c", unschedulable=True)), Change(wire_node("d")), Change(wire_node("a"), True)])
+        kind.on_changes(
+            [Change(wire_node("c", unschedulable=True)), Change(wire_node("d")), Change(wire_node("a"), True)]
+        )
     assert set(there) == {"c", "d"}  # what was known of c stays known
     assert resource.unreadable == 4
     assert [(line["object"], line["error"]) for line in told.lines] == [
@@ -109,22 +111,22 @@ def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.Mon
     cache, distillery = some_books(), PodDecoder()
     resource: Resource[Pod] = Resource("/api/v1/pods", Pod)
     resource.report = told = Told()
-    pods = Pods(resource, cache, distillery)
-    pods.page([wire_pod("a", node="node-1"), wire_pod("b", node="node-1")])
-    pods.listed("1000000")
-    before = distillery.pod
+    pods = PodHandler(resource, cache, distillery)
+    pods.on_page([wire_pod("a", node="node-1"), wire_pod("b", node="node-1")])
+    pods.on_list_end("1000000")
+    before = distillery.decode
 
     def spoilt(pod: Pod) -> Any:
         if pod.metadata.name == "a":
             raise OverflowError("too large")
         return before(pod)
 
-    monkeypatch.setattr(distillery, "pod", spoilt)
-    pods.changed([Change(wire_pod("a", node="node-1")), Change(wire_pod("b", node="node-1"), True)])
+    monkeypatch.setattr(distillery, "decode", spoilt)
+    pods.on_changes([Change(wire_pod("a", node="node-1")), Change(wire_pod("b", node="node-1"), True)])
     assert set(cache.pods) == {("default", "a")}
-    pods.begun()
-    pods.page([wire_pod("a", node="node-1")])
-    pods.listed("2000000")
+    pods.on_list_start()
+    pods.on_page([wire_pod("a", node="node-1")])
+    pods.on_list_end("2000000")
     assert set(cache.pods) == {("default", "a")}
     assert resource.unreadable == 2
     assert [line["object"] for line in told.lines] == ["default/a"]
@@ -133,18 +135,18 @@ def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.Mon
 def test_a_workload_that_cannot_be_told_keeps_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = some_books()
     cache.report = told = Told()
-    hold = cache.told.hold
+    hold = cache.published.publish_blocked
 
     def broken(name: str, held: Any) -> None:
         if name == "default/b":
             raise ValueError("no such thing")
         hold(name, held)
 
-    monkeypatch.setattr(cache.told, "hold", broken)
+    monkeypatch.setattr(cache.published, "publish_blocked", broken)
     for name in "abc":
-        cache.put_pod(seen_pod(name))
-    cache.settle()
-    assert set(cache.told.workloads) == {"default/a", "default/c"}
+        cache.upsert_pod(seen_pod(name))
+    cache.flush()
+    assert set(cache.published.workloads) == {"default/a", "default/c"}
     assert cache.left_out == 1
     assert [line["workload"] for line in told.lines] == ["default/b"]
 

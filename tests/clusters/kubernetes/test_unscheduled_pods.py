@@ -41,26 +41,26 @@ def records_of(cache: ClusterCache) -> Records:
 )
 def test_a_pod_that_is_kept_back_is_listed_as_held(pod: dict[str, Any], words: str) -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("solo", **pod))
-    assert cache.settle() == ()
+    cache.upsert_pod(seen_pod("solo", **pod))
+    assert cache.flush() == ()
     records = records_of(cache)
     (record,) = records.records()
     assert record.state is State.HELD
     assert words in record.message
     assert records.record("default/solo") == record  # by the pod's name, too, where that is another
     assert records.news(0).records == [record]
-    cache.drop_pod(seen_pod("solo", **pod))
-    cache.settle()
+    cache.delete_pod(seen_pod("solo", **pod))
+    cache.flush()
     assert records.records() == []
     assert records.news(0).gone == [record.workload.name]
 
 
 def test_a_gang_that_becomes_whole_is_held_no_longer() -> None:
     cache = some_books()
-    cache.put_pod(seen_pod("a", annotations=ALONE))
-    cache.settle()
-    cache.put_pod(seen_pod("b", annotations=ALONE))
-    cache.settle()
+    cache.upsert_pod(seen_pod("a", annotations=ALONE))
+    cache.flush()
+    cache.upsert_pod(seen_pod("b", annotations=ALONE))
+    cache.flush()
     (record,) = records_of(cache).records()
     assert (record.state, record.workload.pods, record.message) == (State.WAITING, 2, "")
 

@@ -32,8 +32,8 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
             voice.start()
             try:
                 # A gate that is gone: the server's own word stays on the pod until ours replaces it.
-                cache.put_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
-                cache.settle()
+                cache.upsert_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
+                cache.flush()
                 voice.listen()
                 await until(lambda: asked["POST"], "the Event that comes after the condition")
                 assert asked["PATCH"] == TROUBLE + 1
@@ -66,7 +66,7 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
             try:
                 for name in ("a", "b"):
                     pod = seen_pod(name)
-                    cache.put_pod(pod)
+                    cache.upsert_pod(pod)
                     voice.carried(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
                     await until(lambda: not voice._to_say and not voice._speaking, "the Event")
                 assert (voice.failures, refusals) == (1, [])

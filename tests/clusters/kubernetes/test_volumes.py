@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kaiwo.clusters.kubernetes.decode import wire_objects
-from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE, Where
-from kaiwo.clusters.kubernetes.volumes.volume_cache import NO_PROVISIONER, Taken, Volumes
+from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE, NodeConstraint
+from kaiwo.clusters.kubernetes.volumes.volume_cache import NO_PROVISIONER, ReservedVolumes, VolumeCache
 from kaiwo.model.affinity import NodeRule
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Json, Kubectl, Scene, opened, pod_path, start_of, whole
@@ -47,17 +47,17 @@ def using(*claims: str) -> list[Json]:
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
 
 
-def known(*documents: Json) -> Volumes:
+def known(*documents: Json) -> VolumeCache:
     """Volumes that know of these."""
-    volumes = Volumes()
+    volumes = VolumeCache()
     for document in documents:
         text = msgspec.json.encode(document)
         if "provisioner" in document:
-            volumes.put_class(msgspec.json.decode(text, type=wire_objects.StorageClass))
+            volumes.upsert_class(msgspec.json.decode(text, type=wire_objects.StorageClass))
         elif "capacity" in document["spec"]:
-            volumes.put_volume(msgspec.json.decode(text, type=wire_objects.PersistentVolume))
+            volumes.upsert_volume(msgspec.json.decode(text, type=wire_objects.PersistentVolume))
         else:
-            volumes.put_claim(msgspec.json.decode(text, type=wire_objects.Claim))
+            volumes.upsert_claim(msgspec.json.decode(text, type=wire_objects.Claim))
     return volumes
 
 
@@ -74,18 +74,18 @@ def test_a_pod_may_go_where_a_free_volume_serves_its_claim() -> None:
         volume("shared", "node-7", accessModes=["ReadOnlyMany"]),
     )
     rule = NodeRule(HOST, "In", ("node-1", "node-2"))
-    assert volumes.rules("default", ("data",)) == Where((), (((rule,),),))
+    assert volumes.rules("default", ("data",)) == NodeConstraint((), (((rule,),),))
 
 
 def test_a_class_that_makes_volumes_makes_them_where_it_may() -> None:
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]
     anywhere = known(storage_class("late", "example.com/disks"), claim("data"))
-    assert anywhere.rules("default", ("data",)) == Where()
+    assert anywhere.rules("default", ("data",)) == NodeConstraint()
     zones = known(storage_class("late", "example.com/disks", allowedTopologies=terms), claim("data"))
-    assert zones.rules("default", ("data",)) == Where((), (((NodeRule("zone", "In", ("a", "b")),),),))
-    assert "no free volume" in str(zones.take("default", ["data"], "n", {"zone": "c"}))
-    found = zones.take("default", ["data"], "n", {"zone": "a"})
-    assert isinstance(found, Taken)
+    assert zones.rules("default", ("data",)) == NodeConstraint((), (((NodeRule("zone", "In", ("a", "b")),),),))
+    assert "no free volume" in str(zones.reserve("default", ["data"], "n", {"zone": "c"}))
+    found = zones.reserve("default", ["data"], "n", {"zone": "a"})
+    assert isinstance(found, ReservedVolumes)
     assert [step.node for step in found.fresh] == ["n"]
 
 
@@ -106,25 +106,27 @@ def test_two_claims_never_get_one_volume() -> None:
     volumes = known(
         storage_class("late"), claim("a"), claim("b"), volume("small", "node-1"), volume("large", "node-1", size="9Gi")
     )
-    both = volumes.take("default", ["a", "b"], "node-1", labels)
-    assert isinstance(both, Taken)
+    both = volumes.reserve("default", ["a", "b"], "node-1", labels)
+    assert isinstance(both, ReservedVolumes)
     assert {step.volume for step in both.steps} == {"small", "large"}
     volumes.release(both.fresh)
-    first = volumes.take("default", ["a"], "node-1", labels)
-    assert isinstance(first, Taken)
+    first = volumes.reserve("default", ["a"], "node-1", labels)
+    assert isinstance(first, ReservedVolumes)
     assert [step.volume for step in first.steps] == ["small"]
-    assert volumes.take("default", ["a"], "node-1", labels) == Taken(first.steps)  # another pod of the same claim
-    assert "elsewhere" in str(volumes.take("default", ["a"], "node-2", {HOST: "node-2"}))
+    assert volumes.reserve("default", ["a"], "node-1", labels) == ReservedVolumes(
+        first.steps
+    )  # another pod of the same claim
+    assert "elsewhere" in str(volumes.reserve("default", ["a"], "node-2", {HOST: "node-2"}))
 
 
 def test_a_claim_that_is_being_bound_gets_no_second_volume() -> None:
     holder = {"namespace": "default", "name": "data", "uid": "uid-data"}
     its_own = volume("own", "node-1", size="9Gi", claimRef=holder) | {"status": {"phase": "Bound"}}
     volumes = known(storage_class("late"), claim("data"), its_own, volume("free", "node-2"))
-    assert volumes.rules("default", ("data",)) == Where((), (((NodeRule(HOST, "In", ("node-1",)),),),))
+    assert volumes.rules("default", ("data",)) == NodeConstraint((), (((NodeRule(HOST, "In", ("node-1",)),),),))
     named = known(storage_class("late"), claim("data", volumeName="own"), its_own)
     assert "not bound to a volume yet" in str(named.rules("default", ("data",)))
-    assert "not bound to a volume yet" in str(named.take("default", ["data"], "node-1", {HOST: "node-1"}))
+    assert "not bound to a volume yet" in str(named.reserve("default", ["data"], "node-1", {HOST: "node-1"}))
 
 
 @pytest.fixture
@@ -206,7 +208,7 @@ def test_a_claim_for_one_pod_is_given_to_one_of_two_pods_of_a_plan(plane: Plane)
             assert await scene.start(*starts) == ("default/a/main-0",)
             await _until_bound(scene.kubectl, "a")
             await scene.until(lambda: "default/b" not in scene.state.workloads)
-            assert "and pod a uses it" in scene.cluster.cache.sentences["default", "b"]
+            assert "and pod a uses it" in scene.cluster.cache.blocked_pods["default", "b"]
             await scene.kubectl.delete(pod_path("a"))
             await scene.until_waiting("b")
 

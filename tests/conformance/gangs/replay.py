@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kaiwo.clusters.kubernetes.gangs import Group, Owners, groups_of, read_member, read_owner
+from kaiwo.clusters.kubernetes.gangs import Gang, OwnerIndex, build_gangs, read_member, read_owner
 
 Recording = dict[str, Any]
 
@@ -59,16 +59,16 @@ def compare(recording: Recording) -> str:
     return "; ".join(parts + unreadable)
 
 
-def replay(parents: list[Any], pods: list[Any]) -> tuple[list[Group], list[str]]:
+def replay(parents: list[Any], pods: list[Any]) -> tuple[list[Gang], list[str]]:
     """The gangs, and a sentence for each object that could not be read."""
-    owners = Owners()
+    owners = OwnerIndex()
     unreadable = []
     for parent in parents:
         owner = read_owner(parent)
         if isinstance(owner, str):
             unreadable.append(owner)
         else:
-            owners.put(owner)
+            owners.upsert(owner)
     members = []
     for pod in pods:
         member = read_member(pod)
@@ -76,7 +76,7 @@ def replay(parents: list[Any], pods: list[Any]) -> tuple[list[Group], list[str]]
             unreadable.append(member)
         else:
             members.append(member)
-    return groups_of(members, owners)[0], unreadable
+    return build_gangs(members, owners)[0], unreadable
 
 
 def _show(minimum: int, members: tuple[str, ...]) -> str:

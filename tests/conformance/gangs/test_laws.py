@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.clusters.kubernetes.gangs import Book, Group, groups_of, read_member, read_owner
+from kaiwo.clusters.kubernetes.gangs import Gang, GangTracker, build_gangs, read_member, read_owner
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from tests.conformance.gangs import objects as o
@@ -22,7 +22,7 @@ junk = st.recursive(
 )
 
 
-def groups_in(parents: list[Any], pods: list[Any]) -> list[Group]:
+def groups_in(parents: list[Any], pods: list[Any]) -> list[Gang]:
     return replay(parents, pods)[0]
 
 
@@ -97,7 +97,7 @@ def test_garbage_inside_an_object_is_told(story: dict[str, Any], data: st.DataOb
     for group in groups:
         assert group.minimum >= 1
         assert group.members
-        assert group.waits or len(group.members) >= group.minimum
+        assert group.blocked_by or len(group.members) >= group.minimum
 
 
 def _spoil(node: Any, data: st.DataObject) -> None:
@@ -113,7 +113,7 @@ def _spoil(node: Any, data: st.DataObject) -> None:
 @given(st.lists(stories, min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_a_book_kept_up_to_date_equals_one_written_anew(told: list[dict[str, Any]], random: Any) -> None:
     """Objects come and go in any order; only the gangs that the book calls touched are worked out anew."""
-    book, known = Book(), {}
+    book, known = GangTracker(), {}
     living: dict[str, Member | Owner] = {}
     events = [each for story in told for each in (*story["parents"], *story["pods"])] * 2
     random.shuffle(events)
@@ -121,22 +121,22 @@ def test_a_book_kept_up_to_date_equals_one_written_anew(told: list[dict[str, Any
         name = f"{raw['apiVersion']}/{raw['kind']}/{raw['metadata']['name']}"
         touched = _remove(book, living.pop(name)) if name in living else _put(book, living, name, raw)
         for place in touched:
-            known[place] = book.group(place)
+            known[place] = book.gang(place)
         members = [each for each in living.values() if isinstance(each, Member)]
-        expected, _ = groups_of(members, book.owners)
+        expected, _ = build_gangs(members, book.owners)
         assert sorted((group for group in known.values() if group), key=_key) == sorted(expected, key=_key)
 
 
-def _key(group: Group) -> str:
+def _key(group: Gang) -> str:
     return str(group.key) + group.key.uid
 
 
-def _put(book: Book, living: dict[str, Member | Owner], name: str, raw: o.Object) -> Any:
+def _put(book: GangTracker, living: dict[str, Member | Owner], name: str, raw: o.Object) -> Any:
     found = read_member(raw) if raw["kind"] == "Pod" else read_owner(raw)
     assert not isinstance(found, str)
     living[name] = found
-    return book.put_pod(found) if isinstance(found, Member) else book.put_owner(found)
+    return book.upsert_pod(found) if isinstance(found, Member) else book.upsert_owner(found)
 
 
-def _remove(book: Book, found: Member | Owner) -> Any:
-    return book.remove_pod(found.namespace, found.name) if isinstance(found, Member) else book.remove_owner(found)
+def _remove(book: GangTracker, found: Member | Owner) -> Any:
+    return book.delete_pod(found.namespace, found.name) if isinstance(found, Member) else book.delete_owner(found)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.gangs import Book, read_member, read_owner
+from kaiwo.clusters.kubernetes.gangs import GangTracker, read_member, read_owner
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
 from tests.conformance.gangs.replay import replay, replay_folder
@@ -28,26 +28,26 @@ def test_every_recording_agrees() -> None:
 @pytest.mark.parametrize("path", sorted(RECORDED.rglob("*.json")), ids=lambda path: path.stem)
 def test_a_book_finds_the_same_gangs(path: Path) -> None:
     recording = json.loads(path.read_text())
-    book = Book()
+    book = GangTracker()
     for raw in recording["pods"]:
         member = read_member(raw)
         assert isinstance(member, Member)
-        book.put_pod(member)
+        book.upsert_pod(member)
     for raw in recording["parents"]:
         owner = read_owner(raw)
         assert isinstance(owner, Owner)
-        book.put_owner(owner)
-    found = [group for place in book.places() if (group := book.group(place))]
+        book.upsert_owner(owner)
+    found = [group for place in book.gang_ids() if (group := book.gang(place))]
     assert found == replay(recording["parents"], recording["pods"])[0]
 
 
 def test_only_gangs_that_lack_pods_or_a_pod_group_wait() -> None:
     waiting = {
-        path.stem: group.waits
+        path.stem: group.blocked_by
         for path in RECORDED.rglob("*.json")
         for recording in [json.loads(path.read_text())]
         for group in replay(recording["parents"], recording["pods"])[0]
-        if group.waits and len(recording["pods"]) == recording["pods_total"]
+        if group.blocked_by and len(recording["pods"]) == recording["pods_total"]
     }
     assert sorted(waiting) == [
         "serving-workloads__sample-leaderworkerset-tas",

@@ -44,7 +44,7 @@ def test_a_spoiled_field_is_told_or_does_not_matter(wrong: str) -> None:
         assert all(unreadable)
         for group in groups:
             assert group.members, path
-            assert group.waits or len(group.members) >= group.minimum, path
+            assert group.blocked_by or len(group.members) >= group.minimum, path
     assert tried > 200
 
 

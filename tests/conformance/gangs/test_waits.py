@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.gangs import Group, GroupRole
+from kaiwo.clusters.kubernetes.gangs import Gang, GangRole
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from tests.conformance.gangs import objects as o
@@ -76,27 +76,27 @@ SENTENCES = {
 }
 
 
-def groups_in(*story: Any) -> list[Group]:
+def groups_in(*story: Any) -> list[Gang]:
     groups, unreadable = replay(*story)
     assert unreadable == []
     return groups
 
 
-def only_group(story: str) -> Group:
+def only_group(story: str) -> Gang:
     (group,) = groups_in(STORIES[story]["parents"], STORIES[story]["pods"])
     return group
 
 
 @pytest.mark.parametrize("story", SENTENCES)
 def test_a_gang_that_is_not_complete_says_what_it_waits_for(story: str) -> None:
-    assert only_group(story).waits == SENTENCES[story]
+    assert only_group(story).blocked_by == SENTENCES[story]
 
 
 @pytest.mark.parametrize("story", COMPLETE)
 def test_a_gang_whose_pods_all_exist_waits_for_nothing(story: str) -> None:
     groups = groups_in(STORIES[story]["parents"], STORIES[story]["pods"])
     assert groups
-    assert {group.waits for group in groups} == {""}
+    assert {group.blocked_by for group in groups} == {""}
 
 
 def test_pods_that_come_later_are_counted_and_not_waited_for() -> None:
@@ -111,7 +111,7 @@ def test_pods_that_come_later_are_counted_and_not_waited_for() -> None:
     }
     for story, later in told.items():
         group = only_group(story)
-        assert (story, group.later, group.waits) == (story, later, "")
+        assert (story, group.later, group.blocked_by) == (story, later, "")
 
 
 def test_a_suspended_owner_holds_its_pods() -> None:
@@ -122,7 +122,7 @@ def test_a_suspended_owner_holds_its_pods() -> None:
     training = o.make_training_job("TFJob", "held", {"Worker": 1}, runPolicy={"suspend": True})
     pods = [*o.make_job_pods(job, 2), *o.make_ray_pods(cluster, "headgroup", 1), *o.make_job_pods(inner, 1)]
     groups = groups_in([job, cluster, jobset, inner, training], [*pods, *o.make_training_pods(training, "worker", 1)])
-    assert [group.waits for group in groups] == [
+    assert [group.blocked_by for group in groups] == [
         f"{kind} default/held is suspended; resume it" for kind in ("Job", "JobSet", "RayCluster", "TFJob")
     ]
 
@@ -131,7 +131,7 @@ def test_an_owner_that_is_not_as_its_kind_should_be_is_named() -> None:
     job = o.make_job("odd", parallelism="three")
     (group,) = groups_in([job], o.make_job_pods(job, 2))
     assert group.minimum == 2
-    assert group.waits.startswith("Job default/odd cannot be read (Expected `int | null`, got `str`")
+    assert group.blocked_by.startswith("Job default/odd cannot be read (Expected `int | null`, got `str`")
 
 
 def test_pods_that_disagree_about_their_number_are_told_so() -> None:
@@ -140,22 +140,24 @@ def test_pods_that_disagree_about_their_number_are_told_so() -> None:
 
     (group,) = groups_in([], [pod("a", "2"), pod("b", "3")])
     assert (
-        group.waits == "gang default/g has pods that do not agree on kaiwo.ai/gang-size; write the same number on each"
+        group.blocked_by
+        == "gang default/g has pods that do not agree on kaiwo.ai/gang-size; write the same number on each"
     )
     for size in ("many", "0", "100001", "2000000000"):
         (group,) = groups_in([], [pod("a", size)])
         words = "gang default/g has a kaiwo.ai/gang-size that is no number from 1 to 100,000; write one"
-        assert group.waits == words
+        assert group.blocked_by == words
     counted: dict[str, Any] = {"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}
     (group,) = groups_in([], [o.make_pod("a", **counted)])
-    assert group.waits.startswith("Kueue pod group default/g has pods that do not agree on")
+    assert group.blocked_by.startswith("Kueue pod group default/g has pods that do not agree on")
 
 
 def test_a_workload_without_the_named_pod_group_is_told_so() -> None:
     workload = o.make_object("scheduling.k8s.io/v1alpha1", "Workload", "wl", spec={"podGroups": []})
     (group,) = groups_in([workload], [o.make_pod("a", spec={"workloadRef": {"name": "wl", "podGroup": "w"}})])
     assert (
-        group.waits == "Workload default/wl replica w: the Workload has no such pod group; add it, or name another one"
+        group.blocked_by
+        == "Workload default/wl replica w: the Workload has no such pod group; add it, or name another one"
     )
 
 
@@ -178,7 +180,7 @@ def test_one_number_for_a_whole_training_job_is_dealt_to_the_leading_role_first(
         ("worker", 4, 2),
         ("evaluator", 2, 0),
     ]
-    assert group.waits == ""
+    assert group.blocked_by == ""
 
 
 def test_a_group_is_a_workload_of_the_model() -> None:
@@ -187,8 +189,8 @@ def test_a_group_is_a_workload_of_the_model() -> None:
     assert (workload.pods, sum(role.needed for role in workload.roles), workload.is_gang) == (4, group.minimum, True)
 
 
-def as_workload(group: Group) -> Workload:
-    def as_role(role: GroupRole) -> Role:
+def as_workload(group: Gang) -> Workload:
+    def as_role(role: GangRole) -> Role:
         return Role(Request(), name=role.name, count=role.count, minimum=role.minimum)
 
     return Workload(f"{group.key.namespace}/{group.key.name}", tuple(as_role(role) for role in group.roles))
@@ -199,5 +201,5 @@ def test_the_roles_of_a_complete_gang_add_up_to_its_minimum(story: str) -> None:
     for group in groups_in(STORIES[story]["parents"], STORIES[story]["pods"]):
         assert len({role.name for role in group.roles}) == len(group.roles)
         assert all(0 <= role.minimum <= role.count and len(role.members) <= role.count for role in group.roles)
-        if not group.waits and not group.groups:
+        if not group.blocked_by and not group.subgroups:
             assert sum(role.needed for role in as_workload(group).roles) == group.minimum <= len(group.members)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client
 from kaiwo.clusters.kubernetes.client.connection import CALL_S
 from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
@@ -62,7 +62,7 @@ class KubernetesCluster(Records):
         self.reserver = ReservationStatusWriter(self.client, self.cache, self.now_s, report)
         self.plans, self.tender = PartitioningPlanStatusWriter(self.client, report), NodeWriter(self.client, self.cache)
         self.queue_status = QueueStatusWriter(self.client, self.cache, report)
-        self.topologies = TopologyStatusWriter(self.client, self.cache.node_book, report)
+        self.topologies = TopologyStatusWriter(self.client, self.cache.node_cache, report)
         self.following = ClusterWatch(
             self.client, self.cache, distillery, self.reserver, self.plans, self.topologies, self.settle, report
         )
@@ -90,7 +90,7 @@ class KubernetesCluster(Records):
             self.reserver.start()
             self.topologies.start()
             self._rememberer.start()
-        await self.following.warm()
+        await self.following.wait_for_sync()
 
     async def events(self) -> AsyncIterator[tuple[Event, ...]]:
         """The whole state as the first batch, then every change, in order, until `close`. One reader."""
@@ -108,7 +108,7 @@ class KubernetesCluster(Records):
     async def catch_up(self) -> None:
         """Until the reader has all that another leader did: nothing may be decided on what a watch brings late."""
         await self.start()
-        await self.following.list_again()
+        await self.following.relist()
         self._settle_now()
         self.voice.begin_again()
         if self._outbox is not None:
@@ -124,7 +124,7 @@ class KubernetesCluster(Records):
 
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
         """Lay it over what Kubernetes says of the node."""
-        self.cache.lay_over(name, how)
+        self.cache.overlay_node(name, how)
         self.settle()
 
     @property
@@ -134,16 +134,16 @@ class KubernetesCluster(Records):
 
     def devices_in_use(self, name: str) -> frozenset[str]:
         """Those that somebody holds."""
-        return in_use(self.cache.told.ledger.use_of(name))
+        return in_use(self.cache.published.ledger.use_of(name))
 
     def run_of(self, workload: str, pod: str) -> tuple[str, str]:
         """The pod's UID, and what the agent wrote on it."""
-        seen = self.cache.find(workload, pod)
-        return ("", "") if seen is None else (seen.uid, seen.notes.get(OURS + "gpu-grade", ""))
+        seen = self.cache.find_pod(workload, pod)
+        return ("", "") if seen is None else (seen.uid, seen.annotations.get(OURS + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
         """Write on the pod what it really has. Through the status, which takes annotations too."""
-        body = {"metadata": {"uid": uid, "annotations": {GRANT_NOTE: write_grant(devices)}}}
+        body = {"metadata": {"uid": uid, "annotations": {GRANT_ANNOTATION: write_grant(devices)}}}
         path = f"/api/v1/namespaces/{quote(pod[0])}/pods/{quote(pod[1])}/status"
         try:
             await self.client.patch(path, msgspec.json.encode(body))
@@ -169,7 +169,7 @@ class KubernetesCluster(Records):
 
     def settle(self) -> None:
         """Tell what changed, in a moment: the pods of a gang come one by one, and it is worked out once for many."""
-        if self._settling is None and self.following.is_warm:
+        if self._settling is None and self.following.has_synced:
             self._settling = asyncio.get_running_loop().call_later(self._pause_s, self._settle_now)
 
     def _settle_now(self) -> None:
@@ -178,7 +178,7 @@ class KubernetesCluster(Records):
             self._settling.cancel()
             self._settling = None
         began = time.perf_counter()
-        events = self.cache.settle(self.now_s())
+        events = self.cache.flush(self.now_s())
         if events and self._outbox is not None:
             self._outbox.put_nowait(events)
         if self.client.may_write:
@@ -186,8 +186,8 @@ class KubernetesCluster(Records):
             self._keeper.flush()
             self._promiser.flush()
         else:
-            self.cache.take_sentences()  # the leader says them
-            self.cache.saved.take_faults()
-            self.cache.follow()
+            self.cache.take_newly_blocked()  # the leader says them
+            self.cache.checkpoints.take_faults()
+            self.cache.discard_decisions()
             self.reserver.discard_decisions()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

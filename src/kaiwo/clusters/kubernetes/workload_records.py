@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.workload_unit import Held
+from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.kubernetes.client import ApiError, Client
 from kaiwo.clusters.protocol import News
 from kaiwo.model.errors import NotFoundError, RefusedError
@@ -84,12 +84,12 @@ class Records:
 
     def records(self) -> Sequence[Record]:
         """Every living workload, with those that the scheduler is not told of."""
-        told = self._cache.told
-        return [*(self._record(workload) for workload in told.workloads.values()), *map(_held, told.held.values())]
+        told = self._cache.published
+        return [*(self._record(workload) for workload in told.workloads.values()), *map(_held, told.blocked.values())]
 
     def news(self, after: int) -> News:
         """The workloads that changed since the version of the last news; -1: all of them."""
-        told = self._cache.told
+        told = self._cache.published
         version, names = told.version, told.recent.since(after) if after >= 0 else None
         if names is None:
             return News(version, self.records(), (), is_all=True)
@@ -103,19 +103,19 @@ class Records:
         return ""
 
     def _find(self, name: str) -> Record | None:
-        told = self._cache.told
+        told = self._cache.published
         if name in told.workloads:
             return self._record(told.workloads[name])
-        return _held(told.held[name]) if name in told.held else None
+        return _held(told.blocked[name]) if name in told.blocked else None
 
     def _record(self, workload: Workload) -> Record:
-        pods = self._cache.told.pods.get(workload.name, {}).values()
+        pods = self._cache.published.pods.get(workload.name, {}).values()
         started_s = min((pod.since_s for pod in pods), default=0)
         return Record(workload, NO_PROGRAM, _state(workload, [*pods]), attempt=min(len(pods), 1), started_s=started_s)
 
 
-def _held(held: Held) -> Record:
-    return Record(held.workload, NO_PROGRAM, State.HELD, message=held.sentence)
+def _held(held: BlockedWorkload) -> Record:
+    return Record(held.workload, NO_PROGRAM, State.HELD, message=held.reason)
 
 
 def _state(workload: Workload, pods: list[Any]) -> State:

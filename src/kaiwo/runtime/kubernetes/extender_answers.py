@@ -133,7 +133,7 @@ class Extension:
         for pod in self._cache.pods.values():
             workload = self._cache.workload_of(pod.key) if pod.uid in uids else None
             if workload is not None:
-                slots = self._cache.slots(workload)
+                slots = self._cache.pods_by_slot(workload)
                 found[pod.uid] = (workload, next((slot for slot, each in slots.items() if each.uid == pod.uid), PLACE))
         return found
 

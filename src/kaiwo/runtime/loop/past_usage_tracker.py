@@ -15,8 +15,8 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kaiwo.clusters.kubernetes.cache.queue_history import Memory
-from kaiwo.clusters.kubernetes.cache.queue_history import Past as PastOfQueue
+from kaiwo.clusters.kubernetes.cache.queue_history import PastUsage as PastOfQueue
+from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
 from kaiwo.model.events import PastUsageChanged
 from kaiwo.model.policy import Policy
 from kaiwo.queues.past_usage import FINE, ONE, Usage, advance, keep_part
@@ -152,7 +152,7 @@ class InFile:
 class InQueues:
     """On Kubernetes, where another replica may go on with it."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: QueueHistory) -> None:
         self._memory = memory
 
     def recall(self) -> dict[str, Past]:
@@ -162,7 +162,7 @@ class InQueues:
     def save(self, past: dict[str, Past]) -> None:
         """Written soon."""
         for name, (at_s, part) in past.items():
-            self._memory.use(name, PastOfQueue(at_s, part))
+            self._memory.record_usage(name, PastOfQueue(at_s, part))
 
 
 def _read(path: Path) -> dict[str, Past]:

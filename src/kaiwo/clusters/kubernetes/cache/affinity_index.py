@@ -13,14 +13,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.decode.affinity_rules import EVERY_ADDRESS, AffinityRules, SpreadRule, Whom, spread_among
+from kaiwo.clusters.kubernetes.decode.affinity_rules import (
+    EVERY_ADDRESS,
+    AffinityRules,
+    PodSelector,
+    SpreadRule,
+    spread_among,
+)
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.model.affinity import PORT, Apart, Near, NodeRule, PodAffinity, Rules, Spread
 
 Ports = tuple[tuple[str, int, str], ...]  # protocol, number, address
 
 
-def mark_of(*group: Whom) -> str:
+def selector_text(*group: PodSelector) -> str:
     """One text for pods that all of these mean."""
     return " and ".join(_words(whom) for whom in group)
 
@@ -46,7 +52,7 @@ def _port(protocol: str, port: int, on: str = "") -> str:
     return f"{PORT}{protocol}/{port}" + (f" on {on}" if on else "")
 
 
-def _words(whom: Whom) -> str:
+def _words(whom: PodSelector) -> str:
     spaces = [",".join(whom.namespaces)] if whom.namespaces else []
     if whom.in_namespaces is not None:
         spaces.append(f"namespaces({_all_of(whom.in_namespaces)})")
@@ -71,11 +77,11 @@ def _one(rule: NodeRule) -> str:
     return f"!{rule.key}"
 
 
-Group = tuple[Whom, ...]  # pods that all of these mean
+Group = tuple[PodSelector, ...]  # pods that all of these mean
 MOST_KNOWN = 20_000
 
 
-class MarkBook:
+class AffinityIndex:
     """The marks in use, and who carries them."""
 
     def __init__(self) -> None:
@@ -89,13 +95,13 @@ class MarkBook:
         self._moved: set[str] = set()  # namespaces whose labels are new
         self._known: dict[Any, PodAffinity | None] = {}
 
-    def put(self, pod: CachedPod) -> None:
+    def upsert_pod(self, pod: CachedPod) -> None:
         """A pod that counts: it waits for us, or holds a place."""
-        rules = pod.ask.acquaintance
+        rules = pod.spec.affinity
         if rules is None and pod.uid not in self._said:
             return
         found = _groups(rules, pod.namespace, pod.labels) if rules is not None else ()
-        groups = {mark_of(*group): group for group in found}
+        groups = {selector_text(*group): group for group in found}
         before = self._said.get(pod.uid, ())
         self._said[pod.uid] = tuple(groups)
         for mark, group in groups.items():
@@ -104,11 +110,11 @@ class MarkBook:
             self._users[mark] += 1
         self._release(before)
 
-    def drop(self, uid: str) -> None:
+    def delete_pod(self, uid: str) -> None:
         """A pod that counts no longer."""
         self._release(self._said.pop(uid, ()))
 
-    def put_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+    def upsert_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         """None: it is gone."""
         if self._labels.get(name) == labels:
             return
@@ -142,12 +148,12 @@ class MarkBook:
                 touched.append(pod.key)
         return touched
 
-    def neighbours(self, pod: CachedPod) -> PodAffinity | None:
+    def affinity_of(self, pod: CachedPod) -> PodAffinity | None:
         """None: nobody minds this pod, and it minds nobody."""
-        rules = pod.ask.acquaintance
+        rules = pod.spec.affinity
         if rules is None and not self._groups:
             return None
-        key = (pod.namespace, pod.labels_text, rules, pod.is_going)
+        key = (pod.namespace, pod.labels_text, rules, pod.is_terminating)
         if key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -179,10 +185,10 @@ class MarkBook:
         if rules is None:
             return PodAffinity(tuple(marks)) if marks else None
         near = _near(rules, pod.namespace)
-        apart = [Apart(mark_of(_at_home(rule.whom, pod.namespace)), rule.level) for rule in rules.apart]
+        apart = [Apart(selector_text(_at_home(rule.whom, pod.namespace)), rule.level) for rule in rules.apart]
         return PodAffinity(
             (*marks, *port_marks(rules.ports)),
-            Near(mark_of(*near), tuple(dict.fromkeys(rule.level for rule in rules.near))) if near else None,
+            Near(selector_text(*near), tuple(dict.fromkeys(rule.level for rule in rules.near))) if near else None,
             (*dict.fromkeys(apart), *port_rules(rules.ports)),
             tuple(_spread(rule, pod.namespace, labels) for rule in rules.spread),
             rules.own_rules,
@@ -192,8 +198,8 @@ class MarkBook:
     def _means(self, group: Group, pod: CachedPod, labels: dict[str, str]) -> bool:
         return all(self._means_one(whom, pod, labels) for whom in group)
 
-    def _means_one(self, whom: Whom, pod: CachedPod, labels: dict[str, str]) -> bool:
-        if whom.selector is None or (whom.is_staying and pod.is_going):
+    def _means_one(self, whom: PodSelector, pod: CachedPod, labels: dict[str, str]) -> bool:
+        if whom.selector is None or (whom.is_staying and pod.is_terminating):
             return False
         if pod.namespace not in whom.namespaces:
             there = self._labels.get(pod.namespace, {})
@@ -218,11 +224,11 @@ def _near(rules: AffinityRules, namespace: str) -> Group:
 
 
 def _spread(rule: SpreadRule, namespace: str, labels: dict[str, str]) -> Spread:
-    mark = mark_of(_at_home(spread_among(rule, labels), namespace))
+    mark = selector_text(_at_home(spread_among(rule, labels), namespace))
     return Spread(mark, rule.level, rule.max_skew, rule.min_places, rule.by_rules, rule.by_taints)
 
 
-def _at_home(whom: Whom, namespace: str) -> Whom:
+def _at_home(whom: PodSelector, namespace: str) -> PodSelector:
     return replace(whom, namespaces=(namespace,), is_at_home=False) if whom.is_at_home else whom
 
 

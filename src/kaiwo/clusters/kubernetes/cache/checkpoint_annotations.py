@@ -14,12 +14,12 @@ from kaiwo.manifests.text.field_errors import Place
 from kaiwo.manifests.values.timestamps import read_past_moment_s
 from kaiwo.model.errors import ConfigError
 
-SAVED_NOTES = (OURS + "last-checkpoint", UPSTREAMS + "last-checkpoint")  # the first that is there counts
+CHECKPOINT_ANNOTATIONS = (OURS + "last-checkpoint", UPSTREAMS + "last-checkpoint")  # the first that is there counts
 _MARK = b'/last-checkpoint"'
 Found = tuple[str, str, CachedPod]  # key, text, and the pod that carries it or is below it
 
 
-class Saved:
+class CheckpointTimes:
     """The texts that living workloads carry, and what they came to."""
 
     def __init__(self) -> None:
@@ -62,13 +62,13 @@ class Saved:
 
 def saved_note(notes: Texts) -> tuple[str, str] | None:
     """The annotation that counts, and its text."""
-    return next(((key, notes[key]) for key in SAVED_NOTES if key in notes), None)
+    return next(((key, notes[key]) for key in CHECKPOINT_ANNOTATIONS if key in notes), None)
 
 
 def _found(pods: Sequence[CachedPod], above: Callable[[CachedPod], Sequence[tuple[Texts, Texts]]]) -> Iterator[Found]:
     owners: set[str] = set()
     for pod in pods:
-        if _MARK in pod.notes_text and (found := saved_note(pod.notes)) is not None:
+        if _MARK in pod.annotations_text and (found := saved_note(pod.annotations)) is not None:
             yield (*found, pod)
         if pod.owners and pod.owners[0].uid not in owners:  # most pods of a gang have the same
             owners.add(pod.owners[0].uid)

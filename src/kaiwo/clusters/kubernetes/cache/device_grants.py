@@ -19,14 +19,14 @@ from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share, are_mixed, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 
-GRANT_NOTE = OURS + "granted-devices"
-FILLS_NOTE = OURS + "fills-until"  # on a pod that fills a gap: see `Start.until_s`
+GRANT_ANNOTATION = OURS + "granted-devices"
+FILLS_ANNOTATION = OURS + "fills-until"  # on a pod that fills a gap: see `Start.until_s`
 Shares = tuple[Share, ...]
 _decode = msgspec.json.Decoder(Shares).decode
-_FILLS_MARK = FILLS_NOTE.encode()
+_FILLS_MARK = FILLS_ANNOTATION.encode()
 
 
-class Deal(NamedTuple):
+class AssumedDevices(NamedTuple):
     """What our books say of a pod whose devices nobody tells."""
 
     key: Key
@@ -34,18 +34,18 @@ class Deal(NamedTuple):
     shares: Shares
 
 
-class Grants:
+class DeviceGrants:
     """The devices of every pod."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._dealt: dict[str, Deal] = {}  # by UID
+        self._dealt: dict[str, AssumedDevices] = {}  # by UID
         self._on: dict[str, set[Key]] = {}  # by node: pods to look at again when it has other devices
 
     def of(self, pod: CachedPod, node: Node | None, is_ours: bool, is_listed: bool) -> Shares:
         """What a bound pod holds. `is_listed`: an agent tells which devices the node has."""
-        granted = read_grant(pod.notes) if is_ours else None
-        count = pod.ask.gpus_by_resource
+        granted = read_grant(pod.annotations) if is_ours else None
+        count = pod.spec.gpus_by_resource
         if not granted and not count:
             return ()
         self._on.setdefault(pod.node, set()).add(pod.key)
@@ -56,8 +56,8 @@ class Grants:
             return granted or ()
         before = self._dealt.get(pod.uid)
         known = before.shares if before is not None and before.node == pod.node else granted or ()
-        held = _held(pod.ask.by_vendor, node, known, self._ledger.use_of(pod.node))
-        self._dealt[pod.uid] = Deal(pod.key, pod.node, held)
+        held = _held(pod.spec.by_vendor, node, known, self._ledger.use_of(pod.node))
+        self._dealt[pod.uid] = AssumedDevices(pod.key, pod.node, held)
         # Where the node has fewer than that, what was granted counts on, for its queue.
         gone = [share for share in granted or () if share.gpu not in there]
         return (held + tuple(gone))[:count]
@@ -78,14 +78,14 @@ class Grants:
             if clash is not None:
                 milli, mib = used[name][clash.gpu]
                 used[name][clash.gpu] = milli - clash.milli, mib - clash.mib
-                self._dealt[uid] = Deal(key, name, tuple(share for share in shares if share is not clash))
+                self._dealt[uid] = AssumedDevices(key, name, tuple(share for share in shares if share is not clash))
                 found.append(key)
         return found
 
     def forget(self, pod: CachedPod) -> None:
         """It is gone."""
         self._dealt.pop(pod.uid, None)
-        for node in (pod.node, pod.nominated):
+        for node in (pod.node, pod.nominated_node):
             if node in self._on:
                 self._on[node].discard(pod.key)
 
@@ -97,7 +97,7 @@ def write_grant(shares: Sequence[Share]) -> str:
 
 def read_grant(notes: Mapping[str, str]) -> Shares | None:
     """None: there is none, or somebody spoilt it."""
-    text = notes.get(GRANT_NOTE)
+    text = notes.get(GRANT_ANNOTATION)
     if text is None:
         return None
     try:
@@ -107,19 +107,19 @@ def read_grant(notes: Mapping[str, str]) -> Shares | None:
     return shares if is_countable(shares) else None
 
 
-def notes_of(start: Start) -> dict[str, str]:
+def grant_annotations(start: Start) -> dict[str, str]:
     """What a Binding writes on its pod."""
-    notes = {GRANT_NOTE: write_grant(start.devices)}
-    return notes | {FILLS_NOTE: str(start.until_s)} if start.until_s else notes
+    notes = {GRANT_ANNOTATION: write_grant(start.devices)}
+    return notes | {FILLS_ANNOTATION: str(start.until_s)} if start.until_s else notes
 
 
 def fills_until_s(pod: CachedPod) -> int:
     """Until when nobody touches a pod that fills a gap; 0: it fills none."""
-    text = pod.notes.get(FILLS_NOTE, "") if _FILLS_MARK in pod.notes_text else ""
+    text = pod.annotations.get(FILLS_ANNOTATION, "") if _FILLS_MARK in pod.annotations_text else ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
 
 
-def deal(count: int, gpus: Iterable[Gpu], use: Use) -> Shares:
+def least_used(count: int, gpus: Iterable[Gpu], use: Use) -> Shares:
     """The least used devices, whole. More than there are cannot be dealt."""
     order = sorted((use.devices.get(gpu.id, (0, 0)), place, gpu) for place, gpu in enumerate(gpus))
     return tuple(Share(gpu.id, WHOLE_MILLI, gpu.memory_mib) for _, _, gpu in order[:count])
@@ -133,7 +133,7 @@ def _held(by_vendor: Iterable[tuple[str, int]], node: Node, known: Shares, use: 
         mine = [gpu for gpu in node.gpus if not is_mixed or vendor_of(gpu) == vendor]
         names = {gpu.id for gpu in mine}
         kept = tuple(share for share in known if share.gpu in names)[:count]
-        found += kept + deal(count - len(kept), _others(mine, found + kept), use)
+        found += kept + least_used(count - len(kept), _others(mine, found + kept), use)
     return found
 
 

@@ -36,7 +36,7 @@ class BudgetObject(Wire):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Budget(msgspec.Struct, frozen=True):
+class DisruptionBudget(msgspec.Struct, frozen=True):
     """Whom it covers, and how many of them may go now."""
 
     namespace: str
@@ -51,18 +51,20 @@ class Budget(msgspec.Struct, frozen=True):
         return all(rule.holds(labels) for rule in self.selector)
 
 
-def read_budget(item: BudgetObject) -> Budget:
+def read_budget(item: BudgetObject) -> DisruptionBudget:
     meta = item.metadata
-    return Budget(meta.namespace, meta.name, read_selector(item.spec.selector), item.status.disruptions_allowed)
+    return DisruptionBudget(
+        meta.namespace, meta.name, read_selector(item.spec.selector), item.status.disruptions_allowed
+    )
 
 
-class Budgets:
+class DisruptionBudgets:
     """All of them, by namespace."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, Budget]] = {}
+        self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
 
-    def put(self, budget: Budget, pods: Iterable[CachedPod]) -> list[Key]:
+    def upsert(self, budget: DisruptionBudget, pods: Iterable[CachedPod]) -> list[Key]:
         """Whom the change concerns."""
         own = self._by_namespace.setdefault(budget.namespace, {})
         before = own.get(budget.name)
@@ -71,7 +73,7 @@ class Budgets:
         own[budget.name] = budget
         return [pod.key for pod in pods if budget.covers(pod) or (before is not None and before.covers(pod))]
 
-    def drop(self, budget: Budget, pods: Iterable[CachedPod]) -> list[Key]:
+    def delete(self, budget: DisruptionBudget, pods: Iterable[CachedPod]) -> list[Key]:
         """Whom it concerned."""
         self._by_namespace.get(budget.namespace, {}).pop(budget.name, None)
         return [pod.key for pod in pods if budget.covers(pod)]
@@ -88,5 +90,5 @@ class Budgets:
         names = sorted("/".join(pod.key) for pod in pods if len(self._covering(pod)) > 1)
         return TWO_BUDGETS.format(names[0]) if names else ""
 
-    def _covering(self, pod: CachedPod) -> list[Budget]:
+    def _covering(self, pod: CachedPod) -> list[DisruptionBudget]:
         return [budget for budget in self._by_namespace.get(pod.namespace, {}).values() if budget.covers(pod)]

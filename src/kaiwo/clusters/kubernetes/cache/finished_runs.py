@@ -7,7 +7,7 @@ Out:   seconds, of work that did what it was for, all of it, at the first attemp
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 
 
-class Ends:
+class FinishedRuns:
     """The pods of living work that ended already."""
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class WorkloadObject(Wire):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class KueueState(msgspec.Struct, frozen=True):
     """What Kueue says of some pods."""
 
     namespace: str
@@ -66,11 +66,11 @@ class Standing(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def read_standing(item: WorkloadObject) -> Standing:
+def read_kueue_state(item: WorkloadObject) -> KueueState:
     """One Workload in our words."""
     meta = item.metadata
     owners = frozenset(owner.uid for owner in meta.owner_references or ())
-    return Standing(meta.namespace, meta.name, owners, _sentence(item))
+    return KueueState(meta.namespace, meta.name, owners, _sentence(item))
 
 
 def _sentence(item: WorkloadObject) -> str:
@@ -103,25 +103,25 @@ TAS_LABEL = "kueue.x-k8s.io/tas"
 UNKNOWN = "it waits for Kueue, which has no Workload for it yet; is Kueue running, and does its local queue exist?"
 
 
-class KueueBook:
+class KueueWorkloads:
     """What Kueue says, by Workload."""
 
     def __init__(self) -> None:
-        self._by_name: dict[tuple[str, str], Standing] = {}
-        self._by_owner: dict[str, Standing] = {}
+        self._by_name: dict[tuple[str, str], KueueState] = {}
+        self._by_owner: dict[str, KueueState] = {}
         self._gated: dict[Key, CachedPod] = {}
 
-    def see(self, pod: CachedPod) -> None:
+    def upsert_pod(self, pod: CachedPod) -> None:
         """A pod of ours is there, or different."""
-        if pod.is_gated and is_kueues(pod):
+        if pod.is_gated and is_managed_by_kueue(pod):
             self._gated[pod.key] = pod
         else:
             self._gated.pop(pod.key, None)
 
-    def forget(self, key: Key) -> None:
+    def delete_pod(self, key: Key) -> None:
         self._gated.pop(key, None)
 
-    def put(self, standing: Standing) -> list[Key]:
+    def upsert(self, standing: KueueState) -> list[Key]:
         """Whom it concerns."""
         key = (standing.namespace, standing.name)
         before = self._by_name.get(key)
@@ -133,39 +133,39 @@ class KueueBook:
         self._by_owner |= dict.fromkeys(standing.owners, standing)
         return self._concerned(standing)
 
-    def drop(self, standing: Standing) -> list[Key]:
+    def delete(self, standing: KueueState) -> list[Key]:
         """Whom it concerned."""
         self._by_name.pop((standing.namespace, standing.name), None)
         self._drop_owners(standing)
         return self._concerned(standing)
 
-    def sentence(self, pod: CachedPod) -> str:
+    def explain(self, pod: CachedPod) -> str:
         """Why a gated pod waits; empty: Kueue has nothing to do with it."""
-        if not is_kueues(pod):
+        if not is_managed_by_kueue(pod):
             return ""
         found = self._by_owner.get(pod.uid) or self._by_name.get((pod.namespace, pod.labels.get(KUEUE_GROUP, "")))
         found = found or next((self._by_owner[each.uid] for each in pod.owners if each.uid in self._by_owner), None)
         return found.sentence if found is not None else UNKNOWN
 
-    def _concerned(self, standing: Standing) -> list[Key]:
+    def _concerned(self, standing: KueueState) -> list[Key]:
         return [pod.key for pod in self._gated.values() if self._is_about(standing, pod)]
 
     @staticmethod
-    def _is_about(standing: Standing, pod: CachedPod) -> bool:
+    def _is_about(standing: KueueState, pod: CachedPod) -> bool:
         if pod.namespace != standing.namespace:
             return False
         uids = {pod.uid, *(owner.uid for owner in pod.owners)}
         return not standing.owners.isdisjoint(uids) or pod.labels.get(KUEUE_GROUP) == standing.name
 
-    def _drop_owners(self, standing: Standing) -> None:
+    def _drop_owners(self, standing: KueueState) -> None:
         for uid in standing.owners:
             if self._by_owner.get(uid) == standing:
                 del self._by_owner[uid]
 
 
-def is_kueues(pod: CachedPod) -> bool:
+def is_managed_by_kueue(pod: CachedPod) -> bool:
     """Kueue looks after it."""
-    return MARK in pod.labels_text or MARK in pod.notes_text
+    return MARK in pod.labels_text or MARK in pod.annotations_text
 
 
 def unassigned_topology(pod: CachedPod) -> str:
@@ -173,8 +173,8 @@ def unassigned_topology(pod: CachedPod) -> str:
 
     Kueue marks the pods for which it chooses, and writes the domain into their node selectors before it lets them go.
     """
-    if MARK not in pod.notes_text:
+    if MARK not in pod.annotations_text:
         return ""
-    level = pod.notes.get(KUEUE_REQUIRED, "")
-    chosen = {rule.key for rule in pod.ask.request.node_rules if rule.operator == "In"}
+    level = pod.annotations.get(KUEUE_REQUIRED, "")
+    chosen = {rule.key for rule in pod.spec.request.node_rules if rule.operator == "In"}
     return "" if TAS_LABEL in pod.labels or chosen & {level, HOSTNAME} else level

@@ -14,21 +14,21 @@ from kaiwo.model.errors import ConfigError
 T = TypeVar("T")
 
 
-class Own(Protocol):
+class KaiwoObject(Protocol):
     """An object of a kind of ours. Its spec is read by the same code as a file's."""
 
     metadata: QueueMeta
     spec: dict[str, Any] | None
 
 
-OwnT = TypeVar("OwnT", bound=Own)
+OwnT = TypeVar("OwnT", bound=KaiwoObject)
 
 
-class Found(NamedTuple, Generic[OwnT, T]):
+class ReadObject(NamedTuple, Generic[OwnT, T]):
     """An object that is there, whether or not it can be used: its people must be told."""
 
     item: OwnT
-    what: T | None  # None: it cannot be used
+    value: T | None  # None: it cannot be used
     fault: str = ""  # why
 
     @property
@@ -36,13 +36,13 @@ class Found(NamedTuple, Generic[OwnT, T]):
         return self.item.metadata.name
 
 
-def find(item: OwnT, read: Callable[[OwnT], T | str]) -> Found[OwnT, T]:
+def read_object(item: OwnT, read: Callable[[OwnT], T | str]) -> ReadObject[OwnT, T]:
     """What `read` makes of it, or the sentence why it makes nothing."""
     what = read(item)
-    return Found(item, None, what) if isinstance(what, str) else Found(item, what)
+    return ReadObject(item, None, what) if isinstance(what, str) else ReadObject(item, what)
 
 
-def parse_own(kind: str, item: Own) -> Parsed | str:
+def parse_spec(kind: str, item: KaiwoObject) -> Parsed | str:
     """The schema lets nothing wrong in, but an older version of it may have: then a sentence."""
     metadata = {"name": item.metadata.name}
     try:
@@ -59,14 +59,14 @@ class LastReadable(Generic[T]):
         self.faults: dict[str, str] = {}
         self._look_again = look_again
 
-    def put(self, name: str, item: T) -> bool:
+    def upsert(self, name: str, item: T) -> bool:
         """It is there, or different. False: it was there just so."""
         self._mend(name)
         is_new = self.items.get(name) != item
         self.items[name] = item
         return is_new
 
-    def put_fault(self, name: str, fault: str) -> bool:
+    def upsert_fault(self, name: str, fault: str) -> bool:
         """It cannot be read as it is now. False: that was known."""
         is_new = self.faults.get(name) != fault
         if is_new:
@@ -74,7 +74,7 @@ class LastReadable(Generic[T]):
             self._look_again()
         return is_new
 
-    def drop(self, name: str) -> bool:
+    def delete(self, name: str) -> bool:
         """It is gone. False: no version of it was ever read."""
         self._mend(name)
         return self.items.pop(name, None) is not None

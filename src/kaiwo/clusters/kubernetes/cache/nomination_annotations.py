@@ -13,18 +13,18 @@ from kaiwo.clusters.kubernetes.decode.quantities import is_countable
 from kaiwo.manifests.kinds.annotations import OURS
 from kaiwo.model.plan import Nomination
 
-SPACE_NOTE = OURS + "kept-space"
-_MARK = SPACE_NOTE.encode()
+NOMINATION_ANNOTATION = OURS + "kept-space"
+_MARK = NOMINATION_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(Nomination).decode
 
 
-class Spaces:
+class NominationAnnotations:
     """The space of every waiting pod, by UID."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, str] = {}  # the annotation as it shall be; empty: none
         self.being_written: set[str] = set()  # what a watch says meanwhile may be older than what is on its way
-        self._lapsed: dict[str, CachedPod] = {}  # an annotation that means nothing any more and is still there
+        self._expired: dict[str, CachedPod] = {}  # an annotation that means nothing any more and is still there
 
     def of(self, workload: str, slot: str, pod: CachedPod) -> Nomination | None:
         """What is kept for a pod that waits in this place."""
@@ -38,37 +38,37 @@ class Spaces:
             return None  # somebody spoilt it
         return replace(found, workload=workload, pod=slot) if is_countable(found) else None
 
-    def see(self, pod: CachedPod) -> None:
+    def upsert_pod(self, pod: CachedPod) -> None:
         """The API server says how a pod is now."""
         if pod.uid not in self.being_written and self.wanted.get(pod.uid) == _note_of(pod):
             del self.wanted[pod.uid]
 
-    def forget(self, uid: str) -> None:
+    def delete_pod(self, uid: str) -> None:
         """A pod is gone, or its annotation could not be written: then the one that is there counts."""
         self.wanted.pop(uid, None)
-        self._lapsed.pop(uid, None)
+        self._expired.pop(uid, None)
 
-    def lapse(self, pods: Iterable[CachedPod]) -> None:
+    def expire(self, pods: Iterable[CachedPod]) -> None:
         """These wait no longer as they did: what was kept for them must not come back by itself."""
         for pod in pods:
             if not pod.node and (self.wanted.get(pod.uid) or _note_of(pod)):
                 self.wanted[pod.uid] = ""
-                self._lapsed[pod.uid] = pod
+                self._expired[pod.uid] = pod
 
-    def follow(self) -> None:
+    def discard_decisions(self) -> None:
         """Somebody else leads: what is on the pods is what counts."""
-        self.wanted, self._lapsed = {}, {}
+        self.wanted, self._expired = {}, {}
 
-    def take_lapsed(self) -> list[CachedPod]:
+    def take_expired(self) -> list[CachedPod]:
         """Those whose annotation has to be taken away."""
-        lapsed, self._lapsed = self._lapsed, {}
+        lapsed, self._expired = self._expired, {}
         return list(lapsed.values())
 
 
-def write_space(nomination: Nomination) -> str:
+def write_nomination(nomination: Nomination) -> str:
     """Without its neighbours: who they are follows from the pod."""
     return msgspec.json.encode(replace(nomination, neighbours=None)).decode()
 
 
 def _note_of(pod: CachedPod) -> str:
-    return pod.notes.get(SPACE_NOTE, "") if _MARK in pod.notes_text else ""
+    return pod.annotations.get(NOMINATION_ANNOTATION, "") if _MARK in pod.annotations_text else ""

@@ -9,16 +9,16 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import PriorityClass
 PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
-class Priorities:
+class PriorityClasses:
     """By name."""
 
     def __init__(self) -> None:
         self._classes: dict[str, PriorityClass] = {}
 
-    def put(self, found: PriorityClass) -> None:
+    def upsert(self, found: PriorityClass) -> None:
         self._classes[found.metadata.name] = found
 
-    def drop(self, found: PriorityClass) -> None:
+    def delete(self, found: PriorityClass) -> None:
         self._classes.pop(found.metadata.name, None)
 
     def of(self, pod: CachedPod) -> tuple[int, bool]:

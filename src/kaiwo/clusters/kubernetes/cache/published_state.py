@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.workload_unit import Held
+from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
 from kaiwo.clusters.ledger import Ledger
 from kaiwo.clusters.recent_changes import Recent
 from kaiwo.model.events import (
@@ -33,9 +33,9 @@ class PublishedState:
     def __init__(self) -> None:
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
-        self.kept: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
-        self.promises: dict[str, PlannedStart] = {}  # planned starts, by workload
-        self.held: dict[str, Held] = {}  # work that the scheduler is not told of, for people who ask
+        self.nominations: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
+        self.planned_starts: dict[str, PlannedStart] = {}  # planned starts, by workload
+        self.blocked: dict[str, BlockedWorkload] = {}  # work that the scheduler is not told of, for people who ask
         self.ledger = Ledger()
         self.version = 0
         self.recent = Recent()  # which workloads changed lately, for those who look again and again
@@ -48,7 +48,9 @@ class PublishedState:
         before = self.workloads.get(workload.name)
         return replace(workload, broken_since_s=(before.broken_since_s if before else 0) or now_s)
 
-    def tell(self, name: str, workload: Workload | None, pods: Sequence[Pod], ran_s: int = 0) -> list[Event]:
+    def publish_workload(
+        self, name: str, workload: Workload | None, pods: Sequence[Pod], ran_s: int = 0
+    ) -> list[Event]:
         """The difference to what was told before; of a workload that came to its end, how long it ran."""
         events: list[Event] = []
         before, now = self.pods.get(name, {}), {pod.name: pod for pod in pods}
@@ -69,55 +71,55 @@ class PublishedState:
             self._note(name)
         return events
 
-    def hold(self, name: str, held: Held | None) -> None:
+    def publish_blocked(self, name: str, held: BlockedWorkload | None) -> None:
         """It waits, and the scheduler is not told of it; None: that is over."""
-        if self.held.get(name) != held:
-            self.held.pop(name, None)
+        if self.blocked.get(name) != held:
+            self.blocked.pop(name, None)
             if held is not None:
-                self.held[name] = held
+                self.blocked[name] = held
             self._note(name)
 
-    def tell_kept(self, name: str, kept: Mapping[str, Nomination]) -> list[Event]:
+    def publish_nominations(self, name: str, kept: Mapping[str, Nomination]) -> list[Event]:
         """The difference to the space that was told before."""
-        before = self.kept.pop(name, {})
+        before = self.nominations.pop(name, {})
         if kept:
-            self.kept[name] = dict(kept)
+            self.nominations[name] = dict(kept)
         events: list[Event] = [NominationGone(name, slot) for slot in before if slot not in kept]
         return events + [NominationChanged(each) for slot, each in kept.items() if before.get(slot) != each]
 
-    def tell_promise(self, name: str, promise: PlannedStart | None) -> list[Event]:
+    def publish_planned_start(self, name: str, promise: PlannedStart | None) -> list[Event]:
         """The difference to the planned start that was told before. With its workload the scheduler forgets it."""
-        before = self.promises.pop(name, None)
+        before = self.planned_starts.pop(name, None)
         if name not in self.workloads:
             return []
         if promise is not None:
-            self.promises[name] = promise
+            self.planned_starts[name] = promise
             return [PlannedStartChanged(promise)] if promise != before else []
         return [PlannedStartGone(name)] if before is not None else []
 
-    def promise(self, name: str, promise: PlannedStart | None) -> None:
+    def assume_planned_start(self, name: str, promise: PlannedStart | None) -> None:
         """The scheduler knows this by itself: it decided it."""
-        self.promises.pop(name, None)
+        self.planned_starts.pop(name, None)
         if promise is not None:
-            self.promises[name] = promise
+            self.planned_starts[name] = promise
 
-    def keep(self, nomination: Nomination) -> None:
+    def assume_nomination(self, nomination: Nomination) -> None:
         """The scheduler knows this by itself: it decided it."""
-        self.kept.setdefault(nomination.workload, {})[nomination.pod] = nomination
+        self.nominations.setdefault(nomination.workload, {})[nomination.pod] = nomination
 
-    def let_go(self, workload: str, slot: str) -> None:
+    def assume_nomination_gone(self, workload: str, slot: str) -> None:
         """The scheduler knows by itself that the space is kept no longer."""
-        own = self.kept.get(workload, {})
+        own = self.nominations.get(workload, {})
         own.pop(slot, None)
         if not own:
-            self.kept.pop(workload, None)
+            self.nominations.pop(workload, None)
 
-    def assume(self, pod: Pod) -> None:
+    def assume_pod(self, pod: Pod) -> None:
         """The scheduler knows this by itself: it decided it."""
         self._put(pod.workload, pod.name, pod)
         self._note(pod.workload)
 
-    def why_not(self, pod: Pod, nodes: Mapping[str, Node]) -> str:
+    def explain_misfit(self, pod: Pod, nodes: Mapping[str, Node]) -> str:
         """Why a pod cannot be where it is said to be; what it holds already does not stand in its way."""
         before = self.pods.get(pod.workload, {}).get(pod.name)
         if before is not None:
@@ -128,7 +130,7 @@ class PublishedState:
             if before is not None:
                 self.ledger.take(before)
 
-    def release(self, workload: str, slot: str) -> None:
+    def assume_releasing(self, workload: str, slot: str) -> None:
         """The scheduler knows by itself that this pod was told to go."""
         pod = self.pods.get(workload, {}).get(slot)
         if pod is not None:
@@ -142,11 +144,11 @@ class PublishedState:
         for name in sorted(self.pods):
             for slot in sorted(self.pods[name]):
                 yield PodChanged(self.pods[name][slot])
-        for name in sorted(self.kept):
-            for slot in sorted(self.kept[name]):
-                yield NominationChanged(self.kept[name][slot])
-        for name in sorted(self.promises):
-            yield PlannedStartChanged(self.promises[name])
+        for name in sorted(self.nominations):
+            for slot in sorted(self.nominations[name]):
+                yield NominationChanged(self.nominations[name][slot])
+        for name in sorted(self.planned_starts):
+            yield PlannedStartChanged(self.planned_starts[name])
 
     def _note(self, workload: str) -> None:
         self.version += 1

@@ -20,14 +20,14 @@ WHOLE = 1 << 40  # a part of 1, in the units of `queues.usage`
 DIGITS = Decimal("0.000000001")
 
 
-class Past(NamedTuple):
+class PastUsage(NamedTuple):
     """A queue's part of the cluster with its half-life, and when that was so."""
 
     at_s: int
     part: tuple[int, ...]
 
 
-class StopWords(Wire):
+class StopStatus(Wire):
     """One stop in a status."""
 
     workload: str
@@ -36,7 +36,7 @@ class StopWords(Wire):
     moved: bool = False
 
 
-class UsageWords(Wire):
+class UsageStatus(Wire):
     """Past use in a status: parts of the whole cluster, as decimal numbers."""
 
     at_seconds: int = 0
@@ -48,14 +48,14 @@ class UsageWords(Wire):
 class QueueStatusObject(Wire):
     """What we read of a KaiwoQueue's status."""
 
-    usage: UsageWords | None = None
-    stops: tuple[StopWords, ...] | None = None
+    usage: UsageStatus | None = None
+    stops: tuple[StopStatus, ...] | None = None
 
 
 _decode = msgspec.json.Decoder(QueueStatusObject).decode
 
 
-def read_memory(status: Raw) -> QueueStatusObject:
+def read_queue_status(status: Raw) -> QueueStatusObject:
     """Nothing, when there is none or somebody spoilt it."""
     try:
         return _decode(status) if status else QueueStatusObject()
@@ -63,17 +63,17 @@ def read_memory(status: Raw) -> QueueStatusObject:
         return QueueStatusObject()
 
 
-class Memory:
+class QueueHistory:
     """By queue."""
 
     def __init__(self) -> None:
-        self.usage: dict[str, Past] = {}
+        self.usage: dict[str, PastUsage] = {}
         self.stops: dict[str, tuple[StoppedForOthers, ...]] = {}
         self._own: set[str] = set()  # queues of which we know more than their objects
-        self._fresh: dict[str, None] = {}
+        self._unwritten: dict[str, None] = {}
         self._last: dict[str, StoppedForOthers] | None = None  # by workload; None: to be worked out anew
 
-    def see(self, queue: str, status: QueueStatusObject) -> list[StoppedForOthers]:
+    def upsert(self, queue: str, status: QueueStatusObject) -> list[StoppedForOthers]:
         """An object of the cluster; the stops that are news."""
         if queue in self._own:
             return []
@@ -86,7 +86,7 @@ class Memory:
         )
         return [each for each in self.stops[queue] if each not in known]
 
-    def stop(self, queue: str, event: StoppedForOthers, living: Container[str]) -> None:
+    def record_stop(self, queue: str, event: StoppedForOthers, living: Container[str]) -> None:
         """A workload of this queue was told to go."""
         before = (*self.stops.get(queue, ()), event)
         kept = [each for each in before if each.at_s > event.at_s - HOUR_S or each.workload in living]
@@ -94,32 +94,32 @@ class Memory:
         self._last = None
         self._change(queue)
 
-    def use(self, queue: str, past: Past) -> None:
+    def record_usage(self, queue: str, past: PastUsage) -> None:
         """What it used lately."""
         self.usage[queue] = past
         self._change(queue)
 
-    def drop(self, queue: str) -> None:
+    def delete(self, queue: str) -> None:
         """The object is gone."""
         self.usage.pop(queue, None)
         self.stops.pop(queue, None)
         self._last = None
         self._own.discard(queue)
-        self._fresh.pop(queue, None)
+        self._unwritten.pop(queue, None)
 
-    def follow(self) -> None:
+    def discard_decisions(self) -> None:
         """Somebody else leads: what is in the objects is what counts."""
         if self._own:
-            self._own, self._fresh = set(), {}
+            self._own, self._unwritten = set(), {}
 
-    def take_fresh(self) -> list[str]:
+    def take_unwritten(self) -> list[str]:
         """Queues whose objects must be written."""
-        fresh, self._fresh = self._fresh, {}
+        fresh, self._unwritten = self._unwritten, {}
         return list(fresh)
 
-    def put_back(self, queue: str) -> None:
+    def retry_write(self, queue: str) -> None:
         """It could not be written."""
-        self._fresh[queue] = None
+        self._unwritten[queue] = None
 
     def last_stop(self, workload: str) -> StoppedForOthers | None:
         """When a workload last had to go for others."""
@@ -132,7 +132,7 @@ class Memory:
         every = (each for stops in self.stops.values() for each in stops)
         return sorted(every, key=lambda each: (each.at_s, each.workload))
 
-    def words(self, queue: str) -> dict[str, Any]:
+    def status(self, queue: str) -> dict[str, Any]:
         """As the definition has it."""
         found: dict[str, Any] = {"stops": [_stop_words(each) for each in self.stops.get(queue, ())]}
         past = self.usage.get(queue)
@@ -143,7 +143,7 @@ class Memory:
 
     def _change(self, queue: str) -> None:
         self._own.add(queue)
-        self._fresh[queue] = None
+        self._unwritten[queue] = None
 
 
 def _stop_words(stop: StoppedForOthers) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _stop_words(stop: StoppedForOthers) -> dict[str, Any]:
     return words | ({"queues": stop.queues} if stop.queues else {}) | ({"moved": True} if stop.is_moved else {})
 
 
-def _read_past(words: UsageWords) -> Past | None:
+def _read_past(words: UsageStatus) -> PastUsage | None:
     """None: somebody spoilt it."""
     try:
         parts = [Decimal(text) for text in (words.gpu, words.cpu, words.memory)]
@@ -159,4 +159,4 @@ def _read_past(words: UsageWords) -> Past | None:
         return None
     if not all(part.is_finite() and 0 <= part <= 1 for part in parts):
         return None
-    return Past(words.at_seconds, tuple(int(part * WHOLE) for part in parts))
+    return PastUsage(words.at_seconds, tuple(int(part * WHOLE) for part in parts))

@@ -6,12 +6,12 @@ In:    what a workload is in Kubernetes.   Out: `namespace/name`, the same for a
 import hashlib
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import Key
-from kaiwo.clusters.kubernetes.gangs import Place
+from kaiwo.clusters.kubernetes.gangs import GangId
 
-Unit = Place | Key  # a gang, or a pod on its own
+Unit = GangId | Key  # a gang, or a pod on its own
 
 
-class Names:
+class WorkloadNames:
     """Units and their names."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Names:
 
 
 def _plain(unit: Unit) -> str:
-    if not isinstance(unit, Place):
+    if not isinstance(unit, GangId):
         return f"{unit[0]}/{unit[1]}"
     key = unit.key
     return f"{key.namespace}/{key.name}" + (f"-{key.part}" if key.part else "")

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.disruption_budgets import Budgets
-from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueBook, unassigned_topology
+from kaiwo.clusters.kubernetes.cache.disruption_budgets import DisruptionBudgets
+from kaiwo.clusters.kubernetes.cache.kueue_gates import KueueWorkloads, unassigned_topology
 from kaiwo.clusters.kubernetes.cache.last_readable_version import LastReadable
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.gangs import Group
-from kaiwo.clusters.kubernetes.gangs.gang import Key as GangKey
+from kaiwo.clusters.kubernetes.gangs import Gang
+from kaiwo.clusters.kubernetes.gangs.gang import GangKey as GangKey
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED
-from kaiwo.clusters.kubernetes.volumes.claim_matching import Where
+from kaiwo.clusters.kubernetes.volumes.claim_matching import NodeConstraint
 from kaiwo.model.affinity import PodAffinity
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.queue import THE_DEFAULT, Queue
@@ -40,10 +40,10 @@ def explain_fault_above(wishes: Workload, queues: LastReadable[Queue], reservati
     return ""
 
 
-def explain_kueue(pod: CachedPod, kueue: KueueBook, is_in_gang: bool) -> str:
+def explain_kueue(pod: CachedPod, kueue: KueueWorkloads, is_in_gang: bool) -> str:
     """Why Kueue keeps a pod from starting."""
     if pod.is_gated:
-        return kueue.sentence(pod)
+        return kueue.explain(pod)
     level = unassigned_topology(pod) if is_in_gang else ""
     if not level:
         return ""
@@ -53,7 +53,9 @@ def explain_kueue(pod: CachedPod, kueue: KueueBook, is_in_gang: bool) -> str:
     )
 
 
-def count_who_may_go(pods: Sequence[CachedPod], budgets: Budgets, staying: Mapping[str, str]) -> tuple[int, str]:
+def count_evictable(
+    pods: Sequence[CachedPod], budgets: DisruptionBudgets, staying: Mapping[str, str]
+) -> tuple[int, str]:
     """How many of these the server would evict now, and why it would never evict one.
 
     `staying`: by UID, the server's words where it refused for good.
@@ -63,7 +65,7 @@ def count_who_may_go(pods: Sequence[CachedPod], budgets: Budgets, staying: Mappi
     return (0, why) if why else (budgets.allowed(pods), "")
 
 
-def give_places(fixed: Sequence[str], others: Sequence[str], had: Mapping[str, int]) -> dict[str, int]:
+def assign_slots(fixed: Sequence[str], others: Sequence[str], had: Mapping[str, int]) -> dict[str, int]:
     """By UID. The `fixed` (bound, or about to be) keep theirs if they can: it is told to the scheduler.
 
     The places are 0 to the number of pods, since every place that is free is one that the scheduler fills.
@@ -95,7 +97,7 @@ class Inquiry(NamedTuple):
 
     wishes: Callable[[CachedPod], Workload]  # raises ConfigError
     sensible_wishes: Callable[[CachedPod], Workload]  # without those that make no sense
-    volume_rules: Callable[[CachedPod], Where | str]
+    volume_rules: Callable[[CachedPod], NodeConstraint | str]
     neighbours: Callable[[CachedPod], PodAffinity | None]
     is_in_flight: Callable[[str], bool]  # by UID: its Binding is under way
     held_back: Callable[[CachedPod], str] = lambda _: ""  # why somebody else keeps it from starting
@@ -103,24 +105,24 @@ class Inquiry(NamedTuple):
     strangers: Callable[[GangKey], Mapping[str, str]] = lambda _: {}  # pods of a gang, and whom they are left to
 
 
-class Held(NamedTuple):
+class BlockedWorkload(NamedTuple):
     """Work that waits, and of which the scheduler must not be told."""
 
     workload: Workload
-    sentence: str
+    reason: str
 
 
-class View(NamedTuple):
+class UnitPods(NamedTuple):
     """A unit at one moment."""
 
     workload: Workload | None  # None: nothing for the scheduler to know
     slots: Slots  # of the pods that are bound, about to be, or may be started
-    sentences: dict[Key, str]  # why a pod cannot even be tried
+    blocked_pods: dict[Key, str]  # why a pod cannot even be tried
     by_slot: dict[str, Key] = {}  # the same slots by their full name
-    held: Held | None = None  # what people are shown instead of a workload
+    blocked: BlockedWorkload | None = None  # what people are shown instead of a workload
 
 
-class _Kept(NamedTuple):
+class _UnitPod(NamedTuple):
     """A pod that the scheduler is told of."""
 
     pod: CachedPod
@@ -128,10 +130,10 @@ class _Kept(NamedTuple):
     is_fixed: bool
 
 
-def view_unit(name: str, pods: Sequence[CachedPod], group: Group | None, had: Slots, ask: Inquiry) -> View:
+def build_unit(name: str, pods: Sequence[CachedPod], group: Gang | None, had: Slots, ask: Inquiry) -> UnitPods:
     """`group`: None for a pod on its own. `pods` are ours, and not over."""
     sentences: dict[Key, str] = {}
-    kept: list[_Kept] = []
+    kept: list[_UnitPod] = []
     for pod in sorted(pods, key=lambda each: (each.created_s, each.name)):
         found = _keep(pod, ask)
         if isinstance(found, str):
@@ -155,56 +157,60 @@ def view_unit(name: str, pods: Sequence[CachedPod], group: Group | None, had: Sl
             sentences |= {each.pod.key: fault for each in kept if not each.is_fixed}
             kept = [each for each in kept if each.is_fixed]
     if not kept:
-        return View(
-            None, {}, sentences, held=_held(name, pods, group, waits or next(iter(sentences.values()), GATED), ask)
+        return UnitPods(
+            None, {}, sentences, blocked=_held(name, pods, group, waits or next(iter(sentences.values()), GATED), ask)
         )
     roles, slots = _roles(kept, group, had)
     by_slot = {"{}-{}".format(*slots[each.pod.uid]): each.pod.key for each in kept}
     workload = replace(_workload(name, kept, roles, wishes), groups=_sub_groups(group, roles))
-    return View(workload, slots, sentences, by_slot)
+    return UnitPods(workload, slots, sentences, by_slot)
 
 
-def _held(name: str, pods: Sequence[CachedPod], group: Group | None, sentence: str, ask: Inquiry) -> Held | None:
+def _held(
+    name: str, pods: Sequence[CachedPod], group: Gang | None, sentence: str, ask: Inquiry
+) -> BlockedWorkload | None:
     """The same workload as if it could be tried, without wishes that make no sense."""
-    kept = [_Kept(pod, pod.ask.request, False) for pod in pods if not pod.is_going]
+    kept = [_UnitPod(pod, pod.spec.request, False) for pod in pods if not pod.is_terminating]
     if not kept:
         return None
     roles, _ = _roles(kept, group, {})
-    return Held(replace(_workload(name, kept, roles, ask.sensible_wishes(kept[0].pod)), held=True), sentence)
+    return BlockedWorkload(replace(_workload(name, kept, roles, ask.sensible_wishes(kept[0].pod)), held=True), sentence)
 
 
-def _keep(pod: CachedPod, ask: Inquiry) -> _Kept | str | None:
+def _keep(pod: CachedPod, ask: Inquiry) -> _UnitPod | str | None:
     if pod.node or ask.is_in_flight(pod.uid):
-        return _Kept(pod, _request(pod, ask), True)
-    if pod.is_going:
+        return _UnitPod(pod, _request(pod, ask), True)
+    if pod.is_terminating:
         return None
     if pod.is_gated:
         return ask.held_back(pod) or None  # without a word of ours Kubernetes itself says so on a gated pod
-    if pod.ask.refusal or (why := ask.held_back(pod)):
-        return pod.ask.refusal or why
+    if pod.spec.refusal or (why := ask.held_back(pod)):
+        return pod.spec.refusal or why
     request = _request(pod, ask)
-    if not pod.ask.claims:
-        return _Kept(pod, request, False)
+    if not pod.spec.claims:
+        return _UnitPod(pod, request, False)
     where = ask.volume_rules(pod)
     if isinstance(where, str):
         return where
     rules, choices = request.node_rules + where.rules, request.node_choices + where.choices
-    return _Kept(pod, replace(request, node_rules=rules, node_choices=choices), False)
+    return _UnitPod(pod, replace(request, node_rules=rules, node_choices=choices), False)
 
 
 def _request(pod: CachedPod, ask: Inquiry) -> Request:
     neighbours = ask.neighbours(pod)
-    return pod.ask.request if neighbours is None else replace(pod.ask.request, neighbours=neighbours)
+    return pod.spec.request if neighbours is None else replace(pod.spec.request, neighbours=neighbours)
 
 
-def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[Key, str], ask: Inquiry) -> str:
+def _gang_waits(group: Gang | None, kept: Sequence[_UnitPod], sentences: Mapping[Key, str], ask: Inquiry) -> str:
     """Why the pods of a gang that are not bound must wait, whatever room there is."""
     if group is None or all(each.is_fixed for each in kept):
         return ""
-    if group.waits:
-        return _explain_strangers(group, ask.strangers(group.key)) or group.waits
+    if group.blocked_by:
+        return _explain_strangers(group, ask.strangers(group.key)) or group.blocked_by
     there = {each.pod.name for each in kept}
-    if group.groups and is_whole(group.groups, group.roles, [len(there.intersection(r.members)) for r in group.roles]):
+    if group.subgroups and is_whole(
+        group.subgroups, group.roles, [len(there.intersection(r.members)) for r in group.roles]
+    ):
         return ""
     missing = sum(max(0, role.minimum - len(there.intersection(role.members))) for role in group.roles)
     if not missing:
@@ -213,25 +219,25 @@ def _gang_waits(group: Group | None, kept: Sequence[_Kept], sentences: Mapping[K
     return f"{missing} of the {group.minimum} pods of {group.key} that start together cannot be tried: {why}"
 
 
-def _explain_strangers(group: Group, strangers: Mapping[str, str]) -> str:
+def _explain_strangers(group: Gang, strangers: Mapping[str, str]) -> str:
     """Pods that exist are not waited for: somebody else starts them, each by itself."""
     missing = group.minimum - len(group.members)
     if not strangers or missing <= 0:
         return ""
     left = ", ".join(f"{name} is left to {scheduler}" for name, scheduler in strangers.items())
-    said = group.waits if len(strangers) < missing else f"{group.key} cannot start together"
+    said = group.blocked_by if len(strangers) < missing else f"{group.key} cannot start together"
     return f"{said}: {left}; make all its pods with one schedulerName"
 
 
-def _roles(kept: Sequence[_Kept], group: Group | None, had: Slots) -> tuple[tuple[Role, ...], Slots]:
+def _roles(kept: Sequence[_UnitPod], group: Gang | None, had: Slots) -> tuple[tuple[Role, ...], Slots]:
     """A role of the gang whose pods ask for different things becomes several."""
     roles: list[Role] = []
     slots: Slots = {}
-    leaves = {role.name for role in group.roles if role.minimum} if group is not None and group.groups else ()
+    leaves = {role.name for role in group.roles if role.minimum} if group is not None and group.subgroups else ()
     leaders = {role.name for role in group.roles if role.leads} if group is not None else ()
     for name, minimum, members in _named_roles(kept, group):
         leaf = name if name in leaves else ""
-        shapes: dict[Request, list[_Kept]] = {}
+        shapes: dict[Request, list[_UnitPod]] = {}
         for each in members:
             shapes.setdefault(each.request, []).append(each)
         for number, (request, same) in enumerate(shapes.items()):
@@ -243,9 +249,9 @@ def _roles(kept: Sequence[_Kept], group: Group | None, had: Slots) -> tuple[tupl
     return tuple(roles), slots
 
 
-def _sub_groups(group: Group | None, roles: Sequence[Role]) -> tuple[SubGroup, ...]:
+def _sub_groups(group: Gang | None, roles: Sequence[Role]) -> tuple[SubGroup, ...]:
     """The tree of a gang, each leaf with its kinds of pods. One that lacks pods is there, and cannot be whole."""
-    if group is None or not group.groups:
+    if group is None or not group.subgroups:
         return ()
     leaves = []
     for leaf in group.roles:
@@ -253,10 +259,10 @@ def _sub_groups(group: Group | None, roles: Sequence[Role]) -> tuple[SubGroup, .
             own = [role for role in roles if role.group == leaf.name]
             is_short = sum(role.count for role in own) < leaf.minimum
             leaves.append(SubGroup(leaf.name, leaf.group, len(own) + 1 if is_short else -1))
-    return (*group.groups, *leaves)
+    return (*group.subgroups, *leaves)
 
 
-def _named_roles(kept: Sequence[_Kept], group: Group | None) -> Iterable[tuple[str, int, list[_Kept]]]:
+def _named_roles(kept: Sequence[_UnitPod], group: Gang | None) -> Iterable[tuple[str, int, list[_UnitPod]]]:
     if group is None:
         yield ALONE, 1, list(kept)
         return
@@ -269,14 +275,14 @@ def _named_roles(kept: Sequence[_Kept], group: Group | None) -> Iterable[tuple[s
         yield "leaving", 0, list(left.values())
 
 
-def _places(role: str, same: Sequence[_Kept], had: Slots) -> Slots:
+def _places(role: str, same: Sequence[_UnitPod], had: Slots) -> Slots:
     fixed = [each.pod.uid for each in same if each.is_fixed]
     others = [each.pod.uid for each in same if not each.is_fixed]
     before = {uid: had[uid][1] for uid in (*fixed, *others) if uid in had and had[uid][0] == role}
-    return {uid: (role, place) for uid, place in give_places(fixed, others, before).items()}
+    return {uid: (role, place) for uid, place in assign_slots(fixed, others, before).items()}
 
 
-def _workload(name: str, kept: Sequence[_Kept], roles: tuple[Role, ...], wishes: Workload) -> Workload:
+def _workload(name: str, kept: Sequence[_UnitPod], roles: tuple[Role, ...], wishes: Workload) -> Workload:
     return replace(
         wishes,
         name=name,

@@ -34,7 +34,7 @@ class Change(NamedTuple, Generic[T]):
     is_gone: bool = False
 
 
-class _ForgottenError(Exception):
+class _ExpiredError(Exception):
     """The server does not remember the version any more."""
 
 
@@ -50,21 +50,26 @@ class Informer(Generic[T]):
         client: Client,
         resource: Resource[T],
         *,
-        page: Callable[[Sequence[T]], None],
-        listed: Callable[[str], None],
-        changed: Callable[[Sequence[Change[T]]], None],
-        begun: Callable[[], None] = lambda: None,
+        on_page: Callable[[Sequence[T]], None],
+        on_list_end: Callable[[str], None],
+        on_changes: Callable[[Sequence[Change[T]]], None],
+        on_list_start: Callable[[], None] = lambda: None,
         report: Callable[..., None] = lambda *_, **__: None,
         selector: dict[str, str] | None = None,
         is_optional: bool = False,
-        missed: Callable[[], None] = lambda: None,
+        on_not_found: Callable[[], None] = lambda: None,
     ) -> None:
         self._client, self.resource = client, resource
-        self._begun, self._page, self._listed, self._changed = begun, page, listed, changed
+        self._on_list_start, self._on_page, self._on_list_end, self._on_changes = (
+            on_list_start,
+            on_page,
+            on_list_end,
+            on_changes,
+        )
         self._report = report
         self._selector = selector or {}
         self._is_optional = is_optional  # a kind that the server may not have: then there are none of it
-        self._missed = missed  # called each time when the server says that it has not
+        self._on_not_found = on_not_found  # called each time when the server says that it has not
         self.version = ""
         self.lists = self.watches = self.failures = 0
         self._has_worked = False  # the watch that ended last
@@ -79,7 +84,7 @@ class Informer(Generic[T]):
                     await self._list()
                 await self._watch()
                 has_failed = False
-            except _ForgottenError:
+            except _ExpiredError:
                 self.version, self._has_worked = "", False  # the next one is a whole list: not again and again at once
             except (ApiError, UnreachableError) as error:
                 self._fail(error)
@@ -96,19 +101,19 @@ class Informer(Generic[T]):
 
     def _fail(self, error: Exception) -> None:
         if self._is_optional and isinstance(error, ApiError) and error.is_not_found:
-            self._missed()
+            self._on_not_found()
             return  # asked again later: it may be installed while we run
         self.failures += 1
         self._report("kubernetes-watch-failed", level="warning", kind=self.resource.path, error=str(error)[:300])
 
     async def _list(self) -> None:
         params = {"limit": str(PAGE), **self._selector}
-        self._begun()
+        self._on_list_start()
         try:
             while True:
                 body = await self._client.read(self.resource.path, params, PAGE_S, tries=1)
                 items, meta = self.resource.read_page(body)
-                self._page(items)
+                self._on_page(items)
                 if not meta.continue_:
                     break
                 params["continue"] = meta.continue_
@@ -116,13 +121,13 @@ class Informer(Generic[T]):
         except ApiError as error:
             if error.is_gone:  # the list's own version grew too old between two pages: begin anew
                 self._report("kubernetes-list-expired", level="info", kind=self.resource.path)
-                raise _ForgottenError from None
+                raise _ExpiredError from None
             if not (error.is_not_found and self._is_optional):
                 raise
-            self._listed("")
+            self._on_list_end("")
             raise
         self.lists += 1
-        self._listed(meta.resource_version)
+        self._on_list_end(meta.resource_version)
         self.version = meta.resource_version
 
     async def _watch(self) -> None:
@@ -140,7 +145,7 @@ class Informer(Generic[T]):
                 await self._read(content)
         except ApiError as error:
             if error.is_gone:
-                raise _ForgottenError from None
+                raise _ExpiredError from None
             raise
 
     async def _read(self, content: Any) -> None:
@@ -172,14 +177,14 @@ class Informer(Generic[T]):
                     self.version = self.resource.version(found)
         finally:
             if changes:
-                self._changed(changes)
+                self._on_changes(changes)
 
 
 def _refuse(line: Line[Any], path: str) -> None:
     status: Status = line.object
     error = status_error(status, f"watch {path}")
     if error.is_gone:
-        raise _ForgottenError
+        raise _ExpiredError
     raise error
 
 

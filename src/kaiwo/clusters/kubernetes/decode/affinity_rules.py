@@ -15,7 +15,7 @@ from kaiwo.model.affinity import Choice, NodeRule, Rules
 EVERY_ADDRESS = "0.0.0.0"
 
 
-class Whom(msgspec.Struct, frozen=True, gc=False):
+class PodSelector(msgspec.Struct, frozen=True, gc=False):
     """Which pods a rule is about."""
 
     selector: Rules | None  # None: no pod
@@ -28,14 +28,14 @@ class Whom(msgspec.Struct, frozen=True, gc=False):
 class TermRule(msgspec.Struct, frozen=True, gc=False):
     """Near to them, or apart from them."""
 
-    whom: Whom
+    whom: PodSelector
     level: str
 
 
 class SpreadRule(msgspec.Struct, frozen=True, gc=False):
     """Even among places."""
 
-    whom: Whom
+    whom: PodSelector
     level: str
     max_skew: int
     min_places: int
@@ -55,7 +55,7 @@ class AffinityRules(msgspec.Struct, frozen=True, gc=False):
     own_choices: tuple[Choice, ...] = ()
 
 
-def read_acquaintance(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, ...] = ()) -> AffinityRules | None:
+def read_affinity_rules(spec: PodSpec, rules: Rules = (), choices: tuple[Choice, ...] = ()) -> AffinityRules | None:
     """None: the pod minds nobody. `rules` and `choices` are what it says about nodes."""
     affinity = spec.affinity
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
@@ -84,7 +84,7 @@ def read_selector(selector: LabelSelector | None) -> Rules | None:
     return tuple(sorted(rules, key=_order))
 
 
-def spread_among(rule: SpreadRule, labels: Mapping[str, str]) -> Whom:
+def spread_among(rule: SpreadRule, labels: Mapping[str, str]) -> PodSelector:
     """Whom a pod with these labels is spread among. A selector that matches everything counts nobody there."""
     if rule.whom.selector is None:
         return rule.whom
@@ -99,7 +99,7 @@ def _order(rule: NodeRule) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _term(term: PodTerm) -> TermRule:
-    whom = Whom(
+    whom = PodSelector(
         read_selector(term.label_selector),
         tuple(sorted(set(term.namespaces or ()))),
         read_selector(term.namespace_selector),
@@ -110,7 +110,7 @@ def _term(term: PodTerm) -> TermRule:
 
 def _spread(rule: WireSpread) -> SpreadRule:
     return SpreadRule(
-        Whom(read_selector(rule.label_selector), is_at_home=True, is_staying=True),
+        PodSelector(read_selector(rule.label_selector), is_at_home=True, is_staying=True),
         rule.topology_key,
         rule.max_skew,
         rule.min_domains or 1,

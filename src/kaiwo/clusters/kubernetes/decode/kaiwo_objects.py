@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.last_readable_version import Found, find, parse_own
+from kaiwo.clusters.kubernetes.cache.last_readable_version import ReadObject, parse_spec, read_object
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta, QueueObject, Wire
 from kaiwo.manifests import parse
@@ -69,18 +69,18 @@ class PlanObject(Wire):
     spec: dict[str, Any] | None = None
 
 
-FoundQueue = Found[QueueObject, Queue]
-FoundReservation = Found[ReservationObject, Reservation]
+FoundQueue = ReadObject[QueueObject, Queue]
+FoundReservation = ReadObject[ReservationObject, Reservation]
 
 
 def find_queue(item: QueueObject) -> FoundQueue:
     """A queue that cannot be used is kept too: its pods must not run without a limit."""
-    return find(item, read_queue)
+    return read_object(item, read_queue)
 
 
 def read_queue(item: QueueObject) -> Queue | str:
     """One queue."""
-    parsed = parse_own("KaiwoQueue", item)
+    parsed = parse_spec("KaiwoQueue", item)
     if isinstance(parsed, str):
         return parsed
     return replace(parsed.queues[0], created_s=seconds(item.metadata.creation_timestamp))
@@ -88,12 +88,12 @@ def read_queue(item: QueueObject) -> Queue | str:
 
 def find_reservation(item: ReservationObject) -> FoundReservation:
     """A reservation that cannot be used is kept too."""
-    return find(item, read_reservation)
+    return read_object(item, read_reservation)
 
 
 def read_reservation(item: ReservationObject) -> Reservation | str:
     """One reservation, with the devices in its status."""
-    parsed = parse_own("KaiwoReservation", item)
+    parsed = parse_spec("KaiwoReservation", item)
     if isinstance(parsed, str):
         return parsed
     found, created_s = parsed.reservations[0], seconds(item.metadata.creation_timestamp)

@@ -18,8 +18,8 @@ from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.gpu import GPU_MODELS, Gpu, are_mixed, vendor_of
 from kaiwo.model.node import Node, Taint
 
-DEVICES_NOTE = OURS + "devices"  # the node agent's list, as JSON
-CHANGE_NOTE = OURS + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
+DEVICES_ANNOTATION = OURS + "devices"  # the node agent's list, as JSON
+CHANGE_ANNOTATION = OURS + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
 MODEL_LABELS = {
     "amd": (OURS + "gpu-model", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
     "nvidia": (OURS + "gpu-model", "nvidia.com/gpu.product"),
@@ -80,7 +80,7 @@ def _gpus(notes: dict[str, str], labels: dict[str, str], offers: Mapping[str, in
 def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
     """The agent's list; None when there is none, or it is not true: the kubelet's count is."""
     try:
-        found = _read_devices(notes[DEVICES_NOTE]) if notes.get(DEVICES_NOTE) else None
+        found = _read_devices(notes[DEVICES_ANNOTATION]) if notes.get(DEVICES_ANNOTATION) else None
     except msgspec.DecodeError:
         return None
     return found if found is not None and len(found) <= MOST_GPUS and is_countable(found) else None

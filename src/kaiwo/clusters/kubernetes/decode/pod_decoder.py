@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Raw
 
-from kaiwo.clusters.kubernetes.decode.pod_request import NO_CLAIMS, Claims, PodRequest, read_ask
+from kaiwo.clusters.kubernetes.decode.pod_request import NO_CLAIMS, Claims, PodRequest, read_pod_request
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
 from kaiwo.clusters.kubernetes.decode.wire_objects import (
     NOTHING,
@@ -132,9 +132,9 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
     version: int  # the server's; a higher one is newer
-    ask: PodRequest
+    spec: PodRequest
     labels_text: bytes = b""
-    notes_text: bytes = b""
+    annotations_text: bytes = b""
     owners: tuple[Reference, ...] = ()
     node: str = ""
     scheduler: str = ""
@@ -143,10 +143,10 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     started_s: int = 0
     priority: int | None = None  # None: nobody worked it out; see `priorities`
     priority_class: str = ""
-    is_going: bool = False  # told to go, and still there
+    is_terminating: bool = False  # told to go, and still there
     is_gated: bool = False
     may_preempt: bool = True
-    nominated: str = ""  # the node on which its own scheduler keeps space for it
+    nominated_node: str = ""  # the node on which its own scheduler keeps space for it
     is_ready: bool = False  # worked out for pods of a LeaderWorkerSet alone: nobody else asks
     group_text: bytes = b""  # what Kubernetes' own group API says of it
 
@@ -156,7 +156,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
         return self.namespace, self.name
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Succeeded or failed: it holds nothing."""
         return self.phase in ("Succeeded", "Failed")
 
@@ -165,9 +165,9 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
         return _read_texts(self.labels_text) if self.labels_text else {}
 
     @property
-    def notes(self) -> Texts:
+    def annotations(self) -> Texts:
         """Its annotations, as far as anybody reads them."""
-        return _read_texts(self.notes_text) if self.notes_text else {}
+        return _read_texts(self.annotations_text) if self.annotations_text else {}
 
 
 class PodDecoder:
@@ -178,7 +178,7 @@ class PodDecoder:
         self._texts: dict[str, str] = {}
         self._owners: dict[bytes, tuple[Reference, ...]] = {}
 
-    def pod(self, pod: Pod) -> CachedPod:
+    def decode(self, pod: Pod) -> CachedPod:
         """One pod."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         share = self._texts.setdefault
@@ -207,10 +207,10 @@ class PodDecoder:
             _group_text(spec),
         )
 
-    def forget_unused(self, pods: Iterable[CachedPod]) -> None:
+    def drop_unused(self, pods: Iterable[CachedPod]) -> None:
         """Drop what no living pod shares any more: pods come and go for months."""
         living = list(pods)
-        asks, owners = {id(pod.ask) for pod in living}, {id(pod.owners) for pod in living}
+        asks, owners = {id(pod.spec) for pod in living}, {id(pod.owners) for pod in living}
         self._asks = {text: ask for text, ask in self._asks.items() if id(ask) in asks}
         self._owners = {text: found for text, found in self._owners.items() if id(found) in owners}
         self._texts = {text: text for pod in living for text in _texts_of(pod)}
@@ -239,7 +239,7 @@ class PodDecoder:
         key = text if not claims.names and not gpu_notes else text + repr((claims, sorted(gpu_notes.items()))).encode()
         found = self._asks.get(key)
         if found is None:
-            found = self._asks[key] = read_ask(_read_spec(text), gpu_notes, "the pod", claims)
+            found = self._asks[key] = read_pod_request(_read_spec(text), gpu_notes, "the pod", claims)
         return found
 
     def _share_owners(self, text: bytes) -> tuple[Reference, ...]:
@@ -257,7 +257,7 @@ def _version(text: str) -> int:
 
 
 def _texts_of(pod: CachedPod) -> tuple[str, ...]:
-    return pod.namespace, pod.node, pod.nominated, pod.scheduler, pod.phase
+    return pod.namespace, pod.node, pod.nominated_node, pod.scheduler, pod.phase
 
 
 def _notes(text: bytes) -> bytes:

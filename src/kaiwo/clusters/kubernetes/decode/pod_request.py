@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_acquaintance
+from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
 from kaiwo.clusters.kubernetes.decode.quantities import asked, most
 from kaiwo.clusters.kubernetes.decode.wire_objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
 from kaiwo.manifests.kinds.annotations import OURS, Annotations
@@ -46,7 +46,7 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
     by_vendor: tuple[tuple[str, int], ...] = ()  # whole GPUs that the kubelet will hand out
     claims: tuple[str, ...] = ()
     own_claims: tuple[str, ...] = ()  # of these, those that Kubernetes makes for the pod's ephemeral volumes
-    acquaintance: AffinityRules | None = None  # what it says about other pods
+    affinity: AffinityRules | None = None  # what it says about other pods
     refusal: str = ""  # why it cannot be scheduled by us as it is
 
     @property
@@ -55,7 +55,7 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
         return sum(count for _, count in self.by_vendor)
 
 
-def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> PodRequest:
+def read_pod_request(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims = NO_CLAIMS) -> PodRequest:
     """One pod's wishes."""
     amounts = {name: min(amount, most(name)) for name, amount in pod_amounts(spec).items()}
     whole = {name: amounts.pop(name) for name in RESOURCE_VENDORS if amounts.get(name)}
@@ -66,7 +66,7 @@ def read_ask(spec: PodSpec, notes: Mapping[str, str], owner: str, claims: Claims
     )
     count = sum(whole.values())
     rules, choices = read_rules(spec)
-    acquaintance = read_acquaintance(spec, rules, choices)
+    acquaintance = read_affinity_rules(spec, rules, choices)
     try:
         request = _with_gpus(plain, whole, notes, owner)
         request = msgspec.structs.replace(
@@ -218,7 +218,7 @@ __all__ = [
     "check_beside",
     "kubelet_words",
     "one_of",
-    "read_ask",
+    "read_pod_request",
     "read_rules",
     "selector_terms",
 ]

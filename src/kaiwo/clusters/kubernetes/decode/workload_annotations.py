@@ -20,7 +20,7 @@ from kaiwo.model.workload import Workload
 Texts = Mapping[str, str]
 
 
-def read_wishes(
+def read_workload_settings(
     owner: str,
     said: Iterable[tuple[Texts, Texts]],
     priority: int,
@@ -34,7 +34,7 @@ def read_wishes(
     whose values are small, and others would have to go for it.
     `is_ours`: whether there is such a queue. Kueue's label names one of its own, which may be ours by the same name.
     """
-    found = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
+    found = [(keep_settings(notes), keep_settings(labels)) for notes, labels in said]
     found = [each for each in found if any(each)]
     if not found:
         return Workload("", (), priority=priority)
@@ -56,7 +56,7 @@ def read_wishes(
     )
 
 
-def read_sensible_wishes(
+def read_valid_settings(
     owner: str,
     said: Iterable[tuple[Texts, Texts]],
     priority: int,
@@ -64,10 +64,10 @@ def read_sensible_wishes(
     is_ours: Callable[[str], bool] = lambda _: True,
 ) -> Workload:
     """Of work that runs already: what makes no sense counts as not said, and the rest stays as it is."""
-    left = [(keep_wishes(notes), keep_wishes(labels)) for notes, labels in said]
+    left = [(keep_settings(notes), keep_settings(labels)) for notes, labels in said]
     while True:
         try:
-            return read_wishes(owner, left, priority, has_class, is_ours)
+            return read_workload_settings(owner, left, priority, has_class, is_ours)
         except ConfigError as error:
             texts = [each for pair in left for each in pair if error.field in each]
             if not texts:
@@ -76,7 +76,7 @@ def read_sensible_wishes(
                 del each[error.field]
 
 
-def keep_wishes(texts: Texts | None) -> dict[str, str]:
+def keep_settings(texts: Texts | None) -> dict[str, str]:
     """Of an object's annotations or labels, those that are read here."""
     return {key: value for key, value in texts.items() if _is_read(key)} if texts else {}
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_NOTE, write_grant
+from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, write_grant
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
@@ -75,19 +75,19 @@ class Binder:
         if isinstance(pod, str):
             return pod
         devices: tuple[Share, ...] | str = ()
-        if pod.ask.request.gpus:
+        if pod.spec.request.gpus:
             own = self._cache.names.find(pod.key) or ""
-            devices = await self._chooser.choose(own, pod.ask.request, node)
+            devices = await self._chooser.choose(own, pod.spec.request, node)
         if isinstance(devices, str):
             return devices
-        held = self._cache.begin_foreign(pod, node, devices)
+        held = self._cache.begin_foreign_start(pod, node, devices)
         if isinstance(held, str):
             return held
         self._chooser.promise(held)
         try:
             await self._write(pod, node, devices)
         except (ApiError, UnreachableError):
-            self._cache.end_foreign(pod)
+            self._cache.end_foreign_start(pod)
             raise
         finally:
             self._settle()
@@ -96,32 +96,32 @@ class Binder:
     async def _look(self, namespace: str, name: str, uid: str, node: str) -> CachedPod | str:
         """The pod, when it still waits; and whatever is on the node by now."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        one = self._distillery.pod(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
+        one = self._distillery.decode(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
         if uid and one.uid != uid:
             return f"pod {namespace}/{name} is another one by now"
         if one.node:
             return f"pod {namespace}/{name} is bound to {one.node} already"
-        if one.ask.refusal:
-            return f"pod {namespace}/{name}: {one.ask.refusal}"
-        if one.ask.request.gpus:
+        if one.spec.refusal:
+            return f"pod {namespace}/{name}: {one.spec.refusal}"
+        if one.spec.request.gpus:
             await self._list(node)
-        self._cache.put_pod(one)
+        self._cache.upsert_pod(one)
         return one
 
     async def _list(self, node: str) -> None:
         """Whatever is on a node by now, and whatever has gone from it."""
         body = await self._client.read("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, tries=1)
         listed = msgspec.json.decode(body, type=_Pods)
-        there = [self._distillery.pod(item) for item in listed.items]
+        there = [self._distillery.decode(item) for item in listed.items]
         keys, shown = {pod.key for pod in there}, int(listed.metadata.resource_version)
         for pod in [pod for pod in self._cache.pods.values() if pod.node == node]:
             if pod.key not in keys and pod.version <= shown:
-                self._cache.drop_pod(pod)
+                self._cache.delete_pod(pod)
         for pod in there:
-            self._cache.put_pod(pod)
+            self._cache.upsert_pod(pod)
 
     async def _write(self, pod: CachedPod, node: str, devices: tuple[Share, ...]) -> None:
-        notes = {"annotations": {GRANT_NOTE: write_grant(devices)}} if devices else {}
+        notes = {"annotations": {GRANT_ANNOTATION: write_grant(devices)}} if devices else {}
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Binding",

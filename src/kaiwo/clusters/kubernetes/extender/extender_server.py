@@ -98,38 +98,38 @@ class Extender:
     async def _filter(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=Args)
         pod = self._read(args.pod)
-        if pod.ask.refusal:
-            return refused(args, pod.ask.refusal)
-        if not pod.ask.request.gpus:
+        if pod.spec.refusal:
+            return refused(args, pod.spec.refusal)
+        if not pod.spec.request.gpus:
             return filtered(args, {})
         names, own = names_of(args), self._name_of(pod.key)
-        why_not = await self._judge.why_not(own, pod.ask.request, names)
+        why_not = await self._judge.why_not(own, pod.spec.request, names)
         if len(why_not) == len(names):
             # kube-scheduler heard of a pod's end and asks at once. After a no to all it asks again only when something
             # else happens, so a no must not come from a watch that is a moment behind.
-            await self._binder.catch_up(pod.nominated)
+            await self._binder.catch_up(pod.nominated_node)
             await asyncio.sleep(BEHIND_S)
-            why_not = await self._judge.why_not(own, pod.ask.request, names)
+            why_not = await self._judge.why_not(own, pod.spec.request, names)
         return filtered(args, why_not)
 
     async def _prioritize(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=Args)
         pod, names = self._read(args.pod), names_of(args)
-        if not pod.ask.request.gpus:
+        if not pod.spec.request.gpus:
             return priorities(dict.fromkeys(names, 0))
-        return priorities(await self._judge.scores(self._name_of(pod.key), pod.ask.request, names, TOP))
+        return priorities(await self._judge.scores(self._name_of(pod.key), pod.spec.request, names, TOP))
 
     async def _preempt(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=PreemptArgs)
         pod, victims = self._read(args.pod), victims_of(args)
-        if not pod.ask.request.gpus:
+        if not pod.spec.request.gpus:
             return preempted(victims, list(victims))
         uids = {node: [each.uid for each in who.pods or ()] for node, who in victims.items()}
-        return preempted(victims, await self._judge.helped(self._name_of(pod.key), pod.ask.request, uids))
+        return preempted(victims, await self._judge.helped(self._name_of(pod.key), pod.spec.request, uids))
 
     async def _bind(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=BindArgs)
         return {"Error": await self._binder.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node)}
 
     def _read(self, pod: Pod) -> CachedPod:
-        return self._distillery.pod(pod)
+        return self._distillery.decode(pod)

@@ -3,23 +3,23 @@
 Pure: JSON objects in, groups out. `Book` keeps pods and owners and says which gangs an event touched.
 """
 
-from kaiwo.clusters.kubernetes.gangs.gang import Group, GroupRole, Key
-from kaiwo.clusters.kubernetes.gangs.gang_tracker import Book
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangRole
+from kaiwo.clusters.kubernetes.gangs.gang_tracker import GangTracker
 from kaiwo.clusters.kubernetes.gangs.members import Member, read_member
-from kaiwo.clusters.kubernetes.gangs.owners import Owners
-from kaiwo.clusters.kubernetes.gangs.registry import Place, group_of, groups_of, place_of, read_owner
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
+from kaiwo.clusters.kubernetes.gangs.registry import GangId, build_gang_of, build_gangs, find_gang, read_owner
 
 __all__ = [
-    "Book",
-    "Group",
-    "GroupRole",
-    "Key",
+    "Gang",
+    "GangId",
+    "GangKey",
+    "GangRole",
+    "GangTracker",
     "Member",
-    "Owners",
-    "Place",
-    "group_of",
-    "groups_of",
-    "place_of",
+    "OwnerIndex",
+    "build_gang_of",
+    "build_gangs",
+    "find_gang",
     "read_member",
     "read_owner",
 ]

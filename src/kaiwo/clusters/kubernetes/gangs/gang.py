@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_wish
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_annotation
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_ROLE, RAY_GROUP, TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 from kaiwo.model.workload import SubGroup
 
 # Roles whose pods the others look for: of LeaderWorkerSets, MPIJobs, Ray, PyTorchJobs, TFJobs; or people call them so.
@@ -23,7 +23,7 @@ SIZE_UNKNOWN = "size unknown"  # the rule of a gang of which nobody can say yet 
 ROLE_LABELS = (JOBSET_ROLE, *TRAINING_ROLES, RAY_GROUP)
 
 
-class Key(msgspec.Struct, frozen=True, gc=False, order=True):
+class GangKey(msgspec.Struct, frozen=True, gc=False, order=True):
     """Which gang: the same key as long as the gang lives."""
 
     kind: str
@@ -38,7 +38,7 @@ class Key(msgspec.Struct, frozen=True, gc=False, order=True):
         return f"{self.kind} {self.namespace}/{self.name}{part}"
 
 
-class GroupRole(msgspec.Struct, frozen=True, gc=False):
+class GangRole(msgspec.Struct, frozen=True, gc=False):
     """Pods of one gang that do the same: `count` are wanted now, `minimum` must start with the others."""
 
     name: str
@@ -56,25 +56,25 @@ class GroupRole(msgspec.Struct, frozen=True, gc=False):
         return self.name in LEADERS
 
 
-class Group(msgspec.Struct, frozen=True, gc=False):
+class Gang(msgspec.Struct, frozen=True, gc=False):
     """One gang at one moment."""
 
-    key: Key
-    roles: tuple[GroupRole, ...]
+    key: GangKey
+    roles: tuple[GangRole, ...]
     minimum: int  # pods without which it does not start
     rule: str  # how the minimum was found
     later: int = 0  # pods that come only after these are bound or finished
     done: int = 0  # pods that have done their work: nobody makes them anew
-    waits: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
-    groups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
-    former: tuple[str, ...] = ()  # pods of a run before this one that are still somewhere: nobody waits for their end
+    blocked_by: str = ""  # the sentence that says why it cannot be tried yet; empty when it can
+    subgroups: tuple[SubGroup, ...] = ()  # of which only some must start; empty: every role must
+    previous_run: tuple[str, ...] = ()  # pods of an earlier run that still hold a node; nothing waits for them
 
     @property
     def members(self) -> tuple[str, ...]:
         return tuple(sorted(name for role in self.roles for name in role.members))
 
 
-class Want(msgspec.Struct, frozen=True, gc=False):
+class WantedPods(msgspec.Struct, frozen=True, gc=False):
     """What an owner wants of one role now."""
 
     role: str
@@ -90,45 +90,47 @@ def alive(members: Iterable[Member]) -> list[Member]:
 
 def role_hint(member: Member) -> str:
     """The role as the pod's own labels name it, or `leader` where an annotation says so."""
-    if read_wish("leader", (member.annotations,)) == "true":
+    if read_annotation("leader", (member.annotations,)) == "true":
         return "leader"
     return next((member.labels[label] for label in ROLE_LABELS if member.labels.get(label)), "main").lower()
 
 
-def build_group(key: Key, wants: Sequence[Want], held: dict[str, list[str]], rule: str, waits: str = "") -> Group:
+def build_gang(
+    key: GangKey, wants: Sequence[WantedPods], held: dict[str, list[str]], rule: str, waits: str = ""
+) -> Gang:
     """Join what is wanted with the pods that exist, by role. Pods of a role that nobody wants are surplus."""
     left = dict(held)
     roles = [_build_role(want, left.pop(want.role, [])) for want in wants]
-    roles += [_build_role(Want(role, 0, 0), names) for role, names in sorted(left.items())]
+    roles += [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(left.items())]
     if not any(role.minimum for role in roles):
-        roles = deal_minimum(roles, 1)  # more pods exist than anybody wants: each is of use alone
+        roles = spread_minimum(roles, 1)  # more pods exist than anybody wants: each is of use alone
     minimum = sum(role.minimum for role in roles)
-    return Group(
+    return Gang(
         key=key,
         roles=tuple(role for role in roles if role.count),
         minimum=minimum,
         rule=rule,
         later=sum(want.later for want in wants),
         done=sum(want.done for want in wants),
-        waits=waits or explain_missing(key, roles, minimum),
+        blocked_by=waits or explain_missing(key, roles, minimum),
     )
 
 
-def build_flat_group(key: Key, members: Sequence[Member], minimum: int, rule: str, waits: str = "") -> Group:
+def build_flat_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, waits: str = "") -> Gang:
     """A gang whose size is one number, no matter which pods: roles come from the pods' own labels."""
-    held = hold(members, role_hint)
+    held = names_by_role(members, role_hint)
     minimum = max(1, minimum)
-    found = [_build_role(Want(role, 0, 0), names) for role, names in sorted(held.items())]
-    roles = deal_minimum(sorted(found, key=lambda role: not role.leads), minimum)
-    return Group(key, tuple(roles), minimum, rule, waits=waits or explain_missing(key, roles, minimum))
+    found = [_build_role(WantedPods(role, 0, 0), names) for role, names in sorted(held.items())]
+    roles = spread_minimum(sorted(found, key=lambda role: not role.leads), minimum)
+    return Gang(key, tuple(roles), minimum, rule, blocked_by=waits or explain_missing(key, roles, minimum))
 
 
-def with_former(group: Group, members: Iterable[Member]) -> Group:
+def with_previous_run(group: Gang, members: Iterable[Member]) -> Gang:
     """Of these pods of an earlier run, those that are on a node. One that never got there just goes."""
-    return msgspec.structs.replace(group, former=tuple(sorted(each.name for each in members if each.is_bound)))
+    return msgspec.structs.replace(group, previous_run=tuple(sorted(each.name for each in members if each.is_bound)))
 
 
-def hold(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:
+def names_by_role(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[str, list[str]]:
     """The names of the living, by role."""
     held: dict[str, list[str]] = {}
     for member in alive(members):
@@ -136,7 +138,7 @@ def hold(members: Iterable[Member], role_of: Callable[[Member], str]) -> dict[st
     return held
 
 
-def deal_minimum(roles: Iterable[GroupRole], minimum: int) -> list[GroupRole]:
+def spread_minimum(roles: Iterable[GangRole], minimum: int) -> list[GangRole]:
     """Any `minimum` pods will do, so the first roles take as many as they have."""
     dealt = []
     for role in roles:
@@ -146,7 +148,7 @@ def deal_minimum(roles: Iterable[GroupRole], minimum: int) -> list[GroupRole]:
     return dealt
 
 
-def explain_missing(key: Key, roles: Sequence[GroupRole], minimum: int) -> str:
+def explain_missing(key: GangKey, roles: Sequence[GangRole], minimum: int) -> str:
     """Empty when the pods that must start together all exist."""
     have = sum(min(len(role.members), role.minimum) for role in roles)
     if have >= minimum:
@@ -157,12 +159,12 @@ def explain_missing(key: Key, roles: Sequence[GroupRole], minimum: int) -> str:
     return f"{key} waits until its pods exist: {have} of the {minimum} that start together do{listed}"
 
 
-def _build_role(want: Want, names: list[str]) -> GroupRole:
-    return GroupRole(want.role, max(want.count, len(names)), want.minimum, tuple(sorted(names)))
+def _build_role(want: WantedPods, names: list[str]) -> GangRole:
+    return GangRole(want.role, max(want.count, len(names)), want.minimum, tuple(sorted(names)))
 
 
-class Kind(NamedTuple):
+class GangKind(NamedTuple):
     """`claim` says which of its gangs a pod belongs to, if any; `assemble` makes one gang of its pods alone."""
 
-    claim: Callable[[Member, Sequence[Link], Owners], Key | None]
-    assemble: Callable[[Key, Sequence[Member], Owners], Group | None]
+    find_key: Callable[[Member, Sequence[OwnerLink], OwnerIndex], GangKey | None]
+    assemble: Callable[[GangKey, Sequence[Member], OwnerIndex], Gang | None]

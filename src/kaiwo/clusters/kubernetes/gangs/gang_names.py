@@ -11,7 +11,7 @@ from kaiwo.clusters.kubernetes.gangs.metadata import Template, TemplateSpec, Tex
 FLAGS = ("true", "false")  # on a Job `kaiwo.ai/gang` may also say whether its pods are one
 
 
-def read_wish(name: str, places: Iterable[Texts]) -> str:
+def read_annotation(name: str, places: Iterable[Texts]) -> str:
     """One of our annotations, from the nearest place that has it."""
     for place in places:
         for prefix in PREFIXES:
@@ -21,11 +21,11 @@ def read_wish(name: str, places: Iterable[Texts]) -> str:
 
 
 def read_gang_name(places: Iterable[Texts]) -> str:
-    wish = read_wish("gang", places)
+    wish = read_annotation("gang", places)
     return "" if wish in FLAGS else wish
 
 
-def together(names: Mapping[str, tuple[str, ...]], roles: Collection[str]) -> frozenset[str]:
+def roles_in_gang(names: Mapping[str, tuple[str, ...]], roles: Collection[str]) -> frozenset[str]:
     """Of an owner's roles, those whose pods are in one gang with pods of `roles`: they name the same one, or none.
 
     Two halves of one owner would wait for each other for ever if each counted the other's pods as its own.
@@ -34,7 +34,7 @@ def together(names: Mapping[str, tuple[str, ...]], roles: Collection[str]) -> fr
     return frozenset(role for role, named in names.items() if not ours or named in ours)
 
 
-def read_names(template: Template | None, annotations: Texts) -> tuple[str, ...]:
+def read_gang_names(template: Template | None, annotations: Texts) -> tuple[str, ...]:
     """Every gang that pods made from this template name; all empty when they belong to their owner's."""
     template = template or Template()
     spec = template.spec or TemplateSpec()

@@ -9,15 +9,15 @@ Also: The objects that a pod depends on by name, beside those that own it.
 
 from typing import TypeVar
 
-from kaiwo.clusters.kubernetes.gangs.gang import Group
+from kaiwo.clusters.kubernetes.gangs.gang import Gang
 from kaiwo.clusters.kubernetes.gangs.kinds import jobset as jobsets
 from kaiwo.clusters.kubernetes.gangs.kinds import kubernetes_podgroup, leaderworkerset
 from kaiwo.clusters.kubernetes.gangs.kinds.other_podgroups import named_groups
 from kaiwo.clusters.kubernetes.gangs.labels import JOBSET_NAME, LWS_NAME
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
-from kaiwo.clusters.kubernetes.gangs.owners import Owners
-from kaiwo.clusters.kubernetes.gangs.registry import Place, group_of, place_of
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
+from kaiwo.clusters.kubernetes.gangs.registry import GangId, build_gang_of, find_gang
 
 Named = tuple[str, str, str, str]  # API group, kind, namespace, name
 
@@ -43,20 +43,20 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Book:
+class GangTracker:
     """The living picture of all gangs."""
 
     def __init__(self) -> None:
-        self.owners = Owners()
+        self.owners = OwnerIndex()
         self._pods: dict[PodName, Member] = {}
-        self._places: dict[PodName, Place] = {}  # pods that stand alone are not in it
-        self._members: dict[Place, set[PodName]] = {}
+        self._gang_of: dict[PodName, GangId] = {}  # pods that stand alone are not in it
+        self._members: dict[GangId, set[PodName]] = {}
         self._below: dict[str, set[PodName]] = {}  # pods by the UID of their owner
         self._owned: dict[str, set[Named]] = {}  # objects by the UID of their owner
         self._users: dict[Named, set[PodName]] = {}  # pods by the objects that they name
-        self._groups: dict[Place, Group | None] = {}  # those that nothing has touched since they were worked out
+        self._gangs: dict[GangId, Gang | None] = {}  # those that nothing has touched since they were worked out
 
-    def put_pod(self, member: Member) -> set[Place]:
+    def upsert_pod(self, member: Member) -> set[GangId]:
         """A pod came or changed."""
         pod = (member.namespace, member.name)
         before = self._pods.get(pod)
@@ -69,22 +69,22 @@ class Book:
             _add(self._below, member.owner.uid, pod)
         for named in names_used(member):
             _add(self._users, named, pod)
-        return self._settle(pod)
+        return self._reassign(pod)
 
-    def remove_pod(self, namespace: str, name: str) -> set[Place]:
+    def delete_pod(self, namespace: str, name: str) -> set[GangId]:
         """A pod is gone."""
         pod = (namespace, name)
         member = self._pods.pop(pod, None)
         if member is None:
             return set()
         self._unlink(pod, member)
-        return self._settle(pod)
+        return self._reassign(pod)
 
-    def put_owner(self, owner: Owner) -> set[Place]:
+    def upsert_owner(self, owner: Owner) -> set[GangId]:
         """An object above pods came or changed."""
         named = (owner.group, owner.kind, owner.namespace, owner.name)
-        before = self.owners.named(*named)
-        if not self.owners.put(owner):
+        before = self.owners.find_by_name(*named)
+        if not self.owners.upsert(owner):
             return set()
         if before is not None and before.metadata.owner:
             _discard(self._owned, before.metadata.owner.uid, named)
@@ -93,35 +93,35 @@ class Book:
         pods = self._pods_under(owner.uid, named)
         if before is not None and before.uid != owner.uid:
             pods |= self._pods_under(before.uid, named)
-        return self._settle(*pods)
+        return self._reassign(*pods)
 
-    def remove_owner(self, owner: Owner) -> set[Place]:
+    def delete_owner(self, owner: Owner) -> set[GangId]:
         """An object above pods is gone."""
-        if not self.owners.remove(owner):
+        if not self.owners.delete(owner):
             return set()
         named = (owner.group, owner.kind, owner.namespace, owner.name)
         if owner.metadata.owner:
             _discard(self._owned, owner.metadata.owner.uid, named)
-        return self._settle(*self._pods_under(owner.uid, named))
+        return self._reassign(*self._pods_under(owner.uid, named))
 
-    def group(self, place: Place) -> Group | None:
+    def gang(self, place: GangId) -> Gang | None:
         """One gang as it is now; None when there is none at this place."""
         if place not in self._members:
             return None
-        if place not in self._groups:
+        if place not in self._gangs:
             members = [self._pods[pod] for pod in sorted(self._members[place])]
-            self._groups[place] = group_of(place, members, self.owners)
-        return self._groups[place]
+            self._gangs[place] = build_gang_of(place, members, self.owners)
+        return self._gangs[place]
 
-    def place(self, namespace: str, name: str) -> Place | None:
+    def gang_of(self, namespace: str, name: str) -> GangId | None:
         """Where a pod belongs; None: it stands alone, or is not known."""
-        return self._places.get((namespace, name))
+        return self._gang_of.get((namespace, name))
 
-    def pods(self, place: Place) -> frozenset[PodName]:
+    def pods(self, place: GangId) -> frozenset[PodName]:
         """The pods at one place."""
         return frozenset(self._members.get(place, ()))
 
-    def places(self) -> list[Place]:
+    def gang_ids(self) -> list[GangId]:
         """Every gang that has pods."""
         return sorted(self._members)
 
@@ -146,24 +146,24 @@ class Book:
                 continue
             seen.add(each)
             found |= self._below.get(each, set())
-            children = (self.owners.named(*child) for child in self._owned.get(each, ()))
+            children = (self.owners.find_by_name(*child) for child in self._owned.get(each, ()))
             waiting += [child.uid for child in children if child is not None]
         return found
 
-    def _settle(self, *pods: PodName) -> set[Place]:
+    def _reassign(self, *pods: PodName) -> set[GangId]:
         """Find the place of each pod anew; both the place it leaves and the one it takes are touched."""
-        touched: set[Place] = set()
+        touched: set[GangId] = set()
         for pod in pods:
-            if old := self._places.pop(pod, None):
+            if old := self._gang_of.pop(pod, None):
                 _discard(self._members, old, pod)
                 touched.add(old)
             member = self._pods.get(pod)
-            if member is not None and (new := place_of(member, self.owners)):
-                self._places[pod] = new
+            if member is not None and (new := find_gang(member, self.owners)):
+                self._gang_of[pod] = new
                 _add(self._members, new, pod)
                 touched.add(new)
         for place in touched:
-            self._groups.pop(place, None)
+            self._gangs.pop(place, None)
         return touched
 
 

@@ -45,7 +45,7 @@ OTHER_ANNOTATIONS = {
 KAI_SUB_GROUP = "kai.scheduler/subgroup-name"
 
 PREFIXES = ("kaiwo.ai/", "kaiwo.silogen.ai/")  # ours before upstream's
-WISHES = ("gang", "gang-size", "leader", "min-pods")
+GANG_ANNOTATIONS = ("gang", "gang-size", "leader", "min-pods")
 
 USED_LABELS = (
     *(JOBSET_NAME, JOBSET_UID, JOBSET_ROLE, JOBSET_ATTEMPT, JOBSET_JOB_ATTEMPT),
@@ -55,7 +55,7 @@ USED_LABELS = (
 USED_ANNOTATIONS = (
     *(DEPLOYMENT_REPLICAS, JOB_INDEX, JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR, LWS_SIZE, LWS_EXCLUSIVE),
     *(KUEUE_GROUP, KUEUE_TOTAL, KUEUE_FAST, KUEUE_SERVING, KUEUE_MINIMUM, *OTHER_ANNOTATIONS),
-    *(prefix + wish for prefix in PREFIXES for wish in WISHES),
+    *(prefix + wish for prefix in PREFIXES for wish in GANG_ANNOTATIONS),
 )
 
 

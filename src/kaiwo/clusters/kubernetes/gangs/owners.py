@@ -11,24 +11,24 @@ import msgspec
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Reference, Unreadable
 
-DEEPEST = 8  # owners above owners; real ones have four
+MAX_DEPTH = 8  # owners above owners; real ones have four
 
 
-class Link(NamedTuple):
+class OwnerLink(NamedTuple):
     """One owner above a pod: its name, and the object where it has been seen."""
 
     reference: Reference
     owner: Owner | None
 
 
-class Owners:
+class OwnerIndex:
     """Every object seen above pods, by UID and by name."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Owner] = {}
         self._by_name: dict[tuple[str, str, str, str], Owner] = {}
 
-    def put(self, owner: Owner) -> bool:
+    def upsert(self, owner: Owner) -> bool:
         """Take an object in. False: nothing that we read of it has changed."""
         known = self._by_name.get(_name_of(owner))
         if known == owner:
@@ -39,7 +39,7 @@ class Owners:
         self._by_name[_name_of(owner)] = owner
         return True
 
-    def remove(self, owner: Owner) -> bool:
+    def delete(self, owner: Owner) -> bool:
         """Forget an object. False: it was not there, or another one of its name has come since."""
         known = self._by_name.get(_name_of(owner))
         if known is None or known.uid != owner.uid:
@@ -51,16 +51,16 @@ class Owners:
     def find(self, uid: str) -> Owner | None:
         return self._by_uid.get(uid) if uid else None
 
-    def named(self, group: str, kind: str, namespace: str, name: str) -> Owner | None:
+    def find_by_name(self, group: str, kind: str, namespace: str, name: str) -> Owner | None:
         return self._by_name.get((group, kind, namespace, name))
 
-    def line(self, member: Member) -> tuple[Link, ...]:
+    def chain(self, member: Member) -> tuple[OwnerLink, ...]:
         """The owners above a pod, nearest first; it ends where an object has not been seen."""
-        links: list[Link] = []
+        links: list[OwnerLink] = []
         reference = member.owner
-        while reference is not None and len(links) < DEEPEST:
+        while reference is not None and len(links) < MAX_DEPTH:
             owner = self.find(reference.uid)
-            links.append(Link(reference, owner))
+            links.append(OwnerLink(reference, owner))
             reference = owner.metadata.owner if owner is not None else None
         return tuple(links)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kaiwo.clusters.kubernetes.gangs import owners as owners_module
-from kaiwo.clusters.kubernetes.gangs.gang import Group, Key, Kind
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangKind
 from kaiwo.clusters.kubernetes.gangs.kinds import (
     annotated_pods,
     job,
@@ -24,24 +24,24 @@ from kaiwo.clusters.kubernetes.gangs.kinds import (
 from kaiwo.clusters.kubernetes.gangs.kinds.jobset import JobSet
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
-from kaiwo.clusters.kubernetes.gangs.owners import Owners
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
 
 # What people wrote on the pods themselves comes before what we conclude from their owners, and an owner of several
 # roles before the Job inside it. A LeaderWorkerSet knows more of its waves than the pod group Kueue makes of it.
 KINDS = {
-    "gang": Kind(annotated_pods.claim, annotated_pods.assemble),
-    "PodGroup": Kind(kubernetes_podgroup.claim, kubernetes_podgroup.assemble),
-    "LeaderWorkerSet": Kind(leaderworkerset.claim, leaderworkerset.assemble),
-    "Kueue pod group": Kind(kueue_pod_group.claim, kueue_pod_group.assemble),
-    "JobSet": Kind(jobset.claim, jobset.assemble),
-    "training job": Kind(training_jobs.claim, training_jobs.assemble),
-    "RayCluster": Kind(ray_cluster.claim, ray_cluster.assemble),
-    "PodGroup of others": Kind(other_podgroups.claim, other_podgroups.assemble),
-    "Job": Kind(job.claim, job.assemble),
+    "gang": GangKind(annotated_pods.claim, annotated_pods.assemble),
+    "PodGroup": GangKind(kubernetes_podgroup.claim, kubernetes_podgroup.assemble),
+    "LeaderWorkerSet": GangKind(leaderworkerset.claim, leaderworkerset.assemble),
+    "Kueue pod group": GangKind(kueue_pod_group.claim, kueue_pod_group.assemble),
+    "JobSet": GangKind(jobset.claim, jobset.assemble),
+    "training job": GangKind(training_jobs.claim, training_jobs.assemble),
+    "RayCluster": GangKind(ray_cluster.claim, ray_cluster.assemble),
+    "PodGroup of others": GangKind(other_podgroups.claim, other_podgroups.assemble),
+    "Job": GangKind(job.claim, job.assemble),
 }
 
 # The objects that are read further than their metadata, by API group and kind; every version of a group reads alike.
-READ: dict[tuple[str, str], type[Owner]] = {
+OWNER_TYPES: dict[tuple[str, str], type[Owner]] = {
     (job.GROUP, "Job"): job.Job,
     (jobset.GROUP, "JobSet"): JobSet,
     (leaderworkerset.GROUP, "LeaderWorkerSet"): leaderworkerset.LeaderWorkerSet,
@@ -56,47 +56,47 @@ READ: dict[tuple[str, str], type[Owner]] = {
 }
 
 
-class Place(NamedTuple):
+class GangId(NamedTuple):
     """Where a pod belongs: the kind that claimed it, and the gang."""
 
     kind: str
-    key: Key
+    key: GangKey
 
 
 def read_owner(raw: object) -> Owner | str:
     """An object above pods, decoded from JSON; a sentence where it cannot be."""
-    return owners_module.read_owner(raw, READ)
+    return owners_module.read_owner(raw, OWNER_TYPES)
 
 
-def place_of(member: Member, owners: Owners) -> Place | None:
+def find_gang(member: Member, owners: OwnerIndex) -> GangId | None:
     """The gang of one pod; None for a pod that stands alone."""
-    line = owners.line(member)
+    line = owners.chain(member)
     for name, kind in KINDS.items():
-        if key := kind.claim(member, line, owners):
-            return Place(name, key)
+        if key := kind.find_key(member, line, owners):
+            return GangId(name, key)
     return None
 
 
-def group_of(place: Place, members: Sequence[Member], owners: Owners) -> Group | None:
+def build_gang_of(place: GangId, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:
     """One gang, from its own pods alone; None when nobody is left in it or its pods may start one by one."""
     if not any(member.is_alive for member in members):
         return None
     return KINDS[place.kind].assemble(place.key, members, owners)
 
 
-def groups_of(members: Iterable[Member], owners: Owners) -> tuple[list[Group], list[Member]]:
+def build_gangs(members: Iterable[Member], owners: OwnerIndex) -> tuple[list[Gang], list[Member]]:
     """Everything at once: the gangs by key, and the pods that stand alone by name."""
-    together: dict[Place, list[Member]] = {}
+    together: dict[GangId, list[Member]] = {}
     alone: list[Member] = []
     for member in members:
-        place = place_of(member, owners)
+        place = find_gang(member, owners)
         if place is None:
             alone.append(member)
         else:
             together.setdefault(place, []).append(member)
-    groups: list[Group] = []
+    groups: list[Gang] = []
     for place, own in sorted(together.items()):
-        group = group_of(place, own, owners)
+        group = build_gang_of(place, own, owners)
         if group is None:
             alone += [each for each in own if each.is_alive]
         else:

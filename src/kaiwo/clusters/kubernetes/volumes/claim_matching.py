@@ -21,14 +21,14 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 FILE_SYSTEM = "Filesystem"
 
 
-class Where(NamedTuple):
+class NodeConstraint(NamedTuple):
     """What volumes ask of a node."""
 
     rules: Rules = ()
     choices: tuple[Choice, ...] = ()
 
 
-class Need(NamedTuple):
+class ClaimNeeds(NamedTuple):
     """What a claim asks for, or has."""
 
     key: tuple[str, str]  # namespace, name
@@ -52,12 +52,12 @@ class Need(NamedTuple):
         return ", ".join((f"{-(-self.size_bytes // (1 << 20))} MiB", *sorted(self.modes)))
 
 
-class Offer(NamedTuple):
+class CachedVolume(NamedTuple):
     """A volume."""
 
     name: str
     version: str
-    where: Where
+    where: NodeConstraint
     class_name: str = ""
     is_free: bool = False
     holder: tuple[str, str] = ("", "")  # the claim that it is for: namespace, name
@@ -68,7 +68,7 @@ class Offer(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     attributes: str = ""
 
-    def serves(self, need: Need) -> bool:
+    def serves(self, need: ClaimNeeds) -> bool:
         """It could become the claim's, or is about to."""
         return (
             (self.is_for(need) or (self.is_free and not self.holder[1]))
@@ -80,17 +80,17 @@ class Offer(NamedTuple):
             and obeys(dict(self.labels), need.selector, ())
         )
 
-    def is_for(self, need: Need) -> bool:
+    def is_for(self, need: ClaimNeeds) -> bool:
         """Its `claimRef` names the claim."""
         return self.holder == need.key and self.holder_uid in ("", need.uid)
 
 
-def read_need(claim: Claim) -> Need:
+def read_claim(claim: Claim) -> ClaimNeeds:
     """One claim."""
     meta, spec = claim.metadata, claim.spec
     is_bound = claim.status.phase == "Bound"
     requests = (spec.resources.requests if spec.resources else None) or {}
-    return Need(
+    return ClaimNeeds(
         (meta.namespace, meta.name),
         meta.uid,
         meta.resource_version,
@@ -108,11 +108,11 @@ def read_need(claim: Claim) -> Need:
     )
 
 
-def read_offer(volume: PersistentVolume) -> Offer:
+def read_volume(volume: PersistentVolume) -> CachedVolume:
     """One volume."""
     meta, spec = volume.metadata, volume.spec
     holder = spec.claim_ref
-    return Offer(
+    return CachedVolume(
         meta.name,
         meta.resource_version,
         _read_where(volume),
@@ -134,7 +134,7 @@ def read_topologies(item: StorageClass) -> Choice:
     return tuple(tuple(NodeRule(rule.key, "In", rule.values or ()) for rule in term) for term in terms)
 
 
-def alternatives(places: Iterable[Where]) -> Choice:
+def alternatives(places: Iterable[NodeConstraint]) -> Choice:
     """One of these must hold. Local volumes name a host each: a thousand of them make one rule, not a thousand."""
     found: list[Rules] = []
     values: dict[str, dict[str, None]] = {}
@@ -148,7 +148,7 @@ def alternatives(places: Iterable[Where]) -> Choice:
     return (*found, *((NodeRule(key, "In", tuple(sorted(all_of))),) for key, all_of in values.items()))
 
 
-def _read_where(volume: PersistentVolume) -> Where:
+def _read_where(volume: PersistentVolume) -> NodeConstraint:
     """Its node affinity, and the zone that its labels name."""
     affinity = volume.spec.node_affinity
     rules: Rules = ()
@@ -156,7 +156,7 @@ def _read_where(volume: PersistentVolume) -> Where:
     if affinity is not None and affinity.required is not None:
         rules, choices = one_of(selector_terms(affinity.required))
     zones = [_zone(key, value) for key, value in sorted((volume.metadata.labels or {}).items()) if key in _NEW_NAMES]
-    return Where(rules, (*choices, *zones))
+    return NodeConstraint(rules, (*choices, *zones))
 
 
 def _zone(key: str, value: str) -> Choice:

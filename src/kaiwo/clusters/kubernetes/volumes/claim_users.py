@@ -6,8 +6,8 @@ In:    pods as they come and go; the claims that are known.   Out: the sentence 
 from collections.abc import Container, Iterable, Mapping
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.volumes.claim_matching import Where
-from kaiwo.clusters.kubernetes.volumes.volume_cache import Name, Volumes
+from kaiwo.clusters.kubernetes.volumes.claim_matching import NodeConstraint
+from kaiwo.clusters.kubernetes.volumes.volume_cache import Name, VolumeCache
 
 ONE_POD = "ReadWriteOncePod"
 
@@ -15,36 +15,36 @@ ONE_POD = "ReadWriteOncePod"
 class ClaimUsers:
     """`starts`: UIDs of pods whose Binding is under way; they use their claims already."""
 
-    def __init__(self, volumes: Volumes, pods: Mapping[Key, CachedPod], starts: Container[str]) -> None:
+    def __init__(self, volumes: VolumeCache, pods: Mapping[Key, CachedPod], starts: Container[str]) -> None:
         self._volumes, self._pods, self._starts = volumes, pods, starts
         self._users: dict[Name, set[Key]] = {}
 
-    def see(self, pod: CachedPod) -> Iterable[Key]:
+    def upsert_pod(self, pod: CachedPod) -> Iterable[Key]:
         """A pod is there, or different; those that may hang on it."""
-        if pod.is_over:
-            return self.forget(pod)
-        for name in pod.ask.claims:
+        if pod.is_finished:
+            return self.delete_pod(pod)
+        for name in pod.spec.claims:
             self._users.setdefault((pod.namespace, name), set()).add(pod.key)
         return self._others(pod) if pod.node else ()
 
-    def forget(self, pod: CachedPod) -> Iterable[Key]:
+    def delete_pod(self, pod: CachedPod) -> Iterable[Key]:
         """A pod is over or gone; those that may have waited for that."""
         others = self._others(pod)
-        for name in pod.ask.claims:
+        for name in pod.spec.claims:
             users = self._users.get((pod.namespace, name), set())
             users.discard(pod.key)
             if not users:
                 self._users.pop((pod.namespace, name), None)
         return others
 
-    def rules(self, pod: CachedPod) -> Where | str:
+    def rules(self, pod: CachedPod) -> NodeConstraint | str:
         """Where its claims can be used; a sentence: nowhere at this moment."""
-        return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.ask.claims)
+        return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.spec.claims)
 
     def refusal(self, pod: CachedPod, beside: Iterable[CachedPod] = ()) -> str:
         """Why it cannot use its claims now; `beside`: pods that are about to start with it."""
-        for name in pod.ask.own_claims:
-            need = self._volumes.need(pod.namespace, name)
+        for name in pod.spec.own_claims:
+            need = self._volumes.claim(pod.namespace, name)
             if need is None:
                 return f"its volume claim {name} is not there yet; Kubernetes makes it for its ephemeral volume"
             if need.owner_uid != pod.uid:
@@ -52,7 +52,7 @@ class ClaimUsers:
         for name in self._for_one_pod(pod):
             users = [self._pods[key] for key in self._users.get((pod.namespace, name), ()) if key != pod.key]
             using = [each.name for each in users if each.node or each.uid in self._starts]
-            using += [each.name for each in beside if each.namespace == pod.namespace and name in each.ask.claims]
+            using += [each.name for each in beside if each.namespace == pod.namespace and name in each.spec.claims]
             if using:
                 return (
                     f"its volume claim {name} is for one pod at a time ({ONE_POD}), and pod {min(using)} uses it; "
@@ -68,5 +68,5 @@ class ClaimUsers:
 
     def _for_one_pod(self, pod: CachedPod) -> list[str]:
         """Of its claims, those that only one pod may use."""
-        needs = ((name, self._volumes.need(pod.namespace, name)) for name in pod.ask.claims)
+        needs = ((name, self._volumes.claim(pod.namespace, name)) for name in pod.spec.claims)
         return [name for name, need in needs if need is not None and ONE_POD in need.modes]

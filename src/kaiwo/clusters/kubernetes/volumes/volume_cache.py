@@ -11,13 +11,13 @@ from typing import NamedTuple
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
 from kaiwo.clusters.kubernetes.decode.wire_objects import Claim, PersistentVolume, StorageClass
 from kaiwo.clusters.kubernetes.volumes.claim_matching import (
-    Need,
-    Offer,
-    Where,
+    CachedVolume,
+    ClaimNeeds,
+    NodeConstraint,
     alternatives,
-    read_need,
-    read_offer,
+    read_claim,
     read_topologies,
+    read_volume,
 )
 from kaiwo.model.affinity import Choice, NodeRule, obeys
 
@@ -26,7 +26,7 @@ LATE = "WaitForFirstConsumer"
 Name = tuple[str, str]  # namespace, name of a claim
 
 
-class Step(NamedTuple):
+class ClaimBinding(NamedTuple):
     """What must be written before a pod can be bound."""
 
     claim: Name
@@ -36,61 +36,61 @@ class Step(NamedTuple):
     node: str = ""
 
 
-class Taken(NamedTuple):
+class ReservedVolumes(NamedTuple):
     """What was chosen for one pod."""
 
-    steps: tuple[Step, ...] = ()
-    fresh: tuple[Step, ...] = ()  # of these, those that nobody chose before for another pod of the same claim
+    steps: tuple[ClaimBinding, ...] = ()
+    fresh: tuple[ClaimBinding, ...] = ()  # of these, those that nobody chose before for another pod of the same claim
 
 
-class Volumes:
+class VolumeCache:
     """The claims and volumes of the cluster, as far as they bind pods to nodes."""
 
     def __init__(self) -> None:
-        self._claims: dict[Name, Need] = {}
-        self._offers: dict[str, Offer] = {}  # by volume
+        self._claims: dict[Name, ClaimNeeds] = {}
+        self._offers: dict[str, CachedVolume] = {}  # by volume
         self._classes: dict[str, tuple[bool, str, Choice]] = {}  # is late, its provisioner, where it makes volumes
-        self._taken: dict[Name, Step] = {}  # decided, and not yet seen as bound
+        self._reserved: dict[Name, ClaimBinding] = {}  # decided, and not yet seen as bound
 
-    def put_claim(self, claim: Claim) -> bool:
+    def upsert_claim(self, claim: Claim) -> bool:
         """True: it is new or different."""
-        need = read_need(claim)
+        need = read_claim(claim)
         before = self._claims.get(need.key)
         self._claims[need.key] = need
         if need.volume:
-            self._taken.pop(need.key, None)
+            self._reserved.pop(need.key, None)
         return before is None or before._replace(version="") != need._replace(version="")
 
-    def drop_claim(self, claim: Claim) -> bool:
+    def delete_claim(self, claim: Claim) -> bool:
         key = (claim.metadata.namespace, claim.metadata.name)
-        self._taken.pop(key, None)
+        self._reserved.pop(key, None)
         return self._claims.pop(key, None) is not None
 
-    def put_volume(self, volume: PersistentVolume) -> bool:
+    def upsert_volume(self, volume: PersistentVolume) -> bool:
         """True: it is different from before."""
-        offer = read_offer(volume)
+        offer = read_volume(volume)
         before = self._offers.get(offer.name)
         self._offers[offer.name] = offer
         return before is None or before._replace(version="") != offer._replace(version="")
 
-    def drop_volume(self, volume: PersistentVolume) -> bool:
+    def delete_volume(self, volume: PersistentVolume) -> bool:
         return self._offers.pop(volume.metadata.name, None) is not None
 
-    def put_class(self, item: StorageClass) -> bool:
+    def upsert_class(self, item: StorageClass) -> bool:
         """True: it is new or different."""
         found = (item.volume_binding_mode == LATE, item.provisioner, read_topologies(item))
         before = self._classes.get(item.metadata.name)
         self._classes[item.metadata.name] = found
         return before != found
 
-    def drop_class(self, item: StorageClass) -> bool:
+    def delete_class(self, item: StorageClass) -> bool:
         return self._classes.pop(item.metadata.name, None) is not None
 
-    def need(self, namespace: str, name: str) -> Need | None:
+    def claim(self, namespace: str, name: str) -> ClaimNeeds | None:
         """One claim, if it is known."""
         return self._claims.get((namespace, name))
 
-    def rules(self, namespace: str, claims: tuple[str, ...]) -> Where | str:
+    def rules(self, namespace: str, claims: tuple[str, ...]) -> NodeConstraint | str:
         """What the volumes behind these claims ask of a node; a sentence: they cannot be used yet."""
         rules: list[NodeRule] = []
         choices: list[Choice] = []
@@ -100,37 +100,39 @@ class Volumes:
                 return where
             rules += where.rules
             choices += where.choices
-        return Where(tuple(dict.fromkeys(rules)), tuple(dict.fromkeys(choices)))
+        return NodeConstraint(tuple(dict.fromkeys(rules)), tuple(dict.fromkeys(choices)))
 
-    def take(self, namespace: str, claims: Iterable[str], node: str, labels: Mapping[str, str]) -> Taken | str:
+    def reserve(
+        self, namespace: str, claims: Iterable[str], node: str, labels: Mapping[str, str]
+    ) -> ReservedVolumes | str:
         """Choose volumes for the claims that have none, for a pod that goes to this node; a sentence: there are none.
 
         What is chosen is nobody else's until it is bound, or `release`d.
         """
-        steps: list[Step] = []
-        fresh: list[Step] = []
+        steps: list[ClaimBinding] = []
+        fresh: list[ClaimBinding] = []
         claims = tuple(claims)
         if isinstance(where := self.rules(namespace, claims), str):
             return where  # something changed since the pod was told to go
         needs = [need for name in claims if not (need := self._claims[namespace, name]).volume]
         for need in sorted(needs, key=lambda each: each.size_bytes):
-            step = self._taken.get(need.key) or self._choose(need, node, labels)
+            step = self._reserved.get(need.key) or self._choose(need, node, labels)
             if isinstance(step, str) or not self._serves(step, node, labels):
                 self.release(fresh)
                 return step if isinstance(step, str) else f"its volume claim {need.key[1]} gets a volume elsewhere"
-            if need.key not in self._taken:
-                self._taken[need.key] = step
+            if need.key not in self._reserved:
+                self._reserved[need.key] = step
                 fresh.append(step)
             steps.append(step)
-        return Taken(tuple(steps), tuple(fresh))
+        return ReservedVolumes(tuple(steps), tuple(fresh))
 
-    def release(self, steps: Iterable[Step]) -> None:
+    def release(self, steps: Iterable[ClaimBinding]) -> None:
         """It came to nothing."""
         for step in steps:
-            if self._taken.get(step.claim) == step:
-                del self._taken[step.claim]
+            if self._reserved.get(step.claim) == step:
+                del self._reserved[step.claim]
 
-    def standing(self, step: Step, labels: Mapping[str, str]) -> str | None:
+    def binding_state(self, step: ClaimBinding, labels: Mapping[str, str]) -> str | None:
         """Empty: the claim is bound, and to what the node can use. None: not yet. A sentence: it will not be."""
         name = step.claim[1]
         need = self._claims.get(step.claim)
@@ -144,12 +146,12 @@ class Volumes:
             return f"the volume {step.volume} for its claim {name} is gone, or somebody else's"
         return None
 
-    def is_undone(self, step: Step, written: int) -> bool:
+    def is_undone(self, step: ClaimBinding, written: int) -> bool:
         """A provisioner that cannot make a volume on a node takes its name away; `written`: the version that had it."""
         need = self._claims.get(step.claim)
         return need is not None and int(need.version) >= written and need.selected_node != step.node
 
-    def _where(self, namespace: str, name: str) -> Where | str:
+    def _where(self, namespace: str, name: str) -> NodeConstraint | str:
         need = self._claims.get((namespace, name))
         if need is None:
             return f"its volume claim {name} does not exist; create it"
@@ -162,7 +164,7 @@ class Volumes:
             return f"the volume {need.volume} of its claim {name} does not exist; make the claim anew"
         return offer.where
 
-    def _late(self, need: Need) -> Where | str:
+    def _late(self, need: ClaimNeeds) -> NodeConstraint | str:
         """Where a claim without a volume could get one."""
         name = need.key[1]
         if need.class_name and need.class_name not in self._classes:
@@ -170,36 +172,36 @@ class Volumes:
         is_late, provisioner, topologies = self._classes.get(need.class_name, (False, "", ()))
         if not is_late or need.names_volume:
             return f"its volume claim {name} is not bound to a volume yet; kubectl describe pvc {name} says why"
-        taken = self._taken.get(need.key)
+        taken = self._reserved.get(need.key)
         if need.selected_node or (taken and taken.node):
-            return Where((NodeRule(NODE_NAME, "In", (need.selected_node or (taken.node if taken else ""),)),))
+            return NodeConstraint((NodeRule(NODE_NAME, "In", (need.selected_node or (taken.node if taken else ""),)),))
         if taken and taken.volume in self._offers:
             return self._offers[taken.volume].where
         if provisioner != NO_PROVISIONER and not topologies:
-            return Where()
+            return NodeConstraint()
         places = [*alternatives(offer.where for offer in self._fitting(need)), *topologies]
         if () in places:
-            return Where()
+            return NodeConstraint()
         if not places:
             return (
                 f"no free volume of class {need.class_name} serves its claim {name} ({need.words}), and the class "
                 "makes none; create one"
             )
-        return Where((), (tuple(dict.fromkeys(places)),))
+        return NodeConstraint((), (tuple(dict.fromkeys(places)),))
 
-    def _choose(self, need: Need, node: str, labels: Mapping[str, str]) -> Step | str:
+    def _choose(self, need: ClaimNeeds, node: str, labels: Mapping[str, str]) -> ClaimBinding | str:
         """The smallest volume that is there; else one that is made."""
         fitting = [] if need.selected_node else self._fitting(need)
         here = [offer for offer in fitting if obeys(labels, offer.where.rules, offer.where.choices)]
         if here:
             best = min(here, key=lambda offer: (not offer.is_for(need), offer.size_bytes, offer.name))
-            return Step(need.key, need.uid, best.version, volume=best.name)
+            return ClaimBinding(need.key, need.uid, best.version, volume=best.name)
         _, provisioner, topologies = self._classes.get(need.class_name, (False, NO_PROVISIONER, ()))
         if provisioner == NO_PROVISIONER or (topologies and not obeys(labels, (), (topologies,))):
             return f"node {node} has no free volume for its claim {need.key[1]} ({need.words})"
-        return Step(need.key, need.uid, need.version, node=node)
+        return ClaimBinding(need.key, need.uid, need.version, node=node)
 
-    def _serves(self, step: Step, node: str, labels: Mapping[str, str]) -> bool:
+    def _serves(self, step: ClaimBinding, node: str, labels: Mapping[str, str]) -> bool:
         """What was chosen for another pod of the same claim may be elsewhere."""
         if step.node:
             need = self._claims[step.claim]
@@ -207,9 +209,9 @@ class Volumes:
         offer = self._offers.get(step.volume)
         return offer is not None and obeys(labels, offer.where.rules, offer.where.choices)
 
-    def _fitting(self, need: Need) -> list[Offer]:
+    def _fitting(self, need: ClaimNeeds) -> list[CachedVolume]:
         """Volumes that could become the claim's."""
-        taken = {step.volume for key, step in self._taken.items() if key != need.key}
+        taken = {step.volume for key, step in self._reserved.items() if key != need.key}
         fitting = [offer for offer in self._offers.values() if offer.name not in taken and offer.serves(need)]
         own = [offer for offer in fitting if offer.is_for(need)]
         return own or fitting

@@ -15,22 +15,22 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 
-class Reader(Protocol):
+class ObjectHandler(Protocol):
     """What a Mirror feeds."""
 
     resource: Resource[Any]
     is_listed: bool
 
-    def begun(self) -> None: ...
+    def on_list_start(self) -> None: ...
 
-    def page(self, items: Sequence[Any]) -> None: ...
+    def on_page(self, items: Sequence[Any]) -> None: ...
 
-    def listed(self, version: str) -> None: ...
+    def on_list_end(self, version: str) -> None: ...
 
-    def changed(self, changes: Sequence[Change[Any]]) -> None: ...
+    def on_changes(self, changes: Sequence[Change[Any]]) -> None: ...
 
 
-class Kind(Generic[T, V]):
+class KindHandler(Generic[T, V]):
     """Keeps what `read` makes of each object, so that what vanished between two lists can be dropped."""
 
     def __init__(
@@ -46,11 +46,11 @@ class Kind(Generic[T, V]):
         self._coming: dict[Any, V] = {}
         self.is_listed = False
 
-    def begun(self) -> None:
+    def on_list_start(self) -> None:
         """What a list that broke off had brought does not count."""
         self._coming = {}
 
-    def page(self, items: Sequence[T]) -> None:
+    def on_page(self, items: Sequence[T]) -> None:
         """Part of a list."""
         for item in items:
             with leaving_out(self.resource, item):
@@ -59,7 +59,7 @@ class Kind(Generic[T, V]):
                     self._coming[self._key(value)] = value
                     self._put(value)
 
-    def listed(self, version: str) -> None:
+    def on_list_end(self, version: str) -> None:
         """Whatever was there before and is not in the list has gone meanwhile."""
         before, self._there, self._coming = self._there, self._coming, {}
         for key, value in before.items():
@@ -67,7 +67,7 @@ class Kind(Generic[T, V]):
                 self._drop(value)
         self.is_listed = True
 
-    def changed(self, changes: Sequence[Change[T]]) -> None:
+    def on_changes(self, changes: Sequence[Change[T]]) -> None:
         """What a watch brought."""
         for item, is_gone in changes:
             with leaving_out(self.resource, item):

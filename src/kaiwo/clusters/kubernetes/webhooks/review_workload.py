@@ -11,7 +11,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import saved_note
 from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
-from kaiwo.clusters.kubernetes.decode.workload_annotations import read_wishes
+from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
 from kaiwo.clusters.kubernetes.webhooks.admission_review import PASS, AdmissionRequest, Verdict, is_nothing
 from kaiwo.clusters.kubernetes.webhooks.submitting_user import House, Person, person_of
@@ -59,7 +59,7 @@ def check_work(
             pair = (place.notes, place.labels)
             _check_gpus(work.owner, place, [*([] if work.is_pod else [pair]), *said], warnings)
         reason = "annotation"
-        wishes = read_wishes(work.owner, [*work.said[:-1], *said], 0, False, queues.__contains__)
+        wishes = read_workload_settings(work.owner, [*work.said[:-1], *said], 0, False, queues.__contains__)
         warnings += saved_warnings(work)
         reason = "queue"
         _check_queue(work, wishes, person, queues, warnings)

@@ -104,7 +104,7 @@ class Webhooks:
     async def _judge_queue(self, review: AdmissionRequest) -> Verdict:
         async with asyncio.timeout(3):
             listed = msgspec.json.decode(await self._client.read(QUEUES, tries=1), type=_Queues)
-        living = Counter(workload.queue for workload in self._cache.told.workloads.values())
+        living = Counter(workload.queue for workload in self._cache.published.workloads.values())
         return judge_queue(review, read_queues(listed.items, THE_DEFAULT), living)
 
 

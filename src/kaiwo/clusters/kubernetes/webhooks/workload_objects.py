@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import SAVED_NOTES
+from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
 from kaiwo.clusters.kubernetes.decode.wire_objects import Container, Resources
 from kaiwo.manifests.kinds.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, WRITTEN
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
@@ -111,7 +111,7 @@ def words_of(work: Work) -> list[tuple[Texts, Texts]]:
 
 def _is_read(key: str) -> bool:
     """When it last saved its work is no wish: programs write it again and again."""
-    return (key.startswith((OURS, UPSTREAMS)) or key == KUEUE_QUEUE) and key not in SAVED_NOTES
+    return (key.startswith((OURS, UPSTREAMS)) or key == KUEUE_QUEUE) and key not in CHECKPOINT_ANNOTATIONS
 
 
 def whole_gpus(place: Place) -> tuple[int, str]:

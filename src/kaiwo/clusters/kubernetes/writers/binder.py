@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.device_grants import notes_of
+from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.client import ApiError, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, PodWrites, pod_path, server_message
@@ -48,20 +48,20 @@ class Binder:
 
     def _bind_workload(self, name: str, starts: Sequence[Start]) -> Sequence[Start]:
         cache = self._cache
-        workload, placed = cache.told.workloads.get(name), cache.told.pods.get(name, {})
+        workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_starts(name, workload is not None, starts, placed)
         for event in checked.events:
-            cache.tell(event)
+            cache.queue_event(event)
         if workload is None or not checked.starts:
             return ()
         pods = self._pods_to_bind(workload, checked.starts, placed)
         if isinstance(pods, Misfit):
             for start in checked.starts:
-                cache.tell(PodGone(name, start.pod))
+                cache.queue_event(PodGone(name, start.pod))
             self._refuse(name, pods)
             return ()
         for start, (pod, assumed) in zip(checked.starts, pods, strict=True):
-            cache.underway.begin_start(start, pod, assumed)
+            cache.in_flight.begin_start(start, pod, assumed)
         leaders = leaders_of(workload)
         every = [(start, pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
         first = [each for each in every if each[0].pod.rpartition("-")[0] in leaders]
@@ -77,10 +77,10 @@ class Binder:
     ) -> None:
         """The pods that the others look for come first. If they are refused, the others wait with them."""
         await asyncio.gather(*(self._bind(start, pod) for start, pod in leaders))
-        is_refused = name in self._cache.underway.refusals
+        is_refused = name in self._cache.in_flight.refusals
         for start, pod in others:
             if is_refused:
-                self._cache.underway.end_start(pod)
+                self._cache.in_flight.end_start(pod)
                 self._volumes.release(pod)
             else:
                 self._writes.spawn(self._bind(start, pod))
@@ -92,25 +92,25 @@ class Binder:
     ) -> list[tuple[CachedPod, Pod]] | Misfit:
         found: list[tuple[CachedPod, Pod]] = []
         for start in starts:
-            pod = self._cache.find(workload.name, start.pod)
+            pod = self._cache.find_pod(workload.name, start.pod)
             if misfit := check_devices(role_of(workload, start) if pod is not None else None, start):
                 return misfit
             assert pod is not None
-            assumed = self._cache.hold(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
+            assumed = self._cache.placed_pod(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
             found.append((pod, replace(assumed, until_s=start.until_s)))
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):
             return Misfit("", STILL_STOPPING)
         coming = [assumed for _, assumed in found]
-        nodes, ledger = self._cache.nodes, self._cache.told.ledger
+        nodes, ledger = self._cache.nodes, self._cache.published.ledger
         return find_misfit(workload, coming, placed.values(), nodes, ledger) or self._volumes.take(found) or found
 
     def _refuse(self, name: str, misfit: Misfit) -> None:
-        if self._cache.underway.refuse(name, self._now_s(), misfit.why, misfit.node):
+        if self._cache.in_flight.refuse(name, self._now_s(), misfit.why, misfit.node):
             self._writes.spawn(self._stop_avoiding(name))
 
     async def _stop_avoiding(self, name: str) -> None:
         await asyncio.sleep(AVOID_S)
-        self._cache.underway.forgive(name)
+        self._cache.in_flight.retry_avoided_nodes(name)
         self._writes.publish()
 
     async def _bind(self, start: Start, pod: CachedPod) -> None:
@@ -118,13 +118,13 @@ class Binder:
         if why := await self._volumes.bind(pod, start.node):
             self._writes.report("volume-failed", level="warning", pod=f"{pod.namespace}/{pod.name}", error=why)
             self._refuse(start.workload, Misfit(start.node, why))
-            self._cache.underway.end_start(pod)
+            self._cache.in_flight.end_start(pod)
             self._writes.publish()
             return
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": notes_of(start)},
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": grant_annotations(start)},
             "target": {"apiVersion": "v1", "kind": "Node", "name": start.node},
         }
         try:
@@ -132,8 +132,8 @@ class Binder:
         except (ApiError, UnreachableError) as error:
             await self._bind_failed(start, pod, error)
             return
-        if start.workload in self._cache.underway.refusals:
-            self._cache.underway.calm(start.workload)
+        if start.workload in self._cache.in_flight.refusals:
+            self._cache.in_flight.clear_refusals(start.workload)
             self._writes.publish()
         self._writes.succeeded(Outcome(pod, start=start))
 
@@ -143,10 +143,10 @@ class Binder:
         now = await self._writes.refetch(pod)
         known = self._cache.pods.get(pod.key)
         if now is not None and now.node == start.node:
-            self._cache.underway.calm(start.workload)
+            self._cache.in_flight.clear_refusals(start.workload)
             self._writes.succeeded(Outcome(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
             # Also when the pod cannot be read: without the right to bind and to read we must not try for ever.
-            self._cache.underway.refuse(start.workload, self._now_s(), server_message(error))
-        self._cache.underway.end_start(pod)
+            self._cache.in_flight.refuse(start.workload, self._now_s(), server_message(error))
+        self._cache.in_flight.end_start(pod)
         self._writes.publish()

@@ -83,7 +83,7 @@ class EventWriter:
     async def finish(self, within_s: float) -> bool:
         """Until what was carried out is said, so that the next leader finds nothing unsaid: nobody else knows of it."""
         until_s = time.monotonic() + within_s
-        while self._to_say or self._speaking or self._cache.underway.starts:
+        while self._to_say or self._speaking or self._cache.in_flight.starts:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(FINISH_LOOK_S)
@@ -111,19 +111,19 @@ class EventWriter:
         """What is not named here is left as it is."""
         for each in waiting:
             said = Said(each.sentence, each.would_nodes_help)
-            for pod in self._cache.slots(each.workload).values():
-                if not pod.node and pod.uid not in self._cache.underway.starts:
+            for pod in self._cache.pods_by_slot(each.workload).values():
+                if not pod.node and pod.uid not in self._cache.in_flight.starts:
                     self._want(pod, said)
 
     def begin_again(self) -> None:
         """Another leader may have said other things since we spoke last."""
         self._written = {}
-        self._ripen_all(self._cache.sentences)
+        self._ripen_all(self._cache.blocked_pods)
 
     def listen(self) -> None:
         """Pods that the scheduler was not even told of have their sentence in the books."""
-        self._ripen_all(self._cache.take_sentences())
-        for key, sentence in self._cache.saved.take_faults().items():
+        self._ripen_all(self._cache.take_newly_blocked())
+        for key, sentence in self._cache.checkpoints.take_faults().items():
             if (pod := self._cache.pods.get(key)) is not None:
                 self._say(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
 
@@ -139,7 +139,7 @@ class EventWriter:
             now_s = time.monotonic()
             for key in [key for key, due_s in self._ripening.items() if due_s <= now_s]:
                 del self._ripening[key]
-                pod, sentence = self._cache.pods.get(key), self._cache.sentences.get(key)
+                pod, sentence = self._cache.pods.get(key), self._cache.blocked_pods.get(key)
                 if pod is not None and sentence:
                     self._want(pod, Said(sentence, is_gated=pod.is_gated))
 
@@ -180,13 +180,13 @@ class EventWriter:
     async def _let_bindings_pass(self) -> None:
         """They go first, and what we say is not worse for coming a little later; but it must come."""
         for _ in range(POLITE_TURNS):
-            if not self._cache.underway.starts:
+            if not self._cache.in_flight.starts:
                 return
             await asyncio.sleep(POLITE_S)
 
     async def _write_condition(self, key: Key, said: Said) -> None:
         pod = self._cache.pods.get(key)
-        if pod is None or pod.node or pod.is_going or pod.uid in self._cache.underway.starts:
+        if pod is None or pod.node or pod.is_terminating or pod.uid in self._cache.in_flight.starts:
             return
         reason = GATED if said.is_gated else UNSCHEDULABLE if said.would_nodes_help else CANNOT
         condition = {

@@ -39,24 +39,24 @@ class Evictor:
 
     def _evict_workload(self, name: str, evictions: Sequence[Eviction]) -> list[str]:
         cache = self._cache
-        workload, placed = cache.told.workloads.get(name), cache.told.pods.get(name, {})
+        workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_evictions(name, workload, [each.pod for each in evictions], placed)
         for event in checked.events:
-            cache.tell(event)
+            cache.queue_event(event)
         begun: list[str] = []
         for slot in checked.pods:
-            pod = cache.find(name, slot)
-            if pod is not None and pod.node and pod.uid not in cache.underway.evictions:
-                cache.underway.begin_eviction(name, slot, pod)
+            pod = cache.find_pod(name, slot)
+            if pod is not None and pod.node and pod.uid not in cache.in_flight.evictions:
+                cache.in_flight.begin_eviction(name, slot, pod)
                 self._writes.spawn(self._evict(evictions[0], pod))
                 begun.append(slot)
         if begun and evictions[0].cause is Cause.STALE_GANG:
-            cache.relapses.note(name, self._now_s())
+            cache.gang_backoff.record_stop(name, self._now_s())
         return begun
 
     async def _evict(self, eviction: Eviction, pod: CachedPod) -> None:
         """A disruption budget may refuse for a while; after that the pod stays, and the scheduler learns of it."""
-        if pod.uid in self._cache.underway.staying:
+        if pod.uid in self._cache.in_flight.refused_evictions:
             await asyncio.sleep(LONGEST_PAUSE_S)  # it was refused for good, and has to stop all the same: ask seldom
         pause_s, why = FIRST_PAUSE_S, ""
         for tried in range(1, EVICTION_TRIES + 1):
@@ -90,14 +90,14 @@ class Evictor:
             self._writes.report("evict-failed", level="warning", pod=name, beneficiary=beneficiary, error=why)
             self._writes.spawn(self._allow_later(pod))
         message = f"the server does not evict pod {name}: {why}" if why else ""
-        self._cache.underway.end_eviction(pod, message[:MOST_CHARACTERS])
+        self._cache.in_flight.end_eviction(pod, message[:MOST_CHARACTERS])
         if eviction.beneficiary:
             self._refused(eviction.beneficiary)
         self._writes.publish()
 
     async def _allow_later(self, pod: CachedPod) -> None:
         await asyncio.sleep(REFUSED_S)
-        self._cache.underway.let_go(pod)
+        self._cache.in_flight.retry_eviction(pod)
         self._writes.publish()
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client
-from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_NOTE
+from kaiwo.clusters.kubernetes.decode.node_decoder import CHANGE_ANNOTATION
 from kaiwo.model.node import Node, Taint
 
 CONFIG_KEY = "config.json"
@@ -35,26 +35,26 @@ class NodeWriter:
 
     def node(self, name: str) -> Node | None:
         """As Kubernetes tells it, without what is laid over it."""
-        return self._cache.node_book.plain.get(name)
+        return self._cache.node_cache.without_overlay.get(name)
 
     def is_listed(self, name: str) -> bool:
         """Whether an agent tells its devices: a bare count says nothing of their modes."""
-        return name in self._cache.node_book.listed
+        return name in self._cache.node_cache.with_agent
 
     def notes(self) -> dict[str, str]:
         """What is under way, by node."""
-        return dict(self._cache.node_book.change_notes)
+        return dict(self._cache.node_cache.change_annotations)
 
     async def mark(self, name: str, note: str = "", labels: Mapping[str, str | None] | None = None) -> None:
         """Write a note, and set labels (None: remove)."""
         metadata: dict[str, Any] = {"labels": labels} if labels else {}
         if note:
-            metadata["annotations"] = {CHANGE_NOTE: note}
+            metadata["annotations"] = {CHANGE_ANNOTATION: note}
         await self._client.patch(_path(name), msgspec.json.encode({"metadata": metadata}))
 
     async def unmark(self, name: str) -> None:
         """It is over: the note goes."""
-        body = {"metadata": {"annotations": {CHANGE_NOTE: None}}}
+        body = {"metadata": {"annotations": {CHANGE_ANNOTATION: None}}}
         await self._client.patch(_path(name), msgspec.json.encode(body))
 
     async def taint(self, name: str, taint: Taint) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.nomination_annotations import SPACE_NOTE, write_space
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, write_nomination
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import AT_ONCE, CoalescingWriter, Report, WriteError
@@ -39,35 +39,35 @@ class NominationWriter:
         """Begin the writes; the scheduler assumes them already."""
         nominations = {(each.workload, each.pod): each for each in plan.nominations}
         for workload, slot in plan.given_up:
-            pod = self._cache.find(workload, slot)
+            pod = self._cache.find_pod(workload, slot)
             if (workload, slot) not in nominations and pod is not None and not pod.node:
-                self._cache.told.let_go(workload, slot)
+                self._cache.published.assume_nomination_gone(workload, slot)
                 self._put(pod, "")
         for (workload, slot), nomination in nominations.items():
-            pod = self._cache.find(workload, slot)
+            pod = self._cache.find_pod(workload, slot)
             if pod is None or pod.node:
-                self._cache.tell(NominationGone(workload, slot))
+                self._cache.queue_event(NominationGone(workload, slot))
                 continue
-            self._cache.told.keep(nomination)
-            self._put(pod, write_space(nomination))
+            self._cache.published.assume_nomination(nomination)
+            self._put(pod, write_nomination(nomination))
 
     def release(self, workload: str) -> None:
         """The space will not be freed: it is planned anew. The scheduler learns of it from the cache."""
-        for slot in list(self._cache.told.kept.get(workload, ())):
-            pod = self._cache.find(workload, slot)
+        for slot in list(self._cache.published.nominations.get(workload, ())):
+            pod = self._cache.find_pod(workload, slot)
             if pod is not None and not pod.node:
                 self._put(pod, "")
-                self._cache.roll.touch(pod.key)
+                self._cache.gang_index.touch(pod.key)
 
     def flush(self) -> None:
         """Remove annotations that mean nothing any more."""
-        for pod in self._cache.spaces.take_lapsed():
+        for pod in self._cache.nominations.take_expired():
             self._put(pod, "")
 
     def _put(self, pod: CachedPod, text: str) -> None:
-        self._cache.spaces.wanted[pod.uid] = text
+        self._cache.nominations.wanted[pod.uid] = text
         if self._client.may_write:
-            self._cache.spaces.being_written.add(pod.uid)
+            self._cache.nominations.being_written.add(pod.uid)
             self._writer.put(pod.uid, PodNomination(pod, text))
 
     async def _write(self, uid: str, nomination: PodNomination) -> None:
@@ -75,21 +75,21 @@ class NominationWriter:
         pod, text = nomination
         node = msgspec.json.decode(text)["node"] if text else None
         body = {
-            "metadata": {"uid": uid, "annotations": {SPACE_NOTE: text or None}},
+            "metadata": {"uid": uid, "annotations": {NOMINATION_ANNOTATION: text or None}},
             "status": {"nominatedNodeName": node},
         }
         await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body))
         if not self._writer.has_newer(uid, nomination):
-            self._cache.spaces.being_written.discard(uid)
+            self._cache.nominations.being_written.discard(uid)
             now = self._cache.pods.get(pod.key)
             if now is not None and now.uid == uid:
-                self._cache.spaces.see(now)
+                self._cache.nominations.upsert_pod(now)
 
     def _failed(self, uid: str, nomination: PodNomination, error: WriteError) -> None:
         pod = nomination.pod
         self._report("space-not-kept", level="warning", pod=f"{pod.namespace}/{pod.name}", error=str(error))
         self._writer.drop(uid)
-        self._cache.spaces.being_written.discard(uid)
-        self._cache.spaces.forget(uid)
-        self._cache.roll.touch(pod.key)
+        self._cache.nominations.being_written.discard(uid)
+        self._cache.nominations.delete_pod(uid)
+        self._cache.gang_index.touch(pod.key)
         self._publish()

@@ -9,7 +9,11 @@ from itertools import count
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.planned_start_annotations import PLACE_NOTE, START_NOTE, start_words
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import (
+    PLACE_ANNOTATION,
+    START_ANNOTATION,
+    format_start_time,
+)
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import AT_ONCE, CoalescingWriter, Report, report_failures
 from kaiwo.clusters.kubernetes.writers.pod_writes import pod_path
@@ -31,19 +35,19 @@ class PlannedStartWriter:
     def apply(self, plan: Plan) -> None:
         """What was decided counts at once; `flush` writes it."""
         for name in plan.unpromised:
-            self._cache.promise(name, None)
+            self._cache.plan_start(name, None)
         for promise in plan.promises:
-            self._cache.promise(promise.workload, promise)
+            self._cache.plan_start(promise.workload, promise)
 
     def flush(self) -> None:
         """Write what the pods do not say yet."""
-        for name in self._cache.planned.take_stale():
+        for name in self._cache.planned_starts.take_stale():
             self._writer.put(name, next(self._round))
 
     async def _write(self, workload: str, _round: int) -> None:
         """Through the status, which takes annotations too, and needs no right to change pods."""
-        for pod, text in self._cache.planned.due(workload, self._cache.waiting_pods(workload)):
-            annotations = {PLACE_NOTE: text or None, START_NOTE: start_words(text)}
+        for pod, text in self._cache.planned_starts.pods_to_write(workload, self._cache.waiting_pods(workload)):
+            annotations = {PLACE_ANNOTATION: text or None, START_ANNOTATION: format_start_time(text)}
             body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
             await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body))
-            self._cache.planned.wrote(pod, text)
+            self._cache.planned_starts.record_write(pod, text)

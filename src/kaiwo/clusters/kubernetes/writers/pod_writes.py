@@ -53,19 +53,19 @@ class PodWrites:
         """The pod as the server has it now; None: it is gone, or another pod has its name."""
         while True:
             try:
-                now = self._decoder.pod(_read_pod(await self.client.read(pod_path(pod))))
+                now = self._decoder.decode(_read_pod(await self.client.read(pod_path(pod))))
             except ApiError as error:
                 if error.is_passing:
                     continue  # a server in trouble knows as little as one that does not answer
                 if error.is_not_found:
-                    self.cache.drop_pod(pod)
+                    self.cache.delete_pod(pod)
                 return None
             except UnreachableError:
                 continue  # the client paused between its tries; until the server answers, the pod is assumed
             known = self.cache.pods.get(pod.key)
             if known is None or known.uid != pod.uid:
                 return None  # the watch was faster: it is gone
-            self.cache.put_pod(now)
+            self.cache.upsert_pod(now)
             return now if now.uid == pod.uid else None
 
     async def close(self) -> None:

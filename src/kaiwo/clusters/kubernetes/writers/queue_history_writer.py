@@ -38,16 +38,16 @@ class QueueHistoryWriter:
 
     def apply(self, plan: Plan) -> None:
         """Record which workloads are evicted for others; the scheduler knows it already."""
-        workloads = self._cache.told.workloads
+        workloads = self._cache.published.workloads
         for stop in stops_of_plan(plan, self._now_s(), self._queue_path):
             if stop.workload in workloads and (stop.queues or not stop.is_moved):
-                self._cache.memory.stop(workloads[stop.workload].queue, stop, workloads)
+                self._cache.queue_history.record_stop(workloads[stop.workload].queue, stop, workloads)
         self._flush()
 
     def _queue_path(self, workload: str) -> list[Queue]:
         """The queue of a workload and all above it, each once."""
         found: dict[str, Queue] = {}
-        name = self._cache.told.workloads[workload].queue if workload in self._cache.told.workloads else ""
+        name = self._cache.published.workloads[workload].queue if workload in self._cache.published.workloads else ""
         while (queue := self._cache.queues.get(name)) is not None and name not in found:
             found[name] = queue
             name = queue.parent
@@ -55,9 +55,9 @@ class QueueHistoryWriter:
 
     def _flush(self) -> None:
         if self._client.may_write:
-            for name in self._cache.memory.take_fresh():
+            for name in self._cache.queue_history.take_unwritten():
                 if name in self._cache.queue_generations:
-                    self._writer.put(name, self._cache.memory.words(name))
+                    self._writer.put(name, self._cache.queue_history.status(name))
 
     async def _write(self, name: str, status: dict[str, Any]) -> None:
         """By server-side apply: these fields are ours, the rest of the status belongs to the queue status writer."""
@@ -71,5 +71,5 @@ class QueueHistoryWriter:
 
     def _failed(self, name: str, status: dict[str, Any], error: WriteError) -> None:
         if isinstance(error, StandbyError):
-            self._cache.memory.put_back(name)  # for the next time that this replica leads
+            self._cache.queue_history.retry_write(name)  # for the next time that this replica leads
         self._report_failure(name, status, error)

@@ -43,7 +43,7 @@ class QueueStatusWriter:
 
     def publish(self, queues: Iterable[QueueStatus]) -> None:
         """Write what is new."""
-        for queue in with_unreadable(queues, self._cache.queue_shelf.faults):
+        for queue in with_unreadable(queues, self._cache.queue_versions.faults):
             generation = self._cache.queue_generations.get(queue.name)
             before = self._written.get(queue.name)
             if generation is None:
@@ -53,7 +53,7 @@ class QueueStatusWriter:
 
     def object_versions(self) -> object:
         """Another value whenever an object changed, even where the scheduler does not learn of it."""
-        return dict(self._cache.queue_generations), dict(self._cache.queue_shelf.faults)
+        return dict(self._cache.queue_generations), dict(self._cache.queue_versions.faults)
 
     def resync(self) -> None:
         """Forget what was written: another replica may have written since."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.node_cache import NodeBook
+from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import TOPOLOGIES, TopologyLevel, TopologyObject, TopologySpec
 from kaiwo.clusters.kubernetes.writers.coalescing_writer import CoalescingWriter, Report, report_failures
@@ -22,7 +22,7 @@ Labels = Mapping[str, Mapping[str, str]]  # by node
 class TopologyStatusWriter:
     """Keeps the objects, and writes their status while this replica leads."""
 
-    def __init__(self, client: Client, nodes: NodeBook, report: Report = lambda *_, **__: None) -> None:
+    def __init__(self, client: Client, nodes: NodeCache, report: Report = lambda *_, **__: None) -> None:
         self._client, self._nodes = client, nodes
         self._objects: dict[str, TopologyObject] = {}
         self._changes = 0
@@ -53,7 +53,7 @@ class TopologyStatusWriter:
         if now == self._reviewed:
             return
         self._reviewed = now
-        labels = {name: node.labels for name, node in self._nodes.plain.items()}
+        labels = {name: node.labels for name, node in self._nodes.without_overlay.items()}
         for name, item in sorted(self._objects.items()):
             written = item.status or {}
             status = status_fields(find_coverage(item.spec, labels), item.metadata.generation, written, utc_now())

@@ -17,7 +17,7 @@ from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.wire_objects import Meta, Wire
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
-from kaiwo.clusters.kubernetes.volumes.volume_cache import Step, Taken
+from kaiwo.clusters.kubernetes.volumes.volume_cache import ClaimBinding, ReservedVolumes
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.model.workload import Pod
 
@@ -39,19 +39,19 @@ class VolumeBinder:
 
     def __init__(self, client: Client, cache: ClusterCache) -> None:
         self._client, self._cache = client, cache
-        self._taken: dict[str, Taken] = {}  # by UID of the pod
-        self._written: dict[Step, int] = {}  # the version of the object that has it
+        self._taken: dict[str, ReservedVolumes] = {}  # by UID of the pod
+        self._written: dict[ClaimBinding, int] = {}  # the version of the object that has it
 
     def take(self, pods: Iterable[tuple[CachedPod, Pod]]) -> Misfit | None:
         """Choose for all of them, or for none."""
         taken: list[CachedPod] = []
         before: list[CachedPod] = []
         for pod, place in pods:
-            if not pod.ask.claims:
+            if not pod.spec.claims:
                 continue
             labels = self._cache.nodes[place.node].labels
             refusal = self._cache.claim_users.refusal(pod, before)
-            found = refusal or self._cache.volumes.take(pod.namespace, pod.ask.claims, place.node, labels)
+            found = refusal or self._cache.volumes.reserve(pod.namespace, pod.spec.claims, place.node, labels)
             if isinstance(found, str):
                 for each in taken:
                     self.release(each)
@@ -82,7 +82,7 @@ class VolumeBinder:
         self.release(pod)  # what is bound by now is nobody else's anyway
         return why
 
-    async def _write(self, taken: Taken) -> str:
+    async def _write(self, taken: ReservedVolumes) -> str:
         for step in taken.fresh:
             path, body = _volume_write(step) if step.volume else _claim_write(step)
             try:
@@ -92,14 +92,14 @@ class VolumeBinder:
                 return f"its volume claim {step.claim[1]}: {str(error).partition(': ')[2] or error}"
         return ""
 
-    async def _wait(self, pod: CachedPod, taken: Taken, node: str) -> str:
+    async def _wait(self, pod: CachedPod, taken: ReservedVolumes, node: str) -> str:
         """What the watches bring is what counts."""
         volumes, until_s = self._cache.volumes, time.monotonic() + BIND_S
         while time.monotonic() < until_s:
             known, place = self._cache.pods.get(pod.key), self._cache.nodes.get(node)
             if known is None or known.uid != pod.uid:
                 return ""  # it is gone: the Binding finds out
-            standings = [volumes.standing(step, place.labels if place else {}) for step in taken.steps]
+            standings = [volumes.binding_state(step, place.labels if place else {}) for step in taken.steps]
             if why := next((each for each in standings if each), ""):
                 return why
             if all(each == "" for each in standings):
@@ -111,7 +111,7 @@ class VolumeBinder:
         return f"its volume claims were not bound within {BIND_S:.0f} s"
 
 
-def _volume_write(step: Step) -> tuple[str, dict[str, Any]]:
+def _volume_write(step: ClaimBinding) -> tuple[str, dict[str, Any]]:
     """As the volume controller would, so that it takes the volume back when the claim goes."""
     namespace, name = step.claim
     holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
@@ -122,7 +122,7 @@ def _volume_write(step: Step) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _claim_write(step: Step) -> tuple[str, dict[str, Any]]:
+def _claim_write(step: ClaimBinding) -> tuple[str, dict[str, Any]]:
     namespace, name = step.claim
     meta = {"uid": step.uid, "resourceVersion": step.version, "annotations": {SELECTED_NODE: step.node}}
     return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}", {"metadata": meta}

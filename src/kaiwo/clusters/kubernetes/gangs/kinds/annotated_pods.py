@@ -7,56 +7,56 @@ where they do not, the gang waits for somebody who does.
 
 from collections.abc import Sequence
 
-from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_name, read_wish
-from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_least_group, build_named_group, count_declared
+from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Gang, GangKey, alive, build_flat_gang
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_annotation, read_gang_name
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, build_sized_gang, count_declared
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS, Texts, read_gang_count
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 LEAST = "the gang's least number of pods"
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = read_gang_name(_places(member, line))
-    return Key("gang", member.namespace, name) if name else None
+    return GangKey("gang", member.namespace, name) if name else None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     sizes, minimums = set(), set()
     for member in alive(members):
-        places = _places(member, owners.line(member))
-        sizes.add(read_wish("gang-size", places))
-        minimums.add(read_wish("min-pods", places))
+        places = _places(member, owners.chain(member))
+        sizes.add(read_annotation("gang-size", places))
+        minimums.add(read_annotation("min-pods", places))
     for name, texts in (("gang-size", sizes), ("min-pods", minimums)):
         if fault := _find_fault(key, name, texts - {""}):
-            return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, fault)
+            return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, fault)
     size, minimum = _read(sizes), _read(minimums)
     if not size:
         return _without_size(key, members, minimum, owners)
     whole = size - sum(each.has_succeeded for each in members)
     if minimum:
-        return build_named_group(key, members, min(minimum, max(whole, 1)), LEAST, owners)
-    return build_named_group(key, members, whole, "the gang's size", owners)
+        return build_sized_gang(key, members, min(minimum, max(whole, 1)), LEAST, owners)
+    return build_sized_gang(key, members, whole, "the gang's size", owners)
 
 
-def _without_size(key: Key, members: Sequence[Member], minimum: int, owners: Owners) -> Group:
+def _without_size(key: GangKey, members: Sequence[Member], minimum: int, owners: OwnerIndex) -> Gang:
     """The owners say how many pods there are. A gang that did not wait for their word would start in halves."""
     declared = count_declared(members, owners)
     if minimum:
         most = minimum if declared.unknown else max(1, declared.wanted + declared.later)
-        return build_least_group(key, members, min(minimum, most), LEAST, owners)
+        return build_minimum_gang(key, members, min(minimum, most), LEAST, owners)
     if declared.unknown:
         waits = f"{key} does not say how many pods it has: {declared.unknown}; write kaiwo.ai/gang-size on its pods"
-        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
-    return build_named_group(key, members, declared.least, "the least that the owners of its pods want", owners)
+        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+    return build_sized_gang(key, members, declared.least, "the least that the owners of its pods want", owners)
 
 
-def _places(member: Member, line: Sequence[Link]) -> list[Texts]:
+def _places(member: Member, line: Sequence[OwnerLink]) -> list[Texts]:
     return [member.annotations, *(link.owner.annotations for link in line if link.owner)]
 
 
-def _find_fault(key: Key, name: str, texts: set[str]) -> str:
+def _find_fault(key: GangKey, name: str, texts: set[str]) -> str:
     if len(texts) > 1:
         return f"{key} has pods that do not agree on kaiwo.ai/{name}; write the same number on each"
     if texts and not _read(texts):

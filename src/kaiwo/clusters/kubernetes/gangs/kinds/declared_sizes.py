@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Group, Key, Kind, alive, build_flat_group
+from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Gang, GangKey, GangKind, alive, build_flat_gang
 from kaiwo.clusters.kubernetes.gangs.kinds import (
     job,
     jobset,
@@ -19,15 +19,15 @@ from kaiwo.clusters.kubernetes.gangs.kinds import (
     training_jobs,
 )
 from kaiwo.clusters.kubernetes.gangs.members import Member
-from kaiwo.clusters.kubernetes.gangs.owners import Owners
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex
 
 OWNING = tuple(
-    Kind(each.claim, each.assemble)
+    GangKind(each.claim, each.assemble)
     for each in (leaderworkerset, jobset, training_jobs, ray_cluster, job, replicaset_statefulset)
 )
 
 
-class Declared(NamedTuple):
+class DeclaredSizes(NamedTuple):
     """What the owners say together."""
 
     least: int  # must start together
@@ -37,9 +37,9 @@ class Declared(NamedTuple):
     unknown: str  # why that is not all; empty when it is
 
 
-def count_declared(members: Sequence[Member], owners: Owners) -> Declared:
+def count_declared(members: Sequence[Member], owners: OwnerIndex) -> DeclaredSizes:
     """The sum over the owners. Who has none that says a number counts itself, and there may be more of its like."""
-    shares: dict[tuple[Kind, Key] | None, list[Member]] = {}
+    shares: dict[tuple[GangKind, GangKey] | None, list[Member]] = {}
     for member in members:
         shares.setdefault(_owner_of(member, owners), []).append(member)
     least = wanted = later = done = 0
@@ -56,30 +56,30 @@ def count_declared(members: Sequence[Member], owners: Owners) -> Declared:
         least, wanted = least + group.minimum, wanted + sum(role.count for role in group.roles)
         later, done = later + group.later, done + group.done
         if group.rule == SIZE_UNKNOWN and alive(own):
-            unknown.add(group.waits)
-    return Declared(least, wanted, later, done, min(unknown, default=""))
+            unknown.add(group.blocked_by)
+    return DeclaredSizes(least, wanted, later, done, min(unknown, default=""))
 
 
-def build_named_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
+def build_sized_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, owners: OwnerIndex) -> Gang:
     """A gang of one number; of its wave alone while the pods that it lacks come only after those that it has."""
     living = len(alive(members))
     if living < minimum:
         declared = count_declared(members, owners)
         now = max(declared.least, living)
         if declared.later and now < minimum:
-            wave = build_flat_group(key, members, now, "the pods that come before others are bound or done")
+            wave = build_flat_gang(key, members, now, "the pods that come before others are bound or done")
             return msgspec.structs.replace(wave, later=minimum - now)
-    return build_flat_group(key, members, minimum, rule)
+    return build_flat_gang(key, members, minimum, rule)
 
 
-def build_least_group(key: Key, members: Sequence[Member], minimum: int, rule: str, owners: Owners) -> Group:
+def build_minimum_gang(key: GangKey, members: Sequence[Member], minimum: int, rule: str, owners: OwnerIndex) -> Gang:
     """The same where nobody says how many pods there are in all, only how many start together."""
     if len(alive(members)) < minimum:
         minimum = _without_done(minimum, count_declared(members, owners))
-    return build_named_group(key, members, minimum, rule, owners)
+    return build_sized_gang(key, members, minimum, rule, owners)
 
 
-def _without_done(minimum: int, declared: Declared) -> int:
+def _without_done(minimum: int, declared: DeclaredSizes) -> int:
     """Pods that have done their work never come again; as long as enough others are wanted, they are not missed.
 
     What the owners want is not enough by itself: of a gang of two Jobs the second may not have made its pods yet.
@@ -87,10 +87,10 @@ def _without_done(minimum: int, declared: Declared) -> int:
     return max(minimum - declared.done, min(minimum, declared.wanted + declared.later))
 
 
-def _owner_of(member: Member, owners: Owners) -> tuple[Kind, Key] | None:
-    line = owners.line(member)
+def _owner_of(member: Member, owners: OwnerIndex) -> tuple[GangKind, GangKey] | None:
+    line = owners.chain(member)
     for kind in OWNING:
-        if key := kind.claim(member, line, owners):
+        if key := kind.find_key(member, line, owners):
             return kind, key
     return None
 

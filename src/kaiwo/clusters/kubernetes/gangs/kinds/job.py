@@ -10,19 +10,19 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
     SIZE_UNKNOWN,
-    Group,
-    Key,
-    Want,
+    Gang,
+    GangKey,
+    WantedPods,
     alive,
-    build_flat_group,
-    build_group,
-    hold,
+    build_flat_gang,
+    build_gang,
+    names_by_role,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_wish
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_annotation
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_MINIMUM
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 
 GROUP = "batch"
 
@@ -54,16 +54,16 @@ class Job(Owner, frozen=True, gc=False):
     status: JobStatus | None = None
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "Job"):
-        return Key("Job", member.namespace, line[0].reference.name, line[0].reference.uid)
+        return GangKey("Job", member.namespace, line[0].reference.name, line[0].reference.uid)
     return None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     job = owners.find(key.uid)
     if not isinstance(job, Job):
-        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
+        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
     spec = job.spec or JobSpec()
     count = count_wanted(spec, job.status, members)
     left = _count_left(spec, job.status, members)
@@ -71,9 +71,9 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     rule = "pods of the Job that run at once" if minimum is None else "the Job's smallest parallelism"
     least = count if minimum is None else min(count, minimum)
     done = spec.at_once - count if spec.completions is None else spec.completions - left
-    want = Want("main", count, least, later=max(0, left - count), done=done)
+    want = WantedPods("main", count, least, later=max(0, left - count), done=done)
     waits = f"{key} is suspended; resume it" if spec.suspend else ""
-    return build_group(key, [want], hold(members, lambda _: "main"), rule, waits)
+    return build_gang(key, [want], names_by_role(members, lambda _: "main"), rule, waits)
 
 
 def count_wanted(spec: JobSpec, status: JobStatus | None, members: Sequence[Member]) -> int:
@@ -110,9 +110,9 @@ def count_indexes(text: str) -> int:
 def _read_minimum(job: Job, spec: JobSpec) -> int | None:
     """None: all of them. The template's word counts before the Job's, as everywhere."""
     for place in ((spec.template or Template()).annotations, job.annotations):
-        for text in (read_wish("min-pods", [place]), place.get(KUEUE_MINIMUM)):
+        for text in (read_annotation("min-pods", [place]), place.get(KUEUE_MINIMUM)):
             if asked := read_count(text):
                 return asked
-        if read_wish("gang", [place]) == "false":
+        if read_annotation("gang", [place]) == "false":
             return 1
     return None

@@ -14,16 +14,16 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
     SIZE_UNKNOWN,
-    Group,
-    Key,
-    Want,
+    Gang,
+    GangKey,
+    WantedPods,
     alive,
-    build_flat_group,
-    build_group,
-    hold,
-    with_former,
+    build_flat_gang,
+    build_gang,
+    names_by_role,
+    with_previous_run,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_names, together
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.kinds.job import Job, JobSpec, count_wanted
 from kaiwo.clusters.kubernetes.gangs.labels import (
     JOB_INDEX,
@@ -37,7 +37,7 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
 )
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Metadata, Owner, Texts, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 
 
 class JobTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -125,11 +125,11 @@ class JobSet(Owner, frozen=True, gc=False):
 ByRole = Mapping[str, Sequence[Member]]
 
 
-def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: Owners) -> Want:
+def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owners: OwnerIndex) -> WantedPods:
     """Of the pods that this replicated job will ever run at once, those that can exist now."""
     each, members = replicated.job.at_once, by_role.get(replicated.name, ())
     if not members and not _is_released(jobset, replicated):
-        return Want(replicated.name, 0, 0, later=replicated.count * each)
+        return WantedPods(replicated.name, 0, 0, later=replicated.count * each)
     jobs = [(pods, _count_job(replicated, pods, owners)) for pods in _newest_by_job(members)]
     total = sum(count for _, count in jobs)
     now = sum(_count_now(jobset, replicated, pods, count) for pods, count in jobs)
@@ -139,7 +139,7 @@ def count_wave(jobset: JobSet, replicated: ReplicatedJob, by_role: ByRole, owner
     total += unseen * each
     if unseen and not _is_held_up(jobset, replicated, by_role):
         now += unseen * _count_now(jobset, replicated, (), each)
-    return Want(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
+    return WantedPods(replicated.name, now, now, later=total - now, done=max(0, replicated.count * each - total))
 
 
 def split_attempts(members: Sequence[Member]) -> tuple[list[Member], list[Member]]:
@@ -200,7 +200,7 @@ def _attempt(member: Member) -> tuple[int, int]:
     return read_count(member.labels.get(JOBSET_ATTEMPT)) or 0, read_count(member.labels.get(JOBSET_JOB_ATTEMPT)) or 0
 
 
-def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: Owners) -> int:
+def _count_job(replicated: ReplicatedJob, pods: Sequence[Member], owners: OwnerIndex) -> int:
     job = owners.find(pods[0].owner.uid) if pods[0].owner else None
     spec = (job.spec or JobSpec()) if isinstance(job, Job) else replicated.job
     return count_wanted(spec, job.status if isinstance(job, Job) else None, pods)
@@ -234,22 +234,22 @@ def _leads(pod: Member) -> bool:
 GROUP = "jobset.x-k8s.io"
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """By the line of owners; by the pod's labels while its Job has not been seen."""
     if not line or (line[0].reference.group, line[0].reference.kind) != ("batch", "Job"):
         return None
     if len(line) > 1:
         above = line[1].reference
         is_ours = (above.group, above.kind) == (GROUP, "JobSet")
-        return Key("JobSet", member.namespace, above.name, above.uid) if is_ours else None
+        return GangKey("JobSet", member.namespace, above.name, above.uid) if is_ours else None
     name, uid = member.labels.get(JOBSET_NAME), member.labels.get(JOBSET_UID)
-    return Key("JobSet", member.namespace, name, uid) if line[0].owner is None and name and uid else None
+    return GangKey("JobSet", member.namespace, name, uid) if line[0].owner is None and name and uid else None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     jobset = owners.find(key.uid)
     if not isinstance(jobset, JobSet):
-        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(jobset, str(key)))
+        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(jobset, str(key)))
     members, former = split_attempts(members)
     by_role: dict[str, list[Member]] = {}
     for member in members:
@@ -259,8 +259,8 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     if any(want.later for want in wants):
         rule = "pods of the JobSet that come before others are bound or done"
     waits = f"{key} is suspended; resume it" if jobset.spec and jobset.spec.suspend else ""
-    group = build_group(key, wants, hold(members, _role_of), rule, waits)
-    return with_former(group, former) if former else group
+    group = build_gang(key, wants, names_by_role(members, _role_of), rule, waits)
+    return with_previous_run(group, former) if former else group
 
 
 def _role_of(member: Member) -> str:
@@ -268,6 +268,6 @@ def _role_of(member: Member) -> str:
 
 
 def _together(jobset: JobSet, roles: Collection[str]) -> list[ReplicatedJob]:
-    names = {each.name: read_names(each.job.template, each.annotations) for each in jobset.replicated_jobs}
-    ours = together(names, roles)
+    names = {each.name: read_gang_names(each.job.template, each.annotations) for each in jobset.replicated_jobs}
+    ours = roles_in_gang(names, roles)
     return [each for each in jobset.replicated_jobs if each.name in ours]

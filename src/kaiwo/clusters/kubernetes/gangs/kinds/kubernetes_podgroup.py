@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang import Group, Key, alive, build_flat_group
-from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_least_group, count_declared
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, alive, build_flat_gang
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang, count_declared
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Unreadable
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 
 GROUP = "scheduling.k8s.io"
 
@@ -51,18 +51,18 @@ class Workload(Owner, frozen=True, gc=False):
     spec: WorkloadSpec | None = None
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Never by the policy: whoever names a group has left the gang of its owner, even when the group asks nothing."""
     if member.pod_group:
-        return Key("PodGroup", member.namespace, member.pod_group)
+        return GangKey("PodGroup", member.namespace, member.pod_group)
     workload, group, replica = member.workload
     part = "/".join(filter(None, (group, replica)))
-    return Key("Workload", member.namespace, workload, part=part) if workload else None
+    return GangKey("Workload", member.namespace, workload, part=part) if workload else None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group | None:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang | None:
     """None: the group asks for nothing, and its pods are no gang."""
-    owner = owners.named(GROUP, key.kind, key.namespace, key.name)
+    owner = owners.find_by_name(GROUP, key.kind, key.namespace, key.name)
     if not isinstance(owner, PodGroup | Workload):
         return _without_policy(key, members, owners, _explain_absent(key, owner))
     policy = _policy(owner, key)
@@ -71,21 +71,21 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group | Non
         return _without_policy(key, members, owners, waits)
     if policy.gang is None:
         return None
-    return build_least_group(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
+    return build_minimum_gang(key, members, policy.gang.min_count or 1, "the pod group's minimum", owners)
 
 
-def _without_policy(key: Key, members: Sequence[Member], owners: Owners, waits: str) -> Group:
+def _without_policy(key: GangKey, members: Sequence[Member], owners: OwnerIndex, waits: str) -> Gang:
     minimum = max(count_declared(members, owners).least, len(alive(members)))
-    return build_flat_group(key, members, minimum, "all pods that name the group", waits)
+    return build_flat_gang(key, members, minimum, "all pods that name the group", waits)
 
 
-def _explain_absent(key: Key, owner: Owner | None) -> str:
+def _explain_absent(key: GangKey, owner: Owner | None) -> str:
     if isinstance(owner, Unreadable):
         return explain_unknown(owner, str(key))
     return f"{key} does not exist yet, and its pods name it: it says how many of them start together"
 
 
-def _policy(owner: PodGroup | Workload, key: Key) -> Policy | None:
+def _policy(owner: PodGroup | Workload, key: GangKey) -> Policy | None:
     if isinstance(owner, PodGroup):
         return (owner.spec and owner.spec.scheduling_policy) or Policy()
     group, _, _ = key.part.partition("/")

@@ -6,28 +6,28 @@ come one after the other. With fast admission nobody waits for the rest, so the 
 
 from collections.abc import Sequence
 
-from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Group, Key, alive, build_flat_group
-from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_named_group
+from kaiwo.clusters.kubernetes.gangs.gang import SIZE_UNKNOWN, Gang, GangKey, alive, build_flat_gang
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_sized_gang
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_FAST, KUEUE_GROUP, KUEUE_SERVING, KUEUE_TOTAL
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import read_count
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = member.labels.get(KUEUE_GROUP) or member.annotations.get(KUEUE_GROUP)
     if not name or member.annotations.get(KUEUE_SERVING) == "true":
         return None
-    return Key("Kueue pod group", member.namespace, name)
+    return GangKey("Kueue pod group", member.namespace, name)
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     living = alive(members)
     totals = {read_count(each.annotations.get(KUEUE_TOTAL)) for each in living}
     if len(totals) > 1 or None in totals:
         waits = f"{key} has pods that do not agree on {KUEUE_TOTAL}; write the same number on each"
-        return build_flat_group(key, members, len(living), SIZE_UNKNOWN, waits)
+        return build_flat_gang(key, members, len(living), SIZE_UNKNOWN, waits)
     total = max(1, (totals.pop() or 1) - sum(each.has_succeeded for each in members))
     if any(each.annotations.get(KUEUE_FAST) == "true" for each in living):
-        return build_flat_group(key, members, min(total, len(living)), "the pods that exist: fast admission")
-    return build_named_group(key, members, total, "the pod group's total count", owners)
+        return build_flat_gang(key, members, min(total, len(living)), "the pods that exist: fast admission")
+    return build_sized_gang(key, members, total, "the pod group's total count", owners)

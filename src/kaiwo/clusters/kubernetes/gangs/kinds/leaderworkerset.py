@@ -9,8 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang import Group, Key, Want, alive, build_group, hold, with_former
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_names, together
+from kaiwo.clusters.kubernetes.gangs.gang import (
+    Gang,
+    GangKey,
+    WantedPods,
+    alive,
+    build_gang,
+    names_by_role,
+    with_previous_run,
+)
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.labels import (
     LWS_EXCLUSIVE,
     LWS_NAME,
@@ -21,7 +29,7 @@ from kaiwo.clusters.kubernetes.gangs.labels import (
 )
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink
 
 GROUP = "leaderworkerset.x-k8s.io"
 
@@ -41,48 +49,48 @@ class LeaderWorkerSet(Owner, frozen=True, gc=False):
     spec: LeaderWorkerSpec | None = None
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     name = member.labels.get(LWS_NAME)
     if not name or not line or (line[0].reference.group, line[0].reference.kind) != ("apps", "StatefulSet"):
         return None
     replica = member.labels.get(LWS_REPLICA) or member.labels.get(LWS_REPLICA_KEY)
-    return Key("LeaderWorkerSet", member.namespace, name, part=replica) if replica else None
+    return GangKey("LeaderWorkerSet", member.namespace, name, part=replica) if replica else None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     """Pods that leave and were of another size are of the replica before this one."""
     group = _assemble(key, members, owners)
     sizes = {each.annotations.get(LWS_SIZE) for each in alive(members)}
     former = [each for each in members if each.is_leaving and each.annotations.get(LWS_SIZE) not in sizes]
-    return with_former(group, former) if sizes and former else group
+    return with_previous_run(group, former) if sizes and former else group
 
 
-def _assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
-    owner = owners.named(GROUP, "LeaderWorkerSet", key.namespace, key.name)
+def _assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
+    owner = owners.find_by_name(GROUP, "LeaderWorkerSet", key.namespace, key.name)
     spec = (owner.spec if isinstance(owner, LeaderWorkerSet) else None) or LeaderWorkerSpec()
     size = _read_size(spec, members)
-    held = hold(members, _role_of)
+    held = names_by_role(members, _role_of)
     leader = next((each for each in alive(members) if _role_of(each) == "leader"), None)
     why_later = "" if "worker" in held else _explain_later(spec, leader)
     if why_later:
-        wants = [Want("leader", 1, 1), Want("worker", 0, 0, later=size - 1)]
-        return build_group(key, _together(spec, wants, members), held, why_later)
-    wants = [Want("leader", 1, 1), Want("worker", size - 1, size - 1)]
-    group = build_group(key, _together(spec, wants, members), held, "the leader and the workers of one replica")
-    if not group.waits or leader is None or "worker" in held or _has_worker_set(leader, owners):
+        wants = [WantedPods("leader", 1, 1), WantedPods("worker", 0, 0, later=size - 1)]
+        return build_gang(key, _together(spec, wants, members), held, why_later)
+    wants = [WantedPods("leader", 1, 1), WantedPods("worker", size - 1, size - 1)]
+    group = build_gang(key, _together(spec, wants, members), held, "the leader and the workers of one replica")
+    if not group.blocked_by or leader is None or "worker" in held or _has_worker_set(leader, owners):
         return group
     refused = f"no StatefulSet {leader.name} makes its workers; while it does not come, `kubectl get events` says why"
-    return msgspec.structs.replace(group, waits=f"{group.waits}; {refused}")
+    return msgspec.structs.replace(group, blocked_by=f"{group.blocked_by}; {refused}")
 
 
-def _together(spec: LeaderWorkerSpec, wants: Sequence[Want], members: Sequence[Member]) -> list[Want]:
+def _together(spec: LeaderWorkerSpec, wants: Sequence[WantedPods], members: Sequence[Member]) -> list[WantedPods]:
     """Without the half that is in a gang of its own."""
     template = spec.leader_worker_template or LeaderWorkerTemplate()
     names = {
-        "leader": read_names(template.leader_template or template.worker_template, {}),
-        "worker": read_names(template.worker_template, {}),
+        "leader": read_gang_names(template.leader_template or template.worker_template, {}),
+        "worker": read_gang_names(template.worker_template, {}),
     }
-    ours = together(names, {_role_of(each) for each in members})
+    ours = roles_in_gang(names, {_role_of(each) for each in members})
     return [want for want in wants if want.role in ours]
 
 
@@ -113,5 +121,5 @@ def _explain_later(spec: LeaderWorkerSpec, leader: Member | None) -> str:
     return ""
 
 
-def _has_worker_set(leader: Member, owners: Owners) -> bool:
-    return owners.named("apps", "StatefulSet", leader.namespace, leader.name) is not None
+def _has_worker_set(leader: Member, owners: OwnerIndex) -> bool:
+    return owners.find_by_name("apps", "StatefulSet", leader.namespace, leader.name) is not None

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.gangs.gang import Group, GroupRole, Key, alive, build_flat_group, hold
-from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_least_group
+from kaiwo.clusters.kubernetes.gangs.gang import Gang, GangKey, GangRole, alive, build_flat_gang, names_by_role
+from kaiwo.clusters.kubernetes.gangs.kinds.declared_sizes import build_minimum_gang
 from kaiwo.clusters.kubernetes.gangs.labels import KAI_SUB_GROUP, OTHER_ANNOTATIONS, OTHER_LABELS
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 from kaiwo.model.request import Request
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload, fault_in, is_whole
 from kaiwo.snapshot.subgroup_choices import ways_to_start
@@ -32,12 +32,12 @@ class SubGroupSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     parent: str | None = None
 
 
-def build_tree_group(
-    key: Key, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
-) -> Group:
+def build_tree_gang(
+    key: GangKey, members: Sequence[Member], entries: Sequence[SubGroupSpec], min_sub_group: int | None
+) -> Gang:
     """The gang as it is now; while too few pods exist for its tree, it waits."""
     above = {entry.parent or ROOT for entry in entries}
-    held = hold(members, _leaf_of)
+    held = names_by_role(members, _leaf_of)
     over = Counter(_leaf_of(member) for member in members if member.has_succeeded)
     leaves = [entry for entry in entries if entry.name not in above]
     done = {entry.name for entry in leaves if entry.name not in held and over[entry.name] >= _pods(entry)}
@@ -47,11 +47,11 @@ def build_tree_group(
     branches = [each for each in entries if each.name in above and each.name not in done]
     finished = Counter(_above(entry) for entry in entries if entry.name in done)
     groups = tuple(_group(each, finished[each.name]) for each in (whole, *branches))
-    strays = [GroupRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
+    strays = [GangRole(name or "main", len(names), 0, tuple(sorted(names))) for name, names in sorted(held.items())]
     fault = fault_in(groups, roles)
     waits = f"{key} {fault}" if fault else _explain_missing(key, groups, roles)
     minimum = 0 if fault else _least_pods(groups, roles)
-    return Group(key, tuple(roles + strays), max(1, minimum), RULE, waits=waits, groups=() if fault else groups)
+    return Gang(key, tuple(roles + strays), max(1, minimum), RULE, blocked_by=waits, subgroups=() if fault else groups)
 
 
 def _leaf_of(member: Member) -> str:
@@ -76,11 +76,11 @@ def _with_branches(done: set[str], entries: Sequence[SubGroupSpec], above: set[s
         done = done | more
 
 
-def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GroupRole:
+def _leaf(entry: SubGroupSpec, names: list[str], done: int) -> GangRole:
     minimum = _pods(entry)
     if len(names) < minimum:
         minimum = max(1, minimum - done)
-    return GroupRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), _above(entry))
+    return GangRole(entry.name, max(len(names), minimum), minimum, tuple(sorted(names)), _above(entry))
 
 
 def _group(entry: SubGroupSpec, done: int) -> SubGroup:
@@ -89,7 +89,7 @@ def _group(entry: SubGroupSpec, done: int) -> SubGroup:
     return SubGroup(entry.name, _above(entry), minimum)
 
 
-def _explain_missing(key: Key, groups: tuple[SubGroup, ...], roles: Sequence[GroupRole]) -> str:
+def _explain_missing(key: GangKey, groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> str:
     """Empty when enough pods exist."""
     if is_whole(groups, roles, [len(role.members) for role in roles]):
         return ""
@@ -97,7 +97,7 @@ def _explain_missing(key: Key, groups: tuple[SubGroup, ...], roles: Sequence[Gro
     return f"{key} waits until enough pods of its sub-groups exist ({', '.join(short)})"
 
 
-def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GroupRole]) -> int:
+def _least_pods(groups: tuple[SubGroup, ...], roles: Sequence[GangRole]) -> int:
     """How many pods start together at least."""
     as_roles = tuple(Role(Request(cpu_milli=1), role.name, role.count, role.minimum, role.group) for role in roles)
     ways = ways_to_start(Workload("", as_roles, groups=groups), [0] * len(roles))
@@ -117,10 +117,10 @@ class OtherPodGroup(Owner, frozen=True, gc=False):
     spec: OtherSpec | None = None
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     for group, name in named_groups(member):
-        if owners.named(group, "PodGroup", member.namespace, name):
-            return Key("PodGroup", member.namespace, name, part=group)
+        if owners.find_by_name(group, "PodGroup", member.namespace, name):
+            return GangKey("PodGroup", member.namespace, name, part=group)
     return None
 
 
@@ -131,11 +131,11 @@ def named_groups(member: Member) -> list[tuple[str, str]]:
     return [(group, name) for group, name in found if name]
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
-    owner = owners.named(key.part, "PodGroup", key.namespace, key.name)
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
+    owner = owners.find_by_name(key.part, "PodGroup", key.namespace, key.name)
     if not isinstance(owner, OtherPodGroup):
-        return build_flat_group(key, members, len(alive(members)), "size unknown", explain_unknown(owner, str(key)))
+        return build_flat_gang(key, members, len(alive(members)), "size unknown", explain_unknown(owner, str(key)))
     if owner.spec and owner.spec.sub_groups:
-        return build_tree_group(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
+        return build_tree_gang(key, members, owner.spec.sub_groups, owner.spec.min_sub_group)
     minimum = (owner.spec and owner.spec.min_member) or 1
-    return build_least_group(key, members, minimum, "the pod group's minimum", owners)
+    return build_minimum_gang(key, members, minimum, "the pod group's minimum", owners)

@@ -11,19 +11,19 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
     SIZE_UNKNOWN,
-    Group,
-    Key,
-    Want,
+    Gang,
+    GangKey,
+    WantedPods,
     alive,
-    build_flat_group,
-    build_group,
-    hold,
+    build_flat_gang,
+    build_gang,
+    names_by_role,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_names, together
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.labels import RAY_GROUP, RAY_NODE
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 
 GROUP = "ray.io"
 HEAD = "head"
@@ -81,30 +81,30 @@ class RayCluster(Owner, frozen=True, gc=False):
     spec: RaySpec | None = None
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """Its own pods only: a Job that cleans up after it is not part of the cluster."""
     if line and (line[0].reference.group, line[0].reference.kind) == (GROUP, "RayCluster"):
-        return Key("RayCluster", member.namespace, line[0].reference.name, line[0].reference.uid)
+        return GangKey("RayCluster", member.namespace, line[0].reference.name, line[0].reference.uid)
     return None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     cluster = owners.find(key.uid)
     if not isinstance(cluster, RayCluster):
-        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(cluster, str(key)))
+        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(cluster, str(key)))
     spec = cluster.spec or RaySpec()
-    wants = [Want(HEAD, 1, 1)]
-    names = {HEAD: read_names((spec.head_group_spec or HeadGroup()).template, {})}
+    wants = [WantedPods(HEAD, 1, 1)]
+    names = {HEAD: read_gang_names((spec.head_group_spec or HeadGroup()).template, {})}
     for group in spec.worker_group_specs or ():
-        names[_worker_role(group.group_name)] = read_names(group.template, {})
+        names[_worker_role(group.group_name)] = read_gang_names(group.template, {})
         minimum = group.least if spec.enable_in_tree_autoscaling else group.wanted
-        wants.append(Want(_worker_role(group.group_name), max(group.wanted, minimum), minimum))
+        wants.append(WantedPods(_worker_role(group.group_name), max(group.wanted, minimum), minimum))
     rule = "the head and the wanted workers"
     if spec.enable_in_tree_autoscaling:
         rule = "the head and each group's smallest number of workers"
     waits = f"{key} is suspended; resume it" if spec.suspend else ""
-    ours = together(names, {_role_of(each) for each in members})
-    return build_group(key, [want for want in wants if want.role in ours], hold(members, _role_of), rule, waits)
+    ours = roles_in_gang(names, {_role_of(each) for each in members})
+    return build_gang(key, [want for want in wants if want.role in ours], names_by_role(members, _role_of), rule, waits)
 
 
 def _role_of(member: Member) -> str:

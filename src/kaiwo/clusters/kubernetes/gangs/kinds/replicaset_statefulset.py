@@ -11,18 +11,18 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
     SIZE_UNKNOWN,
-    Group,
-    Key,
-    Want,
+    Gang,
+    GangKey,
+    WantedPods,
     alive,
-    build_flat_group,
-    build_group,
-    hold,
+    build_flat_gang,
+    build_gang,
+    names_by_role,
 )
 from kaiwo.clusters.kubernetes.gangs.labels import DEPLOYMENT_REPLICAS
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, read_count
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 
 GROUP = "apps"
 KINDS = ("ReplicaSet", "StatefulSet")
@@ -48,16 +48,16 @@ class Replicated(Owner, frozen=True, gc=False):
         return self.kind == "StatefulSet" and policy != "Parallel"
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """All ReplicaSets of a Deployment count together."""
     above = [link.reference for link in line[:2]]
     if not above or above[0].group != GROUP or above[0].kind not in KINDS:
         return None
     of_it = above[-1] if above[-1].kind == "Deployment" else above[0]
-    return Key(of_it.kind, member.namespace, of_it.name, of_it.uid)
+    return GangKey(of_it.kind, member.namespace, of_it.name, of_it.uid)
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     sets: dict[str, Replicated] = {}
     for member in members:
         owner = owners.find(member.owner.uid) if member.owner else None
@@ -65,12 +65,12 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
             sets[owner.uid] = owner
         elif member.is_alive:
             waits = explain_unknown(owner, str(key))
-            return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
+            return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, waits)
     count = _count(sets.values())
     is_ordered = any(each.is_ordered for each in sets.values())
     now = min(count, len(alive(members))) if is_ordered else count
-    want = Want("main", now, now, later=count - now)
-    return build_group(key, [want], hold(members, lambda _: "main"), "all replicas")
+    want = WantedPods("main", now, now, later=count - now)
+    return build_gang(key, [want], names_by_role(members, lambda _: "main"), "all replicas")
 
 
 def _count(sets: Iterable[Replicated]) -> int:

@@ -11,19 +11,19 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.gangs.gang import (
     SIZE_UNKNOWN,
-    Group,
-    Key,
-    Want,
+    Gang,
+    GangKey,
+    WantedPods,
     alive,
-    build_flat_group,
-    build_group,
-    hold,
+    build_flat_gang,
+    build_gang,
+    names_by_role,
 )
-from kaiwo.clusters.kubernetes.gangs.gang_names import read_names, together
+from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_names, roles_in_gang
 from kaiwo.clusters.kubernetes.gangs.labels import TRAINING_ROLES
 from kaiwo.clusters.kubernetes.gangs.members import Member
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, Template
-from kaiwo.clusters.kubernetes.gangs.owners import Link, Owners, explain_unknown
+from kaiwo.clusters.kubernetes.gangs.owners import OwnerIndex, OwnerLink, explain_unknown
 
 GROUP = "kubeflow.org"
 KINDS = ("PyTorchJob", "MPIJob", "TFJob", "JAXJob", "PaddleJob", "XGBoostJob")
@@ -86,20 +86,20 @@ class TrainingJob(Owner, frozen=True, gc=False):
     spec: TrainingSpec | None = None
 
 
-def claim(member: Member, line: Sequence[Link], owners: Owners) -> Key | None:
+def claim(member: Member, line: Sequence[OwnerLink], owners: OwnerIndex) -> GangKey | None:
     """The owner itself, or the owner of the Job in which a newer MPI operator runs its launcher."""
     above = [link.reference for link in line[:2]]
     if len(above) == 2 and (above[0].group, above[0].kind) == ("batch", "Job") and above[1].kind == "MPIJob":
         above = above[1:]
     if above and above[0].group == GROUP and above[0].kind in KINDS:
-        return Key(above[0].kind, member.namespace, above[0].name, above[0].uid)
+        return GangKey(above[0].kind, member.namespace, above[0].name, above[0].uid)
     return None
 
 
-def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
+def assemble(key: GangKey, members: Sequence[Member], owners: OwnerIndex) -> Gang:
     job = owners.find(key.uid)
     if not isinstance(job, TrainingJob):
-        return build_flat_group(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
+        return build_flat_gang(key, members, len(alive(members)), SIZE_UNKNOWN, explain_unknown(job, str(key)))
     spec = job.spec or TrainingSpec()
     run = spec.run_policy or RunPolicy()
     wants = [_want(spec, role, _count(each), members) for role, each in spec.roles.items()]
@@ -107,10 +107,10 @@ def assemble(key: Key, members: Sequence[Member], owners: Owners) -> Group:
     asked = run.scheduling_policy and run.scheduling_policy.min_available
     if asked:
         wants, rule = _deal(wants, asked), "the scheduling policy's minimum"
-    names = {role: read_names(each.template, {}) for role, each in spec.roles.items()}
-    ours = together(names, {_role_of(each) for each in members})
+    names = {role: read_gang_names(each.template, {}) for role, each in spec.roles.items()}
+    ours = roles_in_gang(names, {_role_of(each) for each in members})
     waits = f"{key} is suspended; resume it" if run.suspend else ""
-    return build_group(key, [want for want in wants if want.role in ours], hold(members, _role_of), rule, waits)
+    return build_gang(key, [want for want in wants if want.role in ours], names_by_role(members, _role_of), rule, waits)
 
 
 def _rank(role: str) -> tuple[int, str]:
@@ -125,13 +125,13 @@ def _role_of(member: Member) -> str:
     return next((member.labels[label].lower() for label in TRAINING_ROLES if member.labels.get(label)), "main")
 
 
-def _want(spec: TrainingSpec, role: str, count: int, members: Sequence[Member]) -> Want:
+def _want(spec: TrainingSpec, role: str, count: int, members: Sequence[Member]) -> WantedPods:
     own = [each for each in members if _role_of(each) == role]
     if role == "launcher" and spec.launcher_creation_policy == "WaitForWorkersReady" and not own:
-        return Want(role, 0, 0, later=count)
+        return WantedPods(role, 0, 0, later=count)
     done = min(count, sum(each.has_succeeded for each in own))
     count -= done
-    return Want(role, count, min(count, _least_workers(spec, count) if role == "worker" else count), done=done)
+    return WantedPods(role, count, min(count, _least_workers(spec, count) if role == "worker" else count), done=done)
 
 
 def _least_workers(spec: TrainingSpec, count: int) -> int:
@@ -141,7 +141,7 @@ def _least_workers(spec: TrainingSpec, count: int) -> int:
     return count if asked is None else max(0, asked)
 
 
-def _deal(wants: Sequence[Want], minimum: int) -> list[Want]:
+def _deal(wants: Sequence[WantedPods], minimum: int) -> list[WantedPods]:
     """One number for the whole job: the roles that the others need take theirs first."""
     dealt = []
     for want in wants:
