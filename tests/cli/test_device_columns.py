@@ -1,7 +1,7 @@
 """What `kaiwo gpus -o wide` says of a device: who is on it, how well they are kept apart, granted beside measured."""
 
 from kaiwo.api.views import GpuView, MeasuredView, TenantView
-from kaiwo.cli.lists.columns import GPU, chosen, row
+from kaiwo.cli.lists.columns import GPU, shown_columns, table_row
 from kaiwo.model.workload import Phase
 
 USE = MeasuredView(35, 1_536, processes=2)
@@ -10,8 +10,8 @@ RIGHT = TenantView("team/right", "main-0", 700, 100_639, Phase.RUNNING, "mps", M
 
 
 def shown(gpu: GpuView, output: str = "wide") -> dict[str, str]:
-    columns = chosen(GPU, output)
-    return dict(zip([column.title for column in columns], row(columns, gpu, 0), strict=True))
+    columns = shown_columns(GPU, output)
+    return dict(zip([column.title for column in columns], table_row(columns, gpu, 0), strict=True))
 
 
 def test_two_tenants_of_one_gpu() -> None:

@@ -21,7 +21,7 @@ def results(kaiwo: Type) -> dict[str, str]:
 
 
 def test_a_healthy_installation_is_told_so(stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "check_page", lambda: doctor.Finding("page", "ok", "the web page is built"))
+    monkeypatch.setattr(doctor, "check_page", lambda: doctor.CheckResult("page", "ok", "the web page is built"))
     done = kaiwo("doctor")
     assert done.code == 0, done.out
     assert done.lines()[-1] == "all checks passed"

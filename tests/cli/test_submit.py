@@ -10,7 +10,7 @@ import pytest
 
 from kaiwo.api import views
 from kaiwo.cli.name_completion import current_user
-from kaiwo.cli.workload_options import name_from
+from kaiwo.cli.workload_options import make_name
 from tests.cli.conftest import Type
 from tests.cli.stub import Stub, problem_body, workload
 
@@ -64,11 +64,11 @@ def test_what_was_not_said_is_not_sent(stub: Stub, kaiwo: Type) -> None:
     ],
 )
 def test_a_name_is_made_from_the_command(command: list[str], stem: str) -> None:
-    assert re.fullmatch(rf"{stem}-[a-z0-9]{{5}}", name_from(command))
+    assert re.fullmatch(rf"{stem}-[a-z0-9]{{5}}", make_name(command))
 
 
 def test_two_made_names_differ() -> None:
-    assert name_from(["a"]) != name_from(["a"])
+    assert make_name(["a"]) != make_name(["a"])
 
 
 def test_a_dry_run_changes_nothing(stub: Stub, kaiwo: Type) -> None:
@@ -242,12 +242,12 @@ def test_writes_carry_the_token(stub: Stub, kaiwo: Type, home: Path, monkeypatch
 
 
 def test_the_token_of_this_machine_is_not_sent_elsewhere(stub: Stub, home: Path) -> None:
-    from kaiwo.cli.client.find_server import Place, connect
+    from kaiwo.cli.client.find_server import ServerLocation, connect
 
-    assert connect(Place("http://127.0.0.1:1", str(home))).token
-    assert connect(Place("http://gpu.example.org:7600", str(home))).token == ""
+    assert connect(ServerLocation("http://127.0.0.1:1", str(home))).token
+    assert connect(ServerLocation("http://gpu.example.org:7600", str(home))).token == ""
     (home / "server.json").write_text('{"url": "http://gpu.example.org:7600", "pid": 1}')
-    assert connect(Place("", str(home))).token
+    assert connect(ServerLocation("", str(home))).token
 
 
 def test_steering_one_or_many(stub: Stub, kaiwo: Type) -> None:
@@ -280,7 +280,7 @@ def test_a_server_with_too_much_to_do_is_asked_again(stub: Stub, kaiwo: Type, mo
     monkeypatch.setattr("kaiwo.cli.client.api_client.time.sleep", pause)
     assert kaiwo("cancel", "train") == (0, "workload default/train cancel\n", "")
     assert pauses == [7.0, 7.0]
-    monkeypatch.setattr("kaiwo.cli.client.api_client.PATIENCE_S", 5.0)
+    monkeypatch.setattr("kaiwo.cli.client.api_client.MOST_RETRY_S", 5.0)
     stub.answers["POST /workloads/cancel"] = busy
     assert kaiwo("cancel", "train") == (1, "", "kaiwo: too many changes at once\n")
 
@@ -346,7 +346,7 @@ def test_nodes_are_taken_out_and_back(stub: Stub, kaiwo: Type) -> None:
     assert stub.written()[0] == "POST /nodes/node-1/drain"
     done = kaiwo("nodes", "node-1")
     assert done.code == 2
-    assert "for one node: kaiwo describe node node-1" in done.err
+    assert "did you mean: kaiwo describe node node-1" in done.err
 
 
 def test_a_login_is_an_address(stub: Stub, kaiwo: Type) -> None:

@@ -37,7 +37,7 @@ def test_the_right_columns_give_way_first() -> None:
 
 SENTENCE = "queue 'research' has 1.797 GPUs left of its limit, and this needs 4 GPUs"
 WORK = [Column("NAME", lambda *_: ""), Column("STATE", lambda *_: "", is_state=True),
-        Column("WANTS", lambda *_: "", least=10), Column("WHERE OR WHY", lambda *_: "", is_prose=True)]  # fmt: skip
+        Column("WANTS", lambda *_: "", min_width=10), Column("WHERE OR WHY", lambda *_: "", is_prose=True)]  # fmt: skip
 
 
 def test_a_sentence_that_has_no_room_is_told_below_its_row() -> None:

@@ -144,7 +144,7 @@ def test_home_can_be_said_before_and_after_the_verb(
 def test_a_mistake_of_our_own_is_said_and_can_be_looked_into(
     stub: Stub, kaiwo: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaiwo.cli.verbs.inspect.status.lines", lambda view: 1 / 0)
+    monkeypatch.setattr("kaiwo.cli.verbs.inspect.status.status_lines", lambda view: 1 / 0)
     done = kaiwo("status")
     assert done.code == 1
     assert "set KAIWO_DEBUG=1 to see the traceback" in done.err

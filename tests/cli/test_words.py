@@ -15,14 +15,14 @@ def test_an_age_has_one_unit(seconds: int, text: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (90, "1m30s"), (9000, "2h30m"), (86400, "1d")])
 def test_a_span_is_told_in_full_and_read_back(seconds: int, text: str) -> None:
-    assert formatting.span(seconds) == text
-    assert formatting.parse_span(text) == seconds
+    assert formatting.duration(seconds) == text
+    assert formatting.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "1y", "-5", "2h 30m", "1.5h"])
 def test_what_is_no_span_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="write it like"):
-        formatting.parse_span(text)
+        formatting.parse_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from kaiwo.app.http_server import Tls, check_tls, serve
 from kaiwo.cli.client.api_client import NoServerError
-from kaiwo.cli.client.find_server import Place, connect
+from kaiwo.cli.client.find_server import ServerLocation, connect
 from kaiwo.model.errors import ConfigError
 from tests.devices.agent.receiver import make_certificate
 
@@ -40,14 +40,14 @@ def test_the_command_line_knows_its_own_kaiwo_by_its_certificate_and_no_other(
             assert url.startswith("https://127.0.0.1:")
             file = json.loads((tmp_path / "server.json").read_bytes())
             assert file["ca"] == str(certificate)
-            place = Place(home=str(tmp_path))
+            place = ServerLocation(home=str(tmp_path))
             assert await asyncio.to_thread(connect(place).get, "/") == b"https"
             (tmp_path / "server.json").write_text(json.dumps({**file, "ca": str(other)}))
             with pytest.raises(NoServerError, match="certificate"):
                 await asyncio.to_thread(connect(place).get, "/")
             monkeypatch.setenv("KAIWO_CA_FILE", str(certificate))
             with pytest.raises(NoServerError, match=r"(?i)ip address mismatch|certificate"):
-                await asyncio.to_thread(connect(Place(server=url)).get, "/")
+                await asyncio.to_thread(connect(ServerLocation(server=url)).get, "/")
             with pytest.raises(httpx.ConnectError):
                 async with httpx.AsyncClient(verify=ssl.create_default_context()) as client:
                     await client.get(url)

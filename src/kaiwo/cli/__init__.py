@@ -1,0 +1,1 @@
+"""The `kaiwo` command: verbs that people type, over the HTTP API."""

@@ -24,7 +24,7 @@ CHUNK = 32 * 1024
 INPUT, OUTPUT = 0, 1
 
 
-def wants_input() -> bool:
+def has_input() -> bool:
     """True if there is an input: not /dev/null, and not a terminal that another process group reads."""
     try:
         if os.path.samestat(os.fstat(INPUT), os.stat(os.devnull)):
@@ -39,65 +39,70 @@ def is_terminal() -> bool:
     return os.isatty(INPUT) and os.isatty(OUTPUT)
 
 
-def call(folder: str) -> socket.socket | None:
+def connect_console(folder: str) -> socket.socket | None:
     """Connect to the console socket in this folder; None if nothing listens there (yet)."""
-    person = socket.socket(socket.AF_UNIX)
+    console = socket.socket(socket.AF_UNIX)
     try:
         # Through the folder's descriptor: a socket path is limited to 107 bytes, and a home folder may be deeper.
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            person.connect(f"/proc/self/fd/{at}/console")
+            console.connect(f"/proc/self/fd/{at}/console")
         finally:
             os.close(at)
     except OSError:
-        person.close()
+        console.close()
         return None
-    return person
+    return console
 
 
-class Sitting:
+class ConsoleSession:
     """One attached session, from the hello message to the exit record."""
 
-    def __init__(self, person: socket.socket) -> None:
-        self._person = person
+    def __init__(self, console: socket.socket) -> None:
+        self._socket = console
         self._is_terminal = is_terminal()
-        self._heard = bytearray()
+        self._received = bytearray()
         self._unsent = bytearray()
         self._has_input = True
         self.copied = 0  # bytes of output
-        self.end: dict[str, Any] | None = None  # the exit record; None if the connection broke before it arrived
+        self.exit_record: dict[str, Any] | None = (
+            None  # the exit record; None if the connection broke before it arrived
+        )
 
-    def sit(self) -> None:
+    def run(self) -> None:
         """Copy input and output until the command or the connection ends."""
         hello = {"terminal": self._is_terminal, **_size()}
-        self._say(b"h", json.dumps(hello).encode())
-        self._person.setblocking(False)
+        self._queue_message(b"h", json.dumps(hello).encode())
+        self._socket.setblocking(False)
         sys.stdout.flush()
-        with contextlib.closing(self._person), _raw() if self._is_terminal else contextlib.nullcontext(-1) as wake:
-            while self.end is None and self._turn(wake):
+        with (
+            contextlib.closing(self._socket),
+            _raw_terminal() if self._is_terminal else contextlib.nullcontext(-1) as wake,
+        ):
+            while self.exit_record is None and self._copy_once(wake):
                 pass
 
-    def _turn(self, wake: int) -> bool:
+    def _copy_once(self, wake: int) -> bool:
         """Wait for data and copy it once; False if the connection has ended."""
-        reads: list[Any] = [self._person] + ([wake] if wake >= 0 else [])
+        reads: list[Any] = [self._socket] + ([wake] if wake >= 0 else [])
         if self._has_input and not self._unsent:
             reads.append(INPUT)
-        readable = select.select(reads, [self._person] if self._unsent else [], [])[0]
+        readable = select.select(reads, [self._socket] if self._unsent else [], [])[0]
         if wake in readable:
             os.read(wake, CHUNK)
-            self._say(b"w", json.dumps(_size()).encode())
+            self._queue_message(b"w", json.dumps(_size()).encode())
         if INPUT in readable:
             self._read_input()
         try:
             if self._unsent:
                 self._send()
-            return self._person not in readable or self._hear()
+            return self._socket not in readable or self._receive()
         except ConnectionError:
-            return self._hear_the_rest()
+            return self._receive_rest()
 
     def _send(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            del self._unsent[: self._person.send(self._unsent)]
+            del self._unsent[: self._socket.send(self._unsent)]
 
     def _read_input(self) -> None:
         try:
@@ -105,43 +110,43 @@ class Sitting:
         except OSError:  # the terminal is gone
             content = b""
         if content:
-            self._say(b"i", content)
+            self._queue_message(b"i", content)
             return
         self._has_input = False
         if self._is_terminal:
-            self._person.shutdown(socket.SHUT_WR)
+            self._socket.shutdown(socket.SHUT_WR)
         else:
-            self._say(b"e", b"")
+            self._queue_message(b"e", b"")
 
-    def _say(self, kind: bytes, content: bytes) -> None:
+    def _queue_message(self, kind: bytes, content: bytes) -> None:
         self._unsent += HEAD.pack(kind, len(content)) + content
 
-    def _hear(self) -> bool:
-        content = self._person.recv(CHUNK)
-        self._heard += content
-        while len(self._heard) >= HEAD.size:
-            kind, size = HEAD.unpack_from(self._heard)
-            if len(self._heard) < HEAD.size + size:
+    def _receive(self) -> bool:
+        chunk = self._socket.recv(CHUNK)
+        self._received += chunk
+        while len(self._received) >= HEAD.size:
+            kind, size = HEAD.unpack_from(self._received)
+            if len(self._received) < HEAD.size + size:
                 break
-            said = bytes(self._heard[HEAD.size : HEAD.size + size])
-            del self._heard[: HEAD.size + size]
+            content = bytes(self._received[HEAD.size : HEAD.size + size])
+            del self._received[: HEAD.size + size]
             if kind == b"o":
-                _write(said)
-                self.copied += len(said)
+                _write(content)
+                self.copied += len(content)
             elif kind == b"x":
-                self.end = json.loads(said)
-        return bool(content)
+                self.exit_record = json.loads(content)
+        return bool(chunk)
 
-    def _hear_the_rest(self) -> bool:
+    def _receive_rest(self) -> bool:
         """Read what arrived before the connection broke."""
         with contextlib.suppress(OSError):
-            while self.end is None and self._hear():
+            while self.exit_record is None and self._receive():
                 pass
         return False
 
 
 @contextlib.contextmanager
-def _raw() -> Iterator[int]:
+def _raw_terminal() -> Iterator[int]:
     """Put the terminal into raw mode, and restore it; yields a pipe that becomes readable on a resize."""
     before = termios.tcgetattr(INPUT)
     wake, wake_write = os.pipe()

@@ -20,11 +20,11 @@ def file_option(required: bool) -> Callable[[Any], Any]:
 
 def read_files(files: Sequence[str]) -> bytes:
     """All files joined into one stream of documents, so that the server applies all of them or none."""
-    texts = [_read(path) for path in files]
+    texts = [_read_file(path) for path in files]
     return texts[0] if len(texts) == 1 else b"\n---\n".join(texts)
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     named = "stdin" if path == "-" else path
     try:
         if path == "-":

@@ -10,11 +10,11 @@ import sys
 
 import click
 
-from kaiwo.cli.verb_base import unknown_option
+from kaiwo.cli.verb_base import exit_code, unknown_option_message
 from kaiwo.cli.verb_table import ReaderLeftError, kaiwo
-from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
+from kaiwo.model.errors import KaiwoError
 
-_PLAIN_WORDS = (
+_NUMBER_ERRORS = (
     (r"is not a valid integer( range)?$", "is not a whole number"),
     (r"is not a valid float( range)?$", "is not a number"),
     (r"is not in the range (\S+?)<=?x<=?(\S+)$", r"is not between \1 and \2"),
@@ -23,13 +23,13 @@ _PLAIN_WORDS = (
 )
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 # A verb runs for 100 ms and makes little garbage; collecting it during imports and at exit took 15 ms of that.
-RARELY = (100_000, 10, 10)
+GC_THRESHOLDS = (100_000, 10, 10)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run these arguments, or those of this process. With `KAIWO_DEBUG=1` a failure prints its traceback."""
     before = gc.get_threshold()
-    gc.set_threshold(*RARELY)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         return _run(argv)
     finally:
@@ -59,23 +59,20 @@ def _run(argv: list[str] | None) -> int:
             import traceback
 
             traceback.print_exc()
-        print(f"kaiwo: {sentence(error)}", file=sys.stderr)
+        print(f"kaiwo: {error_message(error)}", file=sys.stderr)
         return exit_code(error)
 
 
-def exit_code(error: Exception) -> int:
-    """The exit code for this error."""
-    if isinstance(error, ConfigError | click.UsageError | UnicodeEncodeError):
-        return 2
-    return 3 if isinstance(error, RefusedError) else 1
-
-
-def sentence(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """The error as one sentence: what happened, to what, and what to do."""
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "kaiwo"
-        fact = unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
-        fact = _plain(fact[:1].lower() + fact[1:])
+        fact = (
+            unknown_option_message(error)
+            if isinstance(error, click.NoSuchOption)
+            else error.format_message().rstrip(".")
+        )
+        fact = _reword_number_error(fact[:1].lower() + fact[1:])
         return fact if "kaiwo" in fact else f"{fact}; see: {verb} --help"
     if isinstance(error, KaiwoError):
         return str(error)
@@ -88,10 +85,10 @@ def sentence(error: Exception) -> str:
     return f"internal error ({type(error).__name__}: {error}); set KAIWO_DEBUG=1 to see the traceback"
 
 
-def _plain(fact: str) -> str:
+def _reword_number_error(fact: str) -> str:
     """Rewrite click's messages about numbers in plain English."""
-    for pattern, words in _PLAIN_WORDS:
-        fact = re.sub(pattern, words, fact)
+    for pattern, replacement in _NUMBER_ERRORS:
+        fact = re.sub(pattern, replacement, fact)
     return fact
 
 

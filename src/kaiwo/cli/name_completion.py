@@ -9,35 +9,35 @@ import click
 from kaiwo.cli.output.formatting import full_name, short_name
 
 if TYPE_CHECKING:
-    from kaiwo.cli.client.api_client import Server
+    from kaiwo.cli.client.api_client import ApiClient
 
 ARRAY_LABEL, INDEX_LABEL = "kaiwo.ai/array", "kaiwo.ai/array-index"
 COMPLETION_TIMEOUT_S = 1.0
-MOST_SHOWN = 100
-PAGE = 500  # the largest page that the server returns
+COMPLETION_LIMIT = 100
+PAGE_SIZE = 500  # the largest page that the server returns
 UNPAGED = ("/queues", "/reservations")
 
 
 def complete_workload(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Short names of workloads with this prefix."""
-    names = _names(ctx, "/workloads", incomplete)
-    taken = set(_given(ctx))
+    names = _server_names(ctx, "/workloads", incomplete)
+    taken = set(_names_typed(ctx))
     return [short_name(name) for name in names if short_name(name).startswith(incomplete) and name not in taken]
 
 
 def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _names(ctx, "/nodes", incomplete) if name.startswith(incomplete)]
+    return [name for name in _server_names(ctx, "/nodes", incomplete) if name.startswith(incomplete)]
 
 
 def complete_queue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _names(ctx, "/queues", "") if name.startswith(incomplete)]
+    return [name for name in _server_names(ctx, "/queues", "") if name.startswith(incomplete)]
 
 
 def complete_reservation(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _names(ctx, "/reservations", "") if name.startswith(incomplete)]
+    return [name for name in _server_names(ctx, "/reservations", "") if name.startswith(incomplete)]
 
 
-def person(name: str) -> str:
+def resolve_user(name: str) -> str:
     """The user name that was given; `me` is the current user."""
     return current_user() if name == "me" else name
 
@@ -52,7 +52,7 @@ def current_user() -> str:
         return os.environ.get("USER", "")
 
 
-def resolve(server: "Server", name: str) -> list[str]:
+def resolve_workloads(server: "ApiClient", name: str) -> list[str]:
     """The full name of a workload, or of all tasks of the array with this base name."""
     from kaiwo.cli.client.api_client import workload_path
     from kaiwo.model.errors import NotFoundError
@@ -69,13 +69,13 @@ def resolve(server: "Server", name: str) -> list[str]:
         return members
 
 
-def array_members(server: "Server", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
+def array_members(server: "ApiClient", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
     """Tasks of the array with this base name, ordered by index: in these states, or at least `most` of them."""
     from kaiwo.api.views import Page, WorkloadView
 
     namespace, _, base = full.partition("/")
     found: list[WorkloadView] = []
-    query: dict[str, Any] = {"label": f"{ARRAY_LABEL}={base}", "limit": PAGE}
+    query: dict[str, Any] = {"label": f"{ARRAY_LABEL}={base}", "limit": PAGE_SIZE}
     if states:
         query["state"] = ",".join(states)
     while True:
@@ -87,23 +87,23 @@ def array_members(server: "Server", full: str, states: Sequence[str] = (), most:
     return [w.name for w in sorted(found, key=lambda w: int(w.labels.get(INDEX_LABEL, "0")))]
 
 
-def _given(ctx: click.Context) -> list[str]:
+def _names_typed(ctx: click.Context) -> list[str]:
     names = ctx.params.get("names") or ()
     return [full_name(name) for name in names if isinstance(name, str) and name]
 
 
-def _names(ctx: click.Context, path: str, start: str) -> list[str]:
+def _server_names(ctx: click.Context, path: str, start: str) -> list[str]:
     """Names from the running server; empty on any error, because completion must stay silent."""
     from kaiwo.api.views import Page
-    from kaiwo.cli.client.find_server import Place, connect
+    from kaiwo.cli.client.find_server import ServerLocation, connect
     from kaiwo.model.errors import KaiwoError
 
-    place = Place(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
-    query: dict[str, Any] = {"limit": MOST_SHOWN} if path not in UNPAGED else {}
+    location = ServerLocation(ctx.meta.get("kaiwo.server", ""), ctx.meta.get("kaiwo.home", ""))
+    query: dict[str, Any] = {"limit": COMPLETION_LIMIT} if path not in UNPAGED else {}
     if start:
         query["q"] = start.rpartition("/")[2]
     try:
-        server = connect(place, COMPLETION_TIMEOUT_S)
+        server = connect(location, COMPLETION_TIMEOUT_S)
         return [item["name"] for item in server.decode(server.get(path, query), Page[dict[str, Any]]).items]
     except (KaiwoError, KeyError):
         return []

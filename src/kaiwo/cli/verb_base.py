@@ -3,13 +3,16 @@
 Never: imports the HTTP client until a verb connects; `kaiwo --help` does not need it.
 """
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kaiwo.model.errors import ConfigError, KaiwoError, RefusedError
+
 if TYPE_CHECKING:
-    from kaiwo.cli.client.api_client import Server
-    from kaiwo.cli.client.find_server import Place
+    from kaiwo.cli.client.api_client import ApiClient
+    from kaiwo.cli.client.find_server import ServerLocation
 
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -20,7 +23,7 @@ class Verb(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += place_options()
+        self.params += location_options()
 
 
 class LocalVerb(click.Command):
@@ -32,48 +35,86 @@ class LocalVerb(click.Command):
 
 
 class VerbGroup(click.Group):
-    """A verb with subcommands, such as `nodes drain`."""
+    """A verb with subcommands, such as `nodes drain`.
+
+    `describe`: the command for one object, named when an object's name is given in place of a subcommand.
+    """
 
     command_class = Verb
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, describe: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += place_options()
+        self.params += location_options()
+        self._describe = describe
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if (
+            self._describe
+            and args[0] not in self.commands
+            and not args[0].startswith("-")
+            and not ctx.resilient_parsing
+        ):
+            known = ", ".join(self.commands)
+            raise click.UsageError(f"'{args[0]}' is not one of {known}; did you mean: {self._describe} {args[0]}", ctx)
+        return super().resolve_command(ctx, args)
 
 
-def place_options() -> list[click.Parameter]:
+def location_options() -> list[click.Parameter]:
     """--server and --home; their values are kept in the click context."""
     text = "Kaiwo server to use (default: the one running on this machine)."
-    server = click.Option(["--server"], metavar="URL", expose_value=False, callback=_remember, help=text)
+    server = click.Option(["--server"], metavar="URL", expose_value=False, callback=_store_in_context, help=text)
     return [server, home_option()]
 
 
 def home_option() -> click.Option:
     text = "Folder with Kaiwo's state (default: $KAIWO_HOME)."
-    return click.Option(["--home"], metavar="DIR", expose_value=False, callback=_remember, help=text)
+    return click.Option(["--home"], metavar="DIR", expose_value=False, callback=_store_in_context, help=text)
 
 
-def unknown_option(error: click.NoSuchOption) -> str:
+def unknown_option_message(error: click.NoSuchOption) -> str:
     """`unknown option '--gps' (did you mean --gpus?)`."""
     near = f" (did you mean {' or '.join(error.possibilities)}?)" if error.possibilities else ""
     return f"unknown option '{error.option_name}'{near}"
 
 
-def this_place() -> "Place":
-    """Where the person said to look."""
-    from kaiwo.cli.client.find_server import Place
+def exit_code(error: Exception) -> int:
+    """The exit code for this error."""
+    if isinstance(error, ConfigError | click.UsageError | UnicodeEncodeError):
+        return 2
+    return 3 if isinstance(error, RefusedError) else 1
 
-    said = click.get_current_context().meta
-    return Place(said.get("kaiwo.server", ""), said.get("kaiwo.home", ""))
+
+def run_for_each(names: Sequence[str], act: Callable[[str], None]) -> int:
+    """Call `act` for every name. Of several names the failures are printed, and the first gives the exit code."""
+    from kaiwo.cli.output import printing
+
+    code = 0
+    for name in names:
+        try:
+            act(name)
+        except KaiwoError as error:
+            if len(names) == 1:
+                raise
+            printing.hint(f"kaiwo: {error}")
+            code = code or exit_code(error)
+    return code
 
 
-def this_server() -> "Server":
-    """The Kaiwo to talk to."""
+def server_location() -> "ServerLocation":
+    """The values of --server and --home on this command line."""
+    from kaiwo.cli.client.find_server import ServerLocation
+
+    given = click.get_current_context().meta
+    return ServerLocation(given.get("kaiwo.server", ""), given.get("kaiwo.home", ""))
+
+
+def connect_server() -> "ApiClient":
+    """Connect to the Kaiwo server that this command line names."""
     from kaiwo.cli.client.find_server import connect
 
-    return connect(this_place(), DEFAULT_TIMEOUT_S)
+    return connect(server_location(), DEFAULT_TIMEOUT_S)
 
 
-def _remember(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+def _store_in_context(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
     if value:
         ctx.meta[f"kaiwo.{option.name}"] = value

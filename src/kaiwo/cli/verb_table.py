@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kaiwo.cli.verb_base import place_options
+from kaiwo.cli.verb_base import location_options
 
 # For each section of --help: the verb, its module under cli/verbs, and its summary.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -64,7 +64,7 @@ class ReaderLeftError(Exception):
     """The reader of our output (`| head`) closed the pipe. Not an OSError, because click exits with 1 on those."""
 
 
-class Verbs(click.Group):
+class VerbTable(click.Group):
     """The `kaiwo` command; it imports a verb's module when the verb is called."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -113,12 +113,12 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> No
 
 
 @click.group(
-    cls=Verbs,
+    cls=VerbTable,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`kaiwo VERB --help` shows examples. Exit codes: 0 success, 1 failure, 2 invalid input, 3 refused by a "
     "queue or the policy. Environment variables: KAIWO_HOME, KAIWO_SERVER, KAIWO_TOKEN, NO_COLOR.",
     params=[
-        *place_options(),
+        *location_options(),
         click.Option(["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
                      help="Print the version and exit."),
     ],

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from kaiwo.cli.name_completion import complete_queue, complete_workload, person
+from kaiwo.cli.name_completion import complete_queue, complete_workload, resolve_user
 from kaiwo.cli.output.formatting import full_name, parse_pair
-from kaiwo.cli.verb_base import Verb, unknown_option
+from kaiwo.cli.verb_base import Verb, unknown_option_message
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload_fields import FIELDS
 
@@ -81,14 +81,14 @@ class CommandVerb(Verb):
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             own = f"options of the command itself go after --, like: {ctx.command_path} ... -- COMMAND"
-            raise click.UsageError(f"{unknown_option(error)}; {own}", ctx) from None
+            raise click.UsageError(f"{unknown_option_message(error)}; {own}", ctx) from None
         if extra := ctx.params.get("extra"):
             line = " ".join([ctx.params["name"], *extra])
             raise click.UsageError(f"the command must come after --, like: {ctx.command_path} ... -- {line}", ctx)
         return rest
 
 
-def work_options(is_background: bool) -> Callable[[Any], Any]:
+def workload_options(is_background: bool) -> Callable[[Any], Any]:
     """Add the workload flags, the most used first; some make sense only for `submit`."""
 
     def add_all(command: Any) -> Any:
@@ -103,50 +103,60 @@ _option = click.option
 _WORK: tuple[Callable[[Any], Any], ...] = (
     click.argument("name", required=False, default=""),
     click.argument("extra", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED),
-    _option("--name", "name_option", default="", metavar="NAME", help="Its name; else made from the command."),
+    _option("--name", "name_option", default="", metavar="NAME", help="Name (default: made from the command)."),
     _option("-g", "--gpus", type=WholeGpus(), metavar="N", help="Whole GPUs for each pod."),
-    _option("--fraction", metavar="PART", help="A part of a GPU, such as 0.5."),
-    _option("--gpu-memory", metavar="SIZE", help="GPU memory in MiB, or such as 24Gi."),
-    _option("--devices", type=int, metavar="N", help="On how many GPUs it wants that part or memory."),
-    _option("--partition", metavar="MODE", help="Partitions, not whole GPUs: CPX, CPX+NPS4, any; --gpus counts them."),
-    _option("--shared", is_flag=True, help="Others may come to its whole GPUs: it counts as half of each."),
-    _option("--isolation", metavar="METHOD", help="How a part is kept apart: mps, cu-mask or time-slicing."),
-    _option("--isolation-grade", metavar="GRADE", help="The least that will do: memory-capped, cu-mask, mps, ..."),
-    _option("--model", "models", multiple=True, metavar="MODEL", help="Only this GPU model; may be repeated."),
+    _option("--fraction", metavar="PART", help="Fraction of a GPU, such as 0.5."),
+    _option("--gpu-memory", metavar="SIZE", help="GPU memory, in MiB or such as 24Gi."),
+    _option("--devices", type=int, metavar="N", help="Number of GPUs to take that fraction or memory of."),
+    _option("--partition", metavar="MODE", help="Use GPU partitions: CPX, CPX+NPS4 or any; --gpus counts them."),
+    _option("--shared", is_flag=True, help="Let others share its whole GPUs; it counts as half of each."),
+    _option("--isolation", metavar="METHOD", help="How fractions are isolated: mps, cu-mask or time-slicing."),
+    _option("--isolation-grade", metavar="GRADE", help="Weakest acceptable grade: memory-capped, cu-mask, mps, ..."),
+    _option("--model", "models", multiple=True, metavar="MODEL", help="Only this GPU model. Repeatable."),
     _option("--cpu", metavar="AMOUNT", help="CPUs for each pod, such as 4 or 500m."),
     _option("--memory", metavar="SIZE", help="Memory for each pod, such as 16Gi."),
-    _option("--pods", type=int, metavar="N", help="How many equal pods; they start together."),
-    _option("--min-pods", type=int, metavar="N", help="Start with so many of them already."),
-    _option("-q", "--queue", metavar="QUEUE", shell_complete=complete_queue, help="The queue it waits in."),
-    _option("-p", "--priority", type=int, metavar="N", help="Higher goes first in its queue."),
-    _option("--no-preempt", is_flag=True, help="Never stop it for others."),
+    _option("--pods", type=int, metavar="N", help="Number of identical pods, which start together."),
+    _option("--min-pods", type=int, metavar="N", help="Start once this many pods fit; add the rest later."),
+    _option("-q", "--queue", metavar="QUEUE", shell_complete=complete_queue, help="Queue to submit to."),
+    _option("-p", "--priority", type=int, metavar="N", help="Higher priorities start first within a queue."),
+    _option("--no-preempt", is_flag=True, help="Never preempt it for other workloads."),
     _option(
-        "--type", "kind", type=click.Choice(TYPES), metavar="TYPE", help=f"{', '.join(TYPES[:-1])} or {TYPES[-1]}."
+        "--type",
+        "kind",
+        type=click.Choice(TYPES),
+        metavar="TYPE",
+        help=f"Type: {', '.join(TYPES[:-1])} or {TYPES[-1]}.",
     ),
     *(
         _option(*filter(None, (field.flag_letter, field.flag)), field.name, metavar=field.metavar, help=field.help)
         for field in FIELDS
         if field.flag
     ),
-    _option("--retries", type=int, metavar="N", help="Start it again so often when it fails."),
+    _option("--retries", type=int, metavar="N", help="Restart it up to N times if it fails."),
     _option(
         "--after",
         multiple=True,
         metavar="WORKLOAD",
         shell_complete=complete_workload,
-        help="Start when this one has succeeded, or all tasks of this array; may be repeated.",
+        help="Start after this workload, or all tasks of this array, succeeded. Repeatable.",
     ),
-    _option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated."),
-    _option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable; without a value yours is taken."),
-    _option("--node-selector", multiple=True, metavar="KEY=VALUE", help="Only on nodes with this label."),
-    _option("--workdir", metavar="DIR", help="Where the command runs; here if not said."),
-    _option("--user", metavar="NAME", help="Whose work it is; yours if not said."),
+    _option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Repeatable."),
+    _option(
+        "-e",
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Environment variable (default: its value here).",
+    ),
+    _option("--node-selector", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label. Repeatable."),
+    _option("--workdir", metavar="DIR", help="Working folder of the command (default: the current one)."),
+    _option("--user", metavar="NAME", help="User it belongs to (default: you)."),
 )
 _BACKGROUND: tuple[Callable[[Any], Any], ...] = (
-    _option("--array", metavar="RANGE", help="One workload for each index, such as 0-9."),
-    _option("--hold", is_flag=True, help="Wait until `kaiwo release`."),
-    _option("--image", metavar="IMAGE", help="The container image, where containers run."),
-    _option("--simulate", metavar="LENGTH", help="No command: only pretend to work for so long."),
+    _option("--array", metavar="RANGE", help="Submit one workload for each index, such as 0-9."),
+    _option("--hold", is_flag=True, help="Do not start it until `kaiwo release`."),
+    _option("--image", metavar="IMAGE", help="Container image, on clusters that run containers."),
+    _option("--simulate", metavar="LENGTH", help="Run no command; simulate a run time of this length."),
 )
 
 
@@ -154,19 +164,19 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """The submission form, without the fields that were not given."""
     _refuse_empty(ctx, options)
     command: list[str] = ctx.meta.get(COMMAND, [])
-    name = _name(options, command)
+    name = _choose_name(options, command)
     namespace, _, base = full_name(name).partition("/")
     form = {
         "name": base,
         "namespace": namespace if "/" in name else None,
         "queue": options["queue"],
-        "user": person(options["user"] or "me"),
+        "user": resolve_user(options["user"] or "me"),
         "type": options["kind"],
         "priority": options["priority"],
         "preemptible": False if options["no_preempt"] else None,
         "gpus": options["gpus"],
         "gpuFraction": options["fraction"],
-        "gpuMemory": _mib(options["gpu_memory"]),
+        "gpuMemory": _parse_mib(options["gpu_memory"]),
         "gpuDevices": options["devices"],
         "gpuModels": list(options["models"]),
         "gpuPartition": options["partition"],
@@ -193,16 +203,16 @@ def make_form(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
 
 
-def in_flags(message: str, field: str = "") -> str:
+def fields_to_flags(message: str, field: str = "") -> str:
     """The server's message with fields replaced by flags: `--fraction 0.5` for `gpuFraction: "0.5"`."""
     if field in PLAIN_FLAGS:  # also an English word: replaced only at the start, where it names the field
         message = message.replace(f": {field} ", f": {PLAIN_FLAGS[field]} ", 1)
     return _FIELDS.sub(lambda found: FLAGS[found[1]] + (f" {found[2]}" if found[2] else ""), message)
 
 
-def name_from(command: Sequence[str]) -> str:
+def make_name(command: Sequence[str]) -> str:
     """A new, readable name: `train-x7k2p` for `python train.py`."""
-    stem = re.sub(r"\.[a-z]{1,4}$", "", os.path.basename(_telling_word(command)).lower())
+    stem = re.sub(r"\.[a-z]{1,4}$", "", os.path.basename(_script_or_program(command)).lower())
     stem = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40].strip("-") or "work"
     return f"{stem}-{''.join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in os.urandom(5))}"
 
@@ -212,34 +222,34 @@ def _refuse_empty(ctx: click.Context, options: dict[str, Any]) -> None:
     for parameter in ctx.command.params:
         given = options.get(parameter.name or "")
         is_empty = given == "" or (isinstance(given, tuple) and "" in given)
-        if is_empty and isinstance(parameter, click.Option) and _is_typed(ctx, parameter):
+        if is_empty and isinstance(parameter, click.Option) and _is_on_command_line(ctx, parameter):
             raise ConfigError(f"{parameter.opts[-1]} is empty; give it a value or leave it out")
 
 
-def _is_typed(ctx: click.Context, parameter: click.Parameter) -> bool:
+def _is_on_command_line(ctx: click.Context, parameter: click.Parameter) -> bool:
     source = ctx.get_parameter_source(parameter.name or "")
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _telling_word(command: Sequence[str]) -> str:
+def _script_or_program(command: Sequence[str]) -> str:
     """The program, or the script that an interpreter such as `python -u` or `torchrun -m` runs."""
-    told = ""
+    program = ""
     for word in command:
-        if told and re.fullmatch(r"-[a-z]*c", word):
+        if program and re.fullmatch(r"-[a-z]*c", word):
             break  # `sh -c '...'`: an inline script makes no name
         if word.startswith("-") or "=" in word:
             continue
-        told = word
+        program = word
         if not INTERPRETERS.fullmatch(os.path.basename(word)):
             break
-    return told
+    return program
 
 
-def _name(options: dict[str, Any], command: Sequence[str]) -> str:
+def _choose_name(options: dict[str, Any], command: Sequence[str]) -> str:
     given, option = options["name"], options["name_option"]
     if given and option and given != option:
         raise ConfigError(f"the name is '{given}' and also --name {option}; give one name")
-    return given or option or name_from(command)
+    return given or option or make_name(command)
 
 
 def _workdir(options: dict[str, Any], command: Sequence[str]) -> str | None:
@@ -249,7 +259,7 @@ def _workdir(options: dict[str, Any], command: Sequence[str]) -> str | None:
     return os.getcwd() if command and not options.get("image") else None
 
 
-def _mib(text: str | None) -> int | None:
+def _parse_mib(text: str | None) -> int | None:
     if text is None:
         return None
     found = re.fullmatch(r"(\d+)(|Mi|MiB|Gi|GiB)", text)

@@ -13,7 +13,7 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api.views import Problem
-from kaiwo.cli.client.http_connection import SYSTEM_TRUST, Answer, HttpError, Trust, request
+from kaiwo.cli.client.http_connection import SYSTEM_TRUST, HttpError, HttpResponse, ServerTrust, send_request
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError, RefusedError
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ Query = Mapping[str, str | int | Sequence[str]]
 
 BASE = "/api/v1"
 TOO_MANY = 429
-PATIENCE_S = 60.0  # the longest wait in total while the server answers 429
+MOST_RETRY_S = 60.0  # the longest wait in total while the server answers 429
 LONGEST_PAUSE_S = 10.0
 
 
@@ -33,23 +33,23 @@ class LostServerError(ClusterError):
     """The server closed the connection before the end of its answer."""
 
 
-class Server:
+class ApiClient:
     """One running Kaiwo. Every request has its own connection."""
 
     def __init__(
         self,
         url: str,
         token: str,
-        found_in: str,
+        url_source: str,
         timeout_s: float = 30,
-        token_from: str = "",
-        trust: Trust = SYSTEM_TRUST,
+        token_source: str = "",
+        trust: ServerTrust = SYSTEM_TRUST,
     ) -> None:
         self.trust = trust
         self.url = url
         self.token = token
-        self.token_from = token_from  # KAIWO_TOKEN, or the path of a token file
-        self.found_in = found_in  # the source of the URL: --server, KAIWO_SERVER, or the path of a server.json
+        self.token_source = token_source  # KAIWO_TOKEN, or the path of a token file
+        self.url_source = url_source  # the source of the URL: --server, KAIWO_SERVER, or the path of a server.json
         self.timeout_s = timeout_s
 
     def get(self, path: str, query: Query | None = None) -> bytes:
@@ -65,8 +65,8 @@ class Server:
         query: Query | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
-        is_patient: bool = False,
-    ) -> Answer:
+        may_be_silent: bool = False,
+    ) -> HttpResponse:
         """Send a request; the body is still to be read. `is_patient`: the body may be silent for hours."""
         parts = urlsplit(self.url)
         is_tls = parts.scheme == "https"
@@ -76,19 +76,19 @@ class Server:
         sent = {"User-Agent": f"kaiwo/{__version__}", **(headers or {})}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + MOST_RETRY_S
         while True:
             try:
-                answer = request(method, address, target, sent, body, self.timeout_s, is_patient, trust)
+                answer = send_request(method, address, target, sent, body, self.timeout_s, may_be_silent, trust)
             except (OSError, HttpError) as error:
-                raise self.explain(error) from error
-            pause_s = _pause_s(answer)
-            if answer.status != TOO_MANY or is_patient or time.monotonic() + pause_s > until:
+                raise self.connection_error(error) from error
+            pause_s = _retry_after_s(answer)
+            if answer.status != TOO_MANY or may_be_silent or time.monotonic() + pause_s > until:
                 break
             answer.close()
             time.sleep(pause_s)
         if answer.status >= 300:
-            raise self._problem(answer)
+            raise self._read_problem(answer)
         return answer
 
     def decode(self, body: bytes, kind: type[T]) -> T:
@@ -96,66 +96,66 @@ class Server:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
-            raise self._strange(str(error)) from error
+            raise self._unexpected_answer(str(error)) from error
 
     def convert(self, items: Any, kind: type[T]) -> T:
         """Convert decoded JSON into this type."""
         try:
             return msgspec.convert(items, kind)
         except msgspec.ValidationError as error:
-            raise self._strange(str(error)) from error
+            raise self._unexpected_answer(str(error)) from error
 
-    def explain(self, error: Exception) -> KaiwoError:
+    def connection_error(self, error: Exception) -> KaiwoError:
         """The error of a connection as a KaiwoError that says what to do."""
         if isinstance(error, ConnectionRefusedError):
-            return NoServerError(self._nobody("connection refused"))
+            return NoServerError(self._no_answer_message("connection refused"))
         if isinstance(error, TimeoutError):
             return NoServerError(
                 f"{self.url} did not answer within {self.timeout_s:g} s; check whether it is running with: kaiwo doctor"
             )
-        if isinstance(error, ConnectionError) or (isinstance(error, HttpError) and error.is_cut):
+        if isinstance(error, ConnectionError) or (isinstance(error, HttpError) and error.is_truncated):
             return LostServerError(
                 f"{self.url} closed the connection before its answer was complete; check with: kaiwo status"
             )
         if isinstance(error, OSError):
-            return NoServerError(self._nobody((error.strerror or str(error)).lower()))
-        return self._strange(str(error))
+            return NoServerError(self._no_answer_message((error.strerror or str(error)).lower()))
+        return self._unexpected_answer(str(error))
 
-    def _read(self, response: Answer) -> bytes:
+    def _read(self, response: HttpResponse) -> bytes:
         try:
             with response:
                 return response.read()
         except (OSError, HttpError) as error:
-            raise self.explain(error) from error
+            raise self.connection_error(error) from error
 
-    def _problem(self, response: Answer) -> KaiwoError:
+    def _read_problem(self, response: HttpResponse) -> KaiwoError:
         body = self._read(response)
         try:
             problem = msgspec.json.decode(body, type=Problem)
         except msgspec.DecodeError:
-            return self._strange(f"HTTP {response.status}")
+            return self._unexpected_answer(f"HTTP {response.status}")
         # The server's message about tokens is written for API clients.
-        return ClusterError(self._no_right()) if response.status == 401 else as_error(problem)
+        return ClusterError(self._unauthorized_message()) if response.status == 401 else problem_error(problem)
 
-    def _no_right(self) -> str:
-        if self.token_from == "KAIWO_TOKEN":
+    def _unauthorized_message(self) -> str:
+        if self.token_source == "KAIWO_TOKEN":
             return f"the token in KAIWO_TOKEN is wrong; set it to the token of the kaiwo at {self.url}, or unset it"
-        fact = f"the token from {self.token_from} is wrong" if self.token else "this needs a token"
+        fact = f"the token from {self.token_source} is wrong" if self.token else "this needs a token"
         return f"{fact}; give the home folder of the kaiwo at {self.url} with --home, or set KAIWO_TOKEN"
 
-    def _nobody(self, fact: str) -> str:
-        if self.found_in.endswith("server.json"):
-            return f"no kaiwo is running (looked in {self.found_in}: {self.url}, {fact}); start one with: kaiwo up"
-        return f"nothing answers at {self.url} ({fact}); check {self.found_in}, or start kaiwo with: kaiwo up"
+    def _no_answer_message(self, fact: str) -> str:
+        if self.url_source.endswith("server.json"):
+            return f"no kaiwo is running (looked in {self.url_source}: {self.url}, {fact}); start one with: kaiwo up"
+        return f"nothing answers at {self.url} ({fact}); check {self.url_source}, or start kaiwo with: kaiwo up"
 
-    def _strange(self, fact: str) -> ClusterError:
+    def _unexpected_answer(self, fact: str) -> ClusterError:
         return ClusterError(
             f"{self.url} does not answer like kaiwo {__version__} ({fact}); "
             "another program may use this port, or the versions differ; check with: kaiwo doctor"
         )
 
 
-def as_error(problem: Problem) -> KaiwoError:
+def problem_error(problem: Problem) -> KaiwoError:
     """The error of an API problem, with the server's message."""
     match problem.kind:
         case "invalid":
@@ -168,7 +168,7 @@ def as_error(problem: Problem) -> KaiwoError:
             return ClusterError(problem.message)
 
 
-def _pause_s(answer: Answer) -> float:
+def _retry_after_s(answer: HttpResponse) -> float:
     """The pause that the server asks for with Retry-After."""
     text = answer.headers.get("retry-after", "")
     return min(float(text), LONGEST_PAUSE_S) if text.isdecimal() else 1.0

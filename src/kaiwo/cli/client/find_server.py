@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kaiwo.app.options import find_home
-from kaiwo.cli.client.api_client import NoServerError, Server
-from kaiwo.cli.client.http_connection import Trust
+from kaiwo.cli.client.api_client import ApiClient, NoServerError
+from kaiwo.cli.client.http_connection import ServerTrust
 from kaiwo.model.errors import ConfigError
 
 LOOPBACK = ("localhost", "::1")
@@ -25,7 +25,7 @@ class ServerFile(msgspec.Struct, frozen=True):
     ca: str = ""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ServerLocation(msgspec.Struct, frozen=True):
     """The values of --server and --home; empty if not given."""
 
     server: str = ""
@@ -44,21 +44,23 @@ class Place(msgspec.Struct, frozen=True):
         return os.path.join(self.home_path, "token")
 
 
-def connect(place: Place, timeout_s: float = 30) -> Server:
+def connect(location: ServerLocation, timeout_s: float = 30) -> ApiClient:
     """The server that --server or KAIWO_SERVER names, else the one that runs in this home folder."""
-    if url := place.server or os.environ.get("KAIWO_SERVER", ""):
-        found_in, pinned = "--server" if place.server else "KAIWO_SERVER", ""
+    if url := location.server or os.environ.get("KAIWO_SERVER", ""):
+        url_source, pinned = "--server" if location.server else "KAIWO_SERVER", ""
     else:
-        file = read_server_file(place)
-        url, found_in, pinned = file.url, place.server_file, file.ca
-    url = _checked(url, found_in)
-    token, token_from = _token(place, url)
-    return Server(url, token, found_in, timeout_s, token_from, Trust(os.environ.get("KAIWO_CA_FILE", ""), pinned))
+        file = read_server_file(location)
+        url, url_source, pinned = file.url, location.server_file, file.ca
+    url = _check_url(url, url_source)
+    token, token_source = _token(location, url)
+    return ApiClient(
+        url, token, url_source, timeout_s, token_source, ServerTrust(os.environ.get("KAIWO_CA_FILE", ""), pinned)
+    )
 
 
-def read_server_file(place: Place) -> ServerFile:
+def read_server_file(location: ServerLocation) -> ServerFile:
     """Read the server.json of the running Kaiwo."""
-    path = place.server_file
+    path = location.server_file
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=ServerFile)
@@ -70,7 +72,7 @@ def read_server_file(place: Place) -> ServerFile:
         raise NoServerError(f"{path} is damaged; restart kaiwo with: kaiwo up") from None
 
 
-def _checked(url: str, found_in: str) -> str:
+def _check_url(url: str, url_source: str) -> str:
     url = (url if "://" in url else f"http://{url}").rstrip("/")
     try:
         parts = urlsplit(url)
@@ -78,26 +80,26 @@ def _checked(url: str, found_in: str) -> str:
     except ValueError:
         is_good = False
     if not is_good:
-        raise ConfigError(f"'{url}' in {found_in} is not an address; write it like http://127.0.0.1:7600")
+        raise ConfigError(f"'{url}' in {url_source} is not an address; write it like http://127.0.0.1:7600")
     return url
 
 
-def _token(place: Place, url: str) -> tuple[str, str]:
+def _token(location: ServerLocation, url: str) -> tuple[str, str]:
     """The token, and where it was found."""
     if token := os.environ.get("KAIWO_TOKEN", ""):
         return token, "KAIWO_TOKEN"
     host = urlsplit(url).hostname or ""
-    if not (host in LOOPBACK or host.startswith("127.") or _is_of_this_home(place, url)):
+    if not (host in LOOPBACK or host.startswith("127.") or _is_home_server(location, url)):
         return "", ""
     try:
-        with open(place.token_file, encoding="ascii", errors="replace") as file:
-            return file.readline().strip(), place.token_file
+        with open(location.token_file, encoding="ascii", errors="replace") as file:
+            return file.readline().strip(), location.token_file
     except OSError:
         return "", ""
 
 
-def _is_of_this_home(place: Place, url: str) -> bool:
+def _is_home_server(location: ServerLocation, url: str) -> bool:
     try:
-        return read_server_file(place).url.rstrip("/") == url
+        return read_server_file(location).url.rstrip("/") == url
     except NoServerError:
         return False

@@ -16,34 +16,34 @@ MOST_HEADERS = 100
 PART = 64 * 1024
 
 
-class Trust(NamedTuple):
+class ServerTrust(NamedTuple):
     """How a server is authenticated over TLS."""
 
     ca_file: str = ""  # CA certificates, instead of the system's
     pinned: str = ""  # exactly this certificate, whatever its host name; it comes from the server's home folder
 
 
-SYSTEM_TRUST = Trust()
+SYSTEM_TRUST = ServerTrust()
 
 
 class HttpError(Exception):
     """The response is not HTTP, or ends early (`is_cut`)."""
 
-    def __init__(self, fact: str, is_cut: bool = False) -> None:
+    def __init__(self, fact: str, is_truncated: bool = False) -> None:
         super().__init__(fact)
-        self.is_cut = is_cut
+        self.is_truncated = is_truncated
 
 
-class Answer:
+class HttpResponse:
     """The status and headers of a response, and a body that is still arriving."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._file = connection.makefile("rb")
-        self.status = _status(self._line())
-        self.headers = dict(self._headers())
+        self.status = _parse_status(self._read_line())
+        self.headers = dict(self._read_headers())
         self._is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        self._left = _length(self.headers)  # -1: until the other side closes
+        self._unread = _content_length(self.headers)  # -1: until the other side closes
 
     def read(self) -> bytes:
         """The rest of the body."""
@@ -52,16 +52,16 @@ class Answer:
     def parts(self) -> Iterator[bytes]:
         """The body as it arrives."""
         if self._is_chunked:
-            while size := self._chunk_size():
-                yield self._exactly(size)
-                self._line()
-            self._line()
-        elif self._left >= 0:
-            while self._left:
-                part = self._file.read1(min(self._left, PART))
+            while size := self._read_chunk_size():
+                yield self._read_exactly(size)
+                self._read_line()
+            self._read_line()
+        elif self._unread >= 0:
+            while self._unread:
+                part = self._file.read1(min(self._unread, PART))
                 if not part:
-                    raise HttpError("the response ends too early", is_cut=True)
-                self._left -= len(part)
+                    raise HttpError("the response ends too early", is_truncated=True)
+                self._unread -= len(part)
                 yield part
         else:
             while part := self._file.read1(PART):
@@ -80,7 +80,7 @@ class Answer:
         self._file.close()
         self._connection.close()
 
-    def __enter__(self) -> "Answer":
+    def __enter__(self) -> "HttpResponse":
         return self
 
     def __exit__(
@@ -88,9 +88,9 @@ class Answer:
     ) -> None:
         self.close()
 
-    def _headers(self) -> Iterator[tuple[str, str]]:
+    def _read_headers(self) -> Iterator[tuple[str, str]]:
         for _ in range(MOST_HEADERS):
-            line = self._line()
+            line = self._read_line()
             if not line:
                 return
             name, colon, value = line.decode("latin-1").partition(":")
@@ -99,49 +99,49 @@ class Answer:
             yield name.strip().lower(), value.strip()
         raise HttpError("too many headers")
 
-    def _chunk_size(self) -> int:
+    def _read_chunk_size(self) -> int:
         try:
-            return int(self._line().partition(b";")[0], 16)
+            return int(self._read_line().partition(b";")[0], 16)
         except ValueError:
             raise HttpError("a chunk without a size") from None
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         data = self._file.read(size)
         if len(data) < size:
-            raise HttpError("the response ends too early", is_cut=True)
+            raise HttpError("the response ends too early", is_truncated=True)
         return data
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         line = self._file.readline(LONGEST_LINE)
         if not line:
-            raise HttpError("the response ends too early", is_cut=True)
+            raise HttpError("the response ends too early", is_truncated=True)
         if not line.endswith(b"\n"):
             raise HttpError("a line without an end")
         return line.rstrip(b"\r\n")
 
 
-def request(
+def send_request(
     method: str,
     address: tuple[str, int],
     target: str,
     headers: Mapping[str, str],
     body: bytes = b"",
     timeout_s: float | None = 30,
-    is_patient: bool = False,
-    trust: Trust | None = None,
-) -> Answer:
+    may_be_silent: bool = False,
+    trust: ServerTrust | None = None,
+) -> HttpResponse:
     """Send one request and read the head of its answer. `is_patient`: the body may be silent. `trust`: over TLS."""
     # As bytes: for text Python imports the IDNA codec, which takes 1 ms and an ASCII name does not need.
     host = address[0].encode() if address[0].isascii() else address[0]
     connection = socket.create_connection((host, address[1]), timeout_s)  # type: ignore[arg-type]
     try:
         if trust is not None:
-            connection = _encrypted(connection, address[0], trust)
+            connection = _start_tls(connection, address[0], trust)
         # A server that stops reading a large body may have said why, so read its answer.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.sendall(_head(method, address, target, headers, body) + body)
-        answer = Answer(connection)
-        if is_patient:
+            connection.sendall(_request_head(method, address, target, headers, body) + body)
+        answer = HttpResponse(connection)
+        if may_be_silent:
             connection.settimeout(None)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return answer
@@ -150,7 +150,7 @@ def request(
         raise
 
 
-def _encrypted(connection: socket.socket, host: str, trust: Trust) -> socket.socket:
+def _start_tls(connection: socket.socket, host: str, trust: ServerTrust) -> socket.socket:
     import ssl
 
     context = ssl.create_default_context(cafile=trust.ca_file or trust.pinned or None)
@@ -159,7 +159,7 @@ def _encrypted(connection: socket.socket, host: str, trust: Trust) -> socket.soc
     return context.wrap_socket(connection, server_hostname=host)
 
 
-def _head(method: str, address: tuple[str, int], target: str, headers: Mapping[str, str], body: bytes) -> bytes:
+def _request_head(method: str, address: tuple[str, int], target: str, headers: Mapping[str, str], body: bytes) -> bytes:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}:{address[1]}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -170,7 +170,7 @@ def _head(method: str, address: tuple[str, int], target: str, headers: Mapping[s
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def _status(line: bytes) -> int:
+def _parse_status(line: bytes) -> int:
     version, _, rest = line.partition(b" ")
     number = rest[:3]
     if not version.startswith(b"HTTP/1.") or not number.isdigit():
@@ -178,6 +178,6 @@ def _status(line: bytes) -> int:
     return int(number)
 
 
-def _length(headers: Mapping[str, str]) -> int:
+def _content_length(headers: Mapping[str, str]) -> int:
     text = headers.get("content-length", "")
     return int(text) if text.isdecimal() else -1

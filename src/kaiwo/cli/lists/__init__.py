@@ -1,0 +1,1 @@
+"""Lists of objects: options, columns, printing and watching."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kaiwo.api.views import GpuView, MeasuredView, NodeView, TenantView, WorkloadView
-from kaiwo.cli.output.formatting import age, limit, memory, milli, short_name
+from kaiwo.cli.output.formatting import age, limit_or_dash, memory, milli, short_name
 from kaiwo.cli.output.table_layout import Column
 
 NUMBER, WIDE = True, True
@@ -17,11 +17,11 @@ def _where_or_why(w: WorkloadView, _: float) -> str:
     return f"{', '.join(w.nodes[:2])} and {len(w.nodes) - 2} more"
 
 
-def _ran(w: WorkloadView, now: float) -> str:
+def _run_time(w: WorkloadView, now: float) -> str:
     return age((w.ended_s or now) - w.started_s) if w.started_s else "-"
 
 
-def _labels(labels: dict[str, str]) -> str:
+def _label_text(labels: dict[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
@@ -29,15 +29,15 @@ WORKLOAD: Sequence[Column] = (
     Column("NAME", lambda w, _: short_name(w.name)),
     Column("QUEUE", lambda w, _: w.queue),
     Column("STATE", lambda w, _: w.state.value, is_state=True),
-    Column("WANTS", lambda w, _: w.wants, least=10),
+    Column("WANTS", lambda w, _: w.wants, min_width=10),
     Column("PODS", lambda w, _: f"{w.pods.used}/{w.pods.total}", NUMBER, WIDE),
     Column("AGE", lambda w, now: age(now - w.submitted_s), NUMBER),
-    Column("RAN", _ran, NUMBER, WIDE),
+    Column("RAN", _run_time, NUMBER, WIDE),
     Column("USER", lambda w, _: w.user or "-", False, WIDE),
     Column("TYPE", lambda w, _: w.kind, False, WIDE),
     Column("PRIORITY", lambda w, _: str(w.priority), NUMBER, WIDE),
     Column("STARTS", lambda w, _: str(w.attempt), NUMBER, WIDE),
-    Column("LABELS", lambda w, _: _labels(w.labels) or "-", False, WIDE),
+    Column("LABELS", lambda w, _: _label_text(w.labels) or "-", False, WIDE),
     Column("WHERE OR WHY", _where_or_why, is_prose=True),
 )
 
@@ -54,7 +54,7 @@ NODE: Sequence[Column] = (
     Column("CPU", lambda n, _: f"{milli(n.cpu_milli.used)}/{milli(n.cpu_milli.total)}", NUMBER),
     Column("MEMORY", lambda n, _: f"{memory(n.memory_mib.used)}/{memory(n.memory_mib.total)}", NUMBER),
     Column("PODS", lambda n, _: f"{n.pods.used}/{n.pods.total}", NUMBER),
-    Column("LABELS", lambda n, _: _labels(n.labels) or "-", False, WIDE),
+    Column("LABELS", lambda n, _: _label_text(n.labels) or "-", False, WIDE),
     Column("TAINTS", lambda n, _: ", ".join(n.taints) or "-", False, WIDE),
     Column("REASON", lambda n, _: n.reason, is_prose=True),
 )
@@ -63,8 +63,8 @@ QUEUE: Sequence[Column] = (
     Column("NAME", lambda q, _: "  " * q.depth + q.name),
     Column("USED", lambda q, _: milli(q.gpu_milli.used), NUMBER),
     Column("SHARE", lambda q, _: milli(q.gpu_milli.share), NUMBER),
-    Column("QUOTA", lambda q, _: limit(q.gpu_milli.quota, milli), NUMBER),
-    Column("LIMIT", lambda q, _: limit(q.gpu_milli.limit, milli), NUMBER),
+    Column("QUOTA", lambda q, _: limit_or_dash(q.gpu_milli.quota, milli), NUMBER),
+    Column("LIMIT", lambda q, _: limit_or_dash(q.gpu_milli.limit, milli), NUMBER),
     Column("ASKED", lambda q, _: milli(q.gpu_milli.waiting), NUMBER),
     Column("RUNNING", lambda q, _: str(q.running), NUMBER),
     Column("WAITING", lambda q, _: str(q.waiting), NUMBER),
@@ -73,8 +73,10 @@ QUEUE: Sequence[Column] = (
     Column("PRIORITY", lambda q, _: str(q.priority), NUMBER, WIDE),
     Column("POLICY", lambda q, _: q.policy.value, False, WIDE),
     Column("RECLAIM", lambda q, _: q.reclaim_strategy.value, False, WIDE),
-    Column("CPU", lambda q, _: f"{milli(q.cpu_milli.used)}/{limit(q.cpu_milli.quota, milli)}", NUMBER, WIDE),
-    Column("MEMORY", lambda q, _: f"{memory(q.memory_mib.used)}/{limit(q.memory_mib.quota, memory)}", NUMBER, WIDE),
+    Column("CPU", lambda q, _: f"{milli(q.cpu_milli.used)}/{limit_or_dash(q.cpu_milli.quota, milli)}", NUMBER, WIDE),
+    Column(
+        "MEMORY", lambda q, _: f"{memory(q.memory_mib.used)}/{limit_or_dash(q.memory_mib.quota, memory)}", NUMBER, WIDE
+    ),
     Column("TITLE", lambda q, _: q.display_name),
 )
 
@@ -89,29 +91,29 @@ def gpu_state(g: GpuView) -> str:
 
 
 def _tenants(g: GpuView, _: float) -> str:
-    tenants = ", ".join(f"{short_name(t.workload)}{_share(t)}" for t in g.tenants)
+    tenants = ", ".join(f"{short_name(t.workload)}{_tenant_share(t)}" for t in g.tenants)
     if g.reason and not g.healthy:
         return f"{tenants}; {g.reason}" if tenants else g.reason
     return tenants
 
 
-def _share(t: TenantView) -> str:
+def _tenant_share(t: TenantView) -> str:
     """The fraction and isolation grade; empty for a whole GPU or partition."""
     if t.milli >= 1000 or t.grade == "partition":
         return ""
     return f" ({milli(t.milli)}{f', {t.grade}' if t.grade else ''})"
 
 
-def _use(g: GpuView, _: float) -> str:
+def _granted_and_measured(g: GpuView, _: float) -> str:
     """What each tenant was granted, and its measured usage."""
     return ", ".join(
-        f"{short_name(t.workload)} {milli(t.milli)}/{memory(t.mib)} uses {_measured(t.measured)}"
+        f"{short_name(t.workload)} {milli(t.milli)}/{memory(t.mib)} uses {_measured_use(t.measured)}"
         for t in g.tenants
         if t.measured is not None
     )
 
 
-def _measured(m: MeasuredView | None) -> str:
+def _measured_use(m: MeasuredView | None) -> str:
     return "" if m is None else f"{_percent(m.busy_percent)}/{_memory(m.memory_mib)}"
 
 
@@ -123,7 +125,7 @@ def _memory(value: int | None) -> str:
     return "-" if value is None else memory(value)
 
 
-def _of(field: str, unit: str) -> Callable[[Any, float], str]:
+def _measured_value(field: str, unit: str) -> Callable[[Any, float], str]:
     def text(g: GpuView, _: float) -> str:
         value = getattr(g.measured, field) if g.measured is not None else None
         return "" if value is None else f"{value} {unit}"
@@ -140,17 +142,17 @@ GPU: Sequence[Column] = (
     Column("FREE MEMORY", lambda g, _: memory(g.free_mib), NUMBER),
     Column("MEMORY", lambda g, _: memory(g.memory_mib), NUMBER, WIDE),
     Column("PARTITION", lambda g, _: g.profile, False, WIDE),
-    Column("BUSY", _of("busy_percent", "%"), NUMBER, WIDE),
+    Column("BUSY", _measured_value("busy_percent", "%"), NUMBER, WIDE),
     Column("USED MEMORY", lambda g, _: _memory(g.measured.memory_mib) if g.measured else "", NUMBER, WIDE),
-    Column("POWER", _of("power_w", "W"), NUMBER, WIDE),
-    Column("TEMP", _of("temperature_c", "C"), NUMBER, WIDE),
+    Column("POWER", _measured_value("power_w", "W"), NUMBER, WIDE),
+    Column("TEMP", _measured_value("temperature_c", "C"), NUMBER, WIDE),
     Column("PODS", lambda g, _: ", ".join(t.pod for t in g.tenants), False, WIDE),
-    Column("GRANTED AND MEASURED", _use, False, WIDE),
+    Column("GRANTED AND MEASURED", _granted_and_measured, False, WIDE),
     Column("WORKLOADS", _tenants, is_prose=True),
 )
 
 
-def _moment(at_s: int, now: float) -> str:
+def _relative_time(at_s: int, now: float) -> str:
     """How long until then, or since then."""
     if not at_s:
         return "-"
@@ -163,8 +165,8 @@ RESERVATION: Sequence[Column] = (
     Column("FOR", lambda r, _: f"{r.owner_kind} {short_name(r.owner)}".strip()),
     Column("GPUS", lambda r, _: f"{r.gpus}/{r.gpus + r.missing}" if r.missing else str(r.gpus), NUMBER),
     Column("USED", lambda r, _: milli(r.used_milli), NUMBER),
-    Column("STARTS", lambda r, now: _moment(r.start_s or r.created_s, now), NUMBER),
-    Column("ENDS", lambda r, now: _moment(r.end_s, now), NUMBER),
+    Column("STARTS", lambda r, now: _relative_time(r.start_s or r.created_s, now), NUMBER),
+    Column("ENDS", lambda r, now: _relative_time(r.end_s, now), NUMBER),
     Column("MODELS", lambda r, _: ", ".join(r.gpu_models) or "-", False, WIDE),
     Column("AT END", lambda r, _: r.at_end.value, False, WIDE),
     Column("WHERE", lambda r, _: ", ".join(dict.fromkeys(device.node for device in r.devices)) or "-", False, WIDE),
@@ -183,10 +185,10 @@ CYCLE: Sequence[Column] = (
 )
 
 
-def chosen(columns: Sequence[Column], output: str) -> list[Column]:
+def shown_columns(columns: Sequence[Column], output: str) -> list[Column]:
     """The columns that this output format shows."""
     return [column for column in columns if output == "wide" or not column.is_wide]
 
 
-def row(columns: Sequence[Column], item: Any, now: float) -> list[str]:
+def table_row(columns: Sequence[Column], item: Any, now: float) -> list[str]:
     return [column.text(item, now) for column in columns]

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from kaiwo.cli.lists.object_kinds import WORKLOADS, Kind
+from kaiwo.cli.lists.object_kinds import WORKLOADS, ObjectKind
 from kaiwo.cli.name_completion import complete_queue
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import LIVING, OVER, parse_pair
+from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES, parse_pair
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.reservation import ReservationPhase
 from kaiwo.model.workload_record import State
@@ -26,7 +26,7 @@ STATES: dict[str, tuple[str, ...]] = {
 }
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ListRequest(msgspec.Struct, frozen=True):
     """What to list and how to print it."""
 
     output: str = "table"
@@ -40,7 +40,7 @@ class Wish(msgspec.Struct, frozen=True):
     query: dict[str, str] = {}  # more filters of the API
 
 
-def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
+def list_options(kind: ObjectKind | None = None) -> Callable[[Any], Any]:
     """Add the options for lists of this kind; without a kind, those of all kinds."""
     of_queue = "Only this queue and those below it."
     choices = {
@@ -81,33 +81,33 @@ def listing_options(kind: Kind | None = None) -> Callable[[Any], Any]:
     return add_all
 
 
-def _state_help(kind: Kind | None) -> str:
+def _state_help(kind: ObjectKind | None) -> str:
     known = STATES.get(kind.singular, ()) if kind else ()
     states = f"{', '.join(known[:-1])} or {known[-1]}" if known else "in this state"
     return f"Only {states}; several as a,b."
 
 
-def make_wish(kind: Kind, query: dict[str, str] | None = None, **options: Any) -> Wish:
+def make_list_request(kind: ObjectKind, query: dict[str, str] | None = None, **options: Any) -> ListRequest:
     """Check the options against the kind; an option that it does not support is an error."""
     states = tuple(part for text in options.pop("states", ()) for part in text.split(",") if part)
-    wish = Wish(states=_known_states(kind, states), query=query or {}, **options)
-    for name, given in (("label", wish.labels), ("state", wish.states), ("queue", wish.queue)):
+    request = ListRequest(states=_check_states(kind, states), query=query or {}, **options)
+    for name, given in (("label", request.labels), ("state", request.states), ("queue", request.queue)):
         if given and name not in kind.filters:
             raise ConfigError(f"{kind.plural} can't be selected by {name}; leave out --{name}")
-    for label in wish.labels:
+    for label in request.labels:
         parse_pair(label, "label")
     sorts = [*kind.sorts, *kind.server_sorts]
-    if wish.sort_by and wish.sort_by.removeprefix("-").lower() not in sorts:
-        raise ConfigError(f"{kind.plural} can't be sorted by '{wish.sort_by}'; choose from {', '.join(sorts)}")
-    return wish
+    if request.sort_by and request.sort_by.removeprefix("-").lower() not in sorts:
+        raise ConfigError(f"{kind.plural} can't be sorted by '{request.sort_by}'; choose from {', '.join(sorts)}")
+    return request
 
 
-def _known_states(kind: Kind, states: tuple[str, ...]) -> tuple[str, ...]:
+def _check_states(kind: ObjectKind, states: tuple[str, ...]) -> tuple[str, ...]:
     known = STATES.get(kind.singular, ())
     found: list[str] = []
     for state in (text.lower() for text in states):
         if kind is WORKLOADS and state in ("living", "over"):
-            found += LIVING if state == "living" else OVER
+            found += UNFINISHED_STATES if state == "living" else FINISHED_STATES
         elif state in known or not known:
             found.append(state)
         else:

@@ -13,29 +13,29 @@ from typing import Any
 import msgspec
 
 from kaiwo.api.views import Page
-from kaiwo.cli.client.api_client import Server
+from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.client.http_connection import HttpError
 from kaiwo.model.errors import ClusterError, ConfigError, KaiwoError, NotFoundError
 
-SILENCE_S = 40  # the server sends a comment every 15 s
+READ_TIMEOUT_S = 40  # the server sends a comment every 15 s
 GIVE_UP_S = 30
 POLL_S = 1.0
 
 
-class Frame(msgspec.Struct):
+class ListFrame(msgspec.Struct):
     """A page at one moment."""
 
     items: dict[str, Any]  # by key, in order
     changed: list[str]
     gone: list[str]
     total: int
-    trouble: str = ""  # why this frame may be old
+    problem: str = ""  # why this frame may be old
 
 
-class Follower:
+class ListWatcher:
     """Reads in a thread, so that the screen can be redrawn and closed at any time."""
 
-    def __init__(self, connect: Callable[[], Server], view: str, query: dict[str, Any], path: str = "") -> None:
+    def __init__(self, connect: Callable[[], ApiClient], view: str, query: dict[str, Any], path: str = "") -> None:
         self._connect = connect
         self._view = view
         self._query = query
@@ -43,10 +43,10 @@ class Follower:
         self._items: dict[str, Any] = {}
         self._total = 0
         self._last_id = ""
-        self._frames: queue.SimpleQueue[Frame | Exception] = queue.SimpleQueue()
+        self._frames: queue.SimpleQueue[ListFrame | Exception] = queue.SimpleQueue()
         threading.Thread(target=self._run, daemon=True).start()
 
-    def next(self, timeout_s: float) -> Frame | None:
+    def next(self, timeout_s: float) -> ListFrame | None:
         """The next frame, or None if nothing changes before the timeout."""
         try:
             frame = self._frames.get(timeout=timeout_s)
@@ -74,15 +74,15 @@ class Follower:
                 if time.monotonic() - failing_since > GIVE_UP_S:
                     self._frames.put(error)
                     return
-                self._frames.put(Frame(dict(self._items), [], [], self._total, str(error)))
+                self._frames.put(ListFrame(dict(self._items), [], [], self._total, str(error)))
                 time.sleep(1)
             # If the thread died silently the screen would freeze forever, so the reader gets the error.
             except Exception as error:
                 self._frames.put(error)
                 return
 
-    def _stream(self, server: Server) -> Iterator[None]:
-        server.timeout_s = SILENCE_S
+    def _stream(self, server: ApiClient) -> Iterator[None]:
+        server.timeout_s = READ_TIMEOUT_S
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self._last_id} if self._last_id else {})
         response = server.open("GET", "/stream", {"view": self._view, **self._query}, headers=headers)
         try:
@@ -91,11 +91,11 @@ class Follower:
                 self._last_id = event_id or self._last_id
                 yield
         except (OSError, HttpError) as error:
-            raise server.explain(error) from error
+            raise server.connection_error(error) from error
         finally:
             response.close()
 
-    def _poll(self, server: Server) -> Iterator[None]:
+    def _poll(self, server: ApiClient) -> Iterator[None]:
         while True:
             page = server.decode(server.get(self._path, self._query), Page[dict[str, Any]])
             self._apply("reset", {"items": page.items, "total": page.total})
@@ -105,9 +105,9 @@ class Follower:
     def _apply(self, event: str, data: dict[str, Any]) -> None:
         before = self._items
         if event == "reset":
-            self._items = {key_of(item): item for item in data["items"]}
+            self._items = {item_key(item): item for item in data["items"]}
         elif event == "delta":
-            fresh = {key_of(item): item for item in data.get("set", ())}
+            fresh = {item_key(item): item for item in data.get("set", ())}
             left = {key: item for key, item in before.items() if key not in set(data.get("gone", ()))} | fresh
             order = data.get("order") or left
             self._items = {key: left[key] for key in order if key in left}
@@ -115,7 +115,9 @@ class Follower:
             return
         self._total = data.get("total", len(self._items))
         changed = [key for key, item in self._items.items() if before.get(key) != item]
-        self._frames.put(Frame(self._items, changed, [key for key in before if key not in self._items], self._total))
+        self._frames.put(
+            ListFrame(self._items, changed, [key for key in before if key not in self._items], self._total)
+        )
 
 
 def read_events(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bytes]]:
@@ -136,7 +138,7 @@ def read_events(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bytes]]:
             event, event_id, data = "message", "", []
 
 
-def key_of(item: dict[str, Any]) -> str:
+def item_key(item: dict[str, Any]) -> str:
     """The key of an item in the stream: its name, a GPU by `node/id`, a cycle by its number, the status `cluster`."""
     if "name" in item:
         return str(item["name"])

@@ -10,23 +10,23 @@ import click
 import msgspec
 
 from kaiwo.api.views import StatusView
-from kaiwo.cli.client.api_client import Server
-from kaiwo.cli.lists.list_options import Wish
-from kaiwo.cli.lists.list_stream import Follower, Frame
-from kaiwo.cli.lists.object_kinds import Kind
-from kaiwo.cli.lists.show_list import finish, lines_of, server_query
+from kaiwo.cli.client.api_client import ApiClient
+from kaiwo.cli.lists.list_options import ListRequest
+from kaiwo.cli.lists.list_stream import ListFrame, ListWatcher
+from kaiwo.cli.lists.object_kinds import ObjectKind
+from kaiwo.cli.lists.show_list import filter_and_sort, list_lines, server_query
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import cut
-from kaiwo.cli.verb_base import this_place
+from kaiwo.cli.verb_base import server_location
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-class Clock:
+class ClusterClock:
     """The cluster's time, extrapolated from one reading."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ApiClient) -> None:
         cluster = server.decode(server.get("/status"), StatusView).cluster
         self._start_s, self._speed, self._since = cluster.now_s, cluster.speed or 1.0, time.monotonic()
 
@@ -41,59 +41,61 @@ def until_ctrl_c() -> Iterator[None]:
         yield
 
 
-def watch_listing(server: Server, kind: Kind, wish: Wish) -> None:
+def watch_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> None:
     """Show the list until Ctrl-C."""
-    query = server_query(kind, wish)
+    query = server_query(kind, request)
     if kind.page_limit:
-        query["limit"] = min(wish.limit or kind.page_limit, kind.page_limit)
-    clock = Clock(server)
-    follower = Follower(connect_again(server), kind.plural, query, "" if kind.is_streamed else kind.path)
+        query["limit"] = min(request.limit or kind.page_limit, kind.page_limit)
+    clock = ClusterClock(server)
+    watcher = ListWatcher(reconnector(server), kind.plural, query, "" if kind.is_streamed else kind.path)
 
     def views(items: Iterable[Any]) -> list[Any]:
-        return finish(kind, wish, server.convert(list(items), list[kind.view]))  # type: ignore[name-defined]
+        return filter_and_sort(kind, request, server.convert(list(items), list[kind.view]))  # type: ignore[name-defined]
 
-    def draw(frame: Frame) -> list[str]:
-        lines = lines_of(kind, wish, views(frame.items.values()), clock.now(), printing.terminal_width())
-        return lines or [f"no {kind.words}"]
+    def draw(frame: ListFrame) -> list[str]:
+        lines = list_lines(kind, request, views(frame.items.values()), clock.now(), printing.terminal_width())
+        return lines or [f"no {kind.noun}"]
 
-    if printing.is_terminal() and wish.output in ("table", "wide", "name"):
-        redraw(follower, draw, lambda frame: f"{frame.total} {kind.words}")
-    for frame in frames_of(follower):
+    if printing.is_terminal() and request.output in ("table", "wide", "name"):
+        redraw(watcher, draw, lambda frame: f"{frame.total} {kind.noun}")
+    for frame in frames_without_problem(watcher):
         changed = views(frame.items[key] for key in frame.changed)
-        _print_changes(kind, wish, changed, frame.gone, clock.now())
-        wish = msgspec.structs.replace(wish, no_headers=True)
+        _print_changes(kind, request, changed, frame.gone, clock.now())
+        request = msgspec.structs.replace(request, no_headers=True)
 
 
-def _print_changes(kind: Kind, wish: Wish, changed: list[Any], gone: list[str], now: float) -> None:
-    if wish.output in ("json", "yaml"):
+def _print_changes(kind: ObjectKind, request: ListRequest, changed: list[Any], gone: list[str], now: float) -> None:
+    if request.output in ("json", "yaml"):
         for view in changed:
-            printing.print_line(view, wish.output)
+            printing.print_document(view, request.output)
         return
-    for line in lines_of(kind, wish, changed, now, 0):
+    for line in list_lines(kind, request, changed, now, 0):
         click.echo(line)
     for key in gone:
         click.echo(f"{key} is gone")
     sys.stdout.flush()
 
 
-def redraw(follower: Follower, draw: Callable[[Frame], list[str]], summary: Callable[[Frame], str]) -> NoReturn:
+def redraw(
+    watcher: ListWatcher, draw: Callable[[ListFrame], list[str]], summary: Callable[[ListFrame], str]
+) -> NoReturn:
     """Draw each frame over the last, at least once a second so that ages grow. The last one stays on the screen."""
     out, lines = sys.stdout, []
     out.write(ENTER)
     try:
         frame = None
         while True:
-            frame = follower.next(1.0) or frame
+            frame = watcher.next(1.0) or frame
             if frame is None:
                 continue
-            lines = _paint(draw(frame), frame.trouble or f"live: {summary(frame)}; Ctrl-C to stop")
+            lines = _draw_lines(draw(frame), frame.problem or f"live: {summary(frame)}; Ctrl-C to stop")
     finally:
         out.write(LEAVE)
         out.write("".join(line + "\n" for line in lines))
         out.flush()
 
 
-def _paint(lines: list[str], footer: str) -> list[str]:
+def _draw_lines(lines: list[str], footer: str) -> list[str]:
     """Draw the lines that fit, and return them."""
     width, height = printing.terminal_size()
     room = max(1, height - 2)
@@ -105,23 +107,23 @@ def _paint(lines: list[str], footer: str) -> list[str]:
     return lines[:room]
 
 
-def frames_of(follower: Follower) -> Iterator[Frame]:
+def frames_without_problem(watcher: ListWatcher) -> Iterator[ListFrame]:
     """Yield frames; a problem is printed once, on stderr."""
-    told = ""
+    printed = ""
     while True:
-        frame = follower.next(3600)
+        frame = watcher.next(3600)
         if frame is None:
             continue
-        if frame.trouble and frame.trouble != told:
-            printing.hint(f"kaiwo: {frame.trouble}; retrying")
-        told = frame.trouble
-        if not frame.trouble:
+        if frame.problem and frame.problem != printed:
+            printing.hint(f"kaiwo: {frame.problem}; retrying")
+        printed = frame.problem
+        if not frame.problem:
             yield frame
 
 
-def connect_again(server: Server) -> Callable[[], Server]:
+def reconnector(server: ApiClient) -> Callable[[], ApiClient]:
     """Connect from scratch each time: a restarted server may have another port."""
     from kaiwo.cli.client.find_server import connect
 
-    place = this_place()
-    return lambda: connect(place, server.timeout_s)
+    location = server_location()
+    return lambda: connect(location, server.timeout_s)

@@ -14,7 +14,7 @@ from kaiwo.model.errors import ConfigError
 SortKey = Callable[[Any], Any]
 
 
-class Kind(msgspec.Struct, frozen=True, eq=False):
+class ObjectKind(msgspec.Struct, frozen=True, eq=False):
     """A kind of object, such as workloads or nodes."""
 
     singular: str
@@ -29,7 +29,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     is_streamed: bool = True
 
     @property
-    def words(self) -> str:
+    def noun(self) -> str:
         """The plural as written in a sentence."""
         return "GPUs" if self.plural == "gpus" else self.plural
 
@@ -38,7 +38,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         return f"/{self.plural}"
 
 
-WORKLOADS = Kind(
+WORKLOADS = ObjectKind(
     "workload", "workloads", WorkloadView, columns.WORKLOAD, lambda w: w.name, 500,
     filters=frozenset({"label", "state", "queue"}),
     server_sorts={
@@ -46,7 +46,7 @@ WORKLOADS = Kind(
         "submitted": "submitted", "started": "started", "ended": "ended", "age": "-submitted",
     },
 )  # fmt: skip
-NODES = Kind(
+NODES = ObjectKind(
     "node", "nodes", NodeView, columns.NODE, lambda n: n.name, 500,
     filters=frozenset({"label", "state"}),
     sorts={
@@ -58,7 +58,7 @@ NODES = Kind(
         "pods": lambda n: n.pods.used,
     },
 )  # fmt: skip
-QUEUES = Kind(
+QUEUES = ObjectKind(
     "queue", "queues", QueueView, columns.QUEUE, lambda q: q.name, 0,
     filters=frozenset({"queue"}),
     sorts={
@@ -72,7 +72,7 @@ QUEUES = Kind(
         "priority": lambda q: q.priority,
     },
 )  # fmt: skip
-GPUS = Kind(
+GPUS = ObjectKind(
     "gpu", "gpus", GpuView, columns.GPU, lambda g: f"{g.node}/{g.id}", 1000,
     filters=frozenset({"state"}),
     sorts={
@@ -83,7 +83,7 @@ GPUS = Kind(
         "memory": lambda g: g.free_mib,
     },
 )  # fmt: skip
-CYCLES = Kind(
+CYCLES = ObjectKind(
     "cycle", "cycles", CycleView, columns.CYCLE, lambda c: str(c.number), 500,
     sorts={
         "cycle": lambda c: c.number,
@@ -94,7 +94,7 @@ CYCLES = Kind(
     },
     is_streamed=False,
 )  # fmt: skip
-RESERVATIONS = Kind(
+RESERVATIONS = ObjectKind(
     "reservation", "reservations", ReservationView, columns.RESERVATION, lambda r: r.name, 0,
     filters=frozenset({"state"}),
     sorts={
@@ -108,16 +108,16 @@ RESERVATIONS = Kind(
     is_streamed=False,
 )  # fmt: skip
 KINDS = (WORKLOADS, NODES, QUEUES, GPUS, CYCLES, RESERVATIONS)
-_ALSO = {"w": WORKLOADS, "job": WORKLOADS, "jobs": WORKLOADS, "n": NODES, "q": QUEUES, "g": GPUS, "c": CYCLES}
-_BY_NAME = {name: kind for kind in KINDS for name in (kind.singular, kind.plural)} | _ALSO
+_ALIASES = {"w": WORKLOADS, "job": WORKLOADS, "jobs": WORKLOADS, "n": NODES, "q": QUEUES, "g": GPUS, "c": CYCLES}
+_BY_NAME = {name: kind for kind in KINDS for name in (kind.singular, kind.plural)} | _ALIASES
 
 
-def find_kind(word: str) -> Kind | None:
-    return _BY_NAME.get(word.lower())
+def find_kind(name: str) -> ObjectKind | None:
+    return _BY_NAME.get(name.lower())
 
 
-def need_kind(word: str) -> Kind:
-    kind = find_kind(word)
+def require_kind(name: str) -> ObjectKind:
+    kind = find_kind(name)
     if kind is None:
-        raise ConfigError(f"unknown kind '{word}'; choose from {', '.join(k.plural for k in KINDS)}")
+        raise ConfigError(f"unknown kind '{name}'; choose from {', '.join(k.plural for k in KINDS)}")
     return kind

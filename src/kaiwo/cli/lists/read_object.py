@@ -6,14 +6,14 @@ import click
 import msgspec
 
 from kaiwo.api.views import GpuView, Page, StatusView
-from kaiwo.cli.client.api_client import Server, object_path, workload_path
-from kaiwo.cli.lists.object_kinds import CYCLES, GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, Kind, find_kind
+from kaiwo.cli.client.api_client import ApiClient, object_path, workload_path
+from kaiwo.cli.lists.object_kinds import CYCLES, GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, ObjectKind, find_kind
 from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation, complete_workload
 from kaiwo.cli.output.formatting import full_name
 from kaiwo.model.errors import ConfigError, NotFoundError
 
 
-def read_one(server: Server, kind: Kind, name: str) -> bytes:
+def read_object(server: ApiClient, kind: ObjectKind, name: str) -> bytes:
     """The API's JSON for one object."""
     if kind is WORKLOADS:
         return server.get(workload_path(full_name(name)))
@@ -24,7 +24,7 @@ def read_one(server: Server, kind: Kind, name: str) -> bytes:
     return _read_cycle(server, name)
 
 
-def _read_gpu(server: Server, name: str) -> bytes:
+def _read_gpu(server: ApiClient, name: str) -> bytes:
     node, slash, gpu_id = name.partition("/")
     if not slash:
         raise ConfigError(f"'{name}' is not the name of a GPU; write it like node/gpu-0 (list: kaiwo gpus -o name)")
@@ -35,7 +35,7 @@ def _read_gpu(server: Server, name: str) -> bytes:
     raise NotFoundError(f"there is no GPU '{gpu_id}' on node '{node}'; list the nodes with: kaiwo get nodes")
 
 
-def _read_cycle(server: Server, name: str) -> bytes:
+def _read_cycle(server: ApiClient, name: str) -> bytes:
     if not name.isdecimal():
         raise ConfigError(f"'{name}' is not a cycle number; list cycles with: kaiwo get cycles")
     query: dict[str, Any] = {"limit": CYCLES.page_limit}
@@ -49,7 +49,7 @@ def _read_cycle(server: Server, name: str) -> bytes:
         query["after"] = page.next
 
 
-def server_time(server: Server) -> int:
+def server_time(server: ApiClient) -> int:
     """The cluster's time, which may run faster than ours."""
     return server.decode(server.get("/status"), StatusView).cluster.now_s
 

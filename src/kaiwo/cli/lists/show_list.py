@@ -7,19 +7,19 @@ import click
 import msgspec
 
 from kaiwo.api.views import Page
-from kaiwo.cli.client.api_client import Server
-from kaiwo.cli.lists.columns import chosen, gpu_state, row
-from kaiwo.cli.lists.list_options import Wish
-from kaiwo.cli.lists.object_kinds import GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, Kind
+from kaiwo.cli.client.api_client import ApiClient
+from kaiwo.cli.lists.columns import gpu_state, shown_columns, table_row
+from kaiwo.cli.lists.list_options import ListRequest
+from kaiwo.cli.lists.object_kinds import GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, ObjectKind
 from kaiwo.cli.lists.read_object import server_time
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import lay_out
 
 
-def fetch(server: Server, kind: Kind, wish: Wish) -> tuple[list[Any], int]:
+def fetch_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> tuple[list[Any], int]:
     """The items as plain data, and how many there are in total."""
-    query = server_query(kind, wish)
-    wanted = wish.limit if not _is_finished_here(kind, wish) else 0
+    query = server_query(kind, request)
+    wanted = request.limit if not _is_filtered_here(kind, request) else 0
     items: list[Any] = []
     while True:
         if kind.page_limit:
@@ -31,95 +31,95 @@ def fetch(server: Server, kind: Kind, wish: Wish) -> tuple[list[Any], int]:
         query["after"] = page.next
 
 
-def server_query(kind: Kind, wish: Wish) -> dict[str, Any]:
+def server_query(kind: ObjectKind, request: ListRequest) -> dict[str, Any]:
     """The query for what the server filters and sorts."""
-    query: dict[str, Any] = dict(wish.query)
-    if wish.labels:
-        query["label"] = list(wish.labels)
+    query: dict[str, Any] = dict(request.query)
+    if request.labels:
+        query["label"] = list(request.labels)
     if kind is WORKLOADS:
-        if wish.states:
-            query["state"] = ",".join(wish.states)
-        if wish.queue:
-            query["queue"] = wish.queue
-        if wish.sort_by:
-            query["sort"] = _server_sort(kind, wish.sort_by)
+        if request.states:
+            query["state"] = ",".join(request.states)
+        if request.queue:
+            query["queue"] = request.queue
+        if request.sort_by:
+            query["sort"] = _server_sort(kind, request.sort_by)
     return query
 
 
-def finish(kind: Kind, wish: Wish, views: Sequence[Any]) -> list[Any]:
+def filter_and_sort(kind: ObjectKind, request: ListRequest, views: Sequence[Any]) -> list[Any]:
     """Apply what the server does not support: some filters and orders, and the queue tree."""
     shown = list(views)
-    if kind is NODES and wish.states:
-        shown = [node for node in shown if node.state in wish.states]
-    if kind is GPUS and wish.states:
-        shown = [gpu for gpu in shown if gpu_state(gpu) in wish.states]
-    if kind is RESERVATIONS and wish.states:
-        shown = [reservation for reservation in shown if reservation.phase in wish.states]
+    if kind is NODES and request.states:
+        shown = [node for node in shown if node.state in request.states]
+    if kind is GPUS and request.states:
+        shown = [gpu for gpu in shown if gpu_state(gpu) in request.states]
+    if kind is RESERVATIONS and request.states:
+        shown = [reservation for reservation in shown if reservation.phase in request.states]
     if kind is QUEUES:
-        shown = _tree(shown, wish.queue)
-    if wish.sort_by and kind.sorts:
-        name = wish.sort_by.removeprefix("-").lower()
-        shown.sort(key=kind.sorts[name], reverse=wish.sort_by.startswith("-"))
-    return shown[: wish.limit] if wish.limit else shown
+        shown = _queue_tree(shown, request.queue)
+    if request.sort_by and kind.sorts:
+        name = request.sort_by.removeprefix("-").lower()
+        shown.sort(key=kind.sorts[name], reverse=request.sort_by.startswith("-"))
+    return shown[: request.limit] if request.limit else shown
 
 
-def show(server: Server, kind: Kind, wish: Wish) -> None:
+def show_list(server: ApiClient, kind: ObjectKind, request: ListRequest) -> None:
     """Print the list, or watch it."""
-    if wish.watch:
-        from kaiwo.cli.lists.live_screen import until_ctrl_c, watch_listing
+    if request.watch:
+        from kaiwo.cli.lists.live_screen import until_ctrl_c, watch_list
 
         with until_ctrl_c():
-            watch_listing(server, kind, wish)
+            watch_list(server, kind, request)
         return
-    items, total = fetch(server, kind, wish)
-    views = finish(kind, wish, server.convert(items, list[kind.view]))  # type: ignore[name-defined]
-    if wish.output in ("json", "yaml"):
-        printing.print_data(_as_page(kind, wish, items, views, total), wish.output)
+    items, total = fetch_list(server, kind, request)
+    views = filter_and_sort(kind, request, server.convert(items, list[kind.view]))  # type: ignore[name-defined]
+    if request.output in ("json", "yaml"):
+        printing.print_data(_as_page(kind, request, items, views, total), request.output)
         return
-    now = 0 if wish.output == "name" else server_time(server)
-    for line in lines_of(kind, wish, views, now, printing.terminal_width()):
+    now = 0 if request.output == "name" else server_time(server)
+    for line in list_lines(kind, request, views, now, printing.terminal_width()):
         click.echo(line)
-    _remark(kind, wish, len(views), total)
+    _print_note(kind, request, len(views), total)
 
 
-def lines_of(kind: Kind, wish: Wish, views: Sequence[Any], now: float, width: int) -> list[str]:
+def list_lines(kind: ObjectKind, request: ListRequest, views: Sequence[Any], now: float, width: int) -> list[str]:
     """The lines of the table, or the names."""
-    if wish.output == "name":
+    if request.output == "name":
         return [kind.key(view) for view in views]
     if not views:
         return []
-    columns = chosen(kind.columns, wish.output)
-    rows = [row(columns, view, now) for view in views]
-    return lay_out(columns, rows, width, not wish.no_headers, printing.paint_state)
+    columns = shown_columns(kind.columns, request.output)
+    rows = [table_row(columns, view, now) for view in views]
+    return lay_out(columns, rows, width, not request.no_headers, printing.paint_state)
 
 
-def _remark(kind: Kind, wish: Wish, shown: int, total: int) -> None:
-    if not shown and wish.output != "name":
-        chosen_by = wish.labels or wish.states or wish.queue or wish.query
-        printing.hint(f"no {kind.words} match" if chosen_by else f"there are no {kind.words}")
-    elif wish.limit and shown == wish.limit and shown < total:
-        printing.hint(f"the first {shown} of {total} {kind.words}; --limit 0 shows all")
+def _print_note(kind: ObjectKind, request: ListRequest, shown: int, total: int) -> None:
+    if not shown and request.output != "name":
+        chosen_by = request.labels or request.states or request.queue or request.query
+        printing.hint(f"no {kind.noun} match" if chosen_by else f"there are no {kind.noun}")
+    elif request.limit and shown == request.limit and shown < total:
+        printing.hint(f"the first {shown} of {total} {kind.noun}; --limit 0 shows all")
 
 
-def _as_page(kind: Kind, wish: Wish, items: list[Any], views: list[Any], total: int) -> Any:
-    if not _is_finished_here(kind, wish):
+def _as_page(kind: ObjectKind, request: ListRequest, items: list[Any], views: list[Any], total: int) -> Any:
+    if not _is_filtered_here(kind, request):
         return {"items": items, "total": total, "next": ""}
-    chosen_by = wish.states or wish.queue
+    chosen_by = request.states or request.queue
     return {"items": msgspec.to_builtins(views), "total": len(views) if chosen_by else total, "next": ""}
 
 
-def _is_finished_here(kind: Kind, wish: Wish) -> bool:
-    return kind is QUEUES or bool(kind.sorts and wish.sort_by) or (kind is not WORKLOADS and bool(wish.states))
+def _is_filtered_here(kind: ObjectKind, request: ListRequest) -> bool:
+    return kind is QUEUES or bool(kind.sorts and request.sort_by) or (kind is not WORKLOADS and bool(request.states))
 
 
-def _server_sort(kind: Kind, sort_by: str) -> str:
+def _server_sort(kind: ObjectKind, sort_by: str) -> str:
     name = kind.server_sorts[sort_by.removeprefix("-").lower()]
     if not sort_by.startswith("-"):
         return name
     return name.removeprefix("-") if name.startswith("-") else f"-{name}"
 
 
-def _tree(queues: Sequence[Any], root: str) -> list[Any]:
+def _queue_tree(queues: Sequence[Any], root: str) -> list[Any]:
     """Parents before their children, siblings by name; with `root` only what is below it."""
     children: dict[str, list[Any]] = {}
     names = {queue.name for queue in queues}

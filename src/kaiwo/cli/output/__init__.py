@@ -1,0 +1,1 @@
+"""Format and print text, tables, JSON and YAML."""

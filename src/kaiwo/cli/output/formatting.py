@@ -7,8 +7,8 @@ from kaiwo.model.errors import ConfigError
 from kaiwo.model.workload_record import State
 
 DEFAULT_NAMESPACE = "default"
-LIVING = tuple(state.value for state in State if not state.is_over)
-OVER = tuple(state.value for state in State if state.is_over)
+UNFINISHED_STATES = tuple(state.value for state in State if not state.is_over)
+FINISHED_STATES = tuple(state.value for state in State if state.is_over)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
 
@@ -22,7 +22,7 @@ def age(seconds: float) -> str:
     return f"{left}s"
 
 
-def span(seconds: int) -> str:
+def duration(seconds: int) -> str:
     """A duration in full: 2h30m, 1m30s."""
     left, parts = max(0, int(seconds)), []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
@@ -32,7 +32,7 @@ def span(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
-def parse_span(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Seconds in `90`, `90s`, `2h30m`, `1d`."""
     if text.isdecimal():
         return int(text)
@@ -56,7 +56,7 @@ def memory(mib: int) -> str:
     return f"{mib}Mi" if mib else "0"
 
 
-def limit(amount: int, write: Callable[[int], str]) -> str:
+def limit_or_dash(amount: int, write: Callable[[int], str]) -> str:
     """A limit; "-" if there is none."""
     return "-" if amount < 0 else write(amount)
 
@@ -70,7 +70,7 @@ def amount(number: int, unit: str) -> str:
     if unit == "mib":
         return memory(number) if number % 1024 == 0 else f"{number}Mi"  # exact, because need and have are compared
     if unit == "s":
-        return span(number)
+        return duration(number)
     if unit == "gpus":
         return count(number, "GPU")
     return f"{number} {unit.removesuffix('s') if number == 1 else unit}".strip()

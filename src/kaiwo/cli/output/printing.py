@@ -6,11 +6,14 @@ Colour only repeats what the text says. Pipes, NO_COLOR and dumb terminals get n
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kaiwo.api.views import ObstacleView, Outcome
+
+if TYPE_CHECKING:
+    from kaiwo.cli.output.table_layout import Column
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 _COLOURS = {
@@ -61,7 +64,7 @@ def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m" if has_colour() else text
 
 
-def print_raw(body: bytes, output: str) -> None:
+def print_body(body: bytes, output: str) -> None:
     """The API's JSON, indented, or as YAML."""
     import msgspec
 
@@ -83,7 +86,7 @@ def print_data(data: Any, output: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
 
 
-def print_line(data: Any, output: str) -> None:
+def print_document(data: Any, output: str) -> None:
     """Print one of many documents: as one line of JSON, or as a YAML document."""
     import msgspec
 
@@ -98,7 +101,7 @@ def print_line(data: Any, output: str) -> None:
 def print_outcome(body: bytes, outcome: Outcome, output: str = "table") -> None:
     """Print what a change did; warnings go to stderr."""
     if output in ("json", "yaml"):
-        print_raw(body, output)
+        print_body(body, output)
         return
     for line in outcome.names if output == "name" else outcome.done:
         click.echo(line)
@@ -158,11 +161,19 @@ def print_obstacles(obstacles: Sequence[ObstacleView]) -> None:
             click.echo(wrap("; ".join(facts), "    "))
 
 
+def print_table(columns: "Sequence[Column]", rows: Sequence[Sequence[str]], indent: str = "") -> None:
+    """Print a table that fits the terminal."""
+    from kaiwo.cli.output.table_layout import lay_out
+
+    for line in lay_out(columns, rows, terminal_width(), paint=paint_state):
+        click.echo(indent + line)
+
+
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print aligned `name:   value` lines, without those whose value is empty."""
-    told = [(name, value) for name, value in facts if value]
-    size = max((len(name) for name, _ in told), default=0) + 3
-    for name, value in told:
+    shown = [(name, value) for name, value in facts if value]
+    size = max((len(name) for name, _ in shown), default=0) + 3
+    for name, value in shown:
         text = wrap(value, f"{name + ':':<{size}}", " " * size)
         if name == "state":
             word = value.partition(":")[0]

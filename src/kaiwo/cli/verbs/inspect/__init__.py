@@ -1,0 +1,1 @@
+"""Verbs that show the state of the cluster."""

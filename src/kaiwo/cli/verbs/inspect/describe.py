@@ -6,13 +6,13 @@ import click
 
 from kaiwo.api.views import CycleView, GpuView, NodeView, QueueView, WorkloadDetail
 from kaiwo.api.views.reservations import ReservationView
-from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, need_kind
-from kaiwo.cli.lists.read_object import complete_object, read_one, server_time
+from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
+from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import age, count, memory, milli, short_name, span
-from kaiwo.cli.output.table_layout import Column, lay_out
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.output.formatting import age, count, duration, memory, milli, short_name
+from kaiwo.cli.output.table_layout import text_columns
+from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.workload_record import State
 
 
@@ -36,11 +36,11 @@ def describe(kind: str, name: str | None, output: str) -> None:
     """
     if name is None and (found := find_kind(kind)) is not None:
         raise click.UsageError(f"give the name of the {found.singular} to describe", click.get_current_context())
-    chosen = WORKLOADS if name is None else need_kind(kind)
-    server = this_server()
-    body = read_one(server, chosen, name or kind)
+    chosen = WORKLOADS if name is None else require_kind(kind)
+    server = connect_server()
+    body = read_object(server, chosen, name or kind)
     if output != "table":
-        printing.print_raw(body, output)
+        printing.print_body(body, output)
     elif chosen is WORKLOADS:
         _print_workload(server.decode(body, WorkloadDetail), server_time(server))
     elif chosen is NODES:
@@ -62,14 +62,16 @@ def describe(kind: str, name: str | None, output: str) -> None:
 def _expiry(at_s: int, now: int) -> str:
     if not at_s:
         return ""
-    return f"in {span(at_s - now)}; its GPUs are released then" if at_s > now else f"{age(now - at_s)} ago"
+    return f"in {duration(at_s - now)}; its GPUs are released then" if at_s > now else f"{age(now - at_s)} ago"
 
 
 def _preemption_delay(detail: WorkloadDetail) -> str:
-    return f"waits {span(detail.preemption_delay_s)} before it may preempt others" if detail.preemption_delay_s else ""
+    return (
+        f"waits {duration(detail.preemption_delay_s)} before it may preempt others" if detail.preemption_delay_s else ""
+    )
 
 
-def _exit(detail: WorkloadDetail) -> str:
+def _exit_text(detail: WorkloadDetail) -> str:
     """Empty for a cancelled workload without an exit code: it may never have run."""
     is_told = detail.summary.state is not State.CANCELLED or detail.exit_code
     return f", exit code {detail.exit_code}" if is_told else ""
@@ -89,15 +91,15 @@ def _print_workload(detail: WorkloadDetail, now: int) -> None:
             ("pods", f"{w.pods.used} of {w.pods.total} placed"),
             ("submitted", f"{age(now - w.submitted_s)} ago"),
             ("started", f"{age(now - w.started_s)} ago, attempt {w.attempt}" if w.started_s else ""),
-            ("ended", f"{age(now - w.ended_s)} ago{_exit(detail)}" if w.ended_s else ""),
-            ("time limit", span(detail.time_limit_s) if detail.time_limit_s else ""),
+            ("ended", f"{age(now - w.ended_s)} ago{_exit_text(detail)}" if w.ended_s else ""),
+            ("time limit", duration(detail.time_limit_s) if detail.time_limit_s else ""),
             ("reservation", detail.reservation),
             ("expires", _expiry(detail.expires_s, now)),
-            ("estimate", span(detail.estimate_s) if detail.estimate_s else ""),
+            ("estimate", duration(detail.estimate_s) if detail.estimate_s else ""),
             ("preemption delay", _preemption_delay(detail)),
             ("last checkpoint", f"{age(max(0, now - detail.checkpoint_s))} ago" if detail.checkpoint_s else ""),
-            ("restart cost", span(detail.restart_s) if detail.restart_s else ""),
-            ("earlier runs", f"up to {span(detail.learned_s)}" if detail.learned_s else ""),
+            ("restart cost", duration(detail.restart_s) if detail.restart_s else ""),
+            ("earlier runs", f"up to {duration(detail.learned_s)}" if detail.learned_s else ""),
             ("planned", detail.planned.removeprefix("planned ")),
             ("retries", str(detail.retries) if detail.retries else ""),
             ("after", ", ".join(short_name(name) for name in detail.after)),
@@ -134,9 +136,8 @@ def _print_node(node: NodeView) -> None:
 
         shown = [column for column in columns.GPU if column.title != "NODE" and not column.is_wide]
         click.echo()
-        rows = [columns.row(shown, gpu, 0) for gpu in node.gpus]
-        for line in lay_out(shown, rows, printing.terminal_width(), paint=printing.paint_state):
-            click.echo(line)
+        rows = [columns.table_row(shown, gpu, 0) for gpu in node.gpus]
+        printing.print_table(shown, rows)
 
 
 def _print_gpu(gpu: GpuView) -> None:
@@ -171,9 +172,7 @@ def _print_cycle(cycle: CycleView, now: int) -> None:
 
 def _print_table(titles: tuple[str, ...], rows: list[list[str]]) -> None:
     click.echo()
-    made = [Column(title, lambda *_: "") for title in titles]
-    for line in lay_out(made, rows, printing.terminal_width()):
-        click.echo(line)
+    printing.print_table(text_columns(titles), rows)
 
 
 def device_names(devices: list[str]) -> str:

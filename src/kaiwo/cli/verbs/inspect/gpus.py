@@ -4,18 +4,18 @@ from typing import Any
 
 import click
 
-from kaiwo.cli.lists.list_options import listing_options, make_wish
+from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import GPUS
-from kaiwo.cli.lists.show_list import show
+from kaiwo.cli.lists.show_list import show_list
 from kaiwo.cli.name_completion import complete_node
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 
 
 @click.command(cls=Verb)
 @click.option("--node", metavar="NODE", default="", shell_complete=complete_node, help="Only GPUs of this node.")
 @click.option("--model", metavar="MODEL", default="", help="Only GPUs of this model.")
 @click.option("--free", is_flag=True, help="Only GPUs without workloads.")
-@listing_options(GPUS)
+@list_options(GPUS)
 def gpus(node: str, model: str, free: bool, **options: Any) -> None:
     """List GPUs, the free capacity of each and the workloads on it.
 
@@ -25,4 +25,8 @@ def gpus(node: str, model: str, free: bool, **options: Any) -> None:
       kaiwo gpus --node node-1 -w
     """
     query = {"node": node, "model": model, "free": "true" if free else ""}
-    show(this_server(), GPUS, make_wish(GPUS, {key: value for key, value in query.items() if value}, **options))
+    show_list(
+        connect_server(),
+        GPUS,
+        make_list_request(GPUS, {key: value for key, value in query.items() if value}, **options),
+    )

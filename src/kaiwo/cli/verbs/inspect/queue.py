@@ -5,16 +5,16 @@ from typing import Any
 import click
 
 from kaiwo.api.views import AmountView, ModelAmountView, QueueView, WorkloadView
-from kaiwo.cli.client.api_client import Server, object_path
-from kaiwo.cli.lists.list_options import listing_options, make_wish
+from kaiwo.cli.client.api_client import ApiClient, object_path
+from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import QUEUES, WORKLOADS
 from kaiwo.cli.lists.read_object import server_time
-from kaiwo.cli.lists.show_list import fetch, lines_of, show
+from kaiwo.cli.lists.show_list import fetch_list, list_lines, show_list
 from kaiwo.cli.name_completion import complete_queue
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import LIVING, limit, memory, milli, span
-from kaiwo.cli.output.table_layout import Column, lay_out
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.output.formatting import UNFINISHED_STATES, duration, limit_or_dash, memory, milli
+from kaiwo.cli.output.table_layout import text_columns
+from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import ConfigError
 
 RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "WAITING REQUESTS")
@@ -22,7 +22,7 @@ RESOURCES = ("RESOURCE", "USED", "FIXED", "SHARE", "QUOTA", "LIMIT", "WEIGHT", "
 
 @click.command(cls=Verb)
 @click.argument("name", required=False, metavar="[QUEUE]", shell_complete=complete_queue)
-@listing_options(QUEUES)
+@list_options(QUEUES)
 def queue(name: str | None, **options: Any) -> None:
     """Show the queue tree, or one queue with its workloads.
 
@@ -36,22 +36,22 @@ def queue(name: str | None, **options: Any) -> None:
       kaiwo queue -q lab       the queue and those below it
     """
     if name is None:
-        show(this_server(), QUEUES, make_wish(QUEUES, **options))
+        show_list(connect_server(), QUEUES, make_list_request(QUEUES, **options))
         return
     if options["queue"]:
         raise ConfigError(f"-q shows the tree below a queue; for one queue, use: kaiwo queue {name}")
     if options["watch"]:
         raise ConfigError(f"-w watches a list; try: kaiwo get workloads -q {name} -w")
-    server = this_server()
+    server = connect_server()
     body = server.get(object_path("queues", name))
     view = server.decode(body, QueueView)
     if options["output"] in ("json", "yaml"):
-        printing.print_raw(body, options["output"])
+        printing.print_body(body, options["output"])
     elif options["output"] == "name":
         click.echo(view.name)
     else:
         print_queue(view)
-        _print_work(server, view, options)
+        _print_workloads(server, view, options)
 
 
 def print_queue(view: QueueView) -> None:
@@ -64,45 +64,43 @@ def print_queue(view: QueueView) -> None:
             ("takes workloads", "yes" if view.is_leaf else "no, only the queues below it do"),
             ("divides by", "" if view.is_leaf else view.policy.value),
             ("reclaim", view.reclaim_strategy.value),
-            ("min run time", span(view.min_runtime_s) if view.min_runtime_s else ""),
+            ("min run time", duration(view.min_runtime_s) if view.min_runtime_s else ""),
             ("namespaces", ", ".join(view.namespaces)),
             ("users", ", ".join(view.users)),
-            ("GPU models", "; ".join(_model(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),
+            ("GPU models", "; ".join(_model_text(name, amounts) for name, amounts in sorted(view.gpu_models.items()))),
             ("workloads", f"{view.running} running, {view.waiting} waiting"),
         )
     )
-    columns = [Column(title, lambda *_: "", is_number=i > 0) for i, title in enumerate(RESOURCES)]
     rows = [
-        _row("GPUs", view.gpu_milli, milli),
-        _row("CPUs", view.cpu_milli, milli),
-        _row("memory", view.memory_mib, memory),
+        _resource_row("GPUs", view.gpu_milli, milli),
+        _resource_row("CPUs", view.cpu_milli, milli),
+        _resource_row("memory", view.memory_mib, memory),
     ]
     click.echo()
-    for line in lay_out(columns, rows, printing.terminal_width()):
-        click.echo(line)
+    printing.print_table(text_columns(RESOURCES, RESOURCES[1:]), rows)
     click.echo(f"\nsee how its share is computed: kaiwo share {view.name}")
 
 
-def _model(name: str, amounts: ModelAmountView) -> str:
+def _model_text(name: str, amounts: ModelAmountView) -> str:
     quota = "" if amounts.quota < 0 else f" quota {milli(amounts.quota)}"
     most = "" if amounts.limit < 0 else f" limit {milli(amounts.limit)}"
     return f"{name} used {milli(amounts.used)}{quota}{most}"
 
 
-def _row(name: str, amounts: AmountView, write: Any) -> list[str]:
-    quota, most = limit(amounts.quota, write), limit(amounts.limit, write)
+def _resource_row(name: str, amounts: AmountView, write: Any) -> list[str]:
+    quota, most = limit_or_dash(amounts.quota, write), limit_or_dash(amounts.limit, write)
     used, fixed, share = write(amounts.used), write(amounts.fixed), write(amounts.share)
     return [name, used, fixed, share, quota, most, str(amounts.weight), write(amounts.waiting)]
 
 
-def _print_work(server: Server, view: QueueView, options: dict[str, Any]) -> None:
-    wish = make_wish(WORKLOADS, **{**options, "queue": view.name, "states": LIVING})
-    items, total = fetch(server, WORKLOADS, wish)
+def _print_workloads(server: ApiClient, view: QueueView, options: dict[str, Any]) -> None:
+    request = make_list_request(WORKLOADS, **{**options, "queue": view.name, "states": UNFINISHED_STATES})
+    items, total = fetch_list(server, WORKLOADS, request)
     views = server.convert(items, list[WorkloadView])
     if not views:
         return
     click.echo()
-    for line in lines_of(WORKLOADS, wish, views, server_time(server), printing.terminal_width()):
+    for line in list_lines(WORKLOADS, request, views, server_time(server), printing.terminal_width()):
         click.echo(line)
     if len(views) < total:
         printing.hint(f"the first {len(views)} of {total} workloads; --limit 0 shows all")

@@ -8,8 +8,8 @@ from kaiwo.cli.lists.read_object import server_time
 from kaiwo.cli.name_completion import complete_queue
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import age, milli, short_name
-from kaiwo.cli.output.table_layout import Column, lay_out
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.output.table_layout import text_columns
+from kaiwo.cli.verb_base import Verb, connect_server
 
 TITLES = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory"}
 NEXT = ("NEXT", "QUEUE", "OVER SHARE", "OVER QUOTA", "PRIORITY", "DOMINANT SHARE WITH IT", "NOW", "WORKLOAD", "GPUS")
@@ -34,9 +34,9 @@ def share(name: str | None, output: str) -> None:
       kaiwo share lab
       kaiwo share lab -o json
     """
-    server = this_server()
+    server = connect_server()
     if output in ("json", "yaml"):
-        printing.print_raw(server.get(object_path("shares", name) if name else "/shares"), output)
+        printing.print_body(server.get(object_path("shares", name) if name else "/shares"), output)
         return
     wanted = server.decode(server.get(object_path("shares", name)), ShareView) if name else None
     page = server.decode(server.get("/shares"), Page[ShareView])
@@ -48,7 +48,7 @@ def share(name: str | None, output: str) -> None:
         _print_next(page.items)
     else:
         _print_next([view for view in page.items if view.parent == wanted.parent])
-        _print_line(wanted, server_time(server) if wanted.line else 0)
+        _print_first_in_line(wanted, server_time(server) if wanted.line else 0)
 
 
 def _print_share(view: ShareView, is_whole: bool) -> None:
@@ -78,12 +78,10 @@ def _print_next(views: list[ShareView]) -> None:
     for parent, group in groups.items():
         click.echo(f"Next queue {f'below {parent}' if parent else 'at the top'} (by {group[0][0].policy}):")
         rows = [_turn_row(view, turn) for view, turn in sorted(group, key=lambda each: each[1].place)]
-        columns = [Column(title, lambda *_: "", is_number=title in NUMBERS) for title in NEXT]
-        for line in lay_out(columns, rows, printing.terminal_width()):
-            click.echo(f"  {line}")
+        printing.print_table(text_columns(NEXT, NUMBERS), rows, "  ")
 
 
-def _print_line(view: ShareView, now: int) -> None:
+def _print_first_in_line(view: ShareView, now: int) -> None:
     """Print the first waiting workloads of this queue, with their sort keys."""
     if not view.line:
         return
@@ -92,9 +90,7 @@ def _print_line(view: ShareView, now: int) -> None:
         [short_name(each.workload), str(each.priority), age(now - each.submitted_s), _keys(each.keys)]
         for each in view.line
     ]
-    columns = [Column(title, lambda *_: "", is_number=title in ("PRIORITY", "AGE")) for title in LINE]
-    for line in lay_out(columns, rows, printing.terminal_width()):
-        click.echo(f"  {line}")
+    printing.print_table(text_columns(LINE, ("PRIORITY", "AGE")), rows, "  ")
 
 
 def _keys(keys: list[list[int]]) -> str:
@@ -105,8 +101,8 @@ def _turn_row(view: ShareView, turn: TurnView) -> list[str]:
     return [
         str(turn.place),
         view.queue,
-        _yes(turn.is_over_share),
-        _yes(turn.is_over_quota),
+        _yes_or_no(turn.is_over_share),
+        _yes_or_no(turn.is_over_quota),
         str(turn.priority),
         _percent(turn.dominant_with_it_ppm),
         _percent(turn.dominant_ppm),
@@ -115,7 +111,7 @@ def _turn_row(view: ShareView, turn: TurnView) -> list[str]:
     ]
 
 
-def _yes(fact: bool) -> str:
+def _yes_or_no(fact: bool) -> str:
     return "yes" if fact else "no"
 
 

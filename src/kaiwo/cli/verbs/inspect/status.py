@@ -5,11 +5,11 @@ from collections.abc import Callable
 import click
 
 from kaiwo.api.views import ClusterView, CycleView, StatusView, Usage
-from kaiwo.cli.client.api_client import Server
+from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import LIVING, OVER, age, count, memory, milli
+from kaiwo.cli.output.formatting import FINISHED_STATES, UNFINISHED_STATES, age, count, memory, milli
 from kaiwo.cli.output.table_layout import cut
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 
 BAR, LEAST_BAR = 24, 6
 NAMES = 12  # the width of the left column
@@ -27,7 +27,7 @@ def status(output: str, watch: bool) -> None:
       kaiwo status -w          live
       kaiwo status -o json     for programs
     """
-    server = this_server()
+    server = connect_server()
     if watch:
         from kaiwo.cli.lists.live_screen import until_ctrl_c
 
@@ -37,22 +37,22 @@ def status(output: str, watch: bool) -> None:
     body = server.get("/status")
     view = server.decode(body, StatusView)
     if output != "table":
-        printing.print_raw(body, output)
+        printing.print_body(body, output)
         return
-    for line in lines(view):
+    for line in status_lines(view):
         click.echo(line)
 
 
-def lines(view: StatusView) -> list[str]:
+def status_lines(view: StatusView) -> list[str]:
     """The screen as lines, with the next step last."""
-    told = [
+    rows = [
         ("cluster", _cluster(view.cluster, view.version)),
         *_bars(view),
         ("workloads", _workloads(view.workloads)),
         ("queues", str(view.queues)),
         ("last cycle", _cycle(view.last_cycle, view.cluster.now_s)),
     ]
-    text = [printing.wrap(value, f"{name:<{NAMES}}", " " * NAMES) for name, value in told]
+    text = [printing.wrap(value, f"{name:<{NAMES}}", " " * NAMES) for name, value in rows]
     if waiting := view.workloads.get("waiting", 0):
         verb = "waits" if waiting == 1 else "wait"
         hint = f"{count(waiting, 'workload')} {verb}; see why: kaiwo get workloads --state waiting"
@@ -73,17 +73,17 @@ def _cluster(cluster: ClusterView, version: str) -> str:
 def _bars(view: StatusView) -> list[tuple[str, str]]:
     """How full the cluster is. A narrow terminal shows the numbers without the bars."""
     rows = [
-        ("nodes", view.nodes, _of(view.nodes, str)),
-        ("GPUs", view.gpus, _of(view.gpus, str)),
-        ("GPU shares", view.gpu_milli, _of(view.gpu_milli, milli)),
-        ("CPUs", view.cpu_milli, _of(view.cpu_milli, milli)),
-        ("memory", view.memory_mib, _of(view.memory_mib, memory)),
+        ("nodes", view.nodes, _usage_text(view.nodes, str)),
+        ("GPUs", view.gpus, _usage_text(view.gpus, str)),
+        ("GPU shares", view.gpu_milli, _usage_text(view.gpu_milli, milli)),
+        ("CPUs", view.cpu_milli, _usage_text(view.cpu_milli, milli)),
+        ("memory", view.memory_mib, _usage_text(view.memory_mib, memory)),
     ]
     width = printing.terminal_width()
     room = width - NAMES - len("[] ") - max(len(text) for _, _, text in rows) if width else BAR
     size = min(room, BAR) if room >= LEAST_BAR else 0
     bars = {name: _bar(usage, size) + text if usage.total else "none" for name, usage, text in rows}
-    bars["nodes"] += _out(view.nodes_out)
+    bars["nodes"] += _unavailable_text(view.nodes_out)
     return list(bars.items())
 
 
@@ -94,17 +94,17 @@ def _bar(usage: Usage, size: int) -> str:
     return f"[{'#' * filled}{'.' * (size - filled)}] "
 
 
-def _of(usage: Usage, write: Callable[[int], str]) -> str:
+def _usage_text(usage: Usage, write: Callable[[int], str]) -> str:
     percent = usage.used * 100 // usage.total if usage.total else 0
     return f"{percent:>3} %  {write(usage.used)} of {write(usage.total)} in use"
 
 
-def _out(nodes_out: int) -> str:
+def _unavailable_text(nodes_out: int) -> str:
     return f", {nodes_out} cordoned or not ready" if nodes_out else ""
 
 
 def _workloads(by_state: dict[str, int]) -> str:
-    known = [*LIVING, *OVER]
+    known = [*UNFINISHED_STATES, *FINISHED_STATES]
     states = sorted((s for s, n in by_state.items() if n), key=lambda s: known.index(s) if s in known else len(known))
     return ", ".join(f"{by_state[state]} {state}" for state in states) or "none"
 
@@ -119,20 +119,20 @@ def _cycle(cycle: CycleView | None, now_s: int) -> str:
     )
 
 
-def _watch(server: Server, output: str) -> None:
-    from kaiwo.cli.lists.list_stream import Follower
-    from kaiwo.cli.lists.live_screen import connect_again, frames_of, redraw
+def _watch(server: ApiClient, output: str) -> None:
+    from kaiwo.cli.lists.list_stream import ListWatcher
+    from kaiwo.cli.lists.live_screen import frames_without_problem, reconnector, redraw
 
-    follower = Follower(connect_again(server), "status", {})
+    watcher = ListWatcher(reconnector(server), "status", {})
     if printing.is_terminal() and output == "table":
         redraw(
-            follower,
-            lambda frame: lines(server.convert(frame.items["cluster"], StatusView)),
+            watcher,
+            lambda frame: status_lines(server.convert(frame.items["cluster"], StatusView)),
             lambda _: "the whole cluster",
         )
-    for frame in frames_of(follower):
+    for frame in frames_without_problem(watcher):
         view = frame.items["cluster"]
         if output == "table":
-            click.echo("\n".join([*lines(server.convert(view, StatusView)), ""]))
+            click.echo("\n".join([*status_lines(server.convert(view, StatusView)), ""]))
         else:
-            printing.print_line(view, output)
+            printing.print_document(view, output)

@@ -7,7 +7,7 @@ from kaiwo.cli.client.api_client import workload_path
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import count, full_name, short_name
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.workload_record import State
 
 
@@ -22,18 +22,18 @@ def why(name: str, output: str) -> None:
       kaiwo why train
       kaiwo why team/train -o json
     """
-    server = this_server()
+    server = connect_server()
     body = server.get(f"{workload_path(full_name(name))}/why")
     view = server.decode(body, WhyView)
     if output != "table":
-        printing.print_raw(body, output)
+        printing.print_body(body, output)
         return
     click.echo(printing.bold(printing.wrap(_answer(view))))
     if not view.obstacles:
-        _print_next(view)
+        _print_next_step(view)
         return
     if view.position:
-        click.echo(printing.wrap(_place(view)))
+        click.echo(printing.wrap(_position(view)))
     if view.planned:
         click.echo(printing.wrap(f"P{view.planned[1:]}."))
     click.echo("\nObstacles:")
@@ -52,20 +52,20 @@ def _answer(view: WhyView) -> str:
     return f"{short_name(view.workload)} is not waiting: it is about to start" if answer.endswith(" on") else answer
 
 
-def _no_change(said: str) -> str:
+def _no_change(reason: str) -> str:
     """Where something helps all the same, it does not begin with that nothing does."""
-    stands_alone = said.startswith("it runs") or "; but " in said
-    return said[0].upper() + said[1:] if stands_alone else f"Nothing starts it now: {said}"
+    stands_alone = reason.startswith("it runs") or "; but " in reason
+    return reason[0].upper() + reason[1:] if stands_alone else f"Nothing starts it now: {reason}"
 
 
-def _print_next(view: WhyView) -> None:
+def _print_next_step(view: WhyView) -> None:
     """Without obstacles: the workload runs, is about to start, or has ended."""
     name = short_name(view.workload)
     if not view.state.is_over and view.state not in (State.WAITING, State.HELD) and printing.is_terminal():
         printing.hint(f"next: kaiwo logs -f {name}")
 
 
-def _place(view: WhyView) -> str:
+def _position(view: WhyView) -> str:
     verb = "is" if view.ahead == 1 else "are"
     ahead = f"{count(view.ahead, 'workload')} {verb} ahead of it" if view.ahead else "no workload is ahead of it"
     return f"It is number {view.position} in its queue; {ahead}."

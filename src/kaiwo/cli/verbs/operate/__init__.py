@@ -1,0 +1,1 @@
+"""Verbs for administrators: nodes, reservations, manifests, partitions, agents."""

@@ -58,13 +58,13 @@ def agent(
     from kaiwo.devices.agent.node_agent import Agent, AgentOptions, node_name
 
     if once:
-        _look(root)
+        _print_sample(root)
         return
     if not (server or metrics or kubelet):
         raise ConfigError("nothing to report to; give --server, --metrics, --kubelet or --once")
     if kubelet:
         _check_grpc()
-    host, port = _address(metrics)
+    host, port = _parse_address(metrics)
     options = AgentOptions(
         node=node or node_name(),
         root=root,
@@ -96,7 +96,7 @@ def _devices_of() -> "DevicesOf":
     return lambda inventory: devices_of(inventory, platform)
 
 
-def _look(root: str) -> None:
+def _print_sample(root: str) -> None:
     import time
 
     import msgspec
@@ -109,7 +109,7 @@ def _look(root: str) -> None:
     sampler.close()
 
 
-def _address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     """`9410` or `127.0.0.1:9410`; -1 for none."""
     if not text:
         return "", -1

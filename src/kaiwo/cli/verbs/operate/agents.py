@@ -3,10 +3,10 @@
 import click
 
 from kaiwo.api.views import AgentView, Page
-from kaiwo.cli.lists.columns import NUMBER, row
+from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.table_layout import Column, lay_out
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.output.table_layout import Column
+from kaiwo.cli.verb_base import Verb, connect_server
 
 COLUMNS = (
     Column("NODE", lambda a, _: a.node),
@@ -30,15 +30,13 @@ def agents(output: str) -> None:
       kaiwo agents
       kaiwo agents -o json
     """
-    server = this_server()
+    server = connect_server()
     body = server.get("/agents")
     if output != "table":
-        printing.print_raw(body, output)
+        printing.print_body(body, output)
         return
     page = server.decode(body, Page[AgentView])
     if not page.items:
         printing.hint("no agent has reported yet; start one on a node: kaiwo agent --server URL --token-file FILE")
         return
-    rows = [row(COLUMNS, agent, 0) for agent in page.items]
-    width = printing.terminal_width()
-    click.echo("\n".join(lay_out(COLUMNS, rows, width, paint=printing.paint_state)))
+    printing.print_table(COLUMNS, [table_row(COLUMNS, agent, 0) for agent in page.items])

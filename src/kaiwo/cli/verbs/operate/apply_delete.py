@@ -5,7 +5,7 @@ import click
 from kaiwo.api.views import Outcome
 from kaiwo.cli.file_option import file_option, read_files
 from kaiwo.cli.output import printing
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 
 YAML = "application/yaml"
 
@@ -25,7 +25,7 @@ def apply(files: tuple[str, ...], dry_run: bool, output: str) -> None:
       kaiwo apply -f queues.yaml
       cat job.yaml | kaiwo apply -f - --dry-run
     """
-    server = this_server()
+    server = connect_server()
     body = server.send("POST", "/manifests", {"dry_run": "true"} if dry_run else {}, read_files(files), YAML)
     printing.print_outcome(body, server.decode(body, Outcome), output)
 
@@ -43,6 +43,6 @@ def delete(files: tuple[str, ...], output: str) -> None:
     Example:
       kaiwo delete -f queues.yaml
     """
-    server = this_server()
+    server = connect_server()
     body = server.send("POST", "/manifests/delete", None, read_files(files), YAML)
     printing.print_outcome(body, server.decode(body, Outcome), output)

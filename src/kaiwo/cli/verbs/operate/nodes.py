@@ -7,29 +7,16 @@ import msgspec
 
 from kaiwo.api.views import Outcome
 from kaiwo.cli.client.api_client import object_path
-from kaiwo.cli.lists.list_options import listing_options, make_wish
+from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import NODES
-from kaiwo.cli.lists.show_list import show
+from kaiwo.cli.lists.show_list import show_list
 from kaiwo.cli.name_completion import complete_node
 from kaiwo.cli.output import printing
-from kaiwo.cli.verb_base import VerbGroup, this_server
-from kaiwo.model.errors import KaiwoError
+from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
 
 
-class Nodes(VerbGroup):
-    """Says what to type when a node's name is given where a subcommand is expected."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(
-                f"'{args[0]}' is not one of {', '.join(self.commands)}; for one node: kaiwo describe node {args[0]}",
-                ctx,
-            )
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=Nodes, invoke_without_command=True)
-@listing_options(NODES)
+@click.group(cls=VerbGroup, describe="kaiwo describe node", invoke_without_command=True)
+@list_options(NODES)
 @click.pass_context
 def nodes(ctx: click.Context, **options: Any) -> None:
     """List nodes; cordon, uncordon or drain them.
@@ -41,7 +28,7 @@ def nodes(ctx: click.Context, **options: Any) -> None:
       kaiwo nodes drain node-3 --reason "new fan"
     """
     if ctx.invoked_subcommand is None:
-        show(this_server(), NODES, make_wish(NODES, **options))
+        show_list(connect_server(), NODES, make_list_request(NODES, **options))
 
 
 def _node_verb(verb: str, help_text: str) -> None:
@@ -49,21 +36,14 @@ def _node_verb(verb: str, help_text: str) -> None:
     @click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_node)
     @click.option("--reason", metavar="TEXT", default="", help="Reason, shown with the node.")
     def act(names: tuple[str, ...], reason: str) -> int:
-        server = this_server()
-        code = 0
-        for name in names:
-            try:
-                form = msgspec.json.encode({"reason": reason} if reason else {})
-                body = server.send("POST", f"{object_path('nodes', name)}/{verb}", None, form, "application/json")
-                printing.print_outcome(body, server.decode(body, Outcome))
-            except KaiwoError as error:
-                if len(names) == 1:
-                    raise
-                from kaiwo.cli.main import exit_code
+        server = connect_server()
+        form = msgspec.json.encode({"reason": reason} if reason else {})
 
-                printing.hint(f"kaiwo: {error}")
-                code = code or exit_code(error)
-        return code
+        def change(name: str) -> None:
+            body = server.send("POST", f"{object_path('nodes', name)}/{verb}", None, form, "application/json")
+            printing.print_outcome(body, server.decode(body, Outcome))
+
+        return run_for_each(names, change)
 
 
 _node_verb(

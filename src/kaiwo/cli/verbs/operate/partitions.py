@@ -4,12 +4,12 @@ import click
 import msgspec
 
 from kaiwo.api.views import Outcome, PartitionStepView, PartitionsView, PlanView
-from kaiwo.cli.lists.columns import NUMBER, row
+from kaiwo.cli.lists.columns import NUMBER, table_row
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import age, count
-from kaiwo.cli.output.table_layout import Column, lay_out
+from kaiwo.cli.output.table_layout import Column
 from kaiwo.cli.server_options import PARTITIONS
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 
 STEPS = (
     Column("NODE", lambda s, _: s.node),
@@ -24,11 +24,10 @@ STEPS = (
     Column("REASON", lambda s, _: s.reason, is_prose=True),
 )
 NODES = (
-    Column("PLAN", lambda pair, _: pair[0]),
-    Column("NODE", lambda pair, _: pair[1].node),
-    Column("PROFILE", lambda pair, _: pair[1].profile),
-    Column("STATE", lambda pair, _: pair[1].state, is_state=True),
-    Column("REASON", lambda pair, _: pair[1].reason, is_prose=True),
+    Column("NODE", lambda node, _: node.node),
+    Column("PROFILE", lambda node, _: node.profile),
+    Column("STATE", lambda node, _: node.state, is_state=True),
+    Column("REASON", lambda node, _: node.reason, is_prose=True),
 )
 
 
@@ -46,7 +45,7 @@ def partitions(policy: str | None, output: str) -> None:
       kaiwo partitions
       kaiwo partitions --policy on
     """
-    server = this_server()
+    server = connect_server()
     if policy:
         body = server.send(
             "POST", "/partitions/policy", None, msgspec.json.encode({"policy": policy}), "application/json"
@@ -55,14 +54,14 @@ def partitions(policy: str | None, output: str) -> None:
         return
     body = server.get("/partitions")
     if output != "table":
-        printing.print_raw(body, output)
+        printing.print_body(body, output)
         return
     _print(server.decode(body, PartitionsView))
 
 
 def _print(view: PartitionsView) -> None:
-    click.echo(printing.bold(printing.wrap(_answer(view))))
-    _table("", view.steps)
+    click.echo(printing.bold(printing.wrap(_summary(view))))
+    _print_steps("", view.steps)
     if view.total > len(view.steps):
         click.echo(f"and {view.total - len(view.steps)} more")
     for need in view.unserved:
@@ -70,12 +69,12 @@ def _print(view: PartitionsView) -> None:
     for conflict in view.conflicts:
         click.echo(printing.wrap(f"Conflict: {conflict}"))
     _print_plans(view.plans)
-    _table("\nEarlier changes:", view.history[:10])
+    _print_steps("\nEarlier changes:", view.history[:10])
     if view.policy == "dry-run" and view.steps:
         printing.hint("next: kaiwo partitions --policy on")
 
 
-def _answer(view: PartitionsView) -> str:
+def _summary(view: PartitionsView) -> str:
     if view.policy == "off":
         return "The partition policy is off: nothing is planned and nothing changes."
     what = f"{count(view.total, 'GPU')} {'would' if view.policy == 'dry-run' else 'will'} change" if view.total else ""
@@ -88,17 +87,12 @@ def _answer(view: PartitionsView) -> str:
 def _print_plans(plans: list[PlanView]) -> None:
     for plan in plans:
         click.echo(f"\nPartitioningPlan {plan.name}: {plan.state}, {count(len(plan.nodes), 'node')}")
-        rows = [row(NODES[1:], (plan.name, node), 0) for node in plan.nodes]
-        if rows:
-            _echo(NODES[1:], rows)
+        if plan.nodes:
+            printing.print_table(NODES, [table_row(NODES, node, 0) for node in plan.nodes])
 
 
-def _table(title: str, steps: list[PartitionStepView]) -> None:
+def _print_steps(title: str, steps: list[PartitionStepView]) -> None:
     if steps:
         if title:
             click.echo(title)
-        _echo(STEPS, [row(STEPS, step, 0) for step in steps])
-
-
-def _echo(columns: tuple[Column, ...], rows: list[list[str]]) -> None:
-    click.echo("\n".join(lay_out(columns, rows, printing.terminal_width(), paint=printing.paint_state)))
+        printing.print_table(STEPS, [table_row(STEPS, step, 0) for step in steps])

@@ -7,7 +7,7 @@ import msgspec
 
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import count, milli, short_name
-from kaiwo.cli.verb_base import LocalVerb, this_place
+from kaiwo.cli.verb_base import LocalVerb, server_location
 from kaiwo.model.plan import Eviction, Plan, Start, Wait
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def plan_lines(plan: Plan) -> list[str]:
     """One line for each start, eviction and wait of the plan."""
-    return [_words(each) for each in (*plan.starts, *plan.evictions, *plan.waits)]
+    return [_describe(each) for each in (*plan.starts, *plan.evictions, *plan.waits)]
 
 
 def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
@@ -28,34 +28,34 @@ def difference_lines(then: Plan, now: Plan) -> tuple[list[str], list[str]]:
         before, after = getattr(then, name), getattr(now, name)
         if before == after:
             continue
-        gone, new = _apart(before, after) if isinstance(before, tuple) else ({}, {})
+        gone, new = _only_in_one(before, after) if isinstance(before, tuple) else ({}, {})
         if gone or new:
-            only_then += _told(name, gone, new)
-            only_now += _told(name, new, gone)
+            only_then += _describe_all(name, gone, new)
+            only_now += _describe_all(name, new, gone)
         else:  # a number or text, or the same values in another order
-            only_then.append(f"{name} {_plain(before)}")
-            only_now.append(f"{name} {_plain(after)}")
+            only_then.append(f"{name} {_json(before)}")
+            only_now.append(f"{name} {_json(after)}")
     return only_then, only_now
 
 
-def _apart(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _only_in_one(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values that only the first has, and those that only the second has."""
-    old, new = ({_plain(each): each for each in values} for values in (before, after))
+    old, new = ({_json(each): each for each in values} for values in (before, after))
     gone = {key: each for key, each in old.items() if key not in new}
     return gone, {key: each for key, each in new.items() if key not in old}
 
 
-def _told(field: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+def _describe_all(field: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Short descriptions; JSON where both plans would read the same."""
-    others = {_words(each) for each in theirs.values()}
+    others = {_describe(each) for each in theirs.values()}
     lines = []
     for key, each in ours.items():
-        words = _words(each)
-        lines.append(words if words and words not in others else f"{field} {key}")
+        text = _describe(each)
+        lines.append(text if text and text not in others else f"{field} {key}")
     return lines
 
 
-def _words(item: Any) -> str:
+def _describe(item: Any) -> str:
     match item:
         case Start():
             devices = ", ".join(d.gpu if d.milli == 1000 else f"{d.gpu} ({milli(d.milli)})" for d in item.devices)
@@ -69,7 +69,7 @@ def _words(item: Any) -> str:
     return ""
 
 
-def _plain(value: Any) -> str:
+def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
@@ -91,11 +91,11 @@ def replay(cycle: int, output: str) -> int:
     """
     from kaiwo.runtime.loop.replay import replay as decide_again
 
-    result = decide_again(this_place().home_path, cycle)
+    result = decide_again(server_location().home_path, cycle)
     if output == "table":
         _print(result)
     else:
-        printing.print_data(_facts(result), output)
+        printing.print_data(_result_data(result), output)
     return 0 if result.is_same else 1
 
 
@@ -131,7 +131,7 @@ def _print_lines(lines: list[str], indent: str) -> None:
         click.echo(f"{indent}and {len(lines) - MOST_LINES} more; -o json shows all")
 
 
-def _facts(result: "ReplayResult") -> dict[str, Any]:
+def _result_data(result: "ReplayResult") -> dict[str, Any]:
     import msgspec
 
     return {

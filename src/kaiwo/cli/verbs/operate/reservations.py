@@ -8,34 +8,22 @@ import msgspec
 from kaiwo.api.views import Outcome
 from kaiwo.api.views.reservations import ReservationView
 from kaiwo.cli.client.api_client import object_path
-from kaiwo.cli.lists.list_options import listing_options, make_wish
+from kaiwo.cli.lists.list_options import list_options, make_list_request
 from kaiwo.cli.lists.object_kinds import RESERVATIONS
-from kaiwo.cli.lists.read_object import read_one, server_time
-from kaiwo.cli.lists.show_list import show
+from kaiwo.cli.lists.read_object import read_object, server_time
+from kaiwo.cli.lists.show_list import show_list
 from kaiwo.cli.name_completion import complete_node, complete_queue, complete_reservation
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import count, full_name, milli, parse_pair, short_name, span
-from kaiwo.cli.verb_base import VerbGroup, this_server
+from kaiwo.cli.output.formatting import count, duration, full_name, milli, parse_pair, short_name
+from kaiwo.cli.verb_base import VerbGroup, connect_server, run_for_each
 from kaiwo.model.errors import ConfigError
 
 MOST_DEVICES = 64
 JSON = "application/json"
 
 
-class Reservations(VerbGroup):
-    """Says what to type when a reservation's name is given where a subcommand is expected."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            verbs = ", ".join(self.commands)
-            raise click.UsageError(
-                f"'{args[0]}' is not one of {verbs}; for one reservation: kaiwo reservations describe {args[0]}", ctx
-            )
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=Reservations, invoke_without_command=True)
-@listing_options(RESERVATIONS)
+@click.group(cls=VerbGroup, describe="kaiwo reservations describe", invoke_without_command=True)
+@list_options(RESERVATIONS)
 @click.pass_context
 def reservations(ctx: click.Context, **options: Any) -> None:
     """List reservations; describe, create or delete them.
@@ -51,7 +39,7 @@ def reservations(ctx: click.Context, **options: Any) -> None:
       kaiwo submit train --gpus 8 --reservation night -- python train.py
     """
     if ctx.invoked_subcommand is None:
-        show(this_server(), RESERVATIONS, make_wish(RESERVATIONS, **options))
+        show_list(connect_server(), RESERVATIONS, make_list_request(RESERVATIONS, **options))
 
 
 @reservations.command("describe")
@@ -64,10 +52,10 @@ def describe(name: str, output: str) -> None:
     Example:
       kaiwo reservations describe night
     """
-    server = this_server()
-    body = read_one(server, RESERVATIONS, name)
+    server = connect_server()
+    body = read_object(server, RESERVATIONS, name)
     if output != "table":
-        printing.print_raw(body, output)
+        printing.print_body(body, output)
     else:
         print_reservation(server.decode(body, ReservationView), server_time(server))
 
@@ -98,8 +86,8 @@ def create(name: str, dry_run: bool, output: str, **options: Any) -> None:
       kaiwo reservations create demo --node node-3 --for-user ada --end 2026-01-31T18:00:00Z
       kaiwo reservations create pool --device node-1/gpu-0 --device node-1/gpu-1
     """
-    form = msgspec.json.encode(_form(name, options))
-    server = this_server()
+    form = msgspec.json.encode(_reservation_form(name, options))
+    server = connect_server()
     body = server.send("POST", "/reservations", {"dry_run": "true"} if dry_run else {}, form, JSON)
     printing.print_outcome(body, server.decode(body, Outcome), output)
 
@@ -113,20 +101,13 @@ def delete(names: tuple[str, ...]) -> int:
     Example:
       kaiwo reservations delete night
     """
-    from kaiwo.cli.main import exit_code
-    from kaiwo.model.errors import KaiwoError
+    server = connect_server()
 
-    server, code = this_server(), 0
-    for name in names:
-        try:
-            body = server.send("DELETE", object_path("reservations", name))
-            printing.print_outcome(body, server.decode(body, Outcome))
-        except KaiwoError as error:
-            if len(names) == 1:
-                raise
-            printing.hint(f"kaiwo: {error}")
-            code = code or exit_code(error)
-    return code
+    def delete_one(name: str) -> None:
+        body = server.send("DELETE", object_path("reservations", name))
+        printing.print_outcome(body, server.decode(body, Outcome))
+
+    return run_for_each(names, delete_one)
 
 
 def print_reservation(view: ReservationView, now_s: int) -> None:
@@ -144,8 +125,8 @@ def print_reservation(view: ReservationView, now_s: int) -> None:
                 "used",
                 f"{milli(view.used_milli)} of {count(view.gpu_milli // 1000, 'GPU')} by its owner's workloads",
             ),
-            ("starts", _when(view.start_s, now_s) if view.start_s else "when it was created"),
-            ("ends", _when(view.end_s, now_s) if view.end_s else "never"),
+            ("starts", _time_text(view.start_s, now_s) if view.start_s else "when it was created"),
+            ("ends", _time_text(view.end_s, now_s) if view.end_s else "never"),
             (
                 "at the end",
                 f"its owner's workloads {'are stopped' if view.at_end == 'evict' else 'continue'}",
@@ -161,14 +142,14 @@ def print_reservation(view: ReservationView, now_s: int) -> None:
     )
 
 
-def _when(at_s: int, now_s: int) -> str:
+def _time_text(at_s: int, now_s: int) -> str:
     from kaiwo.model.reservation import clock_words
 
-    away = f"in {span(at_s - now_s)}" if at_s > now_s else f"{span(now_s - at_s)} ago"
+    away = f"in {duration(at_s - now_s)}" if at_s > now_s else f"{duration(now_s - at_s)} ago"
     return f"{clock_words(at_s)} ({away})"
 
 
-def _form(name: str, options: dict[str, Any]) -> dict[str, Any]:
+def _reservation_form(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The body of POST /reservations, without the options that were not given; the server checks the rest."""
     workload = options["for_workload"]
     owner = {
@@ -182,7 +163,7 @@ def _form(name: str, options: dict[str, Any]) -> dict[str, Any]:
         "gpuModels": list(options["models"]),
         "nodeSelector": dict(parse_pair(text, "label of a node") for text in options["node_selector"]),
         "nodes": list(options["nodes"]),
-        "devices": [_device(text) for text in options["devices"]],
+        "devices": [_parse_device(text) for text in options["devices"]],
         "owner": {kind: value for kind, value in owner.items() if value},
         "start": options["start"],
         "end": options["end"],
@@ -191,7 +172,7 @@ def _form(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in form.items() if value is not None and value not in ([], {}, "")}
 
 
-def _device(text: str) -> dict[str, str]:
+def _parse_device(text: str) -> dict[str, str]:
     node, slash, gpu = text.partition("/")
     if not (node and slash and gpu):
         raise ConfigError(f"'{text}' is not the name of a GPU; write it like node-1/gpu-0 (list: kaiwo gpus -o name)")

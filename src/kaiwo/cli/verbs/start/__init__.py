@@ -1,0 +1,1 @@
+"""Verbs that start, install and check Kaiwo."""

@@ -4,7 +4,7 @@ import click
 
 from kaiwo.api.views import Outcome
 from kaiwo.cli.output import printing
-from kaiwo.cli.verb_base import VerbGroup, this_server
+from kaiwo.cli.verb_base import VerbGroup, connect_server
 
 
 @click.group(cls=VerbGroup)
@@ -27,6 +27,6 @@ def clear() -> None:
     Example:
       kaiwo demo clear
     """
-    server = this_server()
+    server = connect_server()
     body = server.send("DELETE", "/demo")
     printing.print_outcome(body, server.decode(body, Outcome))

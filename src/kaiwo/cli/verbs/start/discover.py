@@ -66,7 +66,7 @@ def discover(root: str, smi: IO[str] | None, dump: IO[str] | None, output: str) 
     for note in inventory.notes:
         printing.hint(f"note: {note}")
     if not inventory.gpus:
-        _explain(root, output)
+        _explain_no_gpu(root, output)
 
 
 def _print(inventory: "Inventory", is_wide: bool) -> None:
@@ -77,7 +77,7 @@ def _print(inventory: "Inventory", is_wide: bool) -> None:
     for gpu in inventory.gpus:
         rows.append([column.text(gpu, 0.0) for column in columns])
         if is_wide:
-            rows += [[_of_partition(column.title, part) for column in columns] for part in gpu.partitions]
+            rows += [[_partition_cell(column.title, part) for column in columns] for part in gpu.partitions]
     click.echo(printing.bold(summary(inventory)))
     for line in lay_out(columns, rows, 0 if is_wide else printing.terminal_width(), paint=printing.paint_state):
         click.echo(line)
@@ -100,17 +100,17 @@ def _columns() -> list[Any]:
     number, wide = True, True
     return [
         Column("GPU", lambda g, _: g.id),
-        Column("MODEL", lambda g, _: g.model, least=8),
+        Column("MODEL", lambda g, _: g.model, min_width=8),
         Column("MEMORY", lambda g, _: memory(g.memory_mib) if g.memory_mib else "?", number),
         Column("CUS", lambda g, _: str(g.compute_units or "?"), number),
-        Column("MODE", lambda g, _: "+".join(filter(None, (g.compute_mode, g.memory_mode))), least=8),
+        Column("MODE", lambda g, _: "+".join(filter(None, (g.compute_mode, g.memory_mode))), min_width=8),
         Column("PARTS", lambda g, _: str(len(g.partitions) or ""), number),
-        Column("NUMA", lambda g, _: _known(g.numa), number),
-        Column("LINKS", lambda g, _: _links(g), least=8),
-        Column("BUSY", lambda g, _: _known(g.telemetry.utilisation_percent, "%"), number),
+        Column("NUMA", lambda g, _: _value_or_blank(g.numa), number),
+        Column("LINKS", lambda g, _: _links(g), min_width=8),
+        Column("BUSY", lambda g, _: _value_or_blank(g.telemetry.utilisation_percent, "%"), number),
         Column("USED", lambda g, _: _used(g), number),
-        Column("TEMP", lambda g, _: _known(g.telemetry.temperature_c, "°C"), number, wide),
-        Column("POWER", lambda g, _: _known(g.telemetry.power_w, "W"), number, wide),
+        Column("TEMP", lambda g, _: _value_or_blank(g.telemetry.temperature_c, "°C"), number, wide),
+        Column("POWER", lambda g, _: _value_or_blank(g.telemetry.power_w, "W"), number, wide),
         Column("RENDER", lambda g, _: g.render, False, wide),
         Column("DEVICE", lambda g, _: g.device_id, False, wide),
         Column("TARGET", lambda g, _: g.target, False, wide),
@@ -121,7 +121,7 @@ def _columns() -> list[Any]:
     ]
 
 
-def _of_partition(title: str, part: "Partition") -> str:
+def _partition_cell(title: str, part: "Partition") -> str:
     cells = {
         "GPU": f"  {part.id}",
         "MODEL": part.profile,
@@ -136,7 +136,7 @@ def _of_partition(title: str, part: "Partition") -> str:
     return cells.get(title, "")
 
 
-def _known(value: int | None, unit: str = "") -> str:
+def _value_or_blank(value: int | None, unit: str = "") -> str:
     return "" if value is None else f"{value}{unit}"
 
 
@@ -151,7 +151,7 @@ def _links(gpu: "PhysicalGpu") -> str:
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
 
 
-def _explain(root: str, output: str) -> None:
+def _explain_no_gpu(root: str, output: str) -> None:
     """Say where we looked for GPUs, and what to do."""
     from kaiwo.devices.discover import looked_for, nearby_roots
 

@@ -15,11 +15,11 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api.views import StatusView
-from kaiwo.cli.client.api_client import NoServerError, Server
-from kaiwo.cli.client.find_server import Place, connect
+from kaiwo.cli.client.api_client import ApiClient, NoServerError
+from kaiwo.cli.client.find_server import ServerLocation, connect
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import count, memory
-from kaiwo.cli.verb_base import Verb, this_place
+from kaiwo.cli.verb_base import Verb, server_location
 from kaiwo.model.errors import KaiwoError
 
 OLDEST_PYTHON = (3, 11)
@@ -27,7 +27,7 @@ WARN_FREE_MIB, FAIL_FREE_MIB = 1024, 64
 CLOCK_SLACK_S = 5
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What one check found."""
 
     check: str
@@ -36,97 +36,99 @@ class Finding(msgspec.Struct, frozen=True):
     todo: str = ""
 
 
-def examine(place: Place) -> list[Finding]:
+def run_checks(location: ServerLocation) -> list[CheckResult]:
     """Run all checks, in the order in which problems should be fixed."""
-    findings = [check_python(), check_home(place), check_disk(place), check_token(place)]
-    server: Server | None = None
+    findings = [check_python(), check_home(location), check_disk(location), check_token(location)]
+    server: ApiClient | None = None
     try:
-        server = connect(place, timeout_s=5)
+        server = connect(location, timeout_s=5)
     except KaiwoError as error:
-        findings.append(Finding("server", *_no_server(error)))
+        findings.append(CheckResult("server", *_describe_no_server(error)))
     if server:
         findings += [check_server(server), check_clock(server)]
     return [*findings, check_gpus(server), check_page()]
 
 
-def check_python() -> Finding:
+def check_python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
-        return Finding("python", "fail", f"Python {version}", "install Python 3.11 or newer")
-    return Finding("python", "ok", f"Python {version}, kaiwo {__version__}")
+        return CheckResult("python", "fail", f"Python {version}", "install Python 3.11 or newer")
+    return CheckResult("python", "ok", f"Python {version}, kaiwo {__version__}")
 
 
-def check_home(place: Place) -> Finding:
-    home = place.home_path
+def check_home(location: ServerLocation) -> CheckResult:
+    home = location.home_path
     if not os.path.isdir(home):
-        parent = _nearest(home)
+        parent = _nearest_existing(home)
         if os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK):
-            return Finding("home", "ok", f"{home} (kaiwo up will create it)")
-        return Finding("home", "fail", f"{home} does not exist and can't be created in {parent}", "set KAIWO_HOME")
+            return CheckResult("home", "ok", f"{home} (kaiwo up will create it)")
+        return CheckResult("home", "fail", f"{home} does not exist and can't be created in {parent}", "set KAIWO_HOME")
     try:
         with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
-            return Finding("home", "ok", f"{home} is writable")
+            return CheckResult("home", "ok", f"{home} is writable")
     except OSError as error:
-        return Finding("home", "fail", f"{home} is not writable ({error.strerror})", "fix it, or set KAIWO_HOME")
+        return CheckResult("home", "fail", f"{home} is not writable ({error.strerror})", "fix it, or set KAIWO_HOME")
 
 
-def check_disk(place: Place) -> Finding:
-    space = os.statvfs(_nearest(place.home_path))
+def check_disk(location: ServerLocation) -> CheckResult:
+    space = os.statvfs(_nearest_existing(location.home_path))
     free_mib = space.f_bavail * space.f_frsize // (1024 * 1024)
     fact = f"{memory(free_mib)} free"
     if free_mib < FAIL_FREE_MIB:
-        return Finding("disk", "fail", fact, "free some space: Kaiwo can't write its state and logs")
+        return CheckResult("disk", "fail", fact, "free some space: Kaiwo can't write its state and logs")
     if free_mib < WARN_FREE_MIB:
-        return Finding("disk", "warn", fact, "free some space soon: the logs and the journal grow")
-    return Finding("disk", "ok", fact)
+        return CheckResult("disk", "warn", fact, "free some space soon: the logs and the journal grow")
+    return CheckResult("disk", "ok", fact)
 
 
-def check_token(place: Place) -> Finding:
-    path = place.token_file
+def check_token(location: ServerLocation) -> CheckResult:
+    path = location.token_file
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        return Finding("token", "ok", "none yet (kaiwo up creates it)")
+        return CheckResult("token", "ok", "none yet (kaiwo up creates it)")
     except OSError as error:
-        return Finding("token", "fail", f"{path}: {error.strerror}", "fix its permissions, or set KAIWO_HOME")
+        return CheckResult("token", "fail", f"{path}: {error.strerror}", "fix its permissions, or set KAIWO_HOME")
     mode = found.st_mode & 0o777
     if found.st_uid != os.getuid():
-        return Finding("token", "fail", f"{path} belongs to another user", "set KAIWO_HOME to a folder of your own")
+        return CheckResult("token", "fail", f"{path} belongs to another user", "set KAIWO_HOME to a folder of your own")
     if mode & 0o077:
-        return Finding("token", "fail", f"{path} has mode {mode:04o}", f"others can read it; run: chmod 600 {path}")
-    return Finding("token", "ok", f"only you can read it (mode {mode:04o})")
+        return CheckResult("token", "fail", f"{path} has mode {mode:04o}", f"others can read it; run: chmod 600 {path}")
+    return CheckResult("token", "ok", f"only you can read it (mode {mode:04o})")
 
 
-def check_server(server: Server) -> Finding:
+def check_server(server: ApiClient) -> CheckResult:
     try:
         version = server.decode(server.get("/version"), dict[str, str]).get("version", "")
     except KaiwoError as error:
-        return Finding("server", *_no_server(error))
+        return CheckResult("server", *_describe_no_server(error))
     if version != __version__:
         fact = f"{server.url} is kaiwo {version}, this command is {__version__}"
-        return Finding("server", "warn", fact, "restart it with: kaiwo up")
-    return Finding("server", "ok", f"kaiwo {version} at {server.url}")
+        return CheckResult("server", "warn", fact, "restart it with: kaiwo up")
+    return CheckResult("server", "ok", f"kaiwo {version} at {server.url}")
 
 
-def check_clock(server: Server) -> Finding:
+def check_clock(server: ApiClient) -> CheckResult:
     """Compare with the server's Date header: a wrong clock shows wrong ages."""
     from email.utils import parsedate_to_datetime
 
     if time.time() < 1_700_000_000:
-        return Finding("clock", "fail", time.strftime("it says %Y-%m-%d", time.gmtime()), "set this machine's clock")
+        return CheckResult(
+            "clock", "fail", time.strftime("it says %Y-%m-%d", time.gmtime()), "set this machine's clock"
+        )
     try:
         with server.open("GET", "/version") as response:
             stamp = response.headers.get("date")
         off_s = abs(parsedate_to_datetime(stamp).timestamp() - time.time()) if stamp else 0
     except (KaiwoError, ValueError, TypeError):
-        return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+        return CheckResult("clock", "ok", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
     if off_s > CLOCK_SLACK_S:
-        return Finding("clock", "warn", f"{off_s:.0f} s off the server's clock", "synchronise both clocks with NTP")
-    return Finding("clock", "ok", "in sync with the server")
+        return CheckResult("clock", "warn", f"{off_s:.0f} s off the server's clock", "synchronise both clocks with NTP")
+    return CheckResult("clock", "ok", "in sync with the server")
 
 
-def check_gpus(server: Server | None) -> Finding:
-    here = f"this machine has {_words(_amd_gpus(), 'AMD')} and {_words(_nvidia_gpus(), 'NVIDIA')}"
+def check_gpus(server: ApiClient | None) -> CheckResult:
+    here = f"this machine has {_count_gpus_text(_amd_gpus(), 'AMD')} and {_count_gpus_text(_nvidia_gpus(), 'NVIDIA')}"
     seen = ""
     if server:
         try:
@@ -136,46 +138,46 @@ def check_gpus(server: Server | None) -> Finding:
         except KaiwoError:
             seen = ""
     if not _amd_gpus() and not _nvidia_gpus():
-        return Finding("gpus", "ok", f"this machine has no GPU, so the nodes are virtual{seen}")
-    return Finding("gpus", "ok", here + seen)
+        return CheckResult("gpus", "ok", f"this machine has no GPU, so the nodes are virtual{seen}")
+    return CheckResult("gpus", "ok", here + seen)
 
 
-def check_page() -> Finding:
+def check_page() -> CheckResult:
     import kaiwo
 
     page = os.path.join(os.path.dirname(kaiwo.__file__), "api", "static", "index.html")
     if os.path.isfile(page):
-        return Finding("page", "ok", "the web page is built")
-    return Finding("page", "warn", "the web page is not built; the API works", "build it in the checkout: make ui")
+        return CheckResult("page", "ok", "the web page is built")
+    return CheckResult("page", "warn", "the web page is not built; the API works", "build it in the checkout: make ui")
 
 
-def _no_server(error: KaiwoError) -> tuple[str, str, str]:
+def _describe_no_server(error: KaiwoError) -> tuple[str, str, str]:
     if isinstance(error, NoServerError):
         fact, _, todo = str(error).partition("; ")
         return "warn", fact, todo
     return "fail", str(error), "stop the program that uses this port, or start kaiwo on another: kaiwo up --port 0"
 
 
-def _nearest(path: str) -> str:
+def _nearest_existing(path: str) -> str:
     """The path itself, or its nearest parent that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "/"
     return path
 
 
-def _words(number: int, vendor: str) -> str:
+def _count_gpus_text(number: int, vendor: str) -> str:
     return count(number, f"{vendor} GPU") if number else f"no {vendor} GPU"
 
 
 def _amd_gpus(root: str = "/sys/class/kfd/kfd/topology/nodes") -> int:
-    return _count(root, lambda node: _has_compute_units(os.path.join(node, "properties")))
+    return _count_folders(root, lambda node: _has_compute_units(os.path.join(node, "properties")))
 
 
 def _nvidia_gpus(root: str = "/proc/driver/nvidia/gpus") -> int:
-    return _count(root, os.path.isdir)
+    return _count_folders(root, os.path.isdir)
 
 
-def _count(root: str, is_one: Callable[[str], bool]) -> int:
+def _count_folders(root: str, is_one: Callable[[str], bool]) -> int:
     try:
         return sum(is_one(os.path.join(root, name)) for name in os.listdir(root))
     except OSError:
@@ -202,7 +204,7 @@ def doctor(output: str) -> int:
     Example:
       kaiwo doctor
     """
-    findings = examine(this_place())
+    findings = run_checks(server_location())
     if output != "table":
         printing.print_data([msgspec.to_builtins(finding) for finding in findings], output)
     else:
@@ -210,7 +212,7 @@ def doctor(output: str) -> int:
     return 1 if any(finding.result == "fail" for finding in findings) else 0
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[CheckResult]) -> None:
     for finding in findings:
         result = printing.paint_state(finding.result) + " " * (4 - len(finding.result))
         click.echo(f"{result}  {finding.check:<8}  {finding.fact}")

@@ -3,7 +3,7 @@
 import click
 
 from kaiwo.api.views import LoginView
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 
 
 @click.command(cls=Verb)
@@ -16,5 +16,5 @@ def login() -> None:
     Example:
       kaiwo login
     """
-    server = this_server()
+    server = connect_server()
     click.echo(server.url + server.decode(server.send("POST", "/logins"), LoginView).path)

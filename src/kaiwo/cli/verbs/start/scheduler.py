@@ -8,36 +8,36 @@ import click
 
 from kaiwo.app.options import DEFAULT_HOST, DEFAULT_PORT, SchedulerOptions
 from kaiwo.cli.server_options import server_options
-from kaiwo.cli.verb_base import LocalVerb, this_place
+from kaiwo.cli.verb_base import LocalVerb, server_location
 from kaiwo.model.errors import ClusterError
 
 Command = Callable[..., Any]
 
 
-def cluster_options(command: Command) -> Command:
+def kubernetes_options(command: Command) -> Command:
     """Options for webhooks, agents and the extender; their names are fields of SchedulerOptions."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def _host_name(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+def _check_host_names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not name or any(sign in name for sign in "/:@ "):
             raise click.BadParameter(f"'{name}' is not a host name; write it like kaiwo.kaiwo-system.svc")
     return names
 
 
-def _account(_: click.Context, __: click.Parameter, account: str) -> str:
+def _check_account(_: click.Context, __: click.Parameter, account: str) -> str:
     if account and (account.count(":") != 1 or not all(account.split(":"))):
         raise click.BadParameter(f"'{account}' is not a service account; write it like kaiwo-system:kaiwo-agent")
     return account
 
 
-def _config_map(_: click.Context, __: click.Parameter, place: str) -> str:
-    if place and (place.count("/") != 1 or not all(place.split("/"))):
-        raise click.BadParameter(f"'{place}' is not a ConfigMap; write it like kube-amd-gpu/config-manager-config")
-    return place
+def _check_config_map(_: click.Context, __: click.Parameter, name: str) -> str:
+    if name and (name.count("/") != 1 or not all(name.split("/"))):
+        raise click.BadParameter(f"'{name}' is not a ConfigMap; write it like kube-amd-gpu/config-manager-config")
+    return name
 
 
 _OPTIONS = (
@@ -46,7 +46,7 @@ _OPTIONS = (
         "host_names",
         metavar="NAME",
         multiple=True,
-        callback=_host_name,
+        callback=_check_host_names,
         help="Host name at which the API is reached, such as that of its Service. Repeatable.",
     ),
     click.option(
@@ -81,7 +81,7 @@ _OPTIONS = (
         "--agent-account",
         metavar="NAMESPACE:NAME",
         default="",
-        callback=_account,
+        callback=_check_account,
         help="Service account of the node agents. Each may report only for the node its pod runs on.",
     ),
     click.option(
@@ -94,7 +94,7 @@ _OPTIONS = (
         "--dcm-config",
         metavar="NAMESPACE/NAME",
         default="",
-        callback=_config_map,
+        callback=_check_config_map,
         help="ConfigMap of AMD's Device Config Manager. Kaiwo adds the partition profiles it needs.",
     ),
     click.option(
@@ -146,7 +146,7 @@ _OPTIONS = (
     "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of the pod or the context)."
 )
 @server_options
-@cluster_options
+@kubernetes_options
 def scheduler(
     kubeconfig: str | None,
     context: str | None,
@@ -173,7 +173,7 @@ def scheduler(
     from kaiwo.app.scheduler import run
 
     options = SchedulerOptions(
-        home=this_place().home_path,
+        home=server_location().home_path,
         host=host,
         port=port,
         kubeconfig=kubeconfig or "",

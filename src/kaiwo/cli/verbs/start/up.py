@@ -6,7 +6,7 @@ import click
 
 from kaiwo.app.options import DEFAULT_HOST, DEFAULT_PORT, UpOptions
 from kaiwo.cli.server_options import server_options
-from kaiwo.cli.verb_base import LocalVerb, this_place
+from kaiwo.cli.verb_base import LocalVerb, server_location
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.node import MOST_NODES
@@ -67,7 +67,7 @@ def up(
     from kaiwo.app.up import run
 
     options = UpOptions(
-        home=this_place().home_path,
+        home=server_location().home_path,
         host=host,
         port=port,
         demo=demo,

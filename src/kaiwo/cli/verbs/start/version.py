@@ -6,7 +6,7 @@ import msgspec
 from kaiwo import __version__
 from kaiwo.cli.client.api_client import NoServerError
 from kaiwo.cli.output import printing
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import KaiwoError
 
 
@@ -26,17 +26,17 @@ def version(output: str) -> None:
     Example:
       kaiwo version
     """
-    found, url, trouble = None, "", ""
+    found, url, problem = None, "", ""
     try:
-        server = this_server()
+        server = connect_server()
         url, found = server.url, server.decode(server.get("/version"), VersionAnswer)
     except NoServerError:
-        trouble = "not running"
+        problem = "not running"
     except KaiwoError as error:
-        trouble = str(error)
+        problem = str(error)
     if output != "table":
         known = {"version": found.version, "api": found.api, "url": url} if found else None
         printing.print_data({"client": __version__, "server": known}, output)
         return
     click.echo(f"kaiwo   {__version__}")
-    click.echo(f"server  {found.version} at {url}" if found else f"server  {trouble}")
+    click.echo(f"server  {found.version} at {url}" if found else f"server  {problem}")

@@ -1,0 +1,1 @@
+"""Verbs that submit, follow and change workloads."""

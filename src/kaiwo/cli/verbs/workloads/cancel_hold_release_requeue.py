@@ -8,87 +8,81 @@ import msgspec
 
 from kaiwo.api.views import Problem
 from kaiwo.api.views.bulk_actions import MOST_NAMES, ManyOutcome, NamesForm, SteeredView
-from kaiwo.cli.client.api_client import Server, as_error
-from kaiwo.cli.lists.list_options import make_wish
+from kaiwo.cli.client.api_client import ApiClient, problem_error
+from kaiwo.cli.lists.list_options import make_list_request
 from kaiwo.cli.lists.object_kinds import WORKLOADS
-from kaiwo.cli.lists.show_list import fetch
+from kaiwo.cli.lists.show_list import fetch_list
 from kaiwo.cli.name_completion import array_members, complete_queue, complete_workload
 from kaiwo.cli.output import printing
-from kaiwo.cli.output.formatting import LIVING, full_name
-from kaiwo.cli.verb_base import Verb, this_server
-from kaiwo.model.errors import ConfigError, KaiwoError
+from kaiwo.cli.output.formatting import UNFINISHED_STATES, full_name
+from kaiwo.cli.verb_base import Verb, connect_server, exit_code
+from kaiwo.model.errors import ConfigError
 
 ALL_TASKS = "-*"  # `sweep-*` means all tasks of the array, as `describe` and `why` print it
 
 
-class Steering:
+class BulkAction:
     """Applies one verb to workloads. An array's name means its tasks in `states`."""
 
-    def __init__(self, server: Server, verb: str, states: Sequence[str]) -> None:
+    def __init__(self, server: ApiClient, verb: str, states: Sequence[str]) -> None:
         self._server = server
         self._verb = verb
         self._states = states
         self._code = 0
 
-    def do(self, words: Sequence[str]) -> int:
+    def apply(self, names: Sequence[str]) -> int:
         """Apply the verb to all; return the exit code of the first failure. With a single name, raise it."""
-        typed = {full_name(word): word for word in words}
+        typed = {full_name(word): word for word in names}
         plain = [name for name in typed if not name.endswith(ALL_TASKS)]
-        arrays = [_missing(name) for name in typed if name.endswith(ALL_TASKS)]
-        for result in self._ask(plain):
+        arrays = [_missing_array(name) for name in typed if name.endswith(ALL_TASKS)]
+        for result in self._post(plain):
             if result.problem is not None and result.problem.kind == "not-found":
                 arrays.append(result)
             else:
-                self._tell(result, is_alone=len(typed) == 1)
+                self._report(result, is_alone=len(typed) == 1)
         for result in arrays:
-            self._steer_array(result, typed[result.name], is_alone=len(typed) == 1)
+            self._apply_to_array(result, typed[result.name], is_alone=len(typed) == 1)
         return self._code
 
-    def _steer_array(self, missing: SteeredView, word: str, is_alone: bool) -> None:
+    def _apply_to_array(self, missing: SteeredView, name: str, is_alone: bool) -> None:
         """No workload has this name, so try the array of this name."""
         array = missing.name.removesuffix(ALL_TASKS)
         tasks = array_members(self._server, array, self._states)
-        for result in self._ask(tasks):
-            self._tell(result, is_alone=False)
+        for result in self._post(tasks):
+            self._report(result, is_alone=False)
         if tasks:
             return
         if array_members(self._server, array, most=1):
-            printing.hint(f"no task of the array {word} is {' or '.join(self._states)}; nothing changed")
+            printing.hint(f"no task of the array {name} is {' or '.join(self._states)}; nothing changed")
         else:
-            self._tell(missing, is_alone)
+            self._report(missing, is_alone)
 
-    def _ask(self, names: Sequence[str]) -> Iterator[SteeredView]:
+    def _post(self, names: Sequence[str]) -> Iterator[SteeredView]:
         for at in range(0, len(names), MOST_NAMES):
             body = msgspec.json.encode(NamesForm(list(names[at : at + MOST_NAMES])))
             answer = self._server.send("POST", f"/workloads/{self._verb}", None, body, "application/json")
             yield from self._server.decode(answer, ManyOutcome).results
 
-    def _tell(self, result: SteeredView, is_alone: bool) -> None:
+    def _report(self, result: SteeredView, is_alone: bool) -> None:
         if result.problem is None:
             click.echo(result.done)
             return
-        error = as_error(result.problem)
+        error = problem_error(result.problem)
         if is_alone:
             raise error
         printing.hint(f"kaiwo: {error}")
-        self._code = self._code or _code_of(error)
+        self._code = self._code or exit_code(error)
 
 
-def _missing(name: str) -> SteeredView:
+def _missing_array(name: str) -> SteeredView:
     return SteeredView(name, "", Problem("not-found", f"there is no array {name}; see: kaiwo get workloads"))
-
-
-def _code_of(error: KaiwoError) -> int:
-    from kaiwo.cli.main import exit_code
-
-    return exit_code(error)
 
 
 # The states of the tasks that an array's name means, where they differ from the default states of -l and -q.
 TASK_STATES = {"requeue": ("running", "failed", "cancelled")}
 
 
-def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
+def _selection_options(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
     def add(command: Any) -> Any:
         for option in reversed(
             (
@@ -120,7 +114,7 @@ def _steering(default_states: tuple[str, ...]) -> Callable[[Any], Any]:
 
 
 @click.command(cls=Verb)
-@_steering(LIVING)
+@_selection_options(UNFINISHED_STATES)
 def cancel(**chosen: Any) -> int:
     """Stop workloads for good. The base name of an array means all its tasks.
 
@@ -131,11 +125,11 @@ def cancel(**chosen: Any) -> int:
       kaiwo cancel 'sweep-*'
       kaiwo cancel -l team=vision --state waiting
     """
-    return _each("cancel", LIVING, **chosen)
+    return _apply_to_selection("cancel", UNFINISHED_STATES, **chosen)
 
 
 @click.command(cls=Verb)
-@_steering(("waiting",))
+@_selection_options(("waiting",))
 def hold(**chosen: Any) -> int:
     """Keep waiting workloads from starting, until `kaiwo release`.
 
@@ -144,11 +138,11 @@ def hold(**chosen: Any) -> int:
       kaiwo hold train
       kaiwo hold -q lab
     """
-    return _each("hold", ("waiting",), **chosen)
+    return _apply_to_selection("hold", ("waiting",), **chosen)
 
 
 @click.command(cls=Verb)
-@_steering(("held",))
+@_selection_options(("held",))
 def release(**chosen: Any) -> int:
     """Let held workloads start.
 
@@ -157,11 +151,11 @@ def release(**chosen: Any) -> int:
       kaiwo release train
       kaiwo release -l team=vision
     """
-    return _each("release", ("held",), **chosen)
+    return _apply_to_selection("release", ("held",), **chosen)
 
 
 @click.command(cls=Verb)
-@_steering(("running", "failed"))
+@_selection_options(("running", "failed"))
 def requeue(**chosen: Any) -> int:
     """Stop workloads and put them back in the queue; workloads that have ended start again.
 
@@ -173,10 +167,10 @@ def requeue(**chosen: Any) -> int:
       kaiwo requeue 'sweep-*'
       kaiwo requeue -l team=vision --state failed
     """
-    return _each("requeue", ("running", "failed"), **chosen)
+    return _apply_to_selection("requeue", ("running", "failed"), **chosen)
 
 
-def _each(
+def _apply_to_selection(
     verb: str,
     default_states: tuple[str, ...],
     names: tuple[str, ...],
@@ -189,10 +183,10 @@ def _each(
         raise ConfigError("name workloads, or select them with -l or -q")
     if states and names:
         raise ConfigError("--state works with -l or -q, not with names")
-    server = this_server()
+    server = connect_server()
     if not names:
-        wish = make_wish(WORKLOADS, labels=labels, queue=queue, states=states or default_states, limit=0)
-        names = tuple(item["name"] for item in fetch(server, WORKLOADS, wish)[0])
+        request = make_list_request(WORKLOADS, labels=labels, queue=queue, states=states or default_states, limit=0)
+        names = tuple(item["name"] for item in fetch_list(server, WORKLOADS, request)[0])
         if not names:
             printing.hint("no workloads match; nothing changed")
-    return Steering(server, verb, TASK_STATES.get(verb, default_states)).do(names)
+    return BulkAction(server, verb, TASK_STATES.get(verb, default_states)).apply(names)

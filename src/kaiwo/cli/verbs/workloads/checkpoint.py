@@ -10,7 +10,7 @@ from kaiwo.cli.client.api_client import workload_path
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ def checkpoint(name: str, at: str | None) -> None:
         raise ConfigError("name the workload that saved its progress; the name can be left out only inside a job")
     if at == "":
         raise ConfigError("--at is empty; give it a value or leave it out")
-    server = this_server()
+    server = connect_server()
     form = msgspec.json.encode({} if at is None else {"at": at})
     body = server.send("POST", f"{workload_path(full_name(name))}/checkpoint", None, form, "application/json")
     printing.print_outcome(body, server.decode(body, Outcome))

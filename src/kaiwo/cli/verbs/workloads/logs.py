@@ -8,17 +8,17 @@ from typing import Any
 import click
 
 from kaiwo.api.views import AttemptsView, StatusView, WorkloadDetail
-from kaiwo.cli.client.api_client import LostServerError, Server, workload_path
+from kaiwo.cli.client.api_client import ApiClient, LostServerError, workload_path
 from kaiwo.cli.client.http_connection import HttpError
 from kaiwo.cli.name_completion import complete_workload
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
-from kaiwo.cli.verb_base import Verb, this_server
+from kaiwo.cli.verb_base import Verb, connect_server
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.workload_record import State
 
 NOT_STARTED = (State.WAITING, State.HELD, State.STARTING)
-PATIENCE_S, PAUSE_S = 1.0, 0.1  # a workload that starts at once is not reported as waiting
+QUIET_S, PAUSE_S = 1.0, 0.1  # a workload that starts at once is not reported as waiting
 LONGEST_PAUSE_S = 1.0
 
 
@@ -49,17 +49,17 @@ def logs(name: str, follow: bool, pod: str, tail: int | None, attempt: int | Non
         query["tail"] = tail
     if attempt is not None:
         query["attempt"] = attempt
-    server, full = this_server(), full_name(name)
-    if follow and not _has_something_to_follow(server, full):
+    server, full = connect_server(), full_name(name)
+    if follow and not _will_have_output(server, full):
         return 0
     if follow and attempt is None:
         copied = follow_log(server, full, query)
     else:
         copied = copy_log(server, full, {**query, "follow": "true"} if follow else query)
-    return 0 if copied else _explain_silence(server, full)
+    return 0 if copied else _explain_no_output(server, full)
 
 
-def follow_log(server: Server, name: str, query: dict[str, Any]) -> int:
+def follow_log(server: ApiClient, name: str, query: dict[str, Any]) -> int:
     """Copy the logs of all attempts, one after another, until the workload ends; return the number of bytes."""
     chosen = {"pod": query["pod"]} if "pod" in query else {}
     copied = seen = 0
@@ -81,10 +81,10 @@ def follow_log(server: Server, name: str, query: dict[str, Any]) -> int:
             pause_s = min(pause_s * 1.3, LONGEST_PAUSE_S)
 
 
-def copy_log(server: Server, name: str, query: dict[str, Any], skip: int = 0) -> int:
+def copy_log(server: ApiClient, name: str, query: dict[str, Any], skip: int = 0) -> int:
     """Copy the log to stdout as it arrives, without its first `skip` bytes; return the number of bytes read."""
     copied = 0
-    response = server.open("GET", f"{workload_path(name)}/logs", query, is_patient="follow" in query)
+    response = server.open("GET", f"{workload_path(name)}/logs", query, may_be_silent="follow" in query)
     sys.stdout.flush()
     try:
         with response:
@@ -102,15 +102,15 @@ def copy_log(server: Server, name: str, query: dict[str, Any], skip: int = 0) ->
     return copied
 
 
-def _has_something_to_follow(server: Server, name: str) -> bool:
+def _will_have_output(server: ApiClient, name: str) -> bool:
     """False if nothing will be printed; if the workload has not started yet, say so."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + QUIET_S
     while (detail := _detail(server, name)).summary.state in NOT_STARTED and time.monotonic() < until:
         if _is_simulated(server, detail):
             break
         time.sleep(PAUSE_S)
     if not detail.summary.state.is_over and _is_simulated(server, detail):
-        _say_simulated(name)
+        _print_simulated(name)
         return False
     if detail.summary.state in NOT_STARTED:
         short = short_name(name)
@@ -118,7 +118,7 @@ def _has_something_to_follow(server: Server, name: str) -> bool:
     return True
 
 
-def _explain_silence(server: Server, name: str) -> int:
+def _explain_no_output(server: ApiClient, name: str) -> int:
     """Say why there was no output, and return the exit code."""
     detail, short = _detail(server, name), short_name(name)
     state = detail.summary.state
@@ -126,26 +126,26 @@ def _explain_silence(server: Server, name: str) -> int:
         printing.hint(f"{short} has not started; see: kaiwo why {short}")
         return 1
     if state.is_over and not detail.summary.started_s:
-        printing.hint(f"{short} has no output: it never started, and {_ended(state)}")
+        printing.hint(f"{short} has no output: it never started, and {_end_phrase(state)}")
         return 1
     if _is_simulated(server, detail):
-        _say_simulated(name)
+        _print_simulated(name)
     return 0
 
 
-def _ended(state: State) -> str:
+def _end_phrase(state: State) -> str:
     return "was cancelled" if state is State.CANCELLED else state.value
 
 
-def _say_simulated(name: str) -> None:
+def _print_simulated(name: str) -> None:
     printing.hint(f"{short_name(name)} has no output: it runs in simulated time")
 
 
-def _detail(server: Server, name: str) -> WorkloadDetail:
+def _detail(server: ApiClient, name: str) -> WorkloadDetail:
     return server.decode(server.get(workload_path(name)), WorkloadDetail)
 
 
-def _is_simulated(server: Server, detail: WorkloadDetail) -> bool:
+def _is_simulated(server: ApiClient, detail: WorkloadDetail) -> bool:
     """True if it has no process: on a local or simulated cluster, a workload without a command."""
     if detail.command:
         return False

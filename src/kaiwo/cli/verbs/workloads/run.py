@@ -15,106 +15,111 @@ import click
 from kaiwo.api.security.process_identity import process_identity
 from kaiwo.api.views import ConsoleView, Outcome, WorkloadDetail
 from kaiwo.cli import attach_terminal
-from kaiwo.cli.attach_terminal import Sitting, call
-from kaiwo.cli.client.api_client import LostServerError, NoServerError, Server, workload_path
+from kaiwo.cli.attach_terminal import ConsoleSession, connect_console
+from kaiwo.cli.client.api_client import ApiClient, LostServerError, NoServerError, workload_path
 from kaiwo.cli.client.find_server import connect
-from kaiwo.cli.client.wait_for_workloads import Watcher
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
-from kaiwo.cli.verb_base import this_place, this_server
+from kaiwo.cli.verb_base import connect_server, server_location
 from kaiwo.cli.verbs.workloads.logs import copy_log, follow_log
-from kaiwo.cli.verbs.workloads.submit import post_form, refuse_nothing
-from kaiwo.cli.verbs.workloads.wait import ending
-from kaiwo.cli.workload_options import COMMAND, CommandVerb, in_flags, make_form, work_options
+from kaiwo.cli.verbs.workloads.submit import post_form, refuse_without_command
+from kaiwo.cli.verbs.workloads.wait import WorkloadPoller, describe_ending
+from kaiwo.cli.workload_options import COMMAND, CommandVerb, fields_to_flags, make_form, workload_options
 from kaiwo.model.errors import KaiwoError
 from kaiwo.model.workload_record import State
 
 PAUSE_S, SHORT_PAUSE_S = 0.2, 0.03
-PATIENCE_S = 0.5  # a workload that starts at once is not reported as waiting
-ALONE_S = 3.0  # how long to wait for a server that is gone when the exit code is known anyway
-NOT_BEGUN = (State.WAITING, State.HELD, State.STARTING)
+QUIET_S = 0.5  # a workload that starts at once is not reported as waiting
+MISSING_SERVER_S = 3.0  # how long to wait for a server that is gone when the exit code is known anyway
+NOT_STARTED = (State.WAITING, State.HELD, State.STARTING)
 
 
 class Foreground:
     """One workload in the foreground, from its submission to its end."""
 
-    def __init__(self, connect: Callable[[], Server], name: str) -> None:
+    def __init__(self, connect: Callable[[], ApiClient], name: str) -> None:
         self._connect = connect
         self._name = name
-        self._watcher = Watcher(connect)
-        self._told = ""
-        self._told_from = time.monotonic() + PATIENCE_S
+        self._poller = WorkloadPoller(connect)
+        self._last_reason = ""
+        self._print_reasons_from = time.monotonic() + QUIET_S
 
-    def attend(self, has_input: bool) -> int:
+    def run_to_end(self, has_input: bool) -> int:
         """Stay until the workload ends; return the exit code. `has_input`: it was submitted with our input."""
         if has_input and self._console().is_interactive:
-            return self._sit()
-        detail = self._wait_for_turn()
-        self._name_pod(detail)
+            return self._run_attached()
+        detail = self._wait_for_start()
+        self._print_which_pod(detail)
         follow_log(self._connect(), self._name, {})
-        return exit_code_of(detail if detail.summary.state.is_over else self._wait_for_end())
+        return workload_exit_code(detail if detail.summary.state.is_over else self._wait_for_end())
 
-    def _sit(self) -> int:
+    def _run_attached(self) -> int:
         """Attach to its input and output until it ends."""
-        sitting = self._sit_down()
+        sitting = self._attach()
         if sitting is None:
             follow_log(self._connect(), self._name, {})
-            return exit_code_of(self._wait_for_end())
-        sitting.sit()
-        if sitting.end is None:  # its supervisor is gone or did not wait for us: the rest is in the log
+            return workload_exit_code(self._wait_for_end())
+        sitting.run()
+        if sitting.exit_record is None:  # its supervisor is gone or did not wait for us: the rest is in the log
             copy_log(self._connect(), self._name, {"follow": "true"}, skip=sitting.copied)
-            return exit_code_of(self._wait_for_end())
+            return workload_exit_code(self._wait_for_end())
         try:
-            return exit_code_of(self._wait_for_end(ALONE_S))
+            return workload_exit_code(self._wait_for_end(MISSING_SERVER_S))
         except (NoServerError, LostServerError):  # the exit code is known without a server
-            return _shell_code(int(sitting.end["code"]))
+            return _shell_exit_code(int(sitting.exit_record["code"]))
 
-    def _sit_down(self) -> Sitting | None:
+    def _attach(self) -> ConsoleSession | None:
         """Connect as soon as it starts; None if it ended before, or another terminal is attached."""
         while True:
-            detail = self._watcher.detail(self._name)
+            detail = self._poller.detail(self._name)
             state = detail.summary.state if detail else State.WAITING
             if state.is_over:
                 return None
-            if state in (State.STARTING, State.RUNNING) and (folder := self._folder()):
-                if person := call(folder):
-                    self._name_pod(detail)
-                    return Sitting(person)
+            if state in (State.STARTING, State.RUNNING) and (folder := self._console_folder()):
+                if person := connect_console(folder):
+                    self._print_which_pod(detail)
+                    return ConsoleSession(person)
                 if state is State.RUNNING:
                     return None
-            self._say_why(detail)
-            time.sleep(SHORT_PAUSE_S if state is State.STARTING or time.monotonic() < self._told_from else PAUSE_S)
+            self._print_reason(detail)
+            time.sleep(
+                SHORT_PAUSE_S if state is State.STARTING or time.monotonic() < self._print_reasons_from else PAUSE_S
+            )
 
-    def _wait_for_turn(self) -> WorkloadDetail:
+    def _wait_for_start(self) -> WorkloadDetail:
         while True:
-            detail = self._watcher.detail(self._name)
-            if detail and detail.summary.state not in NOT_BEGUN:
+            detail = self._poller.detail(self._name)
+            if detail and detail.summary.state not in NOT_STARTED:
                 return detail
-            self._say_why(detail)
+            self._print_reason(detail)
             time.sleep(PAUSE_S)
 
     def _wait_for_end(self, patience_s: float | None = None) -> WorkloadDetail:
         began = time.monotonic()
         while True:
-            detail = self._watcher.detail(self._name)
+            detail = self._poller.detail(self._name)
             if detail and detail.summary.state.is_over:
                 return detail
             if detail is None and patience_s is not None and time.monotonic() - began > patience_s:
                 raise NoServerError("gone")
             time.sleep(SHORT_PAUSE_S if time.monotonic() - began < 1 else PAUSE_S)
 
-    def _say_why(self, detail: WorkloadDetail | None) -> None:
+    def _print_reason(self, detail: WorkloadDetail | None) -> None:
         """Print why it waits, each reason once."""
-        if detail and time.monotonic() > self._told_from and detail.summary.reason not in ("", self._told):
-            self._told = detail.summary.reason
-            printing.hint(f"{short_name(self._name)} waits: {self._told}")
+        if (
+            detail
+            and time.monotonic() > self._print_reasons_from
+            and detail.summary.reason not in ("", self._last_reason)
+        ):
+            self._last_reason = detail.summary.reason
+            printing.hint(f"{short_name(self._name)} waits: {self._last_reason}")
 
-    def _name_pod(self, detail: WorkloadDetail | None) -> None:
+    def _print_which_pod(self, detail: WorkloadDetail | None) -> None:
         if detail and (pods := detail.summary.pods.total) > 1:
             other = f"kaiwo logs {short_name(self._name)} --pod main-1"
             printing.hint(f"this is the output of main-0, the first of {pods} pods; for another pod: {other}")
 
-    def _folder(self) -> str:
+    def _console_folder(self) -> str:
         """The folder of its console socket; empty if there is none yet or the server is away."""
         with contextlib.suppress(NoServerError, LostServerError):
             return self._console().folder
@@ -125,20 +130,20 @@ class Foreground:
         return server.decode(server.get(f"{workload_path(self._name)}/console"), ConsoleView)
 
 
-def exit_code_of(detail: WorkloadDetail) -> int:
+def workload_exit_code(detail: WorkloadDetail) -> int:
     """The exit code of the command; any end but success is also printed."""
     if detail.summary.state is State.SUCCEEDED:
         return 0
-    printing.hint(f"kaiwo: {ending(detail)}")
-    return _shell_code(detail.exit_code) or 1
+    printing.hint(f"kaiwo: {describe_ending(detail)}")
+    return _shell_exit_code(detail.exit_code) or 1
 
 
-def _shell_code(code: int) -> int:
+def _shell_exit_code(code: int) -> int:
     """Signals are negative here; a shell expects 128 plus the signal's number."""
     return code if code >= 0 else 128 - code
 
 
-class Stopped(BaseException):
+class StoppedBySignal(BaseException):
     """A signal asked us to stop. Not an Exception, so that no `except Exception` swallows it."""
 
     def __init__(self, number: int) -> None:
@@ -146,7 +151,7 @@ class Stopped(BaseException):
 
 
 @click.command(cls=CommandVerb)
-@work_options(is_background=False)
+@workload_options(is_background=False)
 @click.pass_context
 def run(ctx: click.Context, **options: Any) -> int:
     """Run a command on GPUs in the foreground, and exit with its exit code.
@@ -166,29 +171,31 @@ def run(ctx: click.Context, **options: Any) -> int:
       zcat data.gz | kaiwo run --gpus 1 -- python score.py > scores
     """
     if not ctx.meta.get(COMMAND):
-        refuse_nothing(ctx, options, "no command to run; give it after --, like: kaiwo run --gpus 1 -- python check.py")
-    server, place = this_server(), this_place()
-    previous = _listen()
+        refuse_without_command(
+            ctx, options, "no command to run; give it after --, like: kaiwo run --gpus 1 -- python check.py"
+        )
+    server, location = connect_server(), server_location()
+    previous = _handle_signals()
     name = ""
     try:
-        form, query = make_form(ctx, options), _input()
+        form, query = make_form(ctx, options), _input_query()
         if query and attach_terminal.is_terminal() and "TERM" in os.environ:
             form["env"] = {"TERM": os.environ["TERM"], **form.get("env", {})}
         outcome = server.decode(post_form(server, form, query), Outcome)
         for warning in outcome.warnings:
-            printing.hint(f"warning: {in_flags(warning)}")
+            printing.hint(f"warning: {fields_to_flags(warning)}")
         name = outcome.names[0]
-        return Foreground(lambda: connect(place), name).attend(has_input=bool(query))
-    except Stopped as stopped:
+        return Foreground(lambda: connect(location), name).run_to_end(has_input=bool(query))
+    except StoppedBySignal as stopped:
         return _cancel(name, stopped.number)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _input() -> dict[str, str]:
+def _input_query() -> dict[str, str]:
     """The query that announces our input; empty if there is none."""
-    if not attach_terminal.wants_input():
+    if not attach_terminal.has_input():
         return {}
     return {"input_from": process_identity() or "unknown"}
 
@@ -202,18 +209,20 @@ def _cancel(name: str, number: int) -> int:
         printing.hint(f"kaiwo: stopped by {asked} while submitting; see whether it exists: kaiwo get workloads")
         return 128 + number
     try:
-        connect(this_place()).send("DELETE", workload_path(name))
+        connect(server_location()).send("DELETE", workload_path(name))
         printing.hint(f"kaiwo: {asked}: cancelled {name}")
     except KaiwoError as error:
         printing.hint(f"kaiwo: {asked}, but {name} could not be cancelled: {error}")
     return 128 + number
 
 
-def _listen() -> dict[int, Any]:
+def _handle_signals() -> dict[int, Any]:
     """Handle the signals that end us, except those that are ignored already, as by nohup."""
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return {number: signal.signal(number, _stop) for number in ours if signal.getsignal(number) != signal.SIG_IGN}
+    return {
+        number: signal.signal(number, _raise_stopped) for number in ours if signal.getsignal(number) != signal.SIG_IGN
+    }
 
 
-def _stop(number: int, _: Any) -> None:
-    raise Stopped(number)
+def _raise_stopped(number: int, _: Any) -> None:
+    raise StoppedBySignal(number)

@@ -7,17 +7,17 @@ import click
 import msgspec
 
 from kaiwo.api.views import Outcome
-from kaiwo.cli.client.api_client import Server
+from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.file_option import file_option, read_files
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import short_name
-from kaiwo.cli.verb_base import this_server
-from kaiwo.cli.workload_options import COMMAND, CommandVerb, in_flags, make_form, work_options
+from kaiwo.cli.verb_base import connect_server
+from kaiwo.cli.workload_options import COMMAND, CommandVerb, fields_to_flags, make_form, workload_options
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError, RefusedError
 
 
 @click.command(cls=CommandVerb)
-@work_options(is_background=True)
+@workload_options(is_background=True)
 @file_option(required=False)
 @click.option("--dry-run", is_flag=True, help="Check only; change nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it did not succeed.")
@@ -36,21 +36,21 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
     """
     query = {"dry_run": "true"} if dry_run else {}
     if files:
-        _refuse_more(ctx, options)
+        _refuse_flags_with_files(ctx, options)
     elif not ctx.meta.get(COMMAND) and not options["simulate"] and not options["image"]:
-        refuse_nothing(
+        refuse_without_command(
             ctx,
             options,
             "nothing to run; give a command after --, a file with -f, or --simulate 10m",
         )
-    server = this_server()
+    server = connect_server()
     if files:
         body = server.send("POST", "/manifests", query, read_files(files), "application/yaml")
     else:
         body = post_form(server, make_form(ctx, options), query)
     outcome = server.decode(body, Outcome)
     if not files:
-        outcome = msgspec.structs.replace(outcome, warnings=[in_flags(warning) for warning in outcome.warnings])
+        outcome = msgspec.structs.replace(outcome, warnings=[fields_to_flags(warning) for warning in outcome.warnings])
     printing.print_outcome(body, outcome, output)
     if wait and not dry_run and outcome.names:
         from kaiwo.cli.verbs.workloads.wait import wait_until
@@ -62,25 +62,25 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, wait: bool
     return 0
 
 
-def post_form(server: Server, form: dict[str, Any], query: dict[str, str]) -> bytes:
+def post_form(server: ApiClient, form: dict[str, Any], query: dict[str, str]) -> bytes:
     """POST the form; an error about a field is raised as one about its flag."""
     try:
         return server.send("POST", "/workloads", query, msgspec.json.encode(form), "application/json")
     except ConfigError as error:
-        raise ConfigError(in_flags(str(error), error.field), error.field) from None
+        raise ConfigError(fields_to_flags(str(error), error.field), error.field) from None
     except RefusedError as error:
         is_about_queue = "queue" in form and str(error).startswith("queue ")
         raise RefusedError(f"{error}; see the queues with: kaiwo queue" if is_about_queue else str(error)) from None
 
 
-def refuse_nothing(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
+def refuse_without_command(ctx: click.Context, options: dict[str, Any], complaint: str) -> NoReturn:
     """Refuse a submission without a command; other mistakes in it are reported first."""
     with contextlib.suppress(ClusterError, NotFoundError):
-        post_form(this_server(), make_form(ctx, options), {"dry_run": "true"})
+        post_form(connect_server(), make_form(ctx, options), {"dry_run": "true"})
     raise ConfigError(complaint)
 
 
-def _refuse_more(ctx: click.Context, options: dict[str, Any]) -> None:
+def _refuse_flags_with_files(ctx: click.Context, options: dict[str, Any]) -> None:
     given = [
         parameter.opts[-1]
         for parameter in ctx.command.params

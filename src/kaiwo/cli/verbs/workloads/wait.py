@@ -1,17 +1,33 @@
-"""`kaiwo wait`: wait until workloads run, succeed or end."""
+"""`kaiwo wait`: poll the API until workloads run, succeed or end, also while the server restarts."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 
 from kaiwo.api.views import WorkloadDetail
+from kaiwo.cli.client.api_client import ApiClient, LostServerError, NoServerError, workload_path
 from kaiwo.cli.client.find_server import connect
-from kaiwo.cli.client.wait_for_workloads import HAS_RUN, wait_for
-from kaiwo.cli.name_completion import complete_workload, resolve
-from kaiwo.cli.output.formatting import parse_span, short_name
-from kaiwo.cli.verb_base import Verb, this_place, this_server
+from kaiwo.cli.name_completion import complete_workload, resolve_workloads
+from kaiwo.cli.output.formatting import parse_duration, short_name
+from kaiwo.cli.verb_base import Verb, connect_server, server_location
+from kaiwo.model.errors import ClusterError
 from kaiwo.model.workload_record import State
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+RECONNECT_S = 30.0
+
+Connect = Callable[[], ApiClient]
+_HAS_STARTED = (State.RUNNING, State.STOPPING)
+_STATE_PHRASES: Mapping[State | None, str] = {
+    State.WAITING: "is still waiting",
+    State.HELD: "is held",
+    State.STARTING: "is still starting",
+    State.RUNNING: "is still running",
+    State.STOPPING: "is still stopping",
+}
+MOST_NAMED = 5
+HAS_RUN = (State.RUNNING, State.STOPPING, State.SUCCEEDED)
 GOALS = {
     "running": lambda state: state in HAS_RUN,
     "succeeded": lambda state: state is State.SUCCEEDED,
@@ -40,28 +56,92 @@ def wait(names: tuple[str, ...], goal: str, timeout: str | None) -> int:
       kaiwo wait train eval --timeout 2h
       kaiwo wait train --for running && kaiwo logs -f train
     """
-    server = this_server()
-    full = list(dict.fromkeys(target for name in names for target in resolve(server, name)))
-    return wait_until(full, goal, parse_span(timeout) if timeout else None)
+    server = connect_server()
+    full = list(dict.fromkeys(target for name in names for target in resolve_workloads(server, name)))
+    return wait_until(full, goal, parse_duration(timeout) if timeout else None)
 
 
-def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_told: bool = True) -> int:
+def wait_until(names: Sequence[str], goal: str, timeout_s: float | None, is_printed: bool = True) -> int:
     """Wait, print how each workload ended, and return the exit code."""
-    place = this_place()
+    location = server_location()
     is_reached = GOALS[goal]
 
-    def tell(detail: WorkloadDetail) -> None:
-        if is_told:
-            click.echo(ending(detail))
+    def print_ending(detail: WorkloadDetail) -> None:
+        if is_printed:
+            click.echo(describe_ending(detail))
 
-    details = wait_for(lambda: connect(place), names, is_reached, timeout_s, tell)
+    details = wait_for(lambda: connect(location), names, is_reached, timeout_s, print_ending)
     return 0 if all(is_reached(detail.summary.state) for detail in details) else 1
 
 
-def ending(detail: WorkloadDetail) -> str:
+def describe_ending(detail: WorkloadDetail) -> str:
     """`train failed: exit code 3`."""
     state = detail.summary.state
     name = short_name(detail.summary.name)
     text = f"{name} was cancelled" if state is State.CANCELLED else f"{name} {'' if state.is_over else 'is '}{state}"
     why = detail.message or (f"exit code {detail.exit_code}" if detail.exit_code else "")
     return f"{text}: {why}" if why and state in (State.FAILED, State.CANCELLED) else text
+
+
+class WorkloadPoller:
+    """Polls a server that may be away for a while."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._missing_since = 0.0
+
+    def detail(self, name: str) -> WorkloadDetail | None:
+        """The current state of a workload; None while the server is away."""
+        try:
+            server = self._connect()
+            detail = server.decode(server.get(workload_path(name)), WorkloadDetail)
+        except (NoServerError, LostServerError):
+            self._missing_since = self._missing_since or time.monotonic()
+            if time.monotonic() - self._missing_since > RECONNECT_S:
+                raise
+            return None
+        self._missing_since = 0.0
+        return detail
+
+
+def wait_for(
+    connect: Connect,
+    names: Sequence[str],
+    is_reached: Callable[[State], bool],
+    timeout_s: float | None = None,
+    on_reached: Callable[[WorkloadDetail], None] = lambda _: None,
+) -> list[WorkloadDetail]:
+    """Wait until every workload has reached the state or has ended; return each as it was then."""
+    watcher, pause = WorkloadPoller(connect), FIRST_PAUSE_S
+    found, seen = dict[str, WorkloadDetail](), dict[str, State]()
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        for name in names:
+            if name in found:
+                continue
+            detail = watcher.detail(name)
+            if detail is None:
+                break
+            seen[name] = detail.summary.state
+            if is_reached(detail.summary.state) or detail.summary.state.is_over:
+                found[name] = detail
+                on_reached(detail)
+        if len(found) == len(set(names)):
+            return [found[name] for name in names]
+        if deadline is not None and time.monotonic() >= deadline:
+            late = {name: seen.get(name) for name in names if name not in found}
+            raise ClusterError(f"timed out after {timeout_s:g} s: {_describe_unfinished(late)}")
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + 0.01) if deadline is not None else pause)
+        pause = min(LONGEST_PAUSE_S, pause * 1.3)
+
+
+def _describe_unfinished(late: Mapping[str, State | None]) -> str:
+    """`train is still running, eval is still waiting; see: kaiwo logs -f train`."""
+    phrases = [f"{short_name(name)} {_STATE_PHRASES.get(state, 'is unknown')}" for name, state in late.items()]
+    more = f" and {len(phrases) - MOST_NAMED} more" if len(phrases) > MOST_NAMED else ""
+    first, state = next(iter(late.items()))
+    if state is None:
+        way_out = "check with: kaiwo status"
+    else:
+        way_out = f"see: kaiwo {'logs -f' if state in _HAS_STARTED else 'why'} {short_name(first)}"
+    return f"{', '.join(phrases[:MOST_NAMED])}{more}; {way_out}"
