@@ -22,7 +22,7 @@ from kaiwo.api.presenters.node_view import GpuPick, gpu_page
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
-from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_list import list_devices
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
@@ -115,7 +115,7 @@ def one_after_another(state: ClusterState, shape: int, want: Request) -> list[fl
     snapshot = state.snapshot(0)
     start, working = WorkingCopy(snapshot), WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeBook(state, start, working, active), active, packs=True)
+    placer = Placer(working, ShapeScores(state, start, working, active), active, packs=True)
     placer.place(shape, want, 1)  # the first of a shape looks at every node: its cost is in the cycle's figure
     took = []
     for _ in range(ROUNDS):

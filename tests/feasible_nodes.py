@@ -5,7 +5,7 @@ The same capacity, filters and rules between pods that every placement goes thro
 """
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
 from kaiwo.plugins.registry import Registry
@@ -18,6 +18,6 @@ def feasible_nodes(
 ) -> tuple[str, ...]:
     """Whatever its queue may take."""
     working = WorkingCopy(snapshot)
-    book = ShapeBook(snapshot.read(), WorkingCopy(snapshot), working, plugins.active(policy))
+    book = ShapeScores(snapshot.read(), WorkingCopy(snapshot), working, plugins.active(policy))
     slots = book.state_of(want).slots
     return tuple(name for name, count in zip(working.nodes.names, slots.tolist(), strict=True) if count > 0)

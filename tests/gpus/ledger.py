@@ -10,7 +10,7 @@ import numpy as np
 
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
-from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_fit import pods_by_devices, times_per_device
 from kaiwo.model.events import Event, NodeChanged, PodChanged, PodGone
 from kaiwo.model.gpu import GPU_MODELS, Gpu, Share
@@ -75,7 +75,7 @@ class Ledger:
             self.refused += 1
             return node
         active = self.draw.choice(self.placers)
-        placed = Placer(view, ShapeBook(self.state, view, view, active), active, True).put(row, want, 1)[0]
+        placed = Placer(view, ShapeScores(self.state, view, view, active), active, True).put(row, want, 1)[0]
         self.check_grant(node, want, placed.devices)
         name = f"p{self.made}"
         self.made += 1

@@ -12,7 +12,7 @@ from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.place_workload import place_workload
-from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.explain import obstacles_of
 from kaiwo.model.events import Event, PodGone, WorkloadChanged
 from kaiwo.model.plan import Plan, encode_plan
@@ -107,12 +107,12 @@ def test_undo_leaves_no_trace(events: list[Event]) -> None:
     snapshot = world.snapshot()
     working = WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeBook(world.state, WorkingCopy(snapshot), working, active), active, packs=True)
+    placer = Placer(working, ShapeScores(world.state, WorkingCopy(snapshot), working, active), active, packs=True)
     before = (working.free.tobytes(), working.gpus.tobytes(), working.queue_used.tobytes())
     for workload in world.state.workloads.values():
         if workload.queue in working.queues.row:
             with working.trial():
-                place_workload(working, placer, world.state, workload, world.state.needs_of(workload))
+                place_workload(placer, world.state, workload, world.state.needs_of(workload))
             assert (working.free.tobytes(), working.gpus.tobytes(), working.queue_used.tobytes()) == before
 
 

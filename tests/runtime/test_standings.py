@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kaiwo.decide.actions.allocate import line_up
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState
+from kaiwo.decide.turn_order import Turns, lanes_of
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Fairness, Queue, ReclaimStrategy, SharePolicy
@@ -109,8 +109,11 @@ def worlds(draw: st.DrawFn) -> World:
 def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: World) -> None:
     snapshot = world.snapshot()
     found = stand(world.state)
-    desk = CycleState(snapshot, DEFAULT_POLICY, BUILTIN.active(DEFAULT_POLICY))
-    turns, _ = line_up(desk, desk.state.backlog.classes_to_try(all_classes=True), whatever_limits=True)
+    plugins = BUILTIN.active(DEFAULT_POLICY)
+    free = CycleState(snapshot, CycleInput(world.state, DEFAULT_POLICY, plugins, snapshot.now_s))
+    classes = world.state.backlog.classes_to_try(all_classes=True)
+    lanes = lanes_of(found for found in classes if free.charges.takes_work(found.queue))
+    turns = Turns(lanes, free.working, plugins, free.charges.next_of)
     if not turns:
         assert all(each.turn is None for each in found.values())
         return

@@ -6,22 +6,20 @@ Never: reads a clock, draws a random number, does I/O, or changes the snapshot. 
 
 from dataclasses import dataclass
 
-from kaiwo.decide.actions.allocate import Allocate, line_up
-from kaiwo.decide.actions.reclaim import MAKE_ROOM, has_work, make_room
-from kaiwo.decide.actions.stale_gangs import stop_stale_gangs
-from kaiwo.decide.cycle_state import CycleState
-from kaiwo.decide.make_room.nominations import lost_space
+from kaiwo.decide.actions.allocate import Allocate, Allocated, allocate
+from kaiwo.decide.actions.make_room import MadeRoom, make_room, postpone_room
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
+from kaiwo.decide.make_room.nominations import lost_nominations
 from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
-from kaiwo.decide.planned_starts.keep_planned import keep_promises
-from kaiwo.decide.planned_starts.plan_new import changed_promises, make_promises, mark_fillers
-from kaiwo.decide.reservations import mind_reservations
-from kaiwo.decide.turn_order import Lane, Turns
+from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts, keep_planned_starts
+from kaiwo.decide.planned_starts.plan_new import Deadlines, NewPlannedStarts, plan_new_starts, set_deadlines
+from kaiwo.decide.reservations import ReservationChanges, apply_reservations
 from kaiwo.model.plan import Note, Plan, Start, Wait
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.guarded_calls import PluginFaultError
-from kaiwo.plugins.registry import Registry
-from kaiwo.snapshot.backlog import ActionKey, WaitingClass
+from kaiwo.plugins.registry import ActivePlugins, Registry
+from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
 
@@ -33,15 +31,56 @@ def decide(snapshot: Snapshot, policy: Policy = DEFAULT_POLICY, plugins: Registr
     """What to start now, and what keeps the rest waiting. Equal snapshots give equal plans, byte for byte."""
     state, active = snapshot.read(), plugins.active(policy)
     notes = _order_faults(state)
-    candidates = state.backlog.classes_to_try(all_classes=state.rules_digest != active.rules)
-    if not candidates and not state.backlog.pending_actions and not state.needs_cycle:
+    if not _to_try(state, active) and not state.backlog.pending_actions and not state.needs_cycle:
         return Plan(notes=notes)
     while True:
         try:
-            return _cycle(CycleState(snapshot, policy, active), candidates, notes)
+            cycle = CycleInput(state, policy, active, snapshot.now_s)
+            return run_cycle(cycle, CycleState(snapshot, cycle), notes)
         except PluginFaultError as fault:
             notes += (Note("plugin-set-aside", fault.plugin, fault.detail),)
             active = active.without(fault.plugin)
+
+
+def run_cycle(cycle: CycleInput, free: CycleState, notes: tuple[Note, ...] = ()) -> Plan:
+    """The steps of one cycle. Each returns what it decided; only `free` changes on the way."""
+    has_pending_room = bool(cycle.state.backlog.pending_actions)
+    if has_pending_room:  # since the last cycle: a part of the budget is for that, whatever there is to start
+        free.budget.limit -= cycle.policy.steps // ROOM_PART
+
+    # 1. Give up nominations that can no longer be used.
+    lost = lost_nominations(cycle, free)
+
+    # 2. Begin and end reservations; end expired allocations.
+    reserved = apply_reservations(cycle, free)
+
+    # 3. Start, move or drop planned starts.
+    planned = keep_planned_starts(cycle, free, reserved.evictions)
+    evicted = (*reserved.evictions, *planned.evictions)
+
+    # 4. Choose the classes worth a try, in groups: those that the last cycle's budget did not reach come first.
+    groups = _groups_to_try(cycle, planned)
+
+    # 5. Start what fits around planned starts.
+    placed = allocate(cycle, free, groups, planned, evicted)
+
+    # 6. Reclaim, preempt, consolidate and stop stale gangs, as the policy orders them.
+    free.budget.limit = cycle.policy.steps
+    if any(placed.unreached) and not has_pending_room:
+        room = postpone_room(cycle, placed)
+    else:
+        room = make_room(cycle, free, placed, planned.masks, evicted, (*lost, *reserved.given_up))
+
+    # 7. Plan starts of large workloads that still wait, and give backfilled work a deadline.
+    timed = set_deadlines(cycle, placed.starts, (*placed.nominations, *room.nominations), planned)
+    fresh = plan_new_starts(cycle, free, planned.kept, placed.starts, room.served, (*evicted, *room.evictions))
+
+    # 8. Find what keeps the rest waiting.
+    waits = _changed_waits(cycle, free, placed, room)
+
+    # 9. Put it all into one plan.
+    outcome = _Outcome(lost, reserved, planned, placed, room, timed, fresh, waits)
+    return _build_plan(cycle, free, outcome, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,148 +97,111 @@ def fate_of(snapshot: Snapshot, name: str, policy: Policy = DEFAULT_POLICY, plug
     active = plugins.active(policy)
     while True:
         try:
-            return _fate(CycleState(snapshot, policy, active), name)
+            cycle = CycleInput(snapshot.read(), policy, active, snapshot.now_s)
+            return _run_until(cycle, CycleState(snapshot, cycle), name)
         except PluginFaultError as fault:
             active = active.without(fault.plugin)
 
 
-def _cycle(desk: CycleState, candidates: list[WaitingClass], notes: tuple[Note, ...]) -> Plan:
-    # Those whom the last cycle's budget did not reach go first, until all of them had a turn: so everybody is reached,
-    # however often something is freed.
-    waits_for_room = bool(desk.state.backlog.pending_actions)
-    if waits_for_room:  # since the last cycle: so much of the budget is for those, whatever there is to start
-        desk.most_steps -= desk.policy.steps // ROOM_PART
-    desk.given_up += lost_space(desk)
-    mind_reservations(desk)
-    keep_promises(desk)
-    left: list[list[WaitingClass]] = []
-    barred: list[list[WaitingClass]] = []
-    candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
-    for group in _split(candidates, desk.state.backlog.resumed):
-        turns, may_not = line_up(desk, group)
-        if "allocate" in desk.policy.actions:
-            Allocate(desk, turns).run(lambda: desk.is_spent)
-        else:
-            may_not += _rest(turns)
-            turns, _ = line_up(desk, [])
-        left.append(_rest(turns))
-        barred.append(may_not)
-    for rest, may_not in zip(left, barred, strict=True):
-        for found in may_not:
-            if desk.is_spent:
-                rest.append(found)
-            else:
-                desk.mark_stuck(found)
-    desk.book.shade = None
-    unreached = [found for rest in left for found in rest]
-    desk.most_steps = desk.policy.steps
-    unclaimed = _all_unclaimed(desk) if unreached and not waits_for_room else _make_room(desk)
-    if unreached:
-        notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
-    mark_fillers(desk)
-    make_promises(desk)
-    return Plan(
-        starts=tuple(desk.starts),
-        evictions=tuple(desk.evictions),
-        nominations=tuple(desk.nominations),
-        waits=_waits(desk),
-        unfinished=tuple(sorted({found.key for found in unreached})),
-        first=tuple(sorted(found.key for found in left[0])) if len(left) > 1 else (),
-        unclaimed=tuple(sorted(unclaimed)),
-        look_again_s=desk.look_again_s,
-        given_up=tuple(dict.fromkeys(desk.given_up)),
-        reserved=tuple(desk.reserved),
-        promises=changed_promises(desk),
-        unpromised=tuple(sorted({name for name in desk.unpromised if name not in desk.promised})),
-        expired=tuple(desk.expired),
-        notes=notes,
-        steps=desk.steps,
-        rules=desk.active.rules,
-    )
-
-
-def _all_unclaimed(desk: CycleState) -> set[ActionKey]:
-    """No room is sought in this cycle: who was stuck is not forgotten."""
-    return {(action, *key) for action in desk.policy.actions if action in MAKE_ROOM for key in desk.stuck}
-
-
-def _make_room(desk: CycleState) -> set[ActionKey]:
-    """The policy's other actions, one after the other, for those who are stuck; whom the budget did not reach.
-
-    None of them may use up what the later ones need: else those would never have a turn where much is stuck.
-    """
-    for start in desk.starts:
-        desk.roster.begun.setdefault(start.workload, []).append(start.pod)
-    if desk.working.has_releasing_pods:
-        desk.working.count_releasing(+1)  # whoever is placed from here on waits for them, too
-    unreached: set[ActionKey] = set()
-    actions = [action for action in desk.policy.actions if action != "allocate"]
-    for at, action in enumerate(actions):
-        if action == "stale-gangs":
-            stop_stale_gangs(desk)
-            continue
-        sharers = 1 + sum(has_work(desk, later) for later in actions[at + 1 :] if later in MAKE_ROOM)
-        desk.most_steps = desk.steps + max(0, desk.policy.steps - desk.steps) // sharers
-        unreached |= {(action, *found.key) for found in make_room(desk, action)}
-    desk.most_steps = desk.policy.steps
-    if desk.working.has_releasing_pods:
-        desk.working.count_releasing(-1)  # who still waits is told what is free now
-    return unreached
-
-
-def _fate(desk: CycleState, name: str) -> Fate:
-    backlog = desk.state.backlog
-    mind_reservations(desk)
-    target, _ = backlog.find(name)
-    seen = 0
+def _run_until(cycle: CycleInput, free: CycleState, name: str) -> Fate:
+    """Steps 2 to 5, until one workload has had its turn."""
+    reserved = apply_reservations(cycle, free)
+    planned = keep_planned_starts(cycle, free, reserved.evictions)
+    turns_of = Allocate(cycle, free, planned, (*reserved.evictions, *planned.evictions))
+    target, _ = cycle.state.backlog.find(name)
+    is_started, seen = any(start.workload == name for start in planned.starts), 0
 
     def is_over() -> bool:
-        nonlocal seen
-        seen, before = len(desk.starts), seen
-        is_started = any(start.workload == name for start in desk.starts[before:])
-        return is_started or target.key in desk.stuck or not desk.could_fit(target, name)
+        nonlocal is_started, seen
+        is_started = is_started or any(start.workload == name for start in turns_of.starts[seen:])
+        seen = len(turns_of.starts)
+        return is_started or target.key in turns_of.stuck.by_key or not turns_of.could_fit(target, name)
 
-    keep_promises(desk)
-    candidates = backlog.classes_to_try(all_classes=desk.state.rules_digest != desk.active.rules)
-    candidates = list(dict.fromkeys((*candidates, *desk.due_by_turns)))
-    for group in _split(candidates, backlog.resumed):
-        turns, _ = line_up(desk, group, always=target)
-        Allocate(desk, turns).run(is_over)
+    for group in _groups_to_try(cycle, planned):
+        turns, _ = turns_of.line_up(group, always=target)
+        turns_of.run(turns, is_over)
         if is_over():
             break
-    is_started = any(start.workload == name for start in desk.starts)
-    return Fate(is_started, is_started or desk.could_fit(target, name), tuple(desk.starts))
+    starts = turns_of.result([]).starts
+    is_started = any(start.workload == name for start in starts)
+    return Fate(is_started, is_started or turns_of.could_fit(target, name), starts)
 
 
-def _split(candidates: list[WaitingClass], resumed: frozenset[tuple[str, str]]) -> list[list[WaitingClass]]:
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the steps of a cycle decided."""
+
+    lost: tuple[PodKey, ...]
+    reserved: ReservationChanges
+    planned: KeptPlannedStarts
+    placed: Allocated
+    room: MadeRoom
+    timed: Deadlines
+    fresh: NewPlannedStarts
+    waits: tuple[Wait, ...]
+
+
+def _to_try(state: ClusterState, active: ActivePlugins) -> list[WaitingClass]:
+    return state.backlog.classes_to_try(all_classes=state.rules_digest != active.rules)
+
+
+def _groups_to_try(cycle: CycleInput, planned: KeptPlannedStarts) -> list[list[WaitingClass]]:
+    """What the last cycle's budget did not reach comes first, until all of it had a turn: so every class is reached,
+    however often something is freed."""
+    candidates = list(dict.fromkeys((*_to_try(cycle.state, cycle.plugins), *planned.due)))
+    resumed = cycle.state.backlog.resumed
     if not resumed:
         return [candidates]
     first = [found for found in candidates if found.key in resumed]
     return [first, [found for found in candidates if found.key not in resumed]]
 
 
-def _rest(turns: Turns[Lane]) -> list[WaitingClass]:
-    return [found for lane in turns.lanes.values() for found in lane.rest()]
-
-
-def _waits(desk: CycleState) -> tuple[Wait, ...]:
-    """What changed in why anything waits, told in the state at the end of the cycle."""
-    inquiry = Inquiry(desk.state, desk.active, desk.book)
-    told = desk.stuck | {key: desk.state.backlog.by_key[key] for key in desk.verdicts}
+def _changed_waits(cycle: CycleInput, free: CycleState, placed: Allocated, room: MadeRoom) -> tuple[Wait, ...]:
+    """What changed in why work waits, in the state at the end of the cycle."""
+    inquiry = Inquiry(cycle.state, cycle.plugins, free.scores)
+    waiting = placed.stuck | {key: cycle.state.backlog.by_key[key] for key in room.refusals}
     changed = []
-    for key, found in told.items():
-        verdict = desk.verdicts.get(key)
-        now = inquiry.obstacles(found, desk.dimmed.get(key))
-        now = with_verdicts(found, now, (verdict,) if verdict is not None else ())
+    for key, found in waiting.items():
+        refusal = room.refusals.get(key)
+        now = inquiry.obstacles(found, placed.too_long.get(key))
+        now = with_verdicts(found, now, (refusal,) if refusal is not None else ())
         if now != found.obstacles:
             changed.append(Wait(found.queue, found.digest, now))
     return tuple(sorted(changed, key=lambda wait: (wait.queue, wait.shape)))
 
 
+def _build_plan(cycle: CycleInput, free: CycleState, outcome: _Outcome, notes: tuple[Note, ...]) -> Plan:
+    reserved, planned, placed, room = outcome.reserved, outcome.planned, outcome.placed, outcome.room
+    before, now = cycle.state.planned_starts, outcome.fresh.planned
+    unreached = [found for group in placed.unreached for found in group]
+    if unreached:
+        notes += (Note("budget-spent", detail=f"{len(unreached)} classes are left for the next cycle"),)
+    given_up = (*outcome.lost, *reserved.given_up, *placed.given_up, *room.given_up)
+    steps = (reserved, planned, room, outcome.timed, outcome.fresh)
+    return Plan(
+        starts=outcome.timed.starts,
+        evictions=(*reserved.evictions, *planned.evictions, *room.evictions),
+        nominations=(*placed.nominations, *room.nominations),
+        waits=outcome.waits,
+        unfinished=tuple(sorted({found.key for found in unreached})),
+        first=tuple(sorted(found.key for found in placed.unreached[0])) if len(placed.unreached) > 1 else (),
+        unclaimed=tuple(sorted(room.unreached)),
+        look_again_s=earliest_s(*(step.look_again_s for step in steps)),
+        given_up=tuple(dict.fromkeys(given_up)),
+        reserved=reserved.picked,
+        promises=tuple(start for name, start in sorted(now.items()) if start != before.get(name)),
+        unpromised=tuple(sorted({name for name in planned.dropped if name not in now})),
+        expired=reserved.expired,
+        notes=notes,
+        steps=free.budget.used,
+        rules=cycle.plugins.rules,
+    )
+
+
 def _order_faults(state: ClusterState) -> tuple[Note, ...]:
-    """Orders that misbehaved about somebody who waits, each with one example."""
-    told: dict[str, str] = {}
+    """Order plugins that misbehaved about waiting workloads, each with one example."""
+    examples: dict[str, str] = {}
     for name in sorted(state.backlog.faults):
         for plugin, detail in state.backlog.faults[name]:
-            told.setdefault(plugin, f"{name}: {detail}")
-    return tuple(Note("plugin-misbehaved", plugin, told[plugin]) for plugin in sorted(told))
+            examples.setdefault(plugin, f"{name}: {detail}")
+    return tuple(Note("plugin-misbehaved", plugin, examples[plugin]) for plugin in sorted(examples))

@@ -1,11 +1,9 @@
-"""Pick the GPUs of a reservation that gives only a number, and keep the place.
+"""Begin and end reservations: pick their GPUs, clear them for their owners, and end allocations that expire.
 
-In:    the desk, a reservation, what the other live ones have.   Out: its devices, sorted; fewer when there are no more.
-A place that is good stays. A device that is gone, broken, on a closed node, named by a reservation of exact devices, or
-held by somebody who cannot be told to go, is exchanged as soon as a better one is there. Whole nodes are filled first.
+In:    the reservations, the pods on their devices.   Out: picked devices, expired workloads, evictions.
+A place that is good stays. A device is exchanged as soon as a better one is there if it is gone, broken, on a closed
+node, named by a reservation of exact devices, or held by work that cannot be stopped. Whole nodes are filled first.
 A GPU that is closed for another partition mode, or changes to it, is not broken: it stays, and is hardly picked anew.
-
-Also: Let reservations begin, hold and end, and let allocations expire.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,19 +13,165 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s
 from kaiwo.gpus.partitioning.pending_mode_change import change_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.reservation import ENDLESS_S, Device, Picked, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload, is_enough, lost_gpu_s
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, locate_reservation
 from kaiwo.snapshot.timed_changes import expired_workloads, next_timed_change_s
 
+UP = (Phase.ASSUMED, Phase.RUNNING)
+MOST_SEARCHES = 16  # a cycle: each looks at every GPU of the cluster
+DEVICES_A_STEP = 32  # looking at this many costs about as much as placing a pod
 FREE, OCCUPIED, HELD, CLOSED = range(4)  # how good a device is: the lower the better
-DEVICES_A_STEP = 32  # looking at so many costs about as much as placing a pod
+
+
+class ReservationChanges(NamedTuple):
+    """What time and reservations change before any waiting workload is tried."""
+
+    picked: tuple[Picked, ...]
+    expired: tuple[str, ...]  # workloads whose allocation ends now
+    evictions: tuple[Eviction, ...]
+    given_up: tuple[PodKey, ...]  # nominations on devices that are reserved for others now
+    look_again_s: int
+
+
+def apply_reservations(cycle: CycleInput, free: CycleState) -> ReservationChanges:
+    """Pick devices, clear those of active reservations, and end what is over."""
+    return _ReservationStep(cycle, free).run()
+
+
+class _ReservationStep:
+    def __init__(self, cycle: CycleInput, free: CycleState) -> None:
+        self._cycle, self._free, self._state = cycle, free, cycle.state
+        self._picked: list[Picked] = []
+        self._evictions: list[Eviction] = []
+        self._evicted: set[PodKey] = set()
+        self._given_up: list[PodKey] = []
+        self._look_again_s = 0
+
+    def run(self) -> ReservationChanges:
+        view = self._free.working.reservations
+        if view is not None:
+            view = self._pick_places(view)
+            for claim in view.reservations:
+                if view.is_active(claim):
+                    self._clear(view, claim)
+        for reservation in self._state.reservations.evicting:
+            self._end(reservation)
+        expired = tuple(expired_workloads(self._state, self._cycle.now_s))
+        for name in expired:
+            for pod in self._up(name):
+                self._evict(Eviction(name, pod.name, Cause.EXPIRED))
+        at_s = next_timed_change_s(self._state, self._cycle.now_s) or 0
+        look_again_s = earliest_s(self._look_again_s, at_s)
+        changes = (tuple(self._picked), expired, tuple(self._evictions), tuple(self._given_up))
+        return ReservationChanges(*changes, look_again_s)
+
+    def _pick_places(self, view: ReservationView) -> ReservationView:
+        """Choose devices where only a number was given; the cycle goes on with the new ones."""
+        working, claims = self._free.working, list(view.reservations)
+        fleet = Fleet(self._cycle, (claim.reservation for claim in claims))
+        for at in self._searches(fleet, claims):
+            claim = claims[at]
+            found = pick(fleet, claim.reservation)
+            self._free.budget.used += found.steps
+            if found.devices != claim.reservation.picked:
+                self._picked.append(Picked(claim.name, found.devices))
+                claims[at] = locate_reservation(replace(claim.reservation, picked=found.devices), working.nodes)
+                fleet.moved(claim.reservation, claims[at].reservation)
+                working.mark_changed(np.union1d(claim.rows, claims[at].rows))
+        if not self._picked:
+            return view
+        fresh = working.reservations = view.with_reservations(tuple(claims))
+        return fresh
+
+    def _searches(self, fleet: "Fleet", claims: list[DeviceReservation]) -> list[int]:
+        """The reservations that need a place, the strongest first. Where those are many, they take turns."""
+        wanted = [(at, claim.reservation) for at, claim in enumerate(claims) if claim.reservation.gpus]
+        short = [at for at, reservation in wanted if not is_well_placed(fleet, reservation)]
+        if len(short) <= MOST_SEARCHES:
+            return short
+        self._look_again_s = self._cycle.now_s + 1
+        first = self._cycle.now_s * MOST_SEARCHES % len(short)
+        return (short[first:] + short[:first])[:MOST_SEARCHES]
+
+    def _clear(self, view: ReservationView, claim: DeviceReservation) -> None:
+        """Evict from the devices of an active reservation the work of others that may be preempted."""
+        state, nodes = self._state, self._free.working.nodes
+        places = set(zip(claim.rows.tolist(), claim.columns.tolist(), strict=True))
+        whole = set(claim.whole.tolist())
+        hit: dict[str, set[str]] = {}
+        for row in sorted({row for row, _ in places} | whole):
+            for kind, name, pod in sorted(state.allocations_on.get(nodes.names[row], {})):
+                held = state.allocations_on[nodes.names[row]][kind, name, pod]
+                workload = state.workloads.get(name)
+                columns = [nodes.column[row].get(share.gpu) for share in held.devices]
+                is_here = row in whole or any((row, column) in places for column in columns)
+                if workload is None or not is_here or not _is_kept_out(state, view, workload, row, columns):
+                    continue
+                if not isinstance(held, Pod):
+                    self._given_up.append((name, pod))
+                elif held.phase in UP and workload.preemptible:
+                    hit.setdefault(name, set()).add(pod)
+        for name in sorted(hit):
+            self._evict_pods(state.workloads[name], hit[name], claim.name)
+
+    def _end(self, reservation: Reservation) -> None:
+        """The owner's work that began before the end stops with the reservation, even if it may not be preempted."""
+        state, nodes = self._state, self._free.working.nodes
+        claim = locate_reservation(reservation, nodes)
+        for row in sorted(set(claim.rows.tolist())):
+            columns = set(claim.columns[claim.rows == row].tolist())
+            known = nodes.column[row]
+            hit: dict[str, set[str]] = {}
+            for held in state.allocations_on.get(nodes.names[row], {}).values():
+                workload = state.workloads.get(held.workload)
+                if workload is None or not isinstance(held, Pod) or held.phase not in UP:
+                    continue
+                if held.since_s >= reservation.end_s or not any(known.get(s.gpu) in columns for s in held.devices):
+                    continue
+                if state.reservations.admits(reservation, workload, state.queue_objects):
+                    hit.setdefault(held.workload, set()).add(held.name)
+            for name in sorted(hit):
+                self._evict_pods(state.workloads[name], hit[name], reservation.name)
+
+    def _evict_pods(self, workload: Workload, pods: Iterable[str], reservation: str) -> None:
+        """These pods, or all of them when the workload cannot go on without these."""
+        up = [pod for pod in self._up(workload.name) if (workload.name, pod.name) not in self._evicted]
+        staying = {pod.name for pod in up if pod.name not in pods}
+        if not is_enough(workload, staying):
+            staying = set()
+        leaving = [pod for pod in up if pod.name not in staying]
+        lost = lost_gpu_s(workload, leaving, self._cycle.now_s)
+        for pod in leaving:
+            self._evict(Eviction(workload.name, pod.name, Cause.RESERVATION, reservation, lost))
+            lost = 0  # counted once
+
+    def _evict(self, eviction: Eviction) -> None:
+        key = (eviction.workload, eviction.pod)
+        if key not in self._evicted:
+            self._evictions.append(eviction)
+            self._evicted.add(key)
+
+    def _up(self, name: str) -> list[Pod]:
+        pods = self._state.pods.get(name, {})
+        return [pods[pod] for pod in sorted(pods) if pods[pod].phase in UP]
+
+
+def _is_kept_out(
+    state: ClusterState, view: ReservationView, workload: Workload, row: int, columns: list[int | None]
+) -> bool:
+    """It could not have been started here now."""
+    passes = state.reservations.passes_of(workload, state.queue_objects)
+    closed = view.closed(passes, 0)
+    is_device_closed = any(column is not None and closed[row, column] for column in columns)
+    return is_device_closed or bool(view.closed_nodes(passes, 0)[row])
 
 
 class Candidate(NamedTuple):
@@ -42,11 +186,11 @@ class Candidate(NamedTuple):
 
 
 class Fleet:
-    """The GPUs of all nodes, and which live reservations have them: kept along while places are picked."""
+    """The GPUs of all nodes, and which live reservations have them: kept up to date while places are picked."""
 
-    def __init__(self, desk: CycleState, reservations: Iterable[Reservation]) -> None:
-        self.desk = desk
-        self.nodes = desk.state.node_objects
+    def __init__(self, cycle: CycleInput, reservations: Iterable[Reservation]) -> None:
+        self.state, self.now_s = cycle.state, cycle.now_s
+        self.nodes = cycle.state.node_objects
         self.on = cache(self._on)  # by node; for this cycle only
         self._holders: dict[Device, list[Reservation]] = {}
         for each in reservations:
@@ -67,7 +211,7 @@ class Fleet:
     def _on(self, name: str) -> list[Candidate]:
         node = self.nodes[name]
         tenants: dict[str, list[Allocation]] = {}
-        for held in self.desk.state.allocations_on.get(name, {}).values():
+        for held in self.state.allocations_on.get(name, {}).values():
             for share in held.devices:
                 tenants.setdefault(share.gpu, []).append(held)
         is_closed = node.cordoned or not node.ready
@@ -85,18 +229,25 @@ def is_well_placed(fleet: Fleet, reservation: Reservation) -> bool:
     return len(reservation.picked) == reservation.gpus == len(_good(fleet, reservation)[0])
 
 
-def pick(fleet: Fleet, reservation: Reservation) -> tuple[Device, ...]:
+class PickedDevices(NamedTuple):
+    """The devices of a reservation, sorted; fewer than it asks for when there are no more."""
+
+    devices: tuple[Device, ...]
+    steps: int  # that the search took
+
+
+def pick(fleet: Fleet, reservation: Reservation) -> PickedDevices:
     """What is good of the place that it has, and the best that there is for the rest."""
     good, before = _good(fleet, reservation)
     if len(good) >= reservation.gpus:
-        return _sorted(good[: reservation.gpus])
+        return PickedDevices(_sorted(good[: reservation.gpus]), 0)
     found = [each for each in _usable(fleet, reservation, sorted(fleet.nodes)) if each[0].device not in good]
-    fleet.desk.steps += 1 + len(found) // DEVICES_A_STEP
-    return _sorted([*good, *_fill(found, before, reservation.gpus - len(good))])
+    devices = _sorted([*good, *_fill(found, before, reservation.gpus - len(good))])
+    return PickedDevices(devices, 1 + len(found) // DEVICES_A_STEP)
 
 
 def _good(fleet: Fleet, reservation: Reservation) -> tuple[list[Device], set[Device]]:
-    """Of the devices that were picked: those that nobody is in the way of, and all that could still be had."""
+    """Of the devices that were picked: those that are free in time, and all that could still be used."""
     places = sorted({device.node for device in reservation.picked} & fleet.nodes.keys())
     before = {
         each.device: quality
@@ -128,7 +279,7 @@ def _suits(devices: list[Device], missing: int, before: set[Device], name: str) 
 
 def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tuple[Candidate, int]]:
     """The devices that the reservation could have, and how good each is for it."""
-    is_active = wanted.phase(fleet.desk.working.now_s) is ReservationPhase.ACTIVE
+    is_active = wanted.phase(fleet.now_s) is ReservationPhase.ACTIVE
     for name in nodes:
         labels = fleet.nodes[name].labels
         if any(labels.get(key) != value for key, value in wanted.node_selector):
@@ -138,20 +289,20 @@ def _usable(fleet: Fleet, wanted: Reservation, nodes: list[str]) -> Iterator[tup
                 continue
             if fleet.is_taken(each.device, wanted):
                 continue
-            quality = CLOSED if each.is_closed else _quality(fleet.desk, wanted, each.tenants, is_active)
-            # One that it has already may well change for its owner; one that it has not changes for somebody else.
+            quality = CLOSED if each.is_closed else _quality(fleet.state, wanted, each.tenants, is_active)
+            # A device that it has already may well change for its owner; any other changes for other work.
             yield each, max(quality, HELD) if each.is_changing and each.device not in wanted.picked else quality
 
 
-def _quality(desk: CycleState, wanted: Reservation, tenants: tuple[Allocation, ...], is_active: bool) -> int:
-    """Whether its tenants are gone by the start, can be told to go, or stay."""
+def _quality(state: ClusterState, wanted: Reservation, tenants: tuple[Allocation, ...], is_active: bool) -> int:
+    """Whether its tenants are gone by the start, can be stopped, or stay."""
     worst = FREE
     for held in tenants:
-        workload = desk.state.workloads.get(held.workload)
-        if workload is not None and desk.state.reservations.admits(wanted, workload, desk.state.queue_objects):
+        workload = state.workloads.get(held.workload)
+        if workload is not None and state.reservations.admits(wanted, workload, state.queue_objects):
             continue
         stays = workload is None or (not workload.preemptible and _ends_s(held, workload) > wanted.start_s)
-        # Who runs where long before the start says nothing; at the start fewer have to go from an empty device.
+        # Tenants long before the start do not matter; at the start, fewer have to stop on an empty device.
         worst = max(worst, HELD if stays and isinstance(held, Pod) else OCCUPIED if is_active else FREE)
     return worst
 
@@ -185,136 +336,3 @@ def _candidate(
 
 def _sorted(devices: list[Device]) -> tuple[Device, ...]:
     return tuple(sorted(devices, key=lambda device: (device.node, device.gpu)))
-
-
-UP = (Phase.ASSUMED, Phase.RUNNING)
-MOST_SEARCHES = 16  # a cycle: each looks at every GPU of the cluster
-
-
-def mind_reservations(desk: CycleState) -> None:
-    """Everything that the time and the reservations ask for, before anybody who waits is looked at."""
-    view, book = desk.working.reservations, desk.state.reservations
-    if view is not None:
-        view = _pick_places(desk, view)
-        for claim in view.reservations:
-            if view.is_active(claim):
-                _clear(desk, view, claim)
-    for reservation in book.evicting:
-        _end(desk, reservation)
-    _expire(desk)
-    if at_s := next_timed_change_s(desk.state, desk.working.now_s):
-        desk.look_again(at_s)
-
-
-def _pick_places(desk: CycleState, view: ReservationView) -> ReservationView:
-    """Choose devices where only a number was given; the cycle goes on with the new ones."""
-    claims = list(view.reservations)
-    fleet = Fleet(desk, (claim.reservation for claim in claims))
-    for at in _searches(desk, fleet, claims):
-        claim = claims[at]
-        picked = pick(fleet, claim.reservation)
-        if picked != claim.reservation.picked:
-            desk.reserved.append(Picked(claim.name, picked))
-            claims[at] = locate_reservation(replace(claim.reservation, picked=picked), desk.working.nodes)
-            fleet.moved(claim.reservation, claims[at].reservation)
-            desk.working.mark_changed(np.union1d(claim.rows, claims[at].rows))
-    if not desk.reserved:
-        return view
-    fresh = desk.working.reservations = view.with_reservations(tuple(claims))
-    return fresh
-
-
-def _searches(desk: CycleState, fleet: Fleet, claims: list[DeviceReservation]) -> list[int]:
-    """Whose place has to be looked for, the strongest first. Where those are many, they take turns."""
-    short = [
-        at for at, claim in enumerate(claims) if claim.reservation.gpus and not is_well_placed(fleet, claim.reservation)
-    ]
-    if len(short) <= MOST_SEARCHES:
-        return short
-    desk.look_again(desk.working.now_s + 1)
-    first = desk.working.now_s * MOST_SEARCHES % len(short)
-    return (short[first:] + short[:first])[:MOST_SEARCHES]
-
-
-def _clear(desk: CycleState, view: ReservationView, claim: DeviceReservation) -> None:
-    """Whoever is on the devices of an active reservation and is not its owner's goes, if it may be preempted."""
-    state, nodes = desk.state, desk.working.nodes
-    places = set(zip(claim.rows.tolist(), claim.columns.tolist(), strict=True))
-    whole = set(claim.whole.tolist())
-    hit: dict[str, set[str]] = {}
-    for row in sorted({row for row, _ in places} | whole):
-        for kind, name, pod in sorted(state.allocations_on.get(nodes.names[row], {})):
-            held = state.allocations_on[nodes.names[row]][kind, name, pod]
-            workload = state.workloads.get(name)
-            columns = [nodes.column[row].get(share.gpu) for share in held.devices]
-            is_here = row in whole or any((row, column) in places for column in columns)
-            if workload is None or not is_here or not _is_stranger(desk, view, workload, row, columns):
-                continue
-            if not isinstance(held, Pod):
-                desk.given_up.append((name, pod))
-            elif held.phase in UP and workload.preemptible:
-                hit.setdefault(name, set()).add(pod)
-    for name in sorted(hit):
-        _evict(desk, state.workloads[name], hit[name], claim.name)
-
-
-def _is_stranger(
-    desk: CycleState, view: ReservationView, workload: Workload, row: int, columns: list[int | None]
-) -> bool:
-    """It could not have been started here now."""
-    passes = desk.state.reservations.passes_of(workload, desk.state.queue_objects)
-    closed = view.closed(passes, 0)
-    is_kept_out = any(column is not None and closed[row, column] for column in columns)
-    return is_kept_out or bool(view.closed_nodes(passes, 0)[row])
-
-
-def _end(desk: CycleState, reservation: Reservation) -> None:
-    """The owner's work that began before the end goes with the reservation, also what may not be preempted."""
-    state, book = desk.state, desk.state.reservations
-    claim = locate_reservation(reservation, desk.working.nodes)
-    for row in sorted(set(claim.rows.tolist())):
-        columns = set(claim.columns[claim.rows == row].tolist())
-        known = desk.working.nodes.column[row]
-        hit: dict[str, set[str]] = {}
-        for held in state.allocations_on.get(desk.working.nodes.names[row], {}).values():
-            workload = state.workloads.get(held.workload)
-            if (
-                workload is None
-                or not isinstance(held, Pod)
-                or held.phase not in UP
-                or held.since_s >= reservation.end_s
-            ):
-                continue
-            is_here = any(known.get(share.gpu) in columns for share in held.devices)
-            if is_here and book.admits(reservation, workload, state.queue_objects):
-                hit.setdefault(held.workload, set()).add(held.name)
-        for name in sorted(hit):
-            _evict(desk, state.workloads[name], hit[name], reservation.name)
-
-
-def _expire(desk: CycleState) -> None:
-    """Workloads whose allocation was given until now end, with all their pods."""
-    for name in expired_workloads(desk.state, desk.working.now_s):
-        desk.expired.append(name)
-        for pod in _up(desk, name):
-            if (name, pod.name) not in desk.roster.gone:
-                desk.evict(Eviction(name, pod.name, Cause.EXPIRED))
-
-
-def _evict(desk: CycleState, workload: Workload, pods: Iterable[str], reservation: str) -> None:
-    """These pods, or all of them when the workload cannot go on without these."""
-    up = _up(desk, workload.name)
-    gone = desk.roster.gone
-    staying = {pod.name for pod in up if pod.name not in pods and (workload.name, pod.name) not in gone}
-    if not is_enough(workload, staying):
-        staying = set()
-    leaving = [pod for pod in up if pod.name not in staying and (workload.name, pod.name) not in gone]
-    lost = lost_gpu_s(workload, leaving, desk.working.now_s)
-    for pod in leaving:
-        desk.evict(Eviction(workload.name, pod.name, Cause.RESERVATION, reservation, lost))
-        lost = 0  # told once
-
-
-def _up(desk: CycleState, name: str) -> list[Pod]:
-    pods = desk.state.pods.get(name, {})
-    return [pods[pod] for pod in sorted(pods) if pods[pod].phase in UP]

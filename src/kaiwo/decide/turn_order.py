@@ -4,14 +4,15 @@ In:    the classes that deserve a try.   Out: one turn after the other.
 Never: looks at every waiting workload; a class that cannot start is set aside with all who stand in it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from kaiwo.model.planned_start import PlannedStart
 from kaiwo.plugins.guarded_calls import ask_row, ask_rows
-from kaiwo.plugins.registry import Active
+from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.backlog import TrialPosition, WaitingClass
 from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -82,6 +83,19 @@ class Lane:
         return [found for _, _, found in self._heads]
 
 
+def lanes_of(classes: Iterable[WaitingClass]) -> dict[str, Lane]:
+    """The classes by queue."""
+    by_queue: dict[str, list[WaitingClass]] = {}
+    for found in classes:
+        by_queue.setdefault(found.queue, []).append(found)
+    return {queue: Lane(together) for queue, together in by_queue.items()}
+
+
+def is_planned(planned: Mapping[str, PlannedStart], found: WaitingClass) -> bool:
+    """Every workload of the class waits for a planned start."""
+    return 0 < len(found.waiters) <= len(planned) and all(name in planned for _, name in found.waiters)
+
+
 L = TypeVar("L", bound=SupportsBool)
 
 
@@ -92,7 +106,7 @@ class Turns(Generic[L]):
         self,
         lanes: dict[str, L],
         working: WorkingCopy,
-        active: Active,
+        active: ActivePlugins,
         next_of: "Callable[[L], Next]",
         reverse: bool = False,
     ) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle import decide
-from kaiwo.decide.cycle_state import CycleState
-from kaiwo.decide.make_room.nominations import claim_beside
+from kaiwo.decide.cycle_state import CycleInput, CycleState
+from kaiwo.decide.make_room.nominations import unpaid_charge
 from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.placement.queue_limits import least_charge
 from kaiwo.explain.cheapest_change import SMALL, other_models, other_queues
@@ -64,15 +64,16 @@ def is_served(question: Question, told: list[Event], undone: list[Event]) -> boo
 
 
 def _may_reclaim(question: Question, snapshot: Snapshot, policy: Policy, plugins: Registry) -> bool:
-    desk = CycleState(snapshot, policy, question.active)
-    if not desk.state.backlog.is_queued(question.name):
+    cycle = CycleInput(snapshot.read(), policy, question.active, snapshot.now_s)
+    free = CycleState(snapshot, cycle)
+    if not cycle.state.backlog.is_queued(question.name):
         return False
-    found, _ = desk.state.backlog.find(question.name)
-    row = desk.working.queues.row.get(found.queue)
+    found, _ = cycle.state.backlog.find(question.name)
+    row = free.working.queues.row.get(found.queue)
     if row is None:
         return False
-    now = standing(desk.working)
-    claim = ReclaimRequest(row, np.array(claim_beside(desk, found)), question.workload.preemptible)
+    now = standing(free.working)
+    claim = ReclaimRequest(row, np.array(unpaid_charge(cycle, free, found)), question.workload.preemptible)
     return may_claim(now, claim) is None and bool(victim_queues(now, claim).any())
 
 

@@ -9,13 +9,14 @@ from copy import copy
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.obstacles.shortages import largest_device_mib
+from kaiwo.decide.placement.capacity_mask import CapacityMask
+from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.placement.place_workload import place_workload
 from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
-from kaiwo.decide.planned_starts.future_quota import QueueCharge
-from kaiwo.decide.planned_starts.keep_planned import keep_promises
-from kaiwo.decide.reservations import mind_reservations
+from kaiwo.decide.planned_starts.keep_planned import keep_planned_starts
+from kaiwo.decide.reservations import apply_reservations
 from kaiwo.explain.verify_change import Question
 from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.request import Request
@@ -34,12 +35,13 @@ class Room:
         self._state = _with_own_shapes(question.state)
         snapshot = Snapshot(self._state, question.now_s)
         active = question.active
-        desk = CycleState(snapshot, question.policy, active)
-        mind_reservations(desk)
-        keep_promises(desk)
-        self.working, self._book, self._placer = desk.working, desk.book, desk.placer
-        self._shades = desk.shades.without(question.name) if desk.shades is not None else None
-        self._least_shades = self._shades.at_their_least() if self._shades is not None else None
+        cycle = CycleInput(self._state, question.policy, active, question.now_s)
+        free = CycleState(snapshot, cycle)
+        reserved = apply_reservations(cycle, free)
+        masks = keep_planned_starts(cycle, free, reserved.evictions).masks
+        self.working, self._scores, self._placer = free.working, free.scores, free.placer
+        self._masks = masks.without(question.name) if masks is not None else None
+        self._least_masks = self._masks.at_their_least() if self._masks is not None else None
         backlog = self._state.backlog
         is_hopeless = backlog.find(question.name)[0].key in backlog.impossible  # its wish counts once it is changed
         self._wishes = None if is_hopeless else _wishes(question.workload)
@@ -50,12 +52,15 @@ class Room:
     @property
     def is_lenient(self) -> bool:
         """It says yes too often: which planned starts of others bind is not known before the wish is another one."""
-        return self._wishes is None and self._least_shades is not None
+        return self._wishes is None and self._least_masks is not None
 
     def takes(self, workload: Workload, limits: bool = True) -> bool:
         """The workload would start now, if it were its turn."""
         row = self._queue(workload, limits)
-        if row is None or not self._could_take(workload, row, limits):
+        if row is None:
+            return False
+        could_fit, mask = self._look(workload, row, limits)
+        if not could_fit:
             return False
         needs = self._state.needs_of(workload)
         if not self._has_kept_space(workload) and not workload.groups:
@@ -68,14 +73,14 @@ class Room:
                 return True  # any one pod is enough
         mark = self.working.savepoint()
         workload = replace(workload, queue=self.working.queues.names[row])
-        placed = place_workload(self.working, self._placer, self._state, workload, needs, limits)
+        placed = place_workload(self._placer.under(mask), self._state, workload, needs, limits)
         self.working.rollback(mark)
         return placed is not None
 
     def could_take(self, workload: Workload) -> bool:
         """Counted, and not placed: what is ruled out here does not start."""
         row = self._queue(workload, limits=True)
-        return row is not None and self._could_take(workload, row, limits=True)
+        return row is not None and self._look(workload, row, limits=True)[0]
 
     def takes_anywhere(self, workload: Workload) -> bool:
         """There is room on the nodes, whatever the queues say."""
@@ -109,34 +114,37 @@ class Room:
             return row
         return None if limits else next((at for at, is_leaf in enumerate(queues.is_leaf) if is_leaf), None)
 
-    def _could_take(self, workload: Workload, row: int, limits: bool) -> bool:
-        needs = self._state.needs_of(workload)
-        self._book.shade = None  # of whoever was asked about before
-        is_held_up = self._shades is not None and limits and not self._look_through_its_eyes(workload, row, needs)
+    def _look(self, workload: Workload, row: int, limits: bool) -> tuple[bool, CapacityMask | None]:
+        """Whether it could fit, and what planned starts of others take off the nodes for it."""
+        needs, mask, leaves_charges = self._state.needs_of(workload), None, True
+        if self._masks is not None and limits:
+            mask, leaves_charges = self._mask_for(workload, row, needs)
         if self._has_kept_space(workload) or workload.groups:
-            return True  # paid for and not free, or it may start in several ways: only placing it tells
-        if is_held_up or not self._has_room(needs):
-            return False
+            return True, mask  # paid for and not free, or it may start in several ways: only placing it tells
+        if not leaves_charges or not self._has_room(needs, mask):
+            return False, mask
         left = self.left(row, is_fixed=not workload.preemptible)
-        return not limits or is_within(least_charge(self._state, needs, self.largest_mib), left)
+        return not limits or is_within(least_charge(self._state, needs, self.largest_mib), left), mask
 
-    def _look_through_its_eyes(self, workload: Workload, row: int, needs: RoleNeeds) -> bool:
-        """See the nodes as planned starts of others leave them to it; no: it would take what their queues must pay."""
-        shades = self._shades if _wishes(workload) == self._wishes else self._least_shades
-        assert shades is not None
+    def _mask_for(self, workload: Workload, row: int, needs: RoleNeeds) -> tuple[CapacityMask | None, bool]:
+        """The capacity mask for it, and whether it leaves what queues must pay for planned starts of others."""
+        masks = self._masks if _wishes(workload) == self._wishes else self._least_masks
+        assert masks is not None
+        if self._has_kept_space(workload):
+            return None, True
         charge = (*least_charge(self._state, needs, self.largest_mib), *least_by_model(self._state, needs))
-        due = QueueCharge(row, charge, not workload.preemptible)
-        self._book.shade = None if self._has_kept_space(workload) else shades.of(workload, due)
-        return self._book.shade is None or shades.leave_dues(workload, due)
+        paid = QueueCharge(row, charge, not workload.preemptible)
+        mask = masks.of(workload, paid)
+        return mask, mask is None or masks.leave_charges(workload, paid)
 
     def _has_kept_space(self, workload: Workload) -> bool:
         return workload.name in self._state.nominations
 
-    def _has_room(self, needs: RoleNeeds) -> bool:
+    def _has_room(self, needs: RoleNeeds, mask: CapacityMask | None) -> bool:
         """Each shape for itself, and whole devices for all together: what is missing here no placement can mend."""
         if not any(needed for _, _, needed in needs):
-            return any(self._book.state(shape).room for shape, _, _ in needs)
-        if not all(self._book.state(shape).room >= needed for shape, _, needed in needs if needed):
+            return any(self._scores.state(shape, mask).room for shape, _, _ in needs)
+        if not all(self._scores.state(shape, mask).room >= needed for shape, _, needed in needs if needed):
             return False
         shapes = self._state.backlog.shapes
         whole = sum(needed * shapes[shape].gpus for shape, _, needed in needs if shapes[shape].is_whole)

@@ -17,7 +17,7 @@ from kaiwo.explain.possible_changes import Change, events_of, events_to_undo
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.registry import Active, Registry
+from kaiwo.plugins.registry import ActivePlugins, Registry
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
@@ -50,7 +50,7 @@ class Question:
         return self.state.workloads[self.name]
 
     @cached_property
-    def active(self) -> Active:
+    def active(self) -> ActivePlugins:
         """The plugins that answer."""
         active = self.plugins.active(self.policy)
         for name in self.set_aside:

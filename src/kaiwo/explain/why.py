@@ -11,9 +11,9 @@ from typing import TypeVar
 import msgspec
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.make_room.preemption_cooldown import WAITS_OUT, waits_out
+from kaiwo.decide.make_room.preemption_cooldown import COOLDOWN_REASONS, cooldown_of
 from kaiwo.decide.obstacles.find_obstacles import Inquiry, with_verdicts
-from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.explain.changes_that_evict import change_that_takes, may_ever_take, raise_that_takes
 from kaiwo.explain.cheapest_change import cheapest_change
 from kaiwo.explain.obstacle_sentences import remedy, sentence
@@ -125,7 +125,7 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
         return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
     view = WorkingCopy(Snapshot(state, question.now_s))
-    now = Inquiry(state, active, ShapeBook(state, view, view, active)).obstacles(found)
+    now = Inquiry(state, active, ShapeScores(state, view, view, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
     told = tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
     return with_verdicts(found, now, told + _waits_out(question, found.obstacles))
@@ -133,8 +133,8 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
 
 def _waits_out(question: Question, told: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
     """The cycle tells it of one in the class; each has a time of its own."""
-    found = waits_out(question.state, question.workload, question.policy, question.now_s)
-    if found is None or not any(each.reason in WAITS_OUT for each in told):
+    found = cooldown_of(question.state, question.workload, question.policy, question.now_s)
+    if found is None or not any(each.reason in COOLDOWN_REASONS for each in told):
         return ()
     until_s, obstacle = found
     return (msgspec.structs.replace(obstacle, need=until_s - question.now_s),)

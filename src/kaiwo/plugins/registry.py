@@ -106,7 +106,7 @@ def _is_key(key: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Active:
+class ActivePlugins:
     """The plugins of one cycle, by point, in the order in which they are asked."""
 
     static_filters: tuple[Filter, ...]  # asked again only when a node is redefined
@@ -130,7 +130,7 @@ class Active:
             return want
         return tuple([getattr(want, name) for name in self.static_fields])
 
-    def without(self, name: str) -> "Active":
+    def without(self, name: str) -> "ActivePlugins":
         """The same without one that misbehaved."""
         static = tuple(p for p in self.static_filters if p.name != name)
         left = replace(
@@ -158,7 +158,7 @@ class Registry:
         self._plugins: dict[str, Plugin] = {}
         self._points: dict[str, frozenset[str]] = {}  # of each plugin: asking a protocol costs 2 ms a policy
         self._fallback = fallback
-        self._known: list[tuple[Policy, Active]] = []  # an idle cycle must not pay for asking who serves what
+        self._known: list[tuple[Policy, ActivePlugins]] = []  # an idle cycle must not pay for asking who serves what
         for plugin in plugins:
             self.add(plugin)
 
@@ -182,7 +182,7 @@ class Registry:
         """Name and version of every plugin: what a journal entry carries."""
         return tuple(sorted((plugin.name, plugin.version) for plugin in self._plugins.values()))
 
-    def active(self, policy: Policy) -> Active:
+    def active(self, policy: Policy) -> ActivePlugins:
         """The plugins that a policy lets work."""
         for known, active in self._known:
             if known == policy:
@@ -196,7 +196,7 @@ class Registry:
         plain = msgspec.structs.replace(policy, steps=1)  # the budget changes no order
         return Ordering(tuple(cast(list[WorkloadOrder], self._on(policy, "workload_order"))), plain)
 
-    def _chosen(self, policy: Policy) -> Active:
+    def _chosen(self, policy: Policy) -> ActivePlugins:
         for field, names in (("disabledPlugins", policy.disabled_plugins), ("scoreWeights", policy.score_weights)):
             if unknown := sorted(set(names) - set(self._plugins)):
                 known = ", ".join(sorted(self._plugins))
@@ -209,7 +209,7 @@ class Registry:
         static = tuple(p for p in filters if p.is_static)
         allocation = self._allocation(policy.gpu_strategy)
         token = tuple((p.name, p.version, weights.get(p.name, 0)) for p in self._on(policy))
-        return Active(
+        return ActivePlugins(
             static,
             tuple(p for p in filters if not p.is_static),
             scores,

@@ -1,24 +1,335 @@
 """Start what fits: the queue whose turn it is, the workload that stands first in it, again and again.
 
-In:    the desk and the classes that deserve a try.   Out: starts on the desk, and the classes that are stuck.
-
-Also: Let elastic work that has just started grow, once everybody had a turn: the poorest queue first, a pod at a time.
+In:    the classes worth a try, the planned starts.   Out: starts, nominations, and the classes that are stuck.
+Elastic work starts with what it needs. It grows once every queue has had its turns: the poorest queue first, one pod at
+a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from kaiwo.decide.actions.allocate_batch import LARGEST, SMALLEST, Window
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.actions.allocate_batch import LARGEST, SMALLEST, Batch, StuckClasses
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate
+from kaiwo.decide.placement.capacity_mask import CapacityMask
 from kaiwo.decide.placement.place_pods import Placed, paid_for, place_pods
 from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_missing_pod, place_workload
-from kaiwo.decide.turn_order import Lane, Next, Turns
-from kaiwo.model.plan import Start
-from kaiwo.model.planned_start import PlannedStart
-from kaiwo.snapshot.backlog import WaitingClass, needs_of_each_choice, needs_to_make_room_for
+from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
+from kaiwo.decide.turn_order import Lane, Next, Turns, is_planned, lanes_of
+from kaiwo.model.obstacle import Obstacle
+from kaiwo.model.plan import Eviction, Nomination, Start
+from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
+
+MOST_PASSED = 256  # of one class, to find a workload that fits into a gap
+STEPS_A_RELEASE = 4  # the nodes on which pods are leaving are looked at anew
 
 
-class Growing:
-    """The work of one queue that could use more, in the order in which it began."""
+class Allocated(NamedTuple):
+    """What starts now, and what does not."""
+
+    starts: tuple[Start, ...]
+    nominations: tuple[Nomination, ...]  # for workloads that fit once pods that are leaving are gone
+    given_up: tuple[PodKey, ...]  # nominations that are not needed any more
+    stuck: dict[ClassKey, WaitingClass]  # tried in this cycle, or barred from a try
+    too_long: dict[ClassKey, Obstacle]  # classes that would fit if they did not run so long
+    unreached: tuple[tuple[WaitingClass, ...], ...]  # by group of candidates: the budget did not reach them
+
+
+def allocate(
+    cycle: CycleInput,
+    free: CycleState,
+    groups: Sequence[Sequence[WaitingClass]],
+    planned: KeptPlannedStarts,
+    evictions: Sequence[Eviction],
+) -> Allocated:
+    """Give every queue its turns until nothing more starts, one group of candidates after the other."""
+    action = Allocate(cycle, free, planned, evictions)
+    left, barred = [], []
+    for group in groups:
+        turns, may_not = action.line_up(group)
+        if "allocate" in cycle.policy.actions:
+            action.run(turns, lambda: free.budget.is_spent)
+            left.append(_rest(turns))
+        else:
+            may_not += _rest(turns)
+            left.append([])
+        barred.append(may_not)
+    for rest, may_not in zip(left, barred, strict=True):
+        for found in may_not:
+            if free.budget.is_spent:
+                rest.append(found)
+            else:
+                action.stuck.add(found)
+    return action.result(left)
+
+
+class Allocate:
+    """The turns of one cycle, and what comes of them."""
+
+    def __init__(
+        self, cycle: CycleInput, free: CycleState, planned: KeptPlannedStarts, evictions: Sequence[Eviction]
+    ) -> None:
+        self._cycle, self._free, self._planned = cycle, free, planned
+        self._shapes = cycle.state.backlog.shapes
+        self._evicted = {eviction.workload for eviction in evictions}
+        self.starts: list[Start] = []
+        self.stuck = StuckClasses(free)
+        self._nominations: list[Nomination] = []
+        self._given_up: list[PodKey] = []
+        self._too_long: dict[ClassKey, Obstacle] = {}
+        self._passed_over: dict[ClassKey, int] = {}  # by class: wait for a planned start, or run too long
+        self._never_released: set[RoleNeeds] = set()  # do not fit even once all who leave are gone: room only shrinks
+
+    def line_up(
+        self, candidates: Sequence[WaitingClass], always: WaitingClass | None = None
+    ) -> tuple[Turns[Lane], list[WaitingClass]]:
+        """The classes that may start by their queue, in lanes, and those that may not; `always` has a turn in any case.
+
+        A class that could never start has no turn, nor one that waits for planned starts: its queue would be ordered
+        by what it does not use now.
+        """
+        charges, hopeless, planned = self._free.charges, self._cycle.state.backlog.impossible, self._planned.kept
+        able: list[WaitingClass] = []
+        barred: list[WaitingClass] = []
+        for found in candidates:
+            could_start = found.key not in hopeless and not (planned and is_planned(planned, found))
+            if found is always and charges.takes_work(found.queue):
+                able.append(found)
+            else:
+                (able if could_start and charges.may_start(found) else barred).append(found)
+        return Turns(lanes_of(able), self._free.working, self._cycle.plugins, charges.next_of), barred
+
+    def run(self, turns: Turns[Lane], is_over: Callable[[], bool]) -> None:
+        """Many turns at once while all of them fit, else one by one."""
+        masks = self._planned.masks
+        # Around planned starts each workload sees other capacity, by how long it runs: no two turns are alike.
+        is_plain = masks is None and not self._evicted and not self._planned.started
+        run = _Run(turns)
+        while turns and not is_over():
+            if run.alone or not is_plain or not self._take_batch(run):
+                run.alone = max(0, run.alone - 1)
+                self._take_turn(run)
+        # Around planned starts it grows in the next cycle: how long it runs decides where it may grow.
+        if run.growing and masks is None and not is_over():
+            self._grow(run.growing, is_over)
+
+    def could_fit(self, found: WaitingClass, name: str) -> bool:
+        """A necessary condition, by shape and not by class: room for what it needs, as if it were alone."""
+        return self._look(found, name).could_fit
+
+    def result(self, unreached: Sequence[Sequence[WaitingClass]]) -> Allocated:
+        """All of it as a value."""
+        return Allocated(
+            (*self._planned.starts, *self.starts),
+            tuple(self._nominations),
+            tuple(self._given_up),
+            self.stuck.by_key,
+            self._too_long,
+            tuple(tuple(group) for group in unreached),
+        )
+
+    def _look(self, found: WaitingClass, name: str) -> "_Look":
+        """Whether a workload of a class could fit, on the nodes as planned starts of others leave them to it."""
+        masks, mask = self._planned.masks, None
+        if masks is not None:
+            if name in self._planned.kept:
+                return _Look(False, None)  # it starts when it is planned to
+            if not found.signature.nominated_for:
+                workload = self._cycle.state.workloads[name]
+                mask = masks.of(workload, self._free.charges.queue_charge(found))
+        if found.signature.nominated_for:
+            return _Look(True, mask)
+        return _Look(self._free.has_room(found, mask) and self._leaves_charges(found, name, mask), mask)
+
+    def _leaves_charges(self, found: WaitingClass, name: str, mask: CapacityMask | None) -> bool:
+        """It uses nothing of what queues must pay for the planned starts of others."""
+        masks = self._planned.masks
+        if masks is None or mask is None:
+            return True
+        return masks.leave_charges(self._cycle.state.workloads[name], self._free.charges.queue_charge(found))
+
+    def _take_batch(self, run: "_Run") -> bool:
+        """Start the next turns together, all of them or none; where one does not fit, those before it."""
+        budget = self._free.budget
+        batch = Batch(run.turns, self._free, self._shapes, self.stuck, self._may_wait_for_release)
+        batch.gather(min(run.size, max(1, budget.limit - budget.used)))
+        if not batch.picked:
+            return not run.turns
+        starts, reached = self._start_batch(batch)
+        if reached < len(batch.picked):
+            batch.put_back()
+            budget.used += len(batch.picked) // 8  # looking took its time, too
+            # Where a large group took all the room, half may still fit; halved again, it costs no more than all of it.
+            half = len(batch.picked) // 2
+            run.size, run.is_cut = half if run.is_cut else max(half, reached), True
+            if run.size < SMALLEST:
+                run.alone, run.size, run.is_cut = SMALLEST, SMALLEST, False
+            return not run.alone
+        if run.is_cut:  # next comes the one that did not fit, and others soon
+            run.alone, run.size, run.is_cut = 1, SMALLEST, False
+        run.size = min(LARGEST, run.size * 2)
+        self.starts.extend(starts)
+        budget.used += len(starts)
+        return True
+
+    def _start_batch(self, batch: Batch) -> tuple[list[Start], int]:
+        """Large requests first, each group at once: the starts, and how many turns come before the first misfit."""
+        free, shapes = self._free, self._shapes
+        starts: dict[int, Start] = {}
+        with free.working.trial() as attempt:
+            groups = sorted(batch.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1]))
+            for shape, group in groups:
+                placed = free.placer.place(shape, shapes[shape], len(group))
+                if len(placed) < len(group):
+                    return [], group[len(placed)]
+                for at, each in zip(group, placed, strict=True):
+                    found, position = batch.picked[at]
+                    if at in batch.uncharged and not self._pays(found, each):
+                        return [], at
+                    starts[at] = self._single_start(found, position, each)
+            attempt.keep()
+        return [starts[at] for at in sorted(starts)], len(batch.picked)
+
+    def _pays(self, found: WaitingClass, placed: Placed) -> bool:
+        """Charge the queue, if its limits allow."""
+        working, want = self._free.working, self._shapes[found.needs[0].shape]
+        return self._free.charges.payer(found).pays(working, paid_for(working, want, [placed]))
+
+    def _take_turn(self, run: "_Run") -> None:
+        """Try the first workload alone."""
+        budget, lane = self._free.budget, run.turns.lane
+        name, position, found = lane.first
+        if name in self._evicted or name in self._planned.started:  # it is losing pods, or has just started
+            budget.used += 1
+            lane.advance(1)
+            run.turns.again()
+            return
+        started, look = 0, _Look(False, None)
+        if found.key not in self.stuck.by_key:
+            look = self._look(found, name)
+            if look.could_fit:
+                is_single = found.is_single
+                started = self._start_single(found, position, look) if is_single else self._start_one(run, found, look)
+        budget.used += max(1, started)
+        if started or self._waits_for_release(name, found, look) or self._passes_over(name, found, look):
+            lane.advance(1)
+            if found.key in self._passed_over and found not in lane.rest():
+                self.stuck.add(found)
+        else:
+            lane.set_aside()
+            self.stuck.add(found)
+        run.turns.again()
+
+    def _passes_over(self, name: str, found: WaitingClass, look: "_Look") -> bool:
+        """It did not fit, and only because it runs too long: one behind it in its class may not."""
+        masks = self._planned.masks
+        if masks is None:
+            return False
+        if name not in self._planned.kept:
+            if look.mask is None or not self._free.has_room(found):
+                return False
+            charge = self._free.charges.queue_charge(found)
+            self._too_long.setdefault(found.key, masks.obstacle(self._cycle.state.workloads[name], charge))
+        passed = self._passed_over[found.key] = self._passed_over.get(found.key, 0) + 1
+        return passed <= MOST_PASSED
+
+    def _may_wait_for_release(self, found: WaitingClass) -> bool:
+        """Space that comes free soon could be kept for it."""
+        if not self._free.working.has_releasing_pods or found.signature.nominated_for:
+            return False
+        return found.needs not in self._never_released
+
+    def _waits_for_release(self, name: str, found: WaitingClass, look: "_Look") -> bool:
+        """Keep space for a workload that fits once the pods that are leaving are gone."""
+        if not self._may_wait_for_release(found) or name in self._planned.kept:
+            return False
+        if not self._leaves_charges(found, name, look.mask):
+            return False
+        state, working = self._cycle.state, self._free.working
+        self._free.budget.used += STEPS_A_RELEASE
+        workload, placer = state.workloads[name], self._free.placer.under(look.mask)
+        working.count_releasing(+1)
+        tries = (
+            place_workload(placer, state, workload, needs, grows=False)
+            for needs in needs_of_each_choice(found) or [needs_to_make_room_for(found)]
+        )
+        placement = next(filter(None, tries), None)
+        working.count_releasing(-1)
+        if placement is None:
+            if self._free.charges.may_start(found):
+                self._never_released.add(found.needs)
+            return False
+        self._given_up.extend(placement.given_up)
+        self._nominations.extend(nominate(state, workload, placement))
+        return True
+
+    def _start_single(self, found: WaitingClass, position: int, look: "_Look") -> int:
+        """Start a workload of one pod."""
+        shape, charges = found.needs[0].shape, self._free.charges
+        if not charges.may_start(found):
+            return 0
+        placer = self._free.placer.under(look.mask)
+        placed = place_pods(placer, charges.payer(found), shape, self._shapes[shape], 1)
+        if placed is None:
+            return 0
+        self.starts.append(self._single_start(found, position, placed[0]))
+        return 1
+
+    def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
+        state = self._cycle.state
+        workload = state.workloads[found.waiters.at(position)[1]]
+        return Start(workload.name, first_missing_pod(state, workload), placed.node, placed.devices)
+
+    def _start_one(self, run: "_Run", found: WaitingClass, look: "_Look") -> int:
+        """Start one workload of several pods, whole or not at all."""
+        state, charges = self._cycle.state, self._free.charges
+        if not charges.may_start(found):
+            return 0
+        workload = state.workloads[run.turns.lane.first[0]]
+        # First what each workload needs to start, then more; sub-groups and running work grow in their turn.
+        grows = found.choices is not None or not any(need.needed for need in found.needs)
+        placement = place_workload(self._free.placer.under(look.mask), state, workload, found.needs, grows=grows)
+        if placement is None:
+            return 0
+        if placement.gang is not None and not grows:
+            growing = run.growing.setdefault(found.queue, GrowingWork())
+            growing.join(placement, charges.one_pod_of(found, workload))
+        self.starts.extend(placement.starts)
+        self._given_up.extend(placement.given_up)
+        return len(placement.starts)
+
+    def _grow(self, lanes: dict[str, "GrowingWork"], is_over: Callable[[], bool]) -> None:
+        """Until no work can grow any more. Where one queue is left its work takes all that it can."""
+        turns = Turns(lanes, self._free.working, self._cycle.plugins, GrowingWork.next_of)
+        while turns and not is_over():
+            lane = turns.lane
+            starts = lane.first.grow(ALL_PODS if turns.is_last_queue else 1)
+            self.starts.extend(starts)
+            self._free.budget.used += max(1, len(starts))
+            if not starts or turns.is_last_queue:
+                lane.drop()
+            turns.again()
+
+
+class _Look(NamedTuple):
+    """What one look at a workload found."""
+
+    could_fit: bool
+    mask: CapacityMask | None  # what planned starts of others take off the nodes for it
+
+
+class _Run:
+    """Where a run of turns stands."""
+
+    def __init__(self, turns: Turns[Lane]) -> None:
+        self.turns = turns
+        self.size = LARGEST  # of the next batch
+        self.alone = 0  # turns to take one by one before the next batch
+        self.is_cut = False  # the next batch ends before a workload that did not fit into the last
+        self.growing: dict[str, GrowingWork] = {}  # by queue: started in this run with no more than it needs
+
+
+class GrowingWork:
+    """The work of one queue that could use more pods, in the order in which it started."""
 
     def __init__(self) -> None:
         self._works: list[tuple[Placement, Next]] = []
@@ -27,211 +338,22 @@ class Growing:
         return bool(self._works)
 
     def join(self, placement: Placement, needs: Next) -> None:
-        """Behind those who began before."""
+        """Add a workload behind the others."""
         self._works.append((placement, needs))
 
     @property
     def first(self) -> Placement:
-        """Who is next."""
+        """The next to grow."""
         return self._works[0][0]
 
     def next_of(self) -> Next:
-        """What one more pod of the first one needs, and since when it waited: it stands for its queue."""
+        """What one more pod of the first needs, and since when the first waited: it stands for its queue."""
         return self._works[0][1]
 
     def drop(self) -> None:
-        """The first one cannot grow any more."""
+        """The first cannot grow any more."""
         del self._works[0]
 
 
-def grow(desk: CycleState, lanes: dict[str, Growing], is_over: Callable[[], bool]) -> None:
-    """Until nobody can grow any more. Where one queue is left its work takes all that it can."""
-    turns = Turns(lanes, desk.working, desk.active, Growing.next_of)
-    while turns and not is_over():
-        lane = turns.lane
-        starts = lane.first.grow(ALL_PODS if turns.is_last_queue else 1)
-        desk.starts.extend(starts)
-        desk.steps += max(1, len(starts))
-        if not starts or turns.is_last_queue:
-            lane.drop()
-        turns.again()
-
-
-STEPS_A_RELEASE = 4  # the nodes on which somebody leaves are looked at anew
-
-
-def line_up(
-    desk: CycleState, candidates: list[WaitingClass], always: WaitingClass | None = None, whatever_limits: bool = False
-) -> tuple[Turns[Lane], list[WaitingClass]]:
-    """Those who may start by their queue, in lanes; and those who may not. One who is asked about always has a turn.
-
-    Who could never start has none, nor who waits for a planned start: their queue would stand in the order by what
-    nobody uses now.
-    """
-    hopeless, promised = desk.state.backlog.impossible, desk.promised
-    able: list[WaitingClass] = []
-    barred: list[WaitingClass] = []
-    for found in candidates:
-        is_asked_for = (found is always or whatever_limits) and desk.takes_work(found.queue)
-        could_start = found.key not in hopeless and not (promised and is_planned(promised, found))
-        (able if is_asked_for or (could_start and desk.may_start(found)) else barred).append(found)
-    return Turns(lanes_of(able), desk.working, desk.active, desk.next_of), barred
-
-
-def is_planned(promised: Mapping[str, PlannedStart], found: WaitingClass) -> bool:
-    """Everybody in the class waits for a planned start."""
-    return 0 < len(found.waiters) <= len(promised) and all(name in promised for _, name in found.waiters)
-
-
-def lanes_of(classes: list[WaitingClass]) -> dict[str, Lane]:
-    """By queue."""
-    by_queue: dict[str, list[WaitingClass]] = {}
-    for found in classes:
-        by_queue.setdefault(found.queue, []).append(found)
-    return {queue: Lane(together) for queue, together in by_queue.items()}
-
-
-class Allocate:
-    """Gives every queue its turns until nothing more starts."""
-
-    def __init__(self, desk: CycleState, turns: Turns[Lane]) -> None:
-        self._desk, self._turns = desk, turns
-        self._size = LARGEST  # of the next window
-        self._alone = 0  # turns to take one by one before the next window
-        self._growing: dict[str, Growing] = {}  # by queue: who began in this cycle with no more than it needs
-        self._is_cut = False  # the next window ends before one who did not fit into the last
-
-    def run(self, is_over: Callable[[], bool]) -> None:
-        """Many turns at once while all of them fit, else one by one."""
-        while self._turns and not is_over():
-            # Beside promises everybody sees the nodes as long as they stay: no two turns are alike.
-            is_plain = self._desk.shades is None and not self._desk.stopped and not self._desk.begun
-            if self._alone or not is_plain or not self._window():
-                self._alone = max(0, self._alone - 1)
-                self._turn()
-        # Beside promises it is the next cycle's matter: how long it stays decides where it may grow.
-        if self._growing and self._desk.shades is None and not is_over():
-            grow(self._desk, self._growing, is_over)
-
-    def _window(self) -> bool:
-        """Start the next turns together, all of them or none; where one does not fit, those before it."""
-        desk = self._desk
-        window = Window(self._turns, desk)
-        window.gather(min(self._size, max(1, desk.most_steps - desk.steps)))
-        if not window.picked:
-            return not self._turns
-        starts, reached = self._start_window(window)
-        if reached < len(window.picked):
-            window.put_back()
-            desk.steps += len(window.picked) // 8  # looking took its time, too
-            # Where a large group took all the room, half may still fit; halved again, it costs no more than all of it.
-            half = len(window.picked) // 2
-            self._size, self._is_cut = half if self._is_cut else max(half, reached), True
-            if self._size < SMALLEST:
-                self._alone, self._size, self._is_cut = SMALLEST, SMALLEST, False
-            return not self._alone
-        if self._is_cut:  # next comes the one who did not fit, and others soon
-            self._alone, self._size, self._is_cut = 1, SMALLEST, False
-        self._size = min(LARGEST, self._size * 2)
-        desk.starts.extend(starts)
-        desk.steps += len(starts)
-        return True
-
-    def _start_window(self, window: Window) -> tuple[list[Start], int]:
-        """Large requests first, each group at once: the starts, and how many turns come before who does not fit."""
-        desk, shapes = self._desk, self._desk.state.backlog.shapes
-        starts: dict[int, Start] = {}
-        with desk.working.trial() as attempt:
-            groups = sorted(window.by_shape.items(), key=lambda item: (-shapes[item[0]].charge_milli, item[1]))
-            for shape, group in groups:
-                placed = desk.placer.place(shape, shapes[shape], len(group))
-                if len(placed) < len(group):
-                    return [], group[len(placed)]
-                for at, each in zip(group, placed, strict=True):
-                    found, position = window.picked[at]
-                    if at in window.unpaid and not self._pays(found, each):
-                        return [], at
-                    starts[at] = self._single_start(found, position, each)
-            attempt.keep()
-        return [starts[at] for at in sorted(starts)], len(window.picked)
-
-    def _pays(self, found: WaitingClass, placed: Placed) -> bool:
-        """Charge the queue, if its limits allow."""
-        working, want = self._desk.working, self._desk.state.backlog.shapes[found.needs[0].shape]
-        return self._desk.payer(found).pays(working, paid_for(working, want, [placed]))
-
-    def _turn(self) -> None:
-        """Try who is first, alone."""
-        desk, lane = self._desk, self._turns.lane
-        name, position, found = lane.first
-        started = 0
-        if name in desk.stopped or name in desk.begun:  # it does not grow while some of it has to go, nor start twice
-            desk.steps += 1
-            lane.advance(1)
-            self._turns.again()
-            return
-        if found.key not in desk.stuck and desk.could_fit(found, name):
-            started = self._start_single(found, position) if found.is_single else self._start_one(name, found)
-        desk.steps += max(1, started)
-        if started or self._waits_for_release(name, found) or desk.seeks_shorter(found, name):
-            lane.advance(1)
-            if found.key in desk.passed_over and found not in lane.rest():
-                desk.mark_stuck(found)
-        else:
-            lane.set_aside()
-            desk.mark_stuck(found)
-        self._turns.again()
-
-    def _waits_for_release(self, name: str, found: WaitingClass) -> bool:
-        """Keep space for a workload that fits once those who are leaving are gone."""
-        desk = self._desk
-        if not desk.may_wait_for_release(found) or name in desk.promised or not desk.leaves_dues(found, name):
-            return False
-        desk.steps += STEPS_A_RELEASE
-        workload = desk.state.workloads[name]
-        desk.working.count_releasing(+1)
-        tries = (
-            place_workload(desk.working, desk.placer, desk.state, workload, needs, grows=False)
-            for needs in needs_of_each_choice(found) or [needs_to_make_room_for(found)]
-        )
-        placement = next(filter(None, tries), None)
-        desk.working.count_releasing(-1)
-        if placement is None:
-            if desk.may_start(found):
-                desk.hopeless.add(found.needs)
-            return False
-        desk.keep(workload, placement)
-        return True
-
-    def _start_single(self, found: WaitingClass, position: int) -> int:
-        """Start a workload of one pod."""
-        desk, shape = self._desk, found.needs[0].shape
-        if not desk.may_start(found):
-            return 0
-        placed = place_pods(desk.working, desk.placer, desk.payer(found), shape, desk.state.backlog.shapes[shape], 1)
-        if placed is None:
-            return 0
-        desk.starts.append(self._single_start(found, position, placed[0]))
-        return 1
-
-    def _single_start(self, found: WaitingClass, position: int, placed: Placed) -> Start:
-        state = self._desk.state
-        workload = state.workloads[found.waiters.at(position)[1]]
-        return Start(workload.name, first_missing_pod(state, workload), placed.node, placed.devices)
-
-    def _start_one(self, name: str, found: WaitingClass) -> int:
-        """Start one workload of several pods, whole or not at all."""
-        desk = self._desk
-        if not desk.may_start(found):
-            return 0
-        workload = desk.state.workloads[name]
-        # First what everybody needs to start, then more; sub-groups and what runs already grow in their turn.
-        grows = found.choices is not None or not any(needed for _, _, needed in found.needs)
-        placement = place_workload(desk.working, desk.placer, desk.state, workload, found.needs, grows=grows)
-        if placement is None:
-            return 0
-        if placement.gang is not None and not grows:
-            self._growing.setdefault(found.queue, Growing()).join(placement, desk.one_pod_of(found, workload))
-        desk.starts.extend(placement.starts)
-        desk.given_up.extend(placement.given_up)
-        return len(placement.starts)
+def _rest(turns: Turns[Lane]) -> list[WaitingClass]:
+    return [found for lane in turns.lanes.values() for found in lane.rest()]

@@ -1,21 +1,22 @@
-"""Find the nodes on which stopping others could make room, before anybody is stopped in thought.
+"""Find the nodes on which evictions could make room, before any victim is tried.
 
-In:    what could be stopped, and from which queues it may be taken.   Out: the units worth a try; none is a proof.
-A node can serve when what is free there and all that may go from there add up to a pod. Of many such nodes those come
-first whose victims stand first in the order of victims.
+In:    what could be stopped, and in which queues.   Out: the units worth a try; none proves that there is no room.
+A node is a candidate when what is free there and all that may stop there add up to a pod. Of many such nodes those come
+first whose victims come first in the order of victims.
 """
 
 from functools import cached_property
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.make_room.protected_work import protected_by_min_run_time
-from kaiwo.decide.make_room.reclaimable import Pieces, Reclaimable
-from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit
+from kaiwo.decide.make_room.reclaimable import Reclaimable, UnitTable
+from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit, VictimUnits
 from kaiwo.decide.placement.queue_limits import charge_of
 from kaiwo.model.obstacle import ProtectedByMinRunTime
 from kaiwo.model.workload import Pod
+from kaiwo.queues.current_shares import shares_of
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import FREE_GPU
@@ -27,16 +28,16 @@ FEWEST_NODES = 16  # and twice as many as there are pods: enough for a choice, a
 class CandidateNodes:
     """All units of a cycle as arrays: one entry a unit, and one entry a pod."""
 
-    def __init__(self, desk: CycleState) -> None:
-        self._desk = desk
-        rows, queues = desk.working.nodes.row, desk.working.queues
+    def __init__(self, cycle: CycleInput, free: CycleState, victims: VictimUnits) -> None:
+        self._cycle, self._free, self._working, self._victims = cycle, free, free.working, victims
+        rows, queues = free.working.nodes.row, free.working.queues
         self._units: list[VictimUnit] = []
         queue_of: list[int] = []
         pods: list[tuple[int, int, int]] = []  # unit, node row, milli
         self._pod_list: list[Pod] = []
         self._unit_of_pod: dict[tuple[str, str], int] = {}
         for name in self._most_over_first():
-            for unit in desk.roster.units(name):
+            for unit in victims.units(name):
                 number = len(self._units)
                 self._units.append(unit)
                 queue_of.append(queues.row[name])
@@ -48,14 +49,14 @@ class CandidateNodes:
         self._queue: IntArray = np.array(queue_of, np.int64)
         self._alive = np.ones(len(self._units), np.bool_)
         self._pods: IntArray = np.array(pods, np.int64).reshape(-1, 3)
-        self._gone_seen = 0
+        self._evicted_seen = 0
 
     def lanes(
-        self, needs: RoleNeeds, queues: BoolArray, may_go: BoolArray, is_wide: bool = True
+        self, needs: RoleNeeds, queues: BoolArray, may_stop: BoolArray, is_wide: bool = True
     ) -> dict[str, UnitLane]:
         """The units to try, by queue; empty when no set of them could make room."""
-        self._bury()
-        chosen = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
+        self._drop_evicted()
+        chosen = self._alive & queues[self._queue] & may_stop if len(self._queue) else self._alive
         nodes = self._nodes(needs, chosen, is_wide)
         if nodes is None:
             return {}
@@ -68,48 +69,49 @@ class CandidateNodes:
             found.setdefault(each.workload.queue, []).append(each)
         return {name: UnitLane(units) for name, units in sorted(found.items())}
 
-    def takeable(self, queues: BoolArray, may_go: BoolArray, claimant: str) -> Reclaimable:
-        """All of them that may go, for a workload for which space may be kept already (else it has no name)."""
-        self._bury()
-        goes = self._alive & queues[self._queue] & may_go if len(self._queue) else self._alive
-        return Reclaimable(self._desk, self._pieces, goes, claimant)
+    def reclaimable(self, queues: BoolArray, may_stop: BoolArray, nominated_for: str) -> Reclaimable:
+        """All of them that may stop, for a workload that may hold nominations already (else the name is empty)."""
+        self._drop_evicted()
+        stops = self._alive & queues[self._queue] & may_stop if len(self._queue) else self._alive
+        own = list(self._cycle.state.nominations.get(nominated_for, {}).values())
+        return Reclaimable(self._cycle.state, self._working, self._unit_table, stops, self._victims.evicted, own)
 
     @cached_property
-    def _pieces(self) -> Pieces:
-        columns = self._desk.working.all_used.shape[1]
+    def _unit_table(self) -> UnitTable:
+        columns = self._working.all_used.shape[1]
         charges = np.array([unit.charge for unit in self._units], np.int64).reshape(-1, columns)
-        return Pieces(self._desk.working.nodes, self._units, self._queue, charges, self._pod_list, self._pods[:, 0])
+        return UnitTable(self._working.nodes, self._units, self._queue, charges, self._pod_list, self._pods[:, 0])
 
     @cached_property
     def until_s(self) -> IntArray:
         """Per unit: until when its minimum run time protects it."""
-        least_s = self._desk.working.queues.tree.min_runtime_s
+        least_s = self._working.queues.tree.min_runtime_s
         rows = zip(self._units, self._queue.tolist(), strict=True)
         return np.array([0 if unit.is_surplus else unit.since_s + int(least_s[row]) for unit, row in rows], np.int64)
 
     @cached_property
     def _young(self) -> BoolArray:
         """Per unit: its minimum run time is not over."""
-        young: BoolArray = self.until_s > self._desk.working.now_s
+        young: BoolArray = self.until_s > self._working.now_s
         return young
 
-    def kept_by_time(self, queues: BoolArray) -> list[ProtectedByMinRunTime]:
+    def protected_by_run_time(self, queues: BoolArray) -> list[ProtectedByMinRunTime]:
         """What minimum run times protect in these queues."""
         if not self._young.any():
             return []
         is_young = self._young & self._alive & queues[self._queue]
         milli = np.array([unit.charge[GPU] for unit in self._units], np.int64)
-        return protected_by_min_run_time(self._desk.working.queues, self._queue, is_young, milli)
+        return protected_by_min_run_time(self._working.queues, self._queue, is_young, milli)
 
     def _nodes(self, needs: RoleNeeds, chosen: BoolArray, is_wide: bool) -> BoolArray | None:
         """Where to look, for all shapes together; None when one of them cannot be served."""
-        working = self._desk.working
+        working = self._working
         found = np.zeros(len(working.nodes.names), np.bool_)
         for shape, _, needed in needs:
             if not needed:
                 continue
-            want = self._desk.state.backlog.shapes[shape]
-            milli = charge_of(want, 1, self._desk.largest_mib)[GPU]
+            want = self._cycle.state.backlog.shapes[shape]
+            milli = charge_of(want, 1, self._free.charges.largest_mib)[GPU]
             most = max(FEWEST_NODES, 2 * needed if is_wide else needed + needed // 8)
             rows = self._nodes_for(shape, milli, needed, most, chosen)
             if rows is None:
@@ -118,7 +120,7 @@ class CandidateNodes:
         return found
 
     def _nodes_for(self, shape: int, need_milli: int, needed: int, most: int, chosen: BoolArray) -> Rows | None:
-        free = np.maximum(self._desk.working.free[:, FREE_GPU], 0)
+        free = np.maximum(self._working.free[:, FREE_GPU], 0)
         unit, row, milli = self._pods.T
         counts = chosen[unit]
         unit, row, milli = unit[counts], row[counts], milli[counts]
@@ -126,7 +128,7 @@ class CandidateNodes:
             return np.arange(len(free))
         total = free.copy()
         np.add.at(total, row, milli)
-        serves = (total >= need_milli) & self._desk.book.state(shape).allowed
+        serves = (total >= need_milli) & self._free.scores.state(shape).allowed
         if int((total[serves] // need_milli).sum()) < needed:
             return None
         if int(serves.sum()) <= most:
@@ -135,22 +137,22 @@ class CandidateNodes:
         return np.argsort(np.where(serves, cost, 1 << 60), kind="stable")[:most]
 
     def _most_over_first(self) -> list[str]:
-        """Queues by how far they are over their share: whose work goes first."""
-        shares = self._desk.shares()
-        rows = self._desk.working.queues.row
-        names = [name for name in self._desk.roster.queues() if name in rows]
-        over = self._desk.working.queue_used[:, GPU] - shares[:, GPU]
+        """Queues by how far they are over their share: the first lose work first."""
+        shares = shares_of(self._working).share
+        rows = self._working.queues.row
+        names = [name for name in self._victims.queues() if name in rows]
+        over = self._working.queue_used[:, GPU] - shares[:, GPU]
         return sorted(names, key=lambda name: (-int(over[rows[name]]), name))
 
-    def _bury(self) -> None:
-        gone = self._desk.roster.gone
-        if len(gone) != self._gone_seen:
-            self._gone_seen = len(gone)
-            self._alive[[self._unit_of_pod[key] for key in gone if key in self._unit_of_pod]] = False
+    def _drop_evicted(self) -> None:
+        evicted = self._victims.evicted
+        if len(evicted) != self._evicted_seen:
+            self._evicted_seen = len(evicted)
+            self._alive[[self._unit_of_pod[key] for key in evicted if key in self._unit_of_pod]] = False
 
 
 def _last_victim(need_milli: int, free: IntArray, unit: IntArray, row: IntArray, milli: IntArray) -> IntArray:
-    """Per node: the number of the last unit that must go, in their order, before a pod fits; -1: none."""
+    """Per node: the number of the last unit that must stop, in their order, before a pod fits; -1: none."""
     cost = np.full(len(free), 1 << 60, np.int64)
     cost[free >= need_milli] = -1
     order = np.lexsort((unit, row))

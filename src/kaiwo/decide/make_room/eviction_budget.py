@@ -1,6 +1,6 @@
 """How many workloads of a queue may still be stopped for others within the hour: see Fairness.evictions_per_hour.
 
-In:    what was stopped lately, and what this cycle stops.   Out: whether some more may go.
+In:    what was stopped recently, and what this cycle stops.   Out: whether more may be stopped.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,14 +15,14 @@ Found = TypeVar("Found")
 
 
 class EvictionBudget:
-    """By queue that has one; costs nothing where nobody has."""
+    """By queue that has one; costs nothing where none has."""
 
     def __init__(self, state: ClusterState, now_s: int) -> None:
         self._queues, self._now_s = state.queues, now_s
         self._most: dict[int, int] = {}
         self._stopped: dict[int, set[str]] = {}
         self._oldest_s: dict[int, int] = {}
-        self.refused: int | None = None  # the queue whose budget was in the way at the last claim
+        self.refused: int | None = None  # the queue whose budget was in the way of the last search
         for row, queue in enumerate(self._queues.queues):
             if queue.fairness.evictions_per_hour is not None:
                 lately = [each for each in state.recent_stops.get(queue.name, ()) if each.at_s > now_s - HOUR_S]
@@ -30,8 +30,8 @@ class EvictionBudget:
                 self._stopped[row] = {f"{each.workload}@{each.at_s}" for each in lately}
                 self._oldest_s[row] = min((each.at_s for each in lately), default=now_s)
 
-    def lets(self, workloads: Iterable[Workload]) -> bool:
-        """All of these may go, too."""
+    def allows(self, workloads: Iterable[Workload]) -> bool:
+        """All of these may be stopped, too."""
         if not self._most:
             return True
         more: dict[int, set[str]] = {}
@@ -45,7 +45,7 @@ class EvictionBudget:
         return True
 
     def count(self, workload: Workload) -> None:
-        """It is told to go."""
+        """It is stopped."""
         for row in self._rows(workload) if self._most else ():
             self._stopped[row].add(self._key(workload))
 

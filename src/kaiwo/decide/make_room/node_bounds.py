@@ -1,8 +1,8 @@
-"""Prove that no set of victims can help where the sums would do: no nodes could have the room, whatever went from them.
+"""Prove that no set of victims can help where the sums are enough: no node would have room, whatever stops there.
 
-In:    all that may be taken for a claim, the pods that it needs.   Out: an obstacle with the numbers; None: no proof.
-Each kind of pod is looked at as if it were alone. A node gives what is free there and all that may go from there, to be
-stopped or to be moved.
+In:    all that is reclaimable, the pods that are needed.   Out: an obstacle with the numbers; None: no proof.
+Each kind of pod is looked at as if it were alone. A node gives what is free there and all that may be stopped or moved
+away from there.
 """
 
 import numpy as np
@@ -25,14 +25,14 @@ _COUNTED = (
 
 
 def node_bounds(
-    desk: CycleState, takes: Reclaimable, wants: list[tuple[int, Request, int]], queue: str
+    state: CycleState, reclaimable: Reclaimable, wants: list[tuple[int, Request, int]], queue: str
 ) -> Obstacle | None:
     """The first kind of pod for which there would be too little room."""
-    free, gpus = takes.emptied
+    free, gpus = reclaimable.emptied
     for shape, want, needed in wants:
-        rows = np.flatnonzero(desk.book.state(shape).allowed)
-        after = desk.working.with_amounts(rows, free[rows], gpus[rows])
-        after.tenants = DeviceTenants()  # whoever minds a neighbour may find the neighbour gone
+        rows = np.flatnonzero(state.scores.state(shape).allowed)
+        after = state.working.with_amounts(rows, free[rows], gpus[rows])
+        after.tenants = DeviceTenants()  # a tenant that keeps others off its device may be gone
         room = int(pods_that_fit(after, want, rows).sum())
         if len(rows) and room < needed:
             return _in_numbers(after, want, rows, (needed, room), queue)

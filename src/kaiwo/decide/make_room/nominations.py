@@ -1,7 +1,7 @@
-"""Space that is kept for somebody: what of it can be used no longer, and what they need beside it.
+"""Nominations: which can no longer be used, and what their workloads need beside them.
 
-In:    the desk.   Out: whose space (workload, pod) is given up; what room must still be made for.
-Nobody would ever start in lost space, and nobody else could: who loses some of theirs has room made for the rest anew.
+In:    the nominations of earlier plans.   Out: those that are given up; what room must still be made for.
+Space of a useless nomination would stay idle for ever. A workload that loses nominations has room made for it anew.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
 from kaiwo.decide.obstacles.find_obstacles import is_overdrawn
 from kaiwo.decide.placement.pod_affinity import keeps_its_place
 from kaiwo.decide.placement.shape_scores import allowed
@@ -18,59 +18,61 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import role_of
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
+from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import USABLE
 from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-Kept = tuple[str, str]  # the workload and the pod
+
+def lost_nominations(cycle: CycleInput, free: CycleState) -> tuple[PodKey, ...]:
+    """All that can no longer be used, in order."""
+    if not cycle.state.nominations:
+        return ()
+    state, working = cycle.state, free.working
+    not_allowed = _where_not_allowed(cycle, free)
+    lost = {*_on_lost_nodes(state, working), *not_allowed, *_never_released(state, working), *_unpaid(state, working)}
+    return tuple(sorted(lost))
 
 
-def lost_space(desk: CycleState) -> list[Kept]:
-    """All that is lost, in order."""
-    if not desk.state.nominations:
-        return []
-    return sorted({*_on_lost_nodes(desk), *_where_they_may_not_go(desk), *_nobody_leaves(desk), *_unpaid(desk)})
-
-
-def has_its_space(desk: CycleState, found: WaitingClass) -> bool:
-    """All that it needs is kept for it. Where some of it was lost just now, the next cycle sees what is left."""
+def is_fully_nominated(cycle: CycleInput, found: WaitingClass, given_up: Iterable[PodKey]) -> bool:
+    """All that it needs is nominated. Where some of that was just given up, the next cycle sees what is left."""
     name = found.signature.nominated_for
     if not name:
         return False
-    needed = sum(needed for _, _, needed in needs_to_make_room_for(found))
-    return len(desk.state.nominations[name]) >= needed or any(workload == name for workload, _ in desk.given_up)
+    needed = sum(need.needed for need in needs_to_make_room_for(found))
+    return len(cycle.state.nominations[name]) >= needed or any(workload == name for workload, _ in given_up)
 
 
-def claim_beside(desk: CycleState, found: WaitingClass) -> ResourceVector:
-    """What its queue must still pay for a workload of this class: what is kept for it is paid for."""
-    claim, name = desk.claim_of(found), found.signature.nominated_for
+def unpaid_charge(cycle: CycleInput, free: CycleState, found: WaitingClass) -> ResourceVector:
+    """What its queue must still pay for a workload of this class: nominations are paid for."""
+    charge, name = free.charges.least_with_models(found), found.signature.nominated_for
     if not name:
-        return claim
-    paid = _charge_of_all(desk.working, desk.state.nominations[name].values()).tolist()
-    return tuple(max(0, need - has) for need, has in zip(claim, paid, strict=True))
+        return charge
+    paid = _charge_of_all(free.working, cycle.state.nominations[name].values()).tolist()
+    return tuple(max(0, need - has) for need, has in zip(charge, paid, strict=True))
 
 
-def _on_lost_nodes(desk: CycleState) -> list[Kept]:
-    """On nodes or devices that are gone or no longer work, or where somebody came too near."""
-    nodes, gpus = desk.working.nodes, desk.working.gpus
+def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
+    """On nodes or devices that are gone or no longer work, or where a pod came too near."""
+    nodes, gpus = working.nodes, working.gpus
     lost = []
-    for workload, kept in desk.state.nominations.items():
+    for workload, kept in state.nominations.items():
         for pod, nomination in kept.items():
             row = nodes.row.get(nomination.node)
             columns = [] if row is None else [nodes.column[row].get(share.gpu) for share in nomination.devices]
             is_gone = row is None or any(column is None or not gpus[row, USABLE, column] for column in columns)
-            if is_gone or (row is not None and not keeps_its_place(desk.working, nomination.neighbours, row)):
+            if is_gone or (row is not None and not keeps_its_place(working, nomination.neighbours, row)):
                 lost.append((workload, pod))
     return lost
 
 
-def _where_they_may_not_go(desk: CycleState) -> list[Kept]:
+def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
     """On nodes that were cordoned, tainted or labelled otherwise since, or are not ready. Equal pods are one look."""
-    state, rows = desk.state, desk.working.nodes.row
-    by_want: dict[Request, list[tuple[Kept, int]]] = defaultdict(list)
+    state, rows = cycle.state, free.working.nodes.row
+    by_want: dict[Request, list[tuple[PodKey, int]]] = defaultdict(list)
     for name, kept in state.nominations.items():
         if (workload := state.workloads.get(name)) is None:
-            continue  # it was kept for somebody who is not known yet
+            continue  # the workload is not known yet
         for pod, nomination in kept.items():
             if nomination.node in rows:
                 want = state.request_of(workload, role_of(workload, pod))
@@ -78,28 +80,26 @@ def _where_they_may_not_go(desk: CycleState) -> list[Kept]:
     lost = []
     for want, places in by_want.items():
         there = np.array([row for _, row in places], np.intp)
-        may = allowed(desk.working, want, there, desk.active.static_filters).tolist()
+        may = allowed(free.working, want, there, cycle.plugins.static_filters).tolist()
         lost += [each for (each, _), is_allowed in zip(places, may, strict=True) if not is_allowed]
     return lost
 
 
-def _nobody_leaves(desk: CycleState) -> list[Kept]:
-    """Where others hold it, too, and none of them is told to go: whoever decided that died before, or was refused."""
-    state = desk.state
+def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
+    """Where other pods hold the space, too, and none of them is leaving: their eviction was lost, or refused."""
     left = {state.pods[workload][pod].node for workload, pod in state.releasing}
     return [
         (workload, pod)
         for workload, kept in state.nominations.items()
         for pod, nomination in kept.items()
-        if nomination.node not in left and is_overdrawn(desk.working, nomination)
+        if nomination.node not in left and is_overdrawn(working, nomination)
     ]
 
 
-def _unpaid(desk: CycleState) -> list[Kept]:
-    """What their queues may pay for no longer, since somebody lowered a bound: the least important lose it first."""
-    state, working = desk.state, desk.working
+def _unpaid(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
+    """What their queues may pay for no longer, since a bound was lowered: the least important lose it first."""
     used, fixed = working.all_used.copy(), working.all_non_preemptible.copy()
-    lost: list[Kept] = []
+    lost: list[PodKey] = []
     found = [state.workloads[name] for name in state.nominations if name in state.workloads]
     for workload in sorted(found, key=lambda each: (each.priority, -each.submitted_s, each.name)):
         row = working.queues.row.get(workload.queue)

@@ -1,6 +1,6 @@
-"""What could be stopped by the rules of queues, and is kept by a disruption budget or a minimum run time.
+"""Running work that queues would have to give, but that a disruption budget or a minimum run time protects.
 
-In:    running work that does not go.   Out: facts with numbers, for the obstacles of work that waits for it.
+In:    running work that is not stopped.   Out: facts with numbers, for the obstacles of work that waits for it.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ MOST_NAMED = 3
 
 
 class ProtectedWork:
-    """The work of a cycle of which disruption budgets keep some, by queue."""
+    """The work of a cycle that disruption budgets protect, by queue."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[tuple[Workload, int]]] = {}  # each with its milli-GPU
 
-    def keep(self, workload: Workload, pods: Iterable[Pod]) -> None:
-        """These pods of a workload do not go."""
+    def add(self, workload: Workload, pods: Iterable[Pod]) -> None:
+        """These pods of a workload are not stopped."""
         milli = [sum(share.milli for share in pod.devices) for pod in pods]
         if milli:
             self._kept.setdefault(workload.queue, []).append((workload, sum(milli)))

@@ -1,14 +1,12 @@
 """Prove that no set of victims can help, before any search: sums over queues, with the numbers that prove it.
 
-In:    how the queues stand, a claim, all that may be taken for it.   Out: an obstacle with the numbers; None: no proof.
+In:    queue shares, a reclaim request, all that is reclaimable.   Out: an obstacle with the numbers; None: no proof.
 What queues give is bounded by their excess. Work that is moved gives nothing to a sum over all nodes, unless it is a
 smaller part of a larger device; to a sum over some of the nodes or devices it may give all that it holds.
-
-Also: The most that queues give for a claim of one resource, whatever units are chosen.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,18 +30,17 @@ from kaiwo.model.obstacle import (
 from kaiwo.model.request import Request
 from kaiwo.queues.reclaim_rules import QueueShares, ReclaimRequest, entitled
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MILLI, SIZE
 from kaiwo.snapshot.queue_table import GPU
 
 
 class Excess:
-    """What is above what protects the queues from one claim."""
+    """The most that queues give of one resource, whatever units are chosen: what they use above what is protected."""
 
     def __init__(self, now: QueueShares, claim: ReclaimRequest, has_gpus: bool) -> None:
         self._now, self._claim = now, claim
         self._matters: BoolArray = np.greater(claim.need, 0)
-        self._matters[GPU] |= has_gpus  # of memory and partitions the device decides; the least may be nothing
+        self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be nothing
 
     def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
         """By queue: what it gives of a resource, of the amounts that are there."""
@@ -112,7 +109,7 @@ Pods = tuple[int, Request, int]  # a shape, what one pod of it asks for, and how
 
 
 class Most(NamedTuple):
-    """An upper bound on what a claim could ever have of something, and what it needs of it."""
+    """An upper bound on what a preemptor could ever get of something, and what it needs of it."""
 
     unit: str  # empty: an extended resource
     need: int
@@ -130,21 +127,20 @@ class Most(NamedTuple):
 
 
 class ReclaimBounds:
-    """What one claim could have at most, by resource, by device and by node."""
+    """What one preemptor could get at most, by resource, by device and by node."""
 
     def __init__(
-        self, desk: CycleState, now: QueueShares, claim: ReclaimRequest, needs: RoleNeeds, takes: Reclaimable
+        self, free: CycleState, now: QueueShares, claim: ReclaimRequest, wants: list[Pods], reclaimable: Reclaimable
     ) -> None:
-        self._desk, self._now, self._claim, self._takes = desk, now, claim, takes
-        shapes = desk.state.backlog.shapes
-        self.wants: list[Pods] = [(shape, shapes[shape], needed) for shape, _, needed in needs if needed]
+        self._free, self._working, self._now, self._claim = free, free.working, now, claim
+        self._reclaimable, self.wants = reclaimable, wants
         self._excess = Excess(now, claim, any(want.gpus for _, want, _ in self.wants))
 
     def short(self) -> Obstacle | None:
-        """The first thing of which there is too little, whatever went."""
+        """The first thing of which there is too little, whatever is stopped."""
         for most in self._all():
             if most.have < most.need:
-                return self._told(most)
+                return self._obstacle(most)
         return None
 
     @cached_property
@@ -154,7 +150,7 @@ class ReclaimBounds:
         return self._everywhere((needed or [GPU])[0])
 
     def undecided(self, looked_at: int) -> Obstacle:
-        """The sums would do, and a search found no way."""
+        """The sums would be enough, and a search found no way."""
         most, queue = self.first, self._now.queues.names[self._claim.queue]
         return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, SearchGaveUp(looked_at))
 
@@ -168,7 +164,7 @@ class ReclaimBounds:
             yield from self._on_devices([each for each in group if each[1].gpus])
             yield from self._on_nodes(group)
 
-    def _told(self, most: Most) -> Obstacle:
+    def _obstacle(self, most: Most) -> Obstacle:
         names = self._now.queues.names
         taken = sorted((names[row], amount) for row, amount in most.taken.items())
         queues = tuple(QueueAmount(name, amount) for name, amount in taken[: MOST_NAMED - 1 - bool(most.moved)])
@@ -178,44 +174,44 @@ class ReclaimBounds:
 
     def _everywhere(self, resource: int) -> Most:
         """Nothing that the rules allow gives more of a resource than this."""
-        free = np.maximum(self._desk.working.free[:, _COLUMNS[resource]], 0)
+        free = np.maximum(self._working.free[:, _COLUMNS[resource]], 0)
         most = Most(_UNITS[resource], int(self._claim.need[resource]), int(free.sum()), self._given(resource))
         is_short = resource == GPU and most.have < most.need
-        return most._replace(moved=self._takes.moves_milli) if is_short else most
+        return most._replace(moved=self._reclaimable.moves_milli) if is_short else most
 
     def _given(self, resource: int) -> dict[int, int]:
-        return self._excess.given(resource, self._takes.amounts(resource))
+        return self._excess.given(resource, self._reclaimable.amounts(resource))
 
     def _on_devices(self, group: list[Pods]) -> Iterator[Most]:
         """The same of the devices that would serve it, if they are not all that there are."""
         if not group:
             return
-        view, rows = self._desk.working, np.arange(len(self._desk.working.nodes.names))
+        view, rows = self._working, np.arange(len(self._working.nodes.names))
         devices = np.zeros(view.nodes.gpu_model.shape, np.bool_)
         for shape, want, _ in group:
-            devices |= eligible(view, want, rows) & self._desk.book.state(shape).allowed[:, None]
+            devices |= eligible(view, want, rows) & self._free.scores.state(shape).allowed[:, None]
         if not devices.any() or (devices | (view.nodes.device_milli == 0)).all():
             return
         sizes, parts = view.gpus[:, SIZE][devices], view.nodes.device_milli[devices]
         need = sum(needed * _least_milli(want, sizes, parts) for _, want, needed in group)
-        free = int(np.maximum(view.gpus[:, MILLI] * devices, 0).sum() + self._takes.own.milli_on(devices).sum())
+        free = int(np.maximum(view.gpus[:, MILLI] * devices, 0).sum() + self._reclaimable.own.milli_on(devices).sum())
         if free >= need:
             return
-        held, units = self._takes.on_devices(devices), self._takes.amounts(GPU)
+        held, units = self._reclaimable.on_devices(devices), self._reclaimable.amounts(GPU)
         there = {row: units.get(row, Amounts())._replace(total=milli) for row, milli in held.items()}
         taken = self._excess.given(GPU, there)
         moved = sum(held.values()) - sum(taken.values())
         if free + sum(taken.values()) < need:
-            moved = min(moved, self._takes.could_leave(devices))
+            moved = min(moved, self._reclaimable.could_leave(devices))
         models = sorted({model for _, want, _ in group for model in want.gpu_models})
         is_named = all(want.gpu_models for _, want, _ in group)
         named = tuple(models) if is_named else ()
         yield Most("milli-gpu", need, free, taken, moved, ReclaimScope.ALLOWED_DEVICES, named)
 
     def _on_nodes(self, group: list[Pods]) -> Iterator[Most]:
-        """The same of what the nodes have that it may use; nobody pays for extended resources."""
-        nodes = np.logical_or.reduce([self._desk.book.state(shape).allowed for shape, _, _ in group])
-        names = self._desk.working.nodes.extended_names
+        """The same of what the nodes have that it may use; queues do not pay for extended resources."""
+        nodes = np.logical_or.reduce([self._free.scores.state(shape).allowed for shape, _, _ in group])
+        names = self._working.nodes.extended_names
         needs: dict[tuple[str, str, int], int] = defaultdict(int)  # by extended resource, unit and column
         for _, want, needed in group:
             if nodes.any() and not nodes.all():
@@ -225,17 +221,17 @@ class ReclaimBounds:
                 if name in names:
                     needs[name, "", EXTENDED + names.index(name)] += needed * amount
         for (resource, unit, column), need in needs.items():
-            own = self._takes.own.amounts[:, column].sum()
-            free = int(np.maximum(self._desk.working.free[nodes, column], 0).sum() + own)
+            own = self._reclaimable.own.amounts[:, column].sum()
+            free = int(np.maximum(self._working.free[nodes, column], 0).sum() + own)
             if need > free:
                 scope = ReclaimScope.CLUSTER if resource else ReclaimScope.ALLOWED_NODES
-                yield Most(unit, need, free, self._takes.on_nodes(nodes, column), scope=scope, resource=resource)
+                yield Most(unit, need, free, self._reclaimable.on_nodes(nodes, column), scope=scope, resource=resource)
 
 
-def and_kept(verdict: Obstacle, kept: list[Protection]) -> Obstacle:
+def with_protections(verdict: Obstacle, protections: Sequence[Protection]) -> Obstacle:
     """The same with what disruption budgets, minimum run times and eviction budgets protect."""
     assert isinstance(verdict.facts, ReclaimBound | NodeBound | SearchGaveUp)
-    return replace(verdict, facts=replace(verdict.facts, protections=tuple(kept)))
+    return replace(verdict, facts=replace(verdict.facts, protections=tuple(protections)))
 
 
 def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:

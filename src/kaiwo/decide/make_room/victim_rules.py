@@ -1,6 +1,6 @@
-"""Whose work may go for a claim, and whether all that would go may go together.
+"""Which victims may be stopped for a preemptor, and whether all of them may be stopped together.
 
-In:    how the queues stand, the claim, units of running work.   Out: yes or no.
+In:    the queue shares, the reclaim request, victim units.   Out: yes or no.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ class ReclaimRule:
         self._now, self._claim = now, claim
         self._exchange = Exchange(now, claim)
 
-    def may_go(self, unit: VictimUnit) -> bool:
+    def may_remove(self, unit: VictimUnit) -> bool:
         return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
 
-    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
+    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         now, claim = self._now, self._claim._replace(need=_at_least(self._claim.need, paid))
         if (claim.need > self._claim.need).any():
             now = self._owed()
@@ -36,7 +36,7 @@ class ReclaimRule:
         return exchange.verdict() is None
 
     def _owed(self) -> QueueShares:
-        """What it pays was not in its wish, and so perhaps not in its share; its quota it is owed all the same."""
+        """What it pays was not part of its demand, and so perhaps not of its share; it is owed its quota anyway."""
         fair, row = self._now.fair.copy(), self._claim.queue
         fair[row] = entitled(self._now, row)
         return self._now._replace(fair=fair)
@@ -46,44 +46,44 @@ class ReclaimRule:
 
 
 class MoveRule(ReclaimRule):
-    """Others may be moved, too, whose work may not be stopped: a few, since each needs another place."""
+    """Work that may not be stopped may be moved: a few units, since each needs another place."""
 
     def __init__(self, now: QueueShares, claim: ReclaimRequest) -> None:
         super().__init__(now, claim)
         self._left = MOST_MOVED
 
-    def may_go(self, unit: VictimUnit) -> bool:
+    def may_remove(self, unit: VictimUnit) -> bool:
         self._left -= 1
         return self._left >= 0
 
 
 class _AnyRule:
-    """Whoever is offered may go."""
+    """Every unit that is offered may be stopped."""
 
-    def may_go(self, unit: VictimUnit) -> bool:
+    def may_remove(self, unit: VictimUnit) -> bool:
         return True
 
-    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
+    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         return True
 
 
 class PreemptRule(_AnyRule):
-    """A queue does not grow over its share by this: another queue would take back what it gained, and so on."""
+    """A queue does not grow over its share by preemption: another queue would reclaim what it gained, and so on."""
 
     def __init__(self, now: QueueShares, queue: int, need: IntArray) -> None:
         path = np.array(now.queues.path[queue], np.intp)
         used = now.used[path]
         self._need, self._left = need, np.maximum(used, entitled(now, path)) - used
 
-    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
+    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         given = np.sum([unit.charge for unit in stopped], axis=0, dtype=np.int64)
         return bool((_at_least(self._need, paid) - self._left <= given).all())
 
 
-class NobodyLoses(_AnyRule):
-    """Everybody finds another place."""
+class OnlyMoves(_AnyRule):
+    """Every unit finds another place."""
 
-    def may_stand(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
+    def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
         return not stopped
 
 

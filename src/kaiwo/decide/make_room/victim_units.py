@@ -1,10 +1,8 @@
-"""What could be stopped, piece by piece, in the order in which it should go.
+"""Divide running work into victim units, and order them: the first to stop first.
 
-In:    the desk.   Out: units of running work, per queue: surplus pods one at a time, then the rest of a workload whole.
+In:    the pods of all workloads.   Out: units per queue: surplus pods one at a time, then the rest of a workload whole.
 Never: names work that may not be preempted, that is leaving already, or that is not ours; or more pods of it than a
-       disruption budget lets go.
-
-Also: What a running workload can spare: pods that may go while the rest goes on.
+       disruption budget allows.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +12,7 @@ import msgspec
 import numpy as np
 
 from kaiwo.decide.make_room.protected_work import ProtectedWork
+from kaiwo.model.plan import Start
 from kaiwo.model.workload import (
     Branch,
     Phase,
@@ -32,89 +31,24 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.gpu_model_usage import milli_by_model
 from kaiwo.snapshot.queue_table import ResourceVector
 
+Order = tuple[int | str, ...]
 Pieces = list[tuple[Pod, ...]]
 
 
-def spare_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, list[Pod]]:
-    """The pieces that it can spare, and what is left of it then."""
-    spare: Pieces = []
-    if workload.groups:
-        up = pods_up(workload, running)
-        _spare_branches(workload, running, tree_of(workload.groups, workload.roles), up, spare)
-    else:
-        for number in range(len(workload.roles)):
-            spare += _spare_pods(workload, running, number)
-    spare.sort(key=lambda piece: is_led_by(workload, piece))
-    gone = {pod.name for piece in spare for pod in piece}
-    return spare, [running[name] for name in sorted(running) if name not in gone]
-
-
-def is_led_by(workload: Workload, piece: Iterable[Pod]) -> bool:
-    """Somebody who leads is among them."""
-    leaders = leaders_of(workload)
-    return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
-
-
-def _spare_pods(workload: Workload, running: Mapping[str, Pod], number: int) -> Pieces:
-    pods = _pods_of(workload, running, number)
-    return [(pod,) for pod in reversed(pods[workload.roles[number].needed :])]
-
-
-def _spare_branches(
-    workload: Workload, running: Mapping[str, Pod], branch: Branch, up: list[int], spare: Pieces
-) -> None:
-    whole = [child for child in branch.children if is_branch_whole(child, workload.roles, up)]
-    broken = [child for child in branch.children if child not in whole]
-    whole.sort(key=lambda child: not _leads(workload, child))
-    needed, others = whole[: branch.minimum], whole[branch.minimum :]
-    if len(whole) < branch.minimum:
-        needed, broken = [*whole, *broken], []  # it is not whole itself: nobody can say who is missed least
-    for number in branch.extras:
-        spare += _spare_pods(workload, running, number)
-    for child in (*reversed(broken), *reversed(others)):
-        if pods := _all_pods(workload, running, child):
-            spare.append(tuple(pods))
-    for child in reversed(needed):
-        if isinstance(child, int):
-            spare += _spare_pods(workload, running, child)
-        else:
-            _spare_branches(workload, running, child, up, spare)
-
-
-def _leads(workload: Workload, branch: Branch | int) -> bool:
-    if isinstance(branch, int):
-        return workload.roles[branch].leads
-    return any(_leads(workload, child) for child in (*branch.children, *branch.extras))
-
-
-def _all_pods(workload: Workload, running: Mapping[str, Pod], branch: Branch | int) -> list[Pod]:
-    if isinstance(branch, int):
-        return _pods_of(workload, running, branch)
-    return [pod for child in (*branch.children, *branch.extras) for pod in _all_pods(workload, running, child)]
-
-
-def _pods_of(workload: Workload, running: Mapping[str, Pod], number: int) -> list[Pod]:
-    role = workload.roles[number]
-    return [running[name] for index in range(role.count) if (name := pod_name(role, index)) in running]
-
-
-Order = tuple[int | str, ...]
-
-
 class VictimUnit(msgspec.Struct, frozen=True):
-    """Pods that go together: a piece that a workload can spare, or all that are left of it."""
+    """Pods that are stopped together: surplus of an elastic workload, or all that is left of it."""
 
     workload: Workload
     pods: tuple[Pod, ...]
     is_surplus: bool
     since_s: int  # when the workload began to run
     lost_gpu_s: int  # since its last checkpoint, and until it is there again
-    charge: ResourceVector  # what its queue pays for it
+    charge: ResourceVector  # that its queue pays for it
     order: Order
 
 
 class UnitLane:
-    """The units of one queue that may go, the first to go first."""
+    """The units of one queue that may be stopped, in order."""
 
     def __init__(self, units: list[VictimUnit]) -> None:
         self._units, self._at = units, 0
@@ -124,7 +58,7 @@ class UnitLane:
 
     @property
     def first(self) -> VictimUnit:
-        """Who goes next."""
+        """The next victim."""
         return self._units[self._at]
 
     def advance(self) -> None:
@@ -132,32 +66,32 @@ class UnitLane:
         self._at += 1
 
     def close(self) -> None:
-        """Nobody else may be taken from here."""
+        """No other unit of this queue may be stopped."""
         self._at = len(self._units)
 
 
 class VictimUnits:
     """All running work of a cycle that may be stopped, by queue; worked out when first asked for."""
 
-    def __init__(self, state: ClusterState, now_s: int, victim_order: str) -> None:
+    def __init__(self, state: ClusterState, now_s: int, victim_order: str, starts: Iterable[Start] = ()) -> None:
         self._state, self._now_s, self._by_lost_work = state, now_s, victim_order == "lost-work"
         self._units: dict[str, list[VictimUnit]] | None = None
         self._rows: Rows | None = None
-        self._spare: dict[str, list[VictimUnit]] | None = None
+        self._surplus: dict[str, list[VictimUnit]] | None = None
         self._lowest: dict[str, int] | None = None  # by queue: the lowest priority of what may be stopped there
-        self._lowest_guarded: dict[str, int] = {}  # and of what no disruption budget lets go
-        self._guarded = ProtectedWork()
-        self.gone: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
-        self.begun: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
-        self._amounts: dict[str, tuple[int, int, int]] = {}
-        self._gone_seen = 0
+        self._lowest_protected: dict[str, int] = {}  # and of what disruption budgets protect
+        self._protected = ProtectedWork()
+        self.evicted: set[tuple[str, str]] = set()  # (workload, pod) that this cycle stops
+        self._started: dict[str, list[str]] = {}  # the pods that this cycle starts, by workload
+        for start in starts:
+            self._started.setdefault(start.workload, []).append(start.pod)
 
     def lanes(self, queues: Iterable[str], may_go: Callable[[VictimUnit], bool]) -> dict[str, UnitLane]:
-        """The units of these queues that may go."""
+        """The units of these queues that may be stopped."""
         units = self._all()
         found = {}
         for queue in queues:
-            chosen = [unit for unit in units.get(queue, ()) if may_go(unit) and not self._is_gone(unit)]
+            chosen = [unit for unit in units.get(queue, ()) if may_go(unit) and not self._is_evicted(unit)]
             if chosen:
                 found[queue] = UnitLane(chosen)
         return found
@@ -166,16 +100,16 @@ class VictimUnits:
         """Something less important runs in a queue. Quick to say: most cycles need no more than a no."""
         return self._lowest_by_queue().get(queue, priority) < priority
 
-    def has_guarded_below(self, queue: str, priority: int) -> bool:
-        """The same of what no disruption budget lets go."""
+    def has_protected_below(self, queue: str, priority: int) -> bool:
+        """The same of what disruption budgets protect."""
         self._lowest_by_queue()
-        return self._lowest_guarded.get(queue, priority) < priority
+        return self._lowest_protected.get(queue, priority) < priority
 
     @property
-    def guarded(self) -> ProtectedWork:
-        """What disruption budgets keep."""
+    def protected(self) -> ProtectedWork:
+        """What disruption budgets protect."""
         self._all()
-        return self._guarded
+        return self._protected
 
     def _lowest_by_queue(self) -> dict[str, int]:
         if self._lowest is None:
@@ -183,7 +117,7 @@ class VictimUnits:
             for name in self._state.pods:
                 workload = self._state.workloads.get(name)
                 if workload is not None and workload.preemptible:
-                    known = self._lowest if workload.may_go else self._lowest_guarded
+                    known = self._lowest if workload.may_go else self._lowest_protected
                     known[workload.queue] = min(known.get(workload.queue, workload.priority), workload.priority)
         return self._lowest
 
@@ -198,31 +132,21 @@ class VictimUnits:
         return self._rows
 
     def units(self, queue: str) -> list[VictimUnit]:
-        """Those of one queue, the first to go first."""
+        """The units of one queue, in order."""
         return self._all().get(queue, [])
 
-    def spare_of(self, unit: VictimUnit) -> list[VictimUnit]:
-        """What the unit's workload can spare and has not given up yet."""
-        if self._spare is None:
-            self._spare = {}
+    def surplus_of(self, unit: VictimUnit) -> list[VictimUnit]:
+        """The surplus of the unit's workload that is not evicted yet."""
+        if self._surplus is None:
+            self._surplus = {}
             for units in self._all().values():
                 for each in units:
                     if each.is_surplus:
-                        self._spare.setdefault(each.workload.name, []).append(each)
-        return [each for each in self._spare.get(unit.workload.name, ()) if not self._is_gone(each)]
+                        self._surplus.setdefault(each.workload.name, []).append(each)
+        return [each for each in self._surplus.get(unit.workload.name, ()) if not self._is_evicted(each)]
 
-    def amounts(self, queue: str) -> tuple[int, int, int]:
-        """The milli-GPU of all units of a queue, of the smallest and of the largest."""
-        if len(self.gone) != self._gone_seen:
-            self._amounts, self._gone_seen = {}, len(self.gone)
-        found = self._amounts.get(queue)
-        if found is None:
-            each = [unit.charge[0] for unit in self.units(queue) if not self._is_gone(unit)] or [0]
-            found = self._amounts[queue] = (sum(each), min(each), max(each))
-        return found
-
-    def _is_gone(self, unit: VictimUnit) -> bool:
-        return bool(self.gone) and any((pod.workload, pod.name) in self.gone for pod in unit.pods)
+    def _is_evicted(self, unit: VictimUnit) -> bool:
+        return bool(self.evicted) and any((pod.workload, pod.name) in self.evicted for pod in unit.pods)
 
     def _all(self) -> dict[str, list[VictimUnit]]:
         if self._units is None:
@@ -237,7 +161,7 @@ class VictimUnits:
 
     def _units_of(self, workload: Workload, pods: dict[str, Pod]) -> list[VictimUnit]:
         if not workload.may_go:
-            self._guarded.keep(workload, pods.values())
+            self._protected.add(workload, pods.values())
             return []
         if len(workload.roles) == 1 and workload.roles[0].count == 1:
             (pod,) = pods.values()
@@ -245,28 +169,28 @@ class VictimUnits:
         running = {
             name: pod
             for name, pod in pods.items()
-            if pod.phase is Phase.RUNNING and (workload.name, name) not in self.gone
+            if pod.phase is Phase.RUNNING and (workload.name, name) not in self.evicted
         }
         if not running:
             return []
         since_s = min(pod.since_s for pod in running.values())
-        spare, kept = spare_of(workload, running)
+        surplus, kept = surplus_of(workload, running)
         may_go = len(running) if workload.may_go < 0 else workload.may_go
         units: list[VictimUnit] = []
-        stays = False  # some that it could spare: then neither those who lead nor the rest go before them
-        for piece in spare:
-            if len(piece) > may_go or (stays and is_led_by(workload, piece)):
+        stays = False  # some surplus: then neither leaders nor the rest stop before it
+        for piece in surplus:
+            if len(piece) > may_go or (stays and has_leader(workload, piece)):
                 stays = True
                 continue
             may_go -= len(piece)
             units.append(self._unit(workload, piece, True, since_s, len(units)))
-        begun = self.begun.get(workload.name)
-        is_growing = begun is not None and breaks_gang(workload, begun)  # then what it needs does not go now
+        started = self._started.get(workload.name)
+        is_growing = started is not None and breaks_gang(workload, started)  # then what it needs is not stopped now
         if kept and may_go >= len(kept) and not stays and not is_growing:
             units.append(self._unit(workload, tuple(kept), False, since_s, len(units)))
         if workload.may_go > 0 and not is_growing:
-            going = {pod.name for unit in units for pod in unit.pods}
-            self._guarded.keep(workload, [pod for name, pod in running.items() if name not in going])
+            stoppable = {pod.name for unit in units for pod in unit.pods}
+            self._protected.add(workload, [pod for name, pod in running.items() if name not in stoppable])
         return units
 
     def _unit(self, workload: Workload, pods: tuple[Pod, ...], is_surplus: bool, since_s: int, at: int) -> VictimUnit:
@@ -288,7 +212,7 @@ def _charge(pods: tuple[Pod, ...]) -> tuple[int, int, int]:
 
 
 class _Reversed(str):
-    """A name that stands before those that are less: the last in the line of the waiting goes first."""
+    """A name that sorts in reverse: of equal victims, the last in the order of waiting work stops first."""
 
     __slots__ = ()
 
@@ -297,3 +221,66 @@ class _Reversed(str):
 
     def __gt__(self, other: str) -> bool:
         return str.__lt__(self, other)
+
+
+def surplus_of(workload: Workload, running: Mapping[str, Pod]) -> tuple[Pieces, list[Pod]]:
+    """The pods that may stop while the rest goes on, piece by piece; and that rest."""
+    surplus: Pieces = []
+    if workload.groups:
+        up = pods_up(workload, running)
+        _surplus_branches(workload, running, tree_of(workload.groups, workload.roles), up, surplus)
+    else:
+        for number in range(len(workload.roles)):
+            surplus += _surplus_pods(workload, running, number)
+    surplus.sort(key=lambda piece: has_leader(workload, piece))
+    gone = {pod.name for piece in surplus for pod in piece}
+    return surplus, [running[name] for name in sorted(running) if name not in gone]
+
+
+def has_leader(workload: Workload, piece: Iterable[Pod]) -> bool:
+    """A leader is among them."""
+    leaders = leaders_of(workload)
+    return bool(leaders) and any(pod.name.rpartition("-")[0] in leaders for pod in piece)
+
+
+def _surplus_pods(workload: Workload, running: Mapping[str, Pod], number: int) -> Pieces:
+    pods = _pods_of(workload, running, number)
+    return [(pod,) for pod in reversed(pods[workload.roles[number].needed :])]
+
+
+def _surplus_branches(
+    workload: Workload, running: Mapping[str, Pod], branch: Branch, up: list[int], surplus: Pieces
+) -> None:
+    whole = [child for child in branch.children if is_branch_whole(child, workload.roles, up)]
+    broken = [child for child in branch.children if child not in whole]
+    whole.sort(key=lambda child: not _leads(workload, child))
+    needed, others = whole[: branch.minimum], whole[branch.minimum :]
+    if len(whole) < branch.minimum:
+        needed, broken = [*whole, *broken], []  # it is not whole itself: which of them is missed least is unknown
+    for number in branch.extras:
+        surplus += _surplus_pods(workload, running, number)
+    for child in (*reversed(broken), *reversed(others)):
+        if pods := _all_pods(workload, running, child):
+            surplus.append(tuple(pods))
+    for child in reversed(needed):
+        if isinstance(child, int):
+            surplus += _surplus_pods(workload, running, child)
+        else:
+            _surplus_branches(workload, running, child, up, surplus)
+
+
+def _leads(workload: Workload, branch: Branch | int) -> bool:
+    if isinstance(branch, int):
+        return workload.roles[branch].leads
+    return any(_leads(workload, child) for child in (*branch.children, *branch.extras))
+
+
+def _all_pods(workload: Workload, running: Mapping[str, Pod], branch: Branch | int) -> list[Pod]:
+    if isinstance(branch, int):
+        return _pods_of(workload, running, branch)
+    return [pod for child in (*branch.children, *branch.extras) for pod in _all_pods(workload, running, child)]
+
+
+def _pods_of(workload: Workload, running: Mapping[str, Pod], number: int) -> list[Pod]:
+    role = workload.roles[number]
+    return [running[name] for index in range(role.count) if (name := pod_name(role, index)) in running]

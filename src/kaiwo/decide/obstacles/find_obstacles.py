@@ -23,7 +23,7 @@ from kaiwo.decide.obstacles.shortages import (
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import missing_topology_label, verdicts_by_reason
 from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
-from kaiwo.decide.placement.shape_scores import ShapeBook
+from kaiwo.decide.placement.shape_scores import ShapeScores
 from kaiwo.gpus.device_fit import eligible, times_per_device
 from kaiwo.model.affinity import VENDOR_LABEL
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -41,7 +41,7 @@ from kaiwo.model.obstacle import (
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import ask
-from kaiwo.plugins.registry import Active
+from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -101,7 +101,7 @@ def with_verdicts(
 class Inquiry:
     """Asks why, in one state of the cluster; equal needs are answered once."""
 
-    def __init__(self, state: ClusterState, active: Active, book: ShapeBook) -> None:
+    def __init__(self, state: ClusterState, active: ActivePlugins, book: ShapeScores) -> None:
         self._view, self._state, self._active, self._book = book.view, state, active, book
         self._offers = OfferBook(state, book.start, book.view)
         view = book.view

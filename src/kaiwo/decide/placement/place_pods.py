@@ -1,8 +1,6 @@
-"""Put pods of one shape on the best nodes, with exact devices.
+"""Place pods of one shape on the best nodes, with exact devices, if their queue can pay for them.
 
 In:    the working copy, a shape, how many.   Out: what was placed; fewer than asked when no more fit.
-
-Also: Place pods that their queue can pay for.
 """
 
 from collections.abc import Sequence
@@ -11,15 +9,16 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
+from kaiwo.decide.placement.capacity_mask import CapacityMask
 from kaiwo.decide.placement.pod_affinity import places_of, sum_up
 from kaiwo.decide.placement.queue_limits import headroom, models_with_room, within_limits
-from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeBook, ShapeState
+from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
 from kaiwo.gpus.device_fit import device_need, need_on, times_per_device
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.plugins.guarded_calls import ask
-from kaiwo.plugins.registry import Active
+from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.queue_table import ResourceVector
@@ -52,29 +51,56 @@ class Prices(Protocol):
 
 
 class Placer:
-    """Places pods on one cycle's working copy."""
+    """Places pods on one cycle's working copy, as the nodes look under a mask.
 
-    def __init__(self, working: WorkingCopy, book: ShapeBook, active: Active, packs: bool) -> None:
-        self._working, self._book, self._active = working, book, active
-        self._packs = packs
-        self.prices: Prices | None = None  # what a place costs others: the cheapest comes before the best
+    With prices, the node that costs others least comes before the one with the best score.
+    """
+
+    def __init__(
+        self,
+        working: WorkingCopy,
+        scores: ShapeScores,
+        plugins: ActivePlugins,
+        packs: bool,
+        prices: Prices | None = None,
+    ) -> None:
+        self.working, self._scores, self._plugins = working, scores, plugins
+        self._packs, self._prices = packs, prices
+        self._mask: CapacityMask | None = None
         self._ids: dict[int, list[str]] = {}  # of the devices, by node, for the nodes that get pods
+
+    def under(self, mask: CapacityMask | None) -> "Placer":
+        """The same, for work that has to leave what the mask takes off."""
+        return self if mask is self._mask else self._copy(mask, self._prices)
+
+    def at_prices(self, prices: Prices) -> "Placer":
+        """The same, where each place costs others something."""
+        return self._copy(self._mask, prices)
+
+    def _copy(self, mask: CapacityMask | None, prices: Prices | None) -> "Placer":
+        other = Placer(self.working, self._scores, self._plugins, self._packs, prices)
+        other._mask, other._ids = mask, self._ids
+        return other
 
     def room(self, shape: int) -> int:
         """How many pods of a shape the cluster has room for, if nothing else came."""
-        return self._book.state(shape).room
+        return self._scores.state(shape, self._mask).room
+
+    def room_for(self, want: Request) -> int:
+        """The same for a request that no waiting workload has."""
+        return self._scores.state_of(want, self._mask).room
 
     def place(self, shape: int, want: Request, count: int) -> list[Placed]:
         """The best node first. Packing fills it before it looks again; spreading looks again after each pod.
 
-        A request that nobody waits with has no shape: -1.
+        A request that no waiting workload has has no shape: -1.
         """
         placed: list[Placed] = []
         while len(placed) < count:
-            state = self._book.state(shape) if shape >= 0 else self._book.state_of(want)
+            state = self._state(shape, want)
             if not len(state.score):
                 break
-            score = state.score if self.prices is None else state.score - self.prices.of_nodes(want) * COST
+            score = state.score if self._prices is None else state.score - self._prices.of_nodes(want) * COST
             if count > 1 and not placed:
                 score = self._roomy(want, state, score, count)
             row = int(score.argmax())  # the first of the best: rows are sorted by name
@@ -85,15 +111,18 @@ class Placer:
             slots = int(state.slots[row])
             here = min(count - len(placed), slots) if at_once else 1
             placed.extend(self.put(row, want, here))
-            if here == slots and shape >= 0 and self._book.shade is None and want.neighbours is None:
-                self._book.filled(shape, row)
+            if here == slots and shape >= 0 and self._mask is None and want.neighbours is None:
+                self._scores.filled(shape, row)
         return placed
+
+    def _state(self, shape: int, want: Request) -> ShapeState:
+        return self._scores.state(shape, self._mask) if shape >= 0 else self._scores.state_of(want, self._mask)
 
     def _roomy(self, want: Request, state: ShapeState, score: IntArray, count: int) -> IntArray:
         """Pods that must be near each other begin where there is room for all of them, if there is such a place."""
         near = want.neighbours.near if want.neighbours is not None else None
         for level in near.levels if near is not None else ():
-            places = places_of(self._working.nodes, level)
+            places = places_of(self.working.nodes, level)
             has_room = np.append(sum_up(places, state.slots) >= count, False)[places]
             narrowed = np.where(has_room, score, NOWHERE)
             score = narrowed if narrowed.max(initial=NOWHERE) > NOWHERE else score
@@ -102,45 +131,45 @@ class Placer:
     def put(self, row: int, want: Request, count: int) -> list[Placed]:
         """Put pods on one node that has room for them."""
         if not want.gpus:
-            self._working.take(row, count, want, _NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS)
-            return [Placed(self._working.nodes.names[row], ())] * count
+            self.working.take(row, count, want, _NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS)
+            return [Placed(self.working.nodes.names[row], ())] * count
         if want.is_exclusive:
             return self._put_whole(row, want, count)
-        if want.gpus == 1 and getattr(self._active.allocation, "fills", False):
+        if want.gpus == 1 and getattr(self._plugins.allocation, "fills", False):
             return self._fill(row, want, count)
         return [self._put_share(row, want) for _ in range(count)]
 
     def put_exactly(self, shape: int, want: Request, kept: Nomination) -> Placed | None:
         """Put a pod on the very devices that were kept for it, if they can be had."""
-        row = self._working.nodes.row.get(kept.node)
-        if row is None or self._book.state(shape).slots[row] <= 0 or want.gpus != len(kept.devices):
+        row = self.working.nodes.row.get(kept.node)
+        if row is None or self._scores.state(shape, self._mask).slots[row] <= 0 or want.gpus != len(kept.devices):
             return None
-        column = self._working.nodes.column[row]
+        column = self.working.nodes.column[row]
         columns = np.array([column.get(share.gpu, -1) for share in kept.devices], np.intp)
-        if (columns < 0).any() or (times_per_device(self._working, want, np.array([row]))[0][columns] <= 0).any():
+        if (columns < 0).any() or (times_per_device(self.working, want, np.array([row]))[0][columns] <= 0).any():
             return None
         return self._put_on(row, want, columns)
 
     def _put_whole(self, row: int, want: Request, count: int) -> list[Placed]:
         columns = self._ranked(row, want)[: count * want.gpus]
-        parts, sizes = need_on(self._working, want, row, columns)
-        self._working.take(row, count, want, columns, parts, sizes)
+        parts, sizes = need_on(self.working, want, row, columns)
+        self.working.take(row, count, want, columns, parts, sizes)
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), parts.tolist(), sizes.tolist(), strict=True)
         shares = [Share(ids[column], milli, mib) for column, milli, mib in amounts]
-        name, each = self._working.nodes.names[row], want.gpus
+        name, each = self.working.nodes.names[row], want.gpus
         return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
 
     def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
         """A strategy that stays on a device while it fits is asked once for many pods."""
         columns = self._ranked(row, want)
-        times = self._book.times_on(want, row)[columns]
+        times = self._scores.times_on(want, row, self._mask)[columns]
         before = np.cumsum(times) - times
         here = np.clip(count - before, 0, times)
         columns, here = columns[here > 0], here[here > 0]
-        milli, mib = device_need(want, self._working.gpus[row, SIZE, columns])
-        self._working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
-        name, ids = self._working.nodes.names[row], self._device_ids(row)
+        milli, mib = device_need(want, self.working.gpus[row, SIZE, columns])
+        self.working.take(row, int(here.sum()), want, columns, milli * here, mib * here)
+        name, ids = self.working.nodes.names[row], self._device_ids(row)
         placed: list[Placed] = []
         for column, part, size, pods in zip(columns.tolist(), milli.tolist(), mib.tolist(), here.tolist(), strict=True):
             placed.extend([Placed(name, (Share(ids[column], part, size),))] * pods)
@@ -150,28 +179,28 @@ class Placer:
         return self._put_on(row, want, self._ranked(row, want)[: want.gpus])
 
     def _put_on(self, row: int, want: Request, columns: IntArray) -> Placed:
-        milli, mib = need_on(self._working, want, row, columns)
-        self._working.take(row, 1, want, columns, milli, mib)
+        milli, mib = need_on(self.working, want, row, columns)
+        self.working.take(row, 1, want, columns, milli, mib)
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
-        return Placed(self._working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
+        return Placed(self.working.nodes.names[row], tuple(Share(ids[c], part, size) for c, part, size in amounts))
 
     def _device_ids(self, row: int) -> list[str]:
         found = self._ids.get(row)
         if found is None:
-            found = self._ids[row] = [gpu.id for gpu in self._working.nodes.nodes[row].gpus]
+            found = self._ids[row] = [gpu.id for gpu in self.working.nodes.nodes[row].gpus]
         return found
 
     def _ranked(self, row: int, want: Request) -> IntArray:
         """The devices of a node that fit, in the order in which the strategy takes them."""
-        columns = self._book.times_on(want, row).nonzero()[0]
-        plugin = self._active.allocation
-        rank = ask(plugin.name, plugin.allocation, len(columns), self._working, want, row, columns)
+        columns = self._scores.times_on(want, row, self._mask).nonzero()[0]
+        plugin = self._plugins.allocation
+        rank = ask(plugin.name, plugin.allocation, len(columns), self.working, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]
-        if self._working.reservations is not None:
-            turn = self._working.reservations.device_rank(want.passes)[row, ranked]
+        if self.working.reservations is not None:
+            turn = self.working.reservations.device_rank(want.passes)[row, ranked]
             ranked = ranked[np.argsort(turn, kind="stable")]
-        return ranked if self.prices is None else self.prices.cheapest_first(row, ranked, want)
+        return ranked if self._prices is None else self._prices.cheapest_first(row, ranked, want)
 
 
 def _must_be_even(want: Request) -> bool:
@@ -194,12 +223,11 @@ class Payer(NamedTuple):
         return True
 
 
-def place_pods(
-    working: WorkingCopy, placer: Placer, payer: Payer, shape: int, want: Request, count: int
-) -> list[Placed] | None:
-    """So many pods of one shape, paid for by their queue; None with nothing changed when they do not all fit."""
+def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: int) -> list[Placed] | None:
+    """Place pods of one shape that their queue pays for; None, with nothing changed, if they do not all fit."""
+    working = placer.working
     if want.gpus and payer.has_limits and working.queues.is_model_bounded[payer.queue]:
-        return _place_by_model(working, placer, payer, shape, want, count)
+        return _place_by_model(placer, payer, shape, want, count)
     with working.trial() as attempt:
         placed = placer.place(shape, want, count)
         if len(placed) < count:
@@ -212,17 +240,15 @@ def place_pods(
     # The larger a device, the fewer milli of it the same memory is: larger ones may stay within the limit.
     milli = max(0, headroom(working, payer.queue)) // (count * want.gpus)
     larger = msgspec.structs.replace(want, device_mib=want.gpu_mib * WHOLE_MILLI // (milli + 1) + 1)
-    return place_pods(working, placer, payer, -1, larger, count)
+    return place_pods(placer, payer, -1, larger, count)
 
 
-def _place_by_model(
-    working: WorkingCopy, placer: Placer, payer: Payer, shape: int, want: Request, count: int
-) -> list[Placed] | None:
-    """One pod after the other, each on a GPU model of which its queue may still take as much."""
+def _place_by_model(placer: Placer, payer: Payer, shape: int, want: Request, count: int) -> list[Placed] | None:
+    """One pod after the other, each on a GPU model of which its queue may still use as much."""
     placed: list[Placed] = []
-    with working.trial() as attempt:
+    with placer.working.trial() as attempt:
         while len(placed) < count:
-            found = _place_one(working, placer, payer, shape, want)
+            found = _place_one(placer, payer, shape, want)
             if found is None:
                 return None
             placed.append(found)
@@ -230,8 +256,9 @@ def _place_by_model(
     return placed
 
 
-def _place_one(working: WorkingCopy, placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
-    """Where a model turns out too dear (memory is a larger part of a smaller device), another one is looked for."""
+def _place_one(placer: Placer, payer: Payer, shape: int, want: Request) -> Placed | None:
+    """Where a model turns out too expensive (memory is a larger part of a smaller device), another one is tried."""
+    working = placer.working
     asked = set(want.gpu_models or working.nodes.models)
     left = asked & set(models_with_room(working, payer.queue, payer.is_fixed, max(1, want.charge_milli)))
     while left:

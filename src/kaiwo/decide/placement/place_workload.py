@@ -14,7 +14,6 @@ from kaiwo.model.workload import Workload, leaders_of, pod_name, pods_up
 from kaiwo.snapshot.backlog import RoleNeeds, with_required
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import PodsByRole, choices_of, ways_to_grow
-from kaiwo.snapshot.working_copy import WorkingCopy
 
 ALL_PODS = 1 << 40  # more than any workload has
 
@@ -33,7 +32,6 @@ class Placement:
 
 
 def place_workload(
-    working: WorkingCopy,
     placer: Placer,
     state: ClusterState,
     workload: Workload,
@@ -43,15 +41,15 @@ def place_workload(
 ) -> Placement | None:
     """Everything needed in one trial; then, when it grows, what it could use beyond that.
 
-    Pods go where space is kept for them. Only when the workload cannot start so is all its kept space thrown together
-    with what is free. `limits=False` asks about the nodes alone, whatever the queues say.
+    Pods go where they are nominated. Only when the workload cannot start that way are all its nominations given up
+    and their space used like any other. `limits=False` asks about the nodes alone, whatever the queues say.
     """
     ways = _ways(state, workload, needs) if workload.groups and grows else [needs]
-    gangs = [_Gang(working, placer, state, workload, way, limits) for way in ways]
-    for pools_kept_space in (False, True) if gangs[0].kept else (False,):
+    gangs = [_Gang(placer, state, workload, way, limits) for way in ways]
+    for pools_nominations in (False, True) if gangs[0].kept else (False,):
         for gang in gangs:
             gang.grows = grows
-            if (placement := gang.place(pools_kept_space)) is not None:
+            if (placement := gang.place(pools_nominations)) is not None:
                 return placement
     return None
 
@@ -84,20 +82,19 @@ class _Gang:
 
     def __init__(
         self,
-        working: WorkingCopy,
         placer: Placer,
         state: ClusterState,
         workload: Workload,
         needs: RoleNeeds,
         limits: bool,
     ) -> None:
-        self._working, self._placer, self._state = working, placer, state
+        self._working, self._placer, self._state = placer.working, placer, state
         self._workload, self._needs = workload, needs
-        self._payer = Payer(working.queues.row[workload.queue], not workload.preemptible, limits)
+        self._payer = Payer(placer.working.queues.row[workload.queue], not workload.preemptible, limits)
         self.grows = True
         self.kept = state.nominations.get(workload.name, {})
 
-    def place(self, pools_kept_space: bool) -> Placement | None:
+    def place(self, pools_nominations: bool) -> Placement | None:
         """Try the roles in one order after the other."""
         if self._workload.groups and not self.kept and not self._could_fit():
             return None
@@ -105,10 +102,10 @@ class _Gang:
             self._missing = _missing_pods(self._state, self._workload)
             self._placement = Placement()
             with self._working.trial() as attempt:
-                if pools_kept_space:
-                    self._pool_kept_space()
+                if pools_nominations:
+                    self._pool_nominations()
                 else:
-                    self._use_kept_space()
+                    self._use_nominations()
                 if all(self._place_needed(at) for at in order):
                     if self.grows:
                         self._grow_by_steps() if self._workload.groups else self._grow(ALL_PODS)
@@ -152,7 +149,7 @@ class _Gang:
         needed -= count - len(self._missing[at])  # those that went where space is kept
         if needed <= 0:
             return True
-        placed = place_pods(self._working, self._placer, self._payer, self._needs[at].shape, self._want(at), needed)
+        placed = place_pods(self._placer, self._payer, self._needs[at].shape, self._want(at), needed)
         self._start(at, placed or [])
         return placed is not None
 
@@ -164,7 +161,7 @@ class _Gang:
             left = min(len(self._missing[at]), full - len(self._placement.starts))
             # What the next one pays hangs on the device it gets.
             if want.hangs_on_device or self._working.queues.is_model_bounded[self._payer.queue]:
-                while left and (placed := place_pods(self._working, self._placer, self._payer, shape, want, 1)):
+                while left and (placed := place_pods(self._placer, self._payer, shape, want, 1)):
                     self._start(at, placed)
                     left -= 1
                 continue
@@ -202,7 +199,7 @@ class _Gang:
         with self._working.trial() as attempt:
             for at, pods in step:
                 shape, want = self._needs[at].shape, self._want(at)
-                placed = place_pods(self._working, self._placer, self._payer, shape, want, pods)
+                placed = place_pods(self._placer, self._payer, shape, want, pods)
                 if placed is None:
                     return False
                 found.append((at, placed))
@@ -211,7 +208,7 @@ class _Gang:
             self._start(at, placed)
         return True
 
-    def _use_kept_space(self) -> None:
+    def _use_nominations(self) -> None:
         """Each pod for which space is kept goes exactly there, once nobody holds it any more."""
         for pod, nomination in sorted(self.kept.items()):
             at = next((at for at, names in enumerate(self._missing) if pod in names), None)
@@ -229,7 +226,7 @@ class _Gang:
             self._missing[at].remove(pod)
             self._placement.starts.append(_start(self._workload, pod, placed))
 
-    def _pool_kept_space(self) -> None:
+    def _pool_nominations(self) -> None:
         for nomination in self.kept.values():
             self._working.release(nomination, self._payer.queue, self._payer.is_fixed)
         self._placement.given_up.extend((self._workload.name, pod) for pod in sorted(self.kept))

@@ -1,7 +1,7 @@
-"""Feasibility and score of every node for one shape, worked out once and repaired for touched nodes.
+"""How many pods of one shape fit on each node, and how good each node is: worked out once, repaired where touched.
 
-In:    the working copy.   Out: per shape how many pods fit on each node, and how good each node is (-1: not at all).
-What the cycle begins with is kept in the picture's memo, so that the next cycle repairs only what changed between.
+In:    the working copy, a shape, perhaps a capacity mask.   Out: slots and score by node.
+What a cycle begins with is kept in the cluster state's memo: the next cycle repairs only what changed in between.
 """
 
 from typing import Any, TypeAlias
@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
+from kaiwo.decide.placement.capacity_mask import CapacityMask
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.pod_affinity import places_of, sum_up, verdicts
-from kaiwo.decide.planned_starts.backfill import CapacityMask
 from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Filter, Score
 from kaiwo.plugins.guarded_calls import ask, ask_one, ask_score
-from kaiwo.plugins.registry import Active
+from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.working_copy import WorkingCopy
@@ -37,10 +37,10 @@ class ShapeState(msgspec.Struct, frozen=True):
     room: int  # how many pods fit in all, at most
 
 
-class ShapeBook:
+class ShapeScores:
     """The states of the shapes that a cycle looks at."""
 
-    def __init__(self, state: ClusterState, start: WorkingCopy, working: WorkingCopy, active: Active) -> None:
+    def __init__(self, state: ClusterState, start: WorkingCopy, working: WorkingCopy, active: ActivePlugins) -> None:
         self._shapes = state.backlog.shapes
         self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
         self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {})
@@ -48,12 +48,11 @@ class ShapeBook:
         self._now: dict[int, ShapeState] = {}
         self._loose: dict[Request, ShapeState] = {}
         self._by_neighbours: dict[Request, ShapeState] = {}
-        self.shade: CapacityMask | None = None  # in which the nodes are looked at; None: as they are
-        self._shaded: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
+        self._masked: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
-    def state(self, shape: int) -> ShapeState:
-        """The shape's state with all placements so far."""
+    def state(self, shape: int, mask: CapacityMask | None = None) -> ShapeState:
+        """The shape's state with all placements so far, on the nodes as they look under the mask."""
         now = self._now.get(shape)
         if now is None:
             now = self._kept.get(shape) or _unknown(len(self.view.nodes.names))
@@ -62,13 +61,13 @@ class ShapeBook:
                 self._kept[shape] = now
         want = self._shapes[shape]
         now = self._now[shape] = self._repaired(self.view, want, now)
-        return self._as_seen(want, now)
+        return self._seen(want, now, mask)
 
-    def state_of(self, want: Request) -> ShapeState:
-        """The state of a request that nobody waits with: kept for this cycle only."""
+    def state_of(self, want: Request, mask: CapacityMask | None = None) -> ShapeState:
+        """The state of a request that no waiting workload has: kept for this cycle only."""
         now = self._loose.get(want) or _unknown(len(self.view.nodes.names))
         now = self._loose[want] = self._repaired(self.view, want, now)
-        return self._as_seen(want, now)
+        return self._seen(want, now, mask)
 
     def filled(self, shape: int, row: int) -> None:
         """A node took as many pods of the shape as fit there, and nothing else happened: it need not be looked at."""
@@ -78,34 +77,33 @@ class ShapeBook:
         room = now.room - int(now.slots[row])
         self._now[shape] = ShapeState(self.view.clock, slots, score, now.allowed, room)
 
-    def times_on(self, want: Request, row: int) -> IntArray:
-        """How often one device's part of a request fits on each device of a node, as it is seen."""
+    def times_on(self, want: Request, row: int, mask: CapacityMask | None) -> IntArray:
+        """How often one device's part of a request fits on each device of a node under the mask."""
         nodes = np.array([row])
-        view = self.view if self.shade is None else self.shade.over(self.view, nodes)
+        view = self.view if mask is None else mask.over(self.view, nodes)
         times: IntArray = times_per_device(view, want, nodes)[0]
         return times
 
-    def _as_seen(self, want: Request, now: ShapeState) -> ShapeState:
-        if self.shade is not None:
-            now = self._in_shade(want, now, self.shade)
+    def _seen(self, want: Request, now: ShapeState, mask: CapacityMask | None) -> ShapeState:
+        if mask is not None:
+            now = self._under_mask(want, now, mask)
             return now if want.neighbours is None else among_neighbours(self.view, want, now)
         return now if want.neighbours is None else self._among_neighbours(want, now)
 
-    def _in_shade(self, want: Request, plain: ShapeState, shade: CapacityMask) -> ShapeState:
-        """The same with what is promised to others taken off some nodes."""
-        known = self._shaded.get((want, shade.key))
+    def _under_mask(self, want: Request, plain: ShapeState, mask: CapacityMask) -> ShapeState:
+        known = self._masked.get((want, mask.key))
         if known is None or known.version != self.view.clock:
             slots, score = plain.slots.copy(), plain.score.copy()
-            rows = shade.rows[plain.slots[shade.rows] > 0]
+            rows = mask.rows[plain.slots[mask.rows] > 0]
             if len(rows):
-                view = shade.over(self.view, rows)
+                view = mask.over(self.view, rows)
                 slots[rows], score[rows] = evaluate(view, want, rows, self._active, plain.allowed[rows])
             known = ShapeState(self.view.clock, slots, score, plain.allowed, int(slots.sum()))
-            self._shaded[want, shade.key] = known
+            self._masked[want, mask.key] = known
         return known
 
     def _among_neighbours(self, want: Request, plain: ShapeState) -> ShapeState:
-        """The same with the rules between pods: one placement may close or open nodes far from it, so all are asked."""
+        """With the rules between pods. One placement may close or open nodes far from it, so all nodes are checked."""
         known = self._by_neighbours.get(want)
         if known is None or known.version != self.view.clock:
             known = self._by_neighbours[want] = among_neighbours(self.view, want, plain)
@@ -152,7 +150,7 @@ def allowed(view: WorkingCopy, want: Request, nodes: Rows, filters: tuple[Filter
 
 
 def evaluate(
-    view: WorkingCopy, want: Request, nodes: Rows, active: Active, may: BoolArray
+    view: WorkingCopy, want: Request, nodes: Rows, active: ActivePlugins, may: BoolArray
 ) -> tuple[IntArray, IntArray]:
     """Slots and score of these nodes, of which the static filters allow some."""
     slots = pods_that_fit(view, want, nodes) * may
@@ -185,7 +183,7 @@ def _one_a_place(view: WorkingCopy, slots: IntArray, level: str) -> int:
     return int((sum_up(places, slots) > 0).sum() + slots[places < 0].sum())
 
 
-def scores_for(want: Request, active: Active) -> list[tuple[Score, int]]:
+def scores_for(want: Request, active: ActivePlugins) -> list[tuple[Score, int]]:
     """The scores that have something to say about a request."""
     return [(plugin, weight) for plugin, weight in active.scores if _applies(plugin, want)]
 

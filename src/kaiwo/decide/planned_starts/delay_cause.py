@@ -1,25 +1,25 @@
-"""Say who or what is to blame when a planned start becomes later.
+"""Find out what delays a planned start: a lost node, the work that holds its place, or one planned before it.
 
-In:    the desk, the promise as it was, and those before it.   Out: one cause, and the workload or node it names.
+In:    the planned start as it was, the workloads planned before it.   Out: one cause, and the workload or node.
 """
 
 from collections.abc import Sequence
 
-from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.planned_starts.backfill import outranks
 from kaiwo.model.planned_start import Delay, PlannedPod, PlannedStart, known_run_s
 from kaiwo.model.workload import LEAVING, Pod, Workload
-from kaiwo.snapshot.node_table import USABLE
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.node_table import USABLE, NodeTable
 
 
-def blame(desk: CycleState, promise: PlannedStart, ahead: Sequence[Workload]) -> tuple[Delay, str]:
-    """A lost node first, then who holds the place, then a promise before it."""
-    for place in promise.places:
-        if _is_lost(desk, place):
+def delay_cause(state: ClusterState, now_s: int, planned: PlannedStart, ahead: Sequence[Workload]) -> tuple[Delay, str]:
+    """A lost node first, then what holds the place, then a planned start before it."""
+    for place in planned.places:
+        if _is_lost(state.nodes, place):
             return Delay.NODE, place.node
-    for place in promise.places:
-        for pod in _holders(desk, place):
-            found = _of_holder(desk, promise, pod)
+    for place in planned.places:
+        for pod in _holders(state, place):
+            found = _by_holder(state, now_s, planned, pod)
             if found is not None:
                 return found
     if ahead:
@@ -27,8 +27,7 @@ def blame(desk: CycleState, promise: PlannedStart, ahead: Sequence[Workload]) ->
     return Delay.TAKEN, ""
 
 
-def _is_lost(desk: CycleState, place: PlannedPod) -> bool:
-    nodes = desk.working.nodes
+def _is_lost(nodes: NodeTable, place: PlannedPod) -> bool:
     row = nodes.row.get(place.node)
     if row is None or not nodes.schedulable[row]:
         return True
@@ -36,9 +35,9 @@ def _is_lost(desk: CycleState, place: PlannedPod) -> bool:
     return any(column is None or not nodes.gpus[row, USABLE, column] for column in columns)
 
 
-def _holders(desk: CycleState, place: PlannedPod) -> list[Pod]:
+def _holders(state: ClusterState, place: PlannedPod) -> list[Pod]:
     gpus = {share.gpu for share in place.devices}
-    held = desk.state.allocations_on.get(place.node, {})
+    held = state.allocations_on.get(place.node, {})
     pods = [held[key] for key in sorted(held)]
     return [
         pod
@@ -47,17 +46,17 @@ def _holders(desk: CycleState, place: PlannedPod) -> list[Pod]:
     ]
 
 
-def _of_holder(desk: CycleState, promise: PlannedStart, pod: Pod) -> tuple[Delay, str] | None:
-    """Whoever is there and will not be gone in time."""
-    workload = desk.state.workloads.get(pod.workload)
+def _by_holder(state: ClusterState, now_s: int, planned: PlannedStart, pod: Pod) -> tuple[Delay, str] | None:
+    """A pod on its place that will not be gone in time; None: it ends on time."""
+    workload = state.workloads.get(pod.workload)
     if workload is None:
         return Delay.TAKEN, pod.workload
     run_s = known_run_s(workload)
     end_s = pod.since_s + run_s
-    if run_s and desk.working.now_s < end_s <= promise.start_s:
-        return None  # it is on time
-    if run_s and end_s <= desk.working.now_s:
+    if run_s and now_s < end_s <= planned.start_s:
+        return None
+    if run_s and end_s <= now_s:
         return Delay.OVERRAN, pod.workload
-    if outranks(workload, desk.state.workloads[promise.workload]):
+    if outranks(workload, state.workloads[planned.workload]):
         return Delay.OUTRANKED, pod.workload
     return Delay.TAKEN, pod.workload

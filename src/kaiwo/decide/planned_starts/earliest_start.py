@@ -1,8 +1,8 @@
-"""Find the earliest planned start of one workload, and its place.
+"""Find the earliest time at which one workload could start, and its place then.
 
-In:    the space to come, and what others will have of it.   Out: a Promise, or None when no known end makes room.
-First the sums of whole nodes tell from when on it could be; then its requests are looked at by device; then it is
-placed, by the same rules as work that starts now, where the least would stand empty until then.
+In:    the capacity to come, and what others will use of it.   Out: a planned start; None when no known end makes room.
+First the sums of whole nodes tell the earliest time that is possible; then its requests are checked by device; then it
+is placed, by the same rules as work that starts now, where the least would stay idle until then.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,18 +10,17 @@ from itertools import islice
 
 import numpy as np
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, CycleState
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.place_workload import Placement, place_workload
-from kaiwo.decide.placement.shape_scores import ShapeBook
-from kaiwo.decide.planned_starts.future_capacity import GPUS, Moments, PlannedUsage, Space
+from kaiwo.decide.placement.shape_scores import ShapeScores
+from kaiwo.decide.planned_starts.future_capacity import GPUS, FutureCapacity, Moments, PlannedUsage
 from kaiwo.model.planned_start import PlannedPod, PlannedStart, known_run_s
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, role_of
-from kaiwo.plugins.registry import Active
+from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
-from kaiwo.snapshot.backlog import RoleNeeds
 from kaiwo.snapshot.capacity_timeline import NEVER
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import SIZE
@@ -32,36 +31,42 @@ NODES_A_STEP = 64
 MOST_NAMED = 3
 
 
-class Search:
+class StartSearch:
     """The search for one workload's planned start."""
 
     def __init__(
-        self, desk: CycleState, space: Space, workload: Workload, needs: RoleNeeds, may_start: Callable[[int], bool]
+        self,
+        cycle: CycleInput,
+        free: CycleState,
+        capacity: FutureCapacity,
+        workload: Workload,
+        may_start: Callable[[int], bool],
     ) -> None:
-        self._desk, self._space, self._workload, self._needs = desk, space, workload, needs
-        self._may_start = may_start  # at a time, as far as its queue says
+        self._cycle, self._free, self._capacity, self._workload = cycle, free, capacity, workload
+        self._needs = cycle.state.backlog.find(workload.name)[0].needs
+        self._may_start = may_start  # at a time, as far as its queue is concerned
         self._run_s = known_run_s(workload)
 
-    def earliest(self, takes: Sequence[PlannedUsage], before_s: int = NEVER) -> PlannedStart | None:
-        """The earliest start beside what others will have, if there is one before that time."""
-        if self._by_sums(takes, before_s) >= before_s:
+    def earliest(self, usages: Sequence[PlannedUsage], before_s: int = NEVER) -> PlannedStart | None:
+        """The earliest start beside what others will use, if there is one before that time."""
+        if self._by_sums(usages, before_s) >= before_s:
             return None
-        self._desk.steps += 5 + len(self._space.base) // NODES_A_STEP
-        moments = self._space.moments(takes, self._run_s)
+        self._free.budget.used += 5 + len(self._capacity.base) // NODES_A_STEP
+        moments = self._capacity.moments(usages, self._run_s)
         for at_s in islice(filter(self._may_start, self._when_all_fit(moments, before_s)), TRIES):
             placement = self._place(moments, at_s)
             if placement is not None:
-                return self._promise(at_s, placement)
+                return self._planned_start(at_s, placement)
         return None
 
-    def _by_sums(self, takes: Sequence[PlannedUsage], before_s: int) -> int:
+    def _by_sums(self, usages: Sequence[PlannedUsage], before_s: int) -> int:
         """A moment before which it surely cannot start: by the GPUs that each node has left, whichever they are."""
         shape, _, needed = self._needs[0]
         want = self._want(shape)
         if len(self._needs) > 1 or not want.charge_milli:
-            return self._space.now_s
-        times, left = self._space.moments(takes, self._run_s, GPUS)
-        slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * self._desk.book.state(shape).allowed[:, None]
+            return self._capacity.now_s
+        times, left = self._capacity.moments(usages, self._run_s, GPUS)
+        slots = np.maximum(left[:, :, 0], 0) // want.charge_milli * self._free.scores.state(shape).allowed[:, None]
         found = _first(times, [(slots, needed)], before_s)
         return found[0] if found else NEVER
 
@@ -74,26 +79,25 @@ class Search:
         """How many pods fit, by node and moment."""
         rows, count = moments.times.shape
         at = np.repeat(np.arange(rows), count)
-        free, gpus = self._space.split(moments.amounts.reshape(rows * count, -1))
-        fixed = self._desk.working.gpus[:, SIZE:]
-        view = self._desk.working.as_of(self._space.now_s, free, gpus)
+        free, gpus = self._capacity.split(moments.amounts.reshape(rows * count, -1))
+        fixed = self._free.working.gpus[:, SIZE:]
+        view = self._free.working.as_of(self._capacity.now_s, free, gpus)
         view = view.with_amounts(at, free, np.concatenate([gpus, fixed[at]], axis=1))
         slots = pods_that_fit(view, self._want(shape), at).reshape(rows, count)
-        fitting: IntArray = slots * self._desk.book.state(shape).allowed[:, None]
+        fitting: IntArray = slots * self._free.scores.state(shape).allowed[:, None]
         return fitting
 
     def _place(self, moments: Moments, at_s: int) -> Placement | None:
         """Place it as if it were that time."""
-        desk = self._desk
-        free, gpus, since_s = self._space.at(moments, at_s)
-        fixed = desk.working.gpus[:, SIZE:]
-        view = desk.working.as_of(at_s, free.copy(), np.concatenate([gpus, fixed], axis=1))
-        book = FutureBook(desk.state, view, desk.active)
-        placer = Placer(view, book, desk.active, packs=desk.policy.placement == "pack")
-        placer.prices = IdleTime(at_s, since_s)
-        return place_workload(view, placer, desk.state, self._workload, self._needs, limits=False, grows=False)
+        cycle, now = self._cycle, self._free.working
+        free, gpus, since_s = self._capacity.at(moments, at_s)
+        then = now.as_of(at_s, free.copy(), np.concatenate([gpus, now.gpus[:, SIZE:]], axis=1))
+        scores = FutureScores(cycle.state, then, cycle.plugins)
+        packs = cycle.policy.placement == "pack"
+        placer = Placer(then, scores, cycle.plugins, packs, IdleTime(at_s, since_s))
+        return place_workload(placer, cycle.state, self._workload, self._needs, limits=False, grows=False)
 
-    def _promise(self, at_s: int, placement: Placement) -> PlannedStart:
+    def _planned_start(self, at_s: int, placement: Placement) -> PlannedStart:
         workload = self._workload
         places = tuple(
             PlannedPod(start.pod, start.node, start.devices, want.cpu_milli, want.memory_mib, want.extended)
@@ -101,11 +105,11 @@ class Search:
             for want in (role_of(workload, start.pod).request,)
         )
         after = self._last_to_leave(places, at_s)
-        return PlannedStart(workload.name, at_s, places, self._run_s, self._space.now_s, after)
+        return PlannedStart(workload.name, at_s, places, self._run_s, self._capacity.now_s, after)
 
     def _last_to_leave(self, places: tuple[PlannedPod, ...], at_s: int) -> tuple[str, ...]:
-        """Whose end it waits for: of those who hold something there, the ones that are expected to leave last."""
-        state, now_s = self._desk.state, self._space.now_s
+        """The workloads whose end it waits for: of those that hold something there, the last to end."""
+        state, now_s = self._cycle.state, self._capacity.now_s
         leaving: dict[str, int] = {}
         for node in {place.node for place in places} if at_s > now_s else ():
             for held in state.allocations_on.get(node, {}).values():
@@ -118,25 +122,25 @@ class Search:
         return tuple(last)
 
     def _want(self, shape: int) -> Request:
-        return self._desk.state.backlog.shapes[shape]
+        return self._cycle.state.backlog.shapes[shape]
 
 
-class FutureBook(ShapeBook):
-    """Feasibility and score of nodes as they will be: nothing of it is kept for the next cycle."""
+class FutureScores(ShapeScores):
+    """Slots and scores of nodes as they will be: nothing of it is kept for the next cycle."""
 
-    def __init__(self, state: ClusterState, view: WorkingCopy, active: Active) -> None:
-        super().__init__(state, view, view, active)
+    def __init__(self, state: ClusterState, view: WorkingCopy, plugins: ActivePlugins) -> None:
+        super().__init__(state, view, view, plugins)
         self._kept = {}
 
 
 class IdleTime:
-    """What a place costs: the minutes for which it would stand empty, or be filled by short work only."""
+    """What a place costs: the minutes for which it would stay idle, or be backfilled by short work only."""
 
     def __init__(self, at_s: int, since_s: IntArray) -> None:
         self._minutes: IntArray = (at_s - since_s) // 60
 
     def of_nodes(self, want: Request) -> IntArray:
-        """Nodes that come free last are taken first: those that are free now stay open to everybody."""
+        """Nodes that come free last are used first: those that are free now stay open to other work."""
         return self._minutes
 
     def cheapest_first(self, row: int, columns: IntArray, want: Request) -> IntArray:

@@ -1,6 +1,6 @@
-"""What will be free on each node: now, when running work ends, and beside what is promised.
+"""What will be free on each node: now, when running work ends, and beside planned starts and reservations.
 
-In:    the working copy, the timeline of planned ends.   Out: amounts by node at one moment, or at all of them.
+In:    the working copy, the timeline of expected ends.   Out: amounts by node at one moment, or at all of them.
 Amounts lie side by side in one row: the columns of `free`, then the milli and the MiB of each device.
 """
 
@@ -18,7 +18,7 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 
 class PlannedUsage(NamedTuple):
-    """Space that somebody will have, from when to when."""
+    """Space that a planned start or a reservation will use, from when to when."""
 
     start_s: int
     end_s: int
@@ -27,14 +27,14 @@ class PlannedUsage(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Per node the times at which something changes, and what whoever starts then has for the whole of its run."""
+    """Per node: the times at which something changes, and what a start at that time has for the whole of its run."""
 
     times: IntArray  # node, moment: in order
     amounts: IntArray  # node, moment, column
 
 
-class Space:
-    """One cycle's view of the future, without what is promised."""
+class FutureCapacity:
+    """One cycle's view of the capacity to come, without planned starts."""
 
     def __init__(self, working: WorkingCopy, timeline: CapacityTimeline) -> None:
         self.now_s, self.nodes = working.now_s, working.nodes
@@ -56,28 +56,28 @@ class Space:
         return found
 
     def still_held(self, rows: Rows) -> IntArray:
-        """What those who are leaving already hold on these nodes."""
+        """What pods that are leaving already hold on these nodes."""
         found: IntArray = (self.released[rows] * self._is_leaving[rows][:, :, None]).sum(axis=1)
         return found
 
-    def fits(self, take: PlannedUsage, others: Sequence[PlannedUsage]) -> bool:
-        """The space of a take is there from its start to its end, beside these others."""
-        begins = {take.start_s} | {each.start_s for each in others if take.start_s < each.start_s < take.end_s}
-        return all(self._is_there(take, at_s, others) for at_s in sorted(begins))
+    def fits(self, usage: PlannedUsage, others: Sequence[PlannedUsage]) -> bool:
+        """The space is there from start to end, beside these others."""
+        begins = {usage.start_s} | {each.start_s for each in others if usage.start_s < each.start_s < usage.end_s}
+        return all(self._fits_at(usage, at_s, others) for at_s in sorted(begins))
 
-    def _is_there(self, take: PlannedUsage, at_s: int, others: Sequence[PlannedUsage]) -> bool:
-        left = self.base[take.rows] + self.released_by(take.rows, at_s) - take.amounts
+    def _fits_at(self, usage: PlannedUsage, at_s: int, others: Sequence[PlannedUsage]) -> bool:
+        left = self.base[usage.rows] + self.released_by(usage.rows, at_s) - usage.amounts
         for each in others:
             if each.start_s <= at_s < each.end_s:
-                left -= on_rows(each, take.rows)
-        return not (left[take.amounts > 0] < 0).any()
+                left -= on_rows(each, usage.rows)
+        return not (left[usage.amounts > 0] < 0).any()
 
-    def moments(self, takes: Sequence[PlannedUsage], run_s: int, columns: slice = slice(None)) -> Moments:
-        """Every time at which a start of so long a run could become possible, or impossible."""
+    def moments(self, usages: Sequence[PlannedUsage], run_s: int, columns: slice = slice(None)) -> Moments:
+        """Every time at which a start of a run this long could become possible, or impossible."""
         rows, run_s = len(self.base), run_s or NEVER
-        starts, ends, taken = self._by_row(takes, columns)
+        starts, ends, taken = self._by_row(usages, columns)
         released = self.released[:, :, columns]
-        too_late = starts - run_s + 1  # from here on a run reaches into the take
+        too_late = starts - run_s + 1  # from here on a run reaches into the planned usage
         too_late[(too_late <= self.now_s) | (starts >= NEVER)] = NEVER
         times = np.concatenate([np.full((rows, 1), self.now_s), self.ends, starts, ends, too_late], axis=1)
         nothing = np.zeros((rows, 1, released.shape[2]), np.int64)
@@ -94,20 +94,20 @@ class Space:
             least = np.where(reaches[:, :, None], np.minimum(least, then), least)
         return Moments(times, least)
 
-    def _by_row(self, takes: Sequence[PlannedUsage], columns: slice) -> tuple[IntArray, IntArray, IntArray]:
-        """Start, end and amounts of the takes, by node and by number on that node."""
+    def _by_row(self, usages: Sequence[PlannedUsage], columns: slice) -> tuple[IntArray, IntArray, IntArray]:
+        """Start, end and amounts of planned usages, by node and by number on that node."""
         count = np.zeros(len(self.base), np.int64)
-        for take in takes:
-            count[take.rows] += 1
+        for usage in usages:
+            count[usage.rows] += 1
         most = int(count.max(initial=0))
         starts = np.full((len(count), most), NEVER, np.int64)
         ends, amounts = starts.copy(), np.zeros((len(count), most, self.base[:, columns].shape[1]), np.int64)
         count[:] = 0
-        for take in takes:
-            slot = count[take.rows]
-            starts[take.rows, slot], ends[take.rows, slot] = max(take.start_s, self.now_s), take.end_s
-            amounts[take.rows, slot] = take.amounts[:, columns]
-            count[take.rows] += 1
+        for usage in usages:
+            slot = count[usage.rows]
+            starts[usage.rows, slot], ends[usage.rows, slot] = max(usage.start_s, self.now_s), usage.end_s
+            amounts[usage.rows, slot] = usage.amounts[:, columns]
+            count[usage.rows] += 1
         return starts, ends, amounts
 
     def at(self, moments: Moments, at_s: int) -> tuple[IntArray, IntArray, IntArray]:
@@ -127,22 +127,22 @@ class Space:
 GPUS = slice(FREE_GPU, FREE_GPU + 1)
 
 
-def take_of(promise: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
-    """The space of a promise if it starts then; None when a node or a device of it is gone or broken."""
-    kept = state.caches.setdefault("takes", {})
+def usage_of(planned: PlannedStart, state: ClusterState, at_s: int) -> PlannedUsage | None:
+    """The space of a planned start if it starts then; None when a node or a device of it is gone or broken."""
+    kept = state.caches.setdefault("planned-usage", {})
     redefined = int(state.nodes.node_changed.max(initial=-1))
-    known = kept.get(promise.workload)
-    if known is None or known[0] is not promise.places or known[1] != redefined:
-        known = kept[promise.workload] = (promise.places, redefined, _amounts_by_row(promise, state.nodes))
+    known = kept.get(planned.workload)
+    if known is None or known[0] is not planned.places or known[1] != redefined:
+        known = kept[planned.workload] = (planned.places, redefined, _amounts_by_row(planned, state.nodes))
     if known[2] is None:
         return None
-    return PlannedUsage(at_s, at_s + promise.run_s if promise.run_s else NEVER, *known[2])
+    return PlannedUsage(at_s, at_s + planned.run_s if planned.run_s else NEVER, *known[2])
 
 
-def _amounts_by_row(promise: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntArray] | None:
+def _amounts_by_row(planned: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntArray] | None:
     by_row: dict[int, IntArray] = {}
     width = nodes.free.shape[1]
-    for place in promise.places:
+    for place in planned.places:
         row = nodes.row.get(place.node)
         if row is None or not all(_works(nodes, row, share.gpu) for share in place.devices):
             return None
@@ -154,8 +154,10 @@ def _amounts_by_row(promise: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntA
     return np.array(rows, np.intp), np.array([by_row[row] for row in rows], np.int64)
 
 
-def takes_of_spans(spans: Sequence[ReservedSpan], passes: tuple[str, ...], nodes: NodeTable) -> list[PlannedUsage]:
-    """The devices of reservations that such work may not use, as space that somebody else will have."""
+def usage_of_reservations(
+    spans: Sequence[ReservedSpan], passes: tuple[str, ...], nodes: NodeTable
+) -> list[PlannedUsage]:
+    """The devices of reservations that such work may not use."""
     found = []
     width = nodes.free.shape[1]
     for span in spans:
@@ -175,11 +177,11 @@ def _works(nodes: NodeTable, row: int, gpu: str) -> bool:
     return column is not None and bool(nodes.gpus[row, USABLE, column])
 
 
-def on_rows(take: PlannedUsage, rows: Rows) -> IntArray:
-    """What a take has on these nodes; both are in order."""
-    found = np.zeros((len(rows), take.amounts.shape[1]), np.int64)
-    at = np.searchsorted(take.rows, rows)
-    at = np.minimum(at, len(take.rows) - 1)
-    is_same = take.rows[at] == rows
-    found[is_same] = take.amounts[at[is_same]]
+def on_rows(usage: PlannedUsage, rows: Rows) -> IntArray:
+    """What a planned usage has on these nodes; both are in order."""
+    found = np.zeros((len(rows), usage.amounts.shape[1]), np.int64)
+    at = np.searchsorted(usage.rows, rows)
+    at = np.minimum(at, len(usage.rows) - 1)
+    is_same = usage.rows[at] == rows
+    found[is_same] = usage.amounts[at[is_same]]
     return found

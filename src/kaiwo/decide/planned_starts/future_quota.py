@@ -1,14 +1,14 @@
-"""What queues will pay when planned starts come: their limits and quotas are room, too.
+"""Whether limits and quotas of queues leave planned starts what they need, when their time comes.
 
-In:    the desk.   Out: whether a queue's bounds leave a planned start what it needs, at its time.
-Where no queue on the way is bounded nothing is worked out.
+In:    the cluster state, the working copy, charges.   Out: yes or no.
+Where no queue on the path is bounded, nothing is worked out.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.model.planned_start import known_run_s
 from kaiwo.model.workload import Phase, Pod, Workload
 from kaiwo.queues.current_shares import standing
@@ -21,93 +21,82 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 UP = (Phase.ASSUMED, Phase.RUNNING)
 
 
-class QueueCharge(NamedTuple):
-    """What one workload's queue pays for it, and by which rules."""
-
-    queue: int
-    charge: ResourceVector
-    is_fixed: bool  # it may not be preempted: quotas bind it, too
-    start_s: int = 0
-    end_s: int = 0
-
-
-class Dues:
-    """The bounds of queues in the time to come; worked out when first asked for."""
+class FutureQuota:
+    """The bounds of queues in the time to come; worked out when first needed."""
 
     def __init__(self, state: ClusterState, working: WorkingCopy) -> None:
         self._state, self._working = state, working
         self._paid: list[tuple[int, QueueCharge]] | None = None  # when it ends, and what is paid until then
         self._returned: dict[tuple[int, bool], IntArray] = {}
 
-    def is_bounded(self, due: QueueCharge) -> bool:
-        """Some queue on its way has a bound that it has to keep."""
+    def is_bounded(self, charge: QueueCharge) -> bool:
+        """Some queue on its path has a bound that it has to keep."""
         queues = self._working.queues
-        return bool(queues.limits[due.queue]) or (due.is_fixed and bool(queues.quotas[due.queue]))
+        return bool(queues.limits[charge.queue]) or (charge.is_fixed and bool(queues.quotas[charge.queue]))
 
-    def has_right(self, due: QueueCharge, promised: QueueCharge) -> bool:
-        """Its queue stays within its share, where the promise takes another queue over its own: nobody plans over what
-        others are owed."""
-        if due.queue == promised.queue:
+    def has_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
+        """Its queue stays within its fair share, and the planned start takes another queue over its own: a plan does
+        not bind what other queues are owed."""
+        if charge.queue == planned.queue:
             return False
-        now, claim = (
-            standing(self._working),
-            ReclaimRequest(due.queue, np.array(due.charge, np.int64), not due.is_fixed),
-        )
+        now = standing(self._working)
+        claim = ReclaimRequest(charge.queue, np.array(charge.charge, np.int64), not charge.is_fixed)
         if may_claim(now, claim) is not None:
             return False
-        side, used = self._side_of(promised, due.queue)
+        side, used = self._side_of(planned, charge.queue)
         return bool(((used > entitled(now, side)) & (claim.need > 0)).any())
 
-    def could_have_right(self, due: QueueCharge, promised: QueueCharge) -> bool:
-        """It may, once shares follow what it wishes now: a quota is all that is another queue's in any case."""
-        if due.queue == promised.queue:
+    def could_have_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
+        """It may have that right once shares follow a changed request: only a quota belongs to a queue in any case."""
+        if charge.queue == planned.queue:
             return False
-        side, used = self._side_of(promised, due.queue)
-        return bool(((used > standing(self._working).quota[side]) & (np.array(due.charge) > 0)).any())
+        side, used = self._side_of(planned, charge.queue)
+        return bool(((used > standing(self._working).quota[side]) & (np.array(charge.charge) > 0)).any())
 
-    def takes_what_others_are_owed(self, due: QueueCharge) -> bool:
-        """It takes its queue over its share while work waits in a queue that has less than its own."""
+    def takes_what_others_are_owed(self, charge: QueueCharge) -> bool:
+        """It takes its queue over its fair share while work waits in a queue that has less than its own."""
         now = standing(self._working)
-        path = list(now.queues.path[due.queue])
-        if not (now.used[path] + due.charge > entitled(now, np.array(path, np.intp))).any():
+        path = list(now.queues.path[charge.queue])
+        if not (now.used[path] + charge.charge > entitled(now, np.array(path, np.intp))).any():
             return False
         rows = [
             now.queues.row[queue]
             for queue, asked in self._working.queue_demand.items()
             if queue in now.queues.row and any(asked)
         ]
-        return any(row != due.queue and (now.used[row] < now.fair[row]).any() for row in rows)
+        return any(row != charge.queue and (now.used[row] < now.fair[row]).any() for row in rows)
 
-    def let_start(self, due: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
-        """At that time its queues' bounds leave what it pays, beside these others."""
-        if not self.is_bounded(due):
+    def may_start(self, charge: QueueCharge, at_s: int, others: Sequence[QueueCharge]) -> bool:
+        """At that time the bounds of its queues leave what it pays, beside these others."""
+        if not self.is_bounded(charge):
             return True
         active = [each for each in others if each.start_s <= at_s < each.end_s]
-        return all(self._is_within(bound, due.charge, at_s, active, of_fixed) for bound, of_fixed in self._bounds(due))
+        bounds = self._bounds(charge)
+        return all(self._is_within(bound, charge.charge, at_s, active, of_fixed) for bound, of_fixed in bounds)
 
-    def leave(self, promised: QueueCharge, other: QueueCharge) -> bool:
-        """The other, who stays beyond the planned start, leaves the promised one what it has to pay."""
-        if not self.is_bounded(promised):
+    def leaves(self, planned: QueueCharge, other: QueueCharge) -> bool:
+        """The other, which still runs when the planned start begins, leaves the latter what it has to pay."""
+        if not self.is_bounded(planned):
             return True
         path = self._working.queues.path[other.queue]
         return all(
             bound[0] not in path
             or (of_fixed and not other.is_fixed)
             or not _at(other.charge, bound[1])
-            or self._is_within(bound, promised.charge, promised.start_s, [other], of_fixed)
-            for bound, of_fixed in self._bounds(promised)
+            or self._is_within(bound, planned.charge, planned.start_s, [other], of_fixed)
+            for bound, of_fixed in self._bounds(planned)
         )
 
-    def _side_of(self, promised: QueueCharge, other: int) -> tuple[int, IntArray]:
-        """Where its path parts from the other queue's, and what is used there once it has begun."""
+    def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
+        """Where its path parts from the other queue's, and what is used there once it has started."""
         now = standing(self._working)
-        _, (side,) = now.queues.tree.diverging_queues(other, np.array([promised.queue]))
-        return int(side), now.used[side] - self._returned_by(promised.start_s, False)[side] + promised.charge
+        _, (side,) = now.queues.tree.diverging_queues(other, np.array([planned.queue]))
+        return int(side), now.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
 
-    def _bounds(self, due: QueueCharge) -> list[tuple[QueueBound, bool]]:
+    def _bounds(self, charge: QueueCharge) -> list[tuple[QueueBound, bool]]:
         queues = self._working.queues
-        found = [(bound, False) for bound in queues.limits[due.queue]]
-        return found + [(bound, True) for bound in queues.quotas[due.queue] if due.is_fixed]
+        found = [(bound, False) for bound in queues.limits[charge.queue]]
+        return found + [(bound, True) for bound in queues.quotas[charge.queue] if charge.is_fixed]
 
     def _is_within(
         self, bound: QueueBound, charge: ResourceVector, at_s: int, others: Sequence[QueueCharge], of_fixed: bool
@@ -127,10 +116,10 @@ class Dues:
         found = self._returned.get((at_s, of_fixed))
         if found is None:
             found = self._returned[at_s, of_fixed] = np.zeros_like(self._working.all_used)
-            for end_s, due in self._all_paid():
-                if end_s <= at_s and (due.is_fixed or not of_fixed):
-                    for above in self._working.queues.path[due.queue]:
-                        found[above, : len(due.charge)] += due.charge
+            for end_s, paid in self._all_paid():
+                if end_s <= at_s and (paid.is_fixed or not of_fixed):
+                    for above in self._working.queues.path[paid.queue]:
+                        found[above, : len(paid.charge)] += paid.charge
         return found
 
     def _all_paid(self) -> list[tuple[int, QueueCharge]]:
@@ -146,7 +135,7 @@ class Dues:
         end_s = pod.since_s + run_s
         row = self._working.queues.row.get(workload.queue)
         if row is None or pod.phase not in UP or (end_s <= self._working.now_s and not pod.until_s):
-            return None  # who is overdue goes when it goes
+            return None  # the end of overdue work is unknown
         charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
         models = self._working.milli_by_model(pod.node, pod.devices) if self._working.queues.models else ()
         return end_s, QueueCharge(row, (*charge, *models), not workload.preemptible)

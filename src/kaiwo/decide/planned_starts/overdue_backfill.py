@@ -1,58 +1,67 @@
-"""Stop work that filled a gap and outlives its time, when a planned start needs the place.
+"""Stop backfilled work that overruns its time when a planned start needs the place.
 
-In:    the desk with its promises.   Out: evictions (cause: deadline), and when to look again.
-Never: stops work before its own estimated end, or work that was there before the place was promised.
+In:    the planned starts, what this cycle evicts already.   Out: evictions (cause: deadline), and when to look again.
+Never: stops work before its own estimated end, or work that was there before the place was planned.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.cycle_state import CycleInput, earliest_s
 from kaiwo.decide.planned_starts.backfill import LEAD_S
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Phase, Pod, lost_gpu_s
 from kaiwo.snapshot.capacity_timeline import OVERDUE_S
+from kaiwo.snapshot.cluster_state import ClusterState
 
 UP = (Phase.ASSUMED, Phase.RUNNING)
 
 
-def stop_overdue(desk: CycleState) -> None:
-    """Whoever fills the place of a start that is about to come, and should have gone, goes with its whole workload."""
-    now_s = desk.working.now_s
-    for promise in desk.promised.values():
-        if promise.start_s - LEAD_S > now_s:
+def stop_overdue(
+    cycle: CycleInput, planned: Iterable[PlannedStart], evicted: Iterable[Eviction]
+) -> tuple[list[Eviction], int]:
+    """Backfilled work on the place of a start that is about to come, if its time is over, stops as a whole.
+
+    Also: when the next of them is over.
+    """
+    gone = {(each.workload, each.pod) for each in evicted}
+    evictions: list[Eviction] = []
+    look_again_s = 0
+    for each in planned:
+        if each.start_s - LEAD_S > cycle.now_s:
             continue
-        for pod in _fillers(desk, promise):
-            if pod.until_s > now_s:
-                desk.look_again(pod.until_s)
-            elif (pod.workload, pod.name) not in desk.roster.gone:
-                _stop(desk, pod.workload, promise.workload)
+        for pod in _backfilled(cycle.state, each):
+            if pod.until_s > cycle.now_s:
+                look_again_s = earliest_s(look_again_s, pod.until_s)
+            elif (pod.workload, pod.name) not in gone:
+                evictions += _stop(cycle, pod.workload, each.workload)
+                gone.update((eviction.workload, eviction.pod) for eviction in evictions)
+    return evictions, look_again_s
 
 
-def wake_for(desk: CycleState) -> None:
-    """Planned starts are moments at which time alone changes something, and so is the end of the gap before them."""
-    now_s = desk.working.now_s
-    for promise in desk.promised.values():
-        for at_s in (promise.start_s - LEAD_S, promise.start_s, promise.start_s + OVERDUE_S):
-            if at_s > now_s:
-                desk.look_again(at_s)
-                break
+def next_moment_s(planned: Iterable[PlannedStart], now_s: int) -> int:
+    """When time alone changes something: a planned start comes, or the gap before one ends; 0: never."""
+    found = 0
+    for each in planned:
+        moments = (each.start_s - LEAD_S, each.start_s, each.start_s + OVERDUE_S)
+        found = earliest_s(found, next((at_s for at_s in moments if at_s > now_s), 0))
+    return found
 
 
-def _fillers(desk: CycleState, promise: PlannedStart) -> Iterator[Pod]:
-    """The pods that fill gaps on the devices of a promise, or on its nodes where it takes no device."""
-    for place in promise.places:
+def _backfilled(state: ClusterState, planned: PlannedStart) -> Iterator[Pod]:
+    """The pods that fill gaps on the devices of a planned start, or on its nodes where it uses no device."""
+    for place in planned.places:
         gpus = {share.gpu for share in place.devices}
-        for held in desk.state.allocations_on.get(place.node, {}).values():
+        for held in state.allocations_on.get(place.node, {}).values():
             if not isinstance(held, Pod) or not held.until_s or held.phase not in UP:
                 continue
             if not gpus or not gpus.isdisjoint(share.gpu for share in held.devices):
                 yield held
 
 
-def _stop(desk: CycleState, name: str, beneficiary: str) -> None:
-    pods = [pod for pod in desk.state.pods[name].values() if pod.phase in UP]
-    lost = lost_gpu_s(desk.state.workloads[name], pods, desk.working.now_s)
+def _stop(cycle: CycleInput, name: str, beneficiary: str) -> Iterator[Eviction]:
+    pods = [pod for pod in cycle.state.pods[name].values() if pod.phase in UP]
+    lost = lost_gpu_s(cycle.state.workloads[name], pods, cycle.now_s)
     for pod in sorted(pods, key=lambda pod: pod.name):
-        desk.evict(Eviction(name, pod.name, Cause.DEADLINE, beneficiary, lost))
-        lost = 0  # told once a workload
+        yield Eviction(name, pod.name, Cause.DEADLINE, beneficiary, lost)
+        lost = 0  # counted once a workload

@@ -1,131 +1,176 @@
-"""Make new planned starts, and say of what starts in a gap until when it may stay.
+"""Plan the starts of large workloads that still wait, and give backfilled work a deadline.
 
-In:    the desk at the end of a cycle.   Out: promises for the first large ones that are left, marks on starts.
+In:    what the cycle starts, nominates and evicts.   Out: new planned starts, and the starts with their deadlines.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.decide.actions.allocate import line_up
-from kaiwo.decide.cycle_state import CycleState
-from kaiwo.decide.planned_starts.backfill import outranks
-from kaiwo.decide.planned_starts.delay_cause import blame
-from kaiwo.decide.planned_starts.earliest_start import Search
-from kaiwo.decide.planned_starts.future_capacity import Space
-from kaiwo.decide.planned_starts.future_quota import Dues, QueueCharge
-from kaiwo.decide.planned_starts.planned_usage import due_of, reserved_for_others, takes_of, workload_of
+from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
+from kaiwo.decide.placement.class_charges import QueueCharge
+from kaiwo.decide.planned_starts.backfill import BackfillMasks, outranks
+from kaiwo.decide.planned_starts.delay_cause import delay_cause
+from kaiwo.decide.planned_starts.earliest_start import StartSearch
+from kaiwo.decide.planned_starts.future_capacity import FutureCapacity
+from kaiwo.decide.planned_starts.future_quota import FutureQuota
+from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
+from kaiwo.decide.planned_starts.planned_usage import charge_of_start, reserved_for_others, usages_of
+from kaiwo.decide.turn_order import Turns, lanes_of
 from kaiwo.model.gpu import WHOLE_MILLI
+from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.planned_start import PlannedStart, known_run_s
-from kaiwo.model.workload import Phase, Pod, role_of
+from kaiwo.model.workload import Phase, Pod, Workload, role_of
 from kaiwo.snapshot.backlog import WaitingClass
 from kaiwo.snapshot.capacity_timeline import PodRelease, reserved_spans, timeline_of, timeline_with_changes
 
 LEAST_MILLI = 2 * WHOLE_MILLI  # less is not large, however small the cluster
 
 
-def make_promises(desk: CycleState) -> None:
-    """Plan the starts of the first large ones that are left, until there are as many promises as the policy wants."""
-    count = desk.policy.promises - len(desk.promised)
-    if count > 0 and not desk.is_spent:
-        total = int(desk.working.nodes.gpu_total.sum())
-        least = max(LEAST_MILLI, total * desk.policy.large_permille // WHOLE_MILLI)
-        waiting = desk.state.backlog.by_key.values()
-        large = [found for found in waiting if found.demand[0] >= least and _may_be_promised(desk, found)]
-        if large:
-            _make(desk, sorted(large, key=lambda found: found.key), count)
+class NewPlannedStarts(NamedTuple):
+    """All planned starts at the end of a cycle."""
+
+    planned: dict[str, PlannedStart]  # by workload: those that were kept, and new ones
+    look_again_s: int = 0
 
 
-def changed_promises(desk: CycleState) -> tuple[PlannedStart, ...]:
-    """What is new or different since the last plan."""
-    before = desk.state.planned_starts
-    return tuple(promise for name, promise in sorted(desk.promised.items()) if promise != before.get(name))
+class Deadlines(NamedTuple):
+    """The starts of a cycle; those that fill gaps say until when they are not stopped."""
+
+    starts: tuple[Start, ...]
+    look_again_s: int = 0
 
 
-def mark_fillers(desk: CycleState) -> None:
-    """Say of starts in a gap until when nobody touches them. Who may not be stopped has a time limit instead."""
-    if desk.shades is None:
-        return
-    now_s, begun = desk.working.now_s, set(desk.unpromised)
-    for at, start in enumerate(desk.starts):
-        workload = desk.state.workloads[start.workload]
-        owners = desk.shades.on_place_of(start.node, {share.gpu for share in start.devices})
-        if not owners or start.workload in begun:
+def set_deadlines(
+    cycle: CycleInput, starts: tuple[Start, ...], nominations: Iterable[Nomination], planned: KeptPlannedStarts
+) -> Deadlines:
+    """Say of starts in a gap until when they are not stopped. Work that may not be stopped has a time limit instead."""
+    masks, now_s = planned.masks, cycle.now_s
+    if masks is None:
+        return Deadlines(starts)
+    found, look_again_s = list(starts), 0
+    for at, start in enumerate(starts):
+        workload = cycle.state.workloads[start.workload]
+        owners = _owners(masks, start)
+        if not owners or start.workload in planned.dropped:
             continue
-        if workload.name in desk.shades.by_right or all(outranks(workload, owner) for owner in owners):
-            desk.look_again(now_s + 1)  # the promise has to see
+        if workload.name in masks.by_right or all(outranks(workload, owner) for owner in owners):
+            look_again_s = now_s + 1  # the planned start has to move
         elif workload.preemptible and (run_s := known_run_s(workload)):
-            desk.starts[at] = replace(start, until_s=now_s + run_s)
-    for kept in desk.nominations:
-        if desk.shades.on_place_of(kept.node, {share.gpu for share in kept.devices}):
-            desk.look_again(now_s + 1)
+            found[at] = replace(start, until_s=now_s + run_s)
+    if any(_owners(masks, nomination) for nomination in nominations):
+        look_again_s = now_s + 1
+    return Deadlines(tuple(found), look_again_s)
 
 
-def _make(desk: CycleState, large: list[WaitingClass], count: int) -> None:
-    """In the order of turns. What this cycle started or stopped is part of the time to come."""
-    timeline = timeline_with_changes(timeline_of(desk.state), desk.state, desk.roster.gone, _releases_of_starts(desk))
-    if timeline.is_empty and not desk.promised:
-        return
-    now_s = desk.working.now_s
-    space = Space(desk.working, timeline)
-    spans = reserved_spans(desk.state, now_s)
-    begun = {start.workload for start in desk.starts} | desk.placed
-    dues = Dues(desk.state, desk.working)
-    turns, _ = line_up(desk, large, whatever_limits=True)
-    while turns and count and not desk.is_spent:
-        lane = turns.lane
-        name, _, found = lane.first
-        workload = desk.state.workloads[name]
-        if name not in begun and name not in desk.promised:
-            count -= 1
-            others = [each for each in desk.promised.values() if not outranks(workload, workload_of(desk, each))]
-            takes = takes_of(desk, others) + reserved_for_others(desk, spans, workload)
-            due, paid = desk.due_of(found), [due_of(desk, each) for each in others]
-            lets = partial(_let_start, dues, due, paid)
-            promise = Search(desk, space, workload, found.needs, lets).earliest(takes)
-            if promise is not None and promise.start_s > now_s:
-                desk.promised[name] = _told_again(desk, promise)
-                desk.look_again(promise.start_s)
-            elif promise is not None:
-                desk.look_again(now_s + 1)  # it fits beside what this cycle started after its turn
-        lane.advance(1)
-        turns.again()
+def plan_new_starts(
+    cycle: CycleInput,
+    free: CycleState,
+    kept: dict[str, PlannedStart],
+    starts: Sequence[Start],
+    served: set[str],
+    evictions: Iterable[Eviction],
+) -> NewPlannedStarts:
+    """Plan the starts of the first large workloads that are left, up to the number that the policy allows.
+
+    `served` are the workloads that start or for which space is kept.
+    """
+    count = cycle.policy.promises - len(kept)
+    if count <= 0 or free.budget.is_spent:
+        return NewPlannedStarts(kept)
+    total = int(free.working.nodes.gpu_total.sum())
+    least = max(LEAST_MILLI, total * cycle.policy.large_permille // WHOLE_MILLI)
+    waiting = cycle.state.backlog.by_key.values()
+    large = [found for found in waiting if found.demand[0] >= least and _may_be_planned(cycle, found)]
+    if not large:
+        return NewPlannedStarts(kept)
+    # What this cycle starts or stops is part of the time to come.
+    gone = {(eviction.workload, eviction.pod) for eviction in evictions}
+    timeline = timeline_with_changes(timeline_of(cycle.state), cycle.state, gone, _releases_of(cycle, starts))
+    if timeline.is_empty and not kept:
+        return NewPlannedStarts(kept)
+    planner = _Planner(cycle, free, kept, FutureCapacity(free.working, timeline))
+    return planner.run(sorted(large, key=lambda found: found.key), served, count)
 
 
-def _told_again(desk: CycleState, promise: PlannedStart) -> PlannedStart:
-    """Who had a planned start until this cycle keeps its place in the order, and is told why it is later."""
-    before = desk.state.planned_starts.get(promise.workload)
-    if before is None:
-        return promise
-    if promise.start_s <= before.start_s:
-        return replace(promise, made_s=before.made_s)
-    cause, who = blame(desk, before, [workload_of(desk, each) for each in desk.promised.values()])
-    return replace(promise, made_s=before.made_s, delay=cause, delayed_by=who)
+class _Planner:
+    """Plans new starts in the order of turns."""
+
+    def __init__(
+        self, cycle: CycleInput, free: CycleState, kept: dict[str, PlannedStart], capacity: FutureCapacity
+    ) -> None:
+        self._cycle, self._free, self._state, self._capacity = cycle, free, cycle.state, capacity
+        self._planned = dict(kept)
+        self._spans = reserved_spans(cycle.state, cycle.now_s)
+        self._quota = FutureQuota(cycle.state, free.working)
+
+    def run(self, large: list[WaitingClass], served: set[str], count: int) -> NewPlannedStarts:
+        charges, now_s, look_again_s = self._free.charges, self._cycle.now_s, 0
+        lanes = lanes_of(found for found in large if charges.takes_work(found.queue))
+        turns = Turns(lanes, self._free.working, self._cycle.plugins, charges.next_of)
+        while turns and count and not self._free.budget.is_spent:
+            lane = turns.lane
+            name, _, found = lane.first
+            if name not in served and name not in self._planned:
+                count -= 1
+                planned = self._plan(self._state.workloads[name], charges.queue_charge(found))
+                if planned is not None and planned.start_s > now_s:
+                    self._planned[name] = self._with_history(planned)
+                    look_again_s = earliest_s(look_again_s, planned.start_s)
+                elif planned is not None:
+                    look_again_s = now_s + 1  # it fits beside what this cycle started after its turn
+            lane.advance(1)
+            turns.again()
+        return NewPlannedStarts(self._planned, look_again_s)
+
+    def _plan(self, workload: Workload, charge: QueueCharge) -> PlannedStart | None:
+        others = [each for each in self._planned.values() if not outranks(workload, self._workload_of(each))]
+        usages = usages_of(self._cycle, others) + reserved_for_others(self._cycle, self._spans, workload)
+        paid = [charge_of_start(self._cycle, self._free, each) for each in others]
+        may_start = partial(self._quota.may_start, charge, others=paid)
+        return StartSearch(self._cycle, self._free, self._capacity, workload, may_start).earliest(usages)
+
+    def _with_history(self, planned: PlannedStart) -> PlannedStart:
+        """A workload with a planned start until this cycle keeps its place in the order, and names what delays it."""
+        before = self._state.planned_starts.get(planned.workload)
+        if before is None:
+            return planned
+        if planned.start_s <= before.start_s:
+            return replace(planned, made_s=before.made_s)
+        ahead = [self._workload_of(each) for each in self._planned.values()]
+        cause, culprit = delay_cause(self._state, self._cycle.now_s, before, ahead)
+        return replace(planned, made_s=before.made_s, delay=cause, delayed_by=culprit)
+
+    def _workload_of(self, planned: PlannedStart) -> Workload:
+        return self._state.workloads[planned.workload]
 
 
-def _releases_of_starts(desk: CycleState) -> dict[int, list[PodRelease]]:
-    """When the pods that this cycle started come to their end, by node."""
-    now_s, found = desk.working.now_s, dict[int, list[PodRelease]]()
-    for start in desk.starts:
-        workload = desk.state.workloads[start.workload]
+def _owners(masks: BackfillMasks, placed: Start | Nomination) -> list[Workload]:
+    return masks.planned_on(placed.node, {share.gpu for share in placed.devices})
+
+
+def _releases_of(cycle: CycleInput, starts: Sequence[Start]) -> dict[int, list[PodRelease]]:
+    """When the pods that this cycle starts come to their end, by node."""
+    now_s, found = cycle.now_s, dict[int, list[PodRelease]]()
+    for start in starts:
+        workload = cycle.state.workloads[start.workload]
         if run_s := known_run_s(workload):
             want = role_of(workload, start.pod).request
             amounts = (start.devices, want.cpu_milli, want.memory_mib, want.extended, now_s)
             pod = Pod(start.workload, start.pod, start.node, Phase.ASSUMED, *amounts)
-            found.setdefault(desk.working.nodes.row[start.node], []).append((now_s + run_s, pod))
+            found.setdefault(cycle.state.nodes.row[start.node], []).append((now_s + run_s, pod))
     return found
 
 
-def _may_be_promised(desk: CycleState, found: WaitingClass) -> bool:
-    """It has not started, and where it will fit can be known: not so where pods mind others, or on a reservation.
+def _may_be_planned(cycle: CycleInput, found: WaitingClass) -> bool:
+    """It has not started, and its place can be known ahead: not so with rules between pods, or on a reservation.
 
-    What could never start would use up a promise that somebody else waits for.
+    Work that could never start would use up one of the planned starts.
     """
-    if not any(needed for _, _, needed in found.needs) or found.key in desk.state.backlog.impossible:
+    backlog = cycle.state.backlog
+    if not any(need.needed for need in found.needs) or found.key in backlog.impossible:
         return False
-    wants = [desk.state.backlog.shapes[shape] for shape, _, _ in found.needs]
+    wants = [backlog.shapes[need.shape] for need in found.needs]
     return all(want.neighbours is None and not want.reservation for want in wants)
-
-
-def _let_start(dues: Dues, due: QueueCharge, others: list[QueueCharge], at_s: int) -> bool:
-    return dues.let_start(due, at_s, others)

@@ -1,13 +1,13 @@
-"""What the promises of a cycle take of nodes, and what their queues pay for them.
+"""What planned starts use of nodes, and what their queues pay for them.
 
-In:    the desk.   Out: promises in their order, their space, their dues.
+In:    planned starts.   Out: their order, their space, their charges.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kaiwo.decide.cycle_state import CycleState
-from kaiwo.decide.planned_starts.future_capacity import PlannedUsage, take_of, takes_of_spans
-from kaiwo.decide.planned_starts.future_quota import QueueCharge
+from kaiwo.decide.cycle_state import CycleInput, CycleState
+from kaiwo.decide.placement.class_charges import QueueCharge
+from kaiwo.decide.planned_starts.future_capacity import PlannedUsage, usage_of, usage_of_reservations
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.capacity_timeline import NEVER, ReservedSpan
@@ -15,7 +15,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 
 
 def in_order(state: ClusterState) -> list[PlannedStart]:
-    """Who was promised first goes first; in one queue the more important before that."""
+    """The oldest first; in one queue the more important before that."""
     oldest = sorted(state.planned_starts.values(), key=lambda each: (each.made_s, each.workload))
     lines: dict[str, list[PlannedStart]] = {}
     for each in oldest:
@@ -26,37 +26,32 @@ def in_order(state: ClusterState) -> list[PlannedStart]:
     return [next(turns[_queue_of(state, each)]) for each in oldest]
 
 
-def takes_of(desk: CycleState, promises: list[PlannedStart]) -> list[PlannedUsage]:
-    """Their space, from their start or from now on; those whose place is gone take nothing."""
-    found = [take_of(each, desk.state, max(each.start_s, desk.working.now_s)) for each in promises]
-    return [take for take in found if take is not None]
+def usages_of(cycle: CycleInput, planned: Iterable[PlannedStart]) -> list[PlannedUsage]:
+    """Their space, from their start or from now on; a planned start whose place is gone uses nothing."""
+    found = [usage_of(each, cycle.state, max(each.start_s, cycle.now_s)) for each in planned]
+    return [usage for usage in found if usage is not None]
 
 
-def reserved_for_others(desk: CycleState, spans: tuple[ReservedSpan, ...], workload: Workload) -> list[PlannedUsage]:
-    """The devices of reservations that a workload may not use, as space that others have."""
+def reserved_for_others(cycle: CycleInput, spans: tuple[ReservedSpan, ...], workload: Workload) -> list[PlannedUsage]:
+    """The devices of reservations that a workload may not use."""
     if not spans:
         return []
-    passes = desk.state.reservations.passes_of(workload, desk.state.queue_objects)
-    return takes_of_spans(spans, passes, desk.working.nodes)
+    state = cycle.state
+    return usage_of_reservations(spans, state.reservations.passes_of(workload, state.queue_objects), state.nodes)
 
 
-def due_of(desk: CycleState, promise: PlannedStart) -> QueueCharge:
+def charge_of_start(cycle: CycleInput, free: CycleState, planned: PlannedStart) -> QueueCharge:
     """What its queue pays for it, from its start to its end."""
-    found, _ = desk.state.backlog.find(promise.workload)
-    end_s = promise.start_s + promise.run_s if promise.run_s else NEVER
-    return desk.due_of(found)._replace(start_s=promise.start_s, end_s=end_s)
+    found, _ = cycle.state.backlog.find(planned.workload)
+    end_s = planned.start_s + planned.run_s if planned.run_s else NEVER
+    return free.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
 
 
-def workload_of(desk: CycleState, promise: PlannedStart) -> Workload:
-    """Whose promise it is."""
-    return desk.state.workloads[promise.workload]
-
-
-def _queue_of(state: ClusterState, promise: PlannedStart) -> str:
-    workload = state.workloads.get(promise.workload)
+def _queue_of(state: ClusterState, planned: PlannedStart) -> str:
+    workload = state.workloads.get(planned.workload)
     return workload.queue if workload is not None else ""
 
 
-def _priority_of(state: ClusterState, promise: PlannedStart) -> int:
-    workload = state.workloads.get(promise.workload)
+def _priority_of(state: ClusterState, planned: PlannedStart) -> int:
+    workload = state.workloads.get(planned.workload)
     return workload.priority if workload is not None else 0

@@ -13,7 +13,7 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode.pod_request import SHARING_LABEL, VENDOR_LABEL
 from kaiwo.clusters.kubernetes.extender.bind_pods import PLACE
 from kaiwo.decide.placement.place_pods import Placer
-from kaiwo.decide.placement.shape_scores import ShapeBook, ShapeState
+from kaiwo.decide.placement.shape_scores import ShapeScores, ShapeState
 from kaiwo.model.affinity import obeys
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request, Toleration
@@ -34,7 +34,7 @@ class Look:
         self.state, self.want = state, only_gpus(want)
         self.view = WorkingCopy(Snapshot(state, now_s))
         self.active = loop.plugins.active(loop.policy)
-        self.book = ShapeBook(state, self.view, self.view, self.active)
+        self.book = ShapeScores(state, self.view, self.view, self.active)
 
     def shape(self) -> ShapeState:
         return self.book.state_of(self.want)

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from kaiwo.decide.actions.allocate import is_planned
 from kaiwo.decide.placement.queue_limits import least_charge
+from kaiwo.decide.turn_order import is_planned
 from kaiwo.model.queue import Queue, ReclaimStrategy, SharePolicy
 from kaiwo.queues.current_shares import shares_of, standing, wants_of
 from kaiwo.queues.queue_order import queue_keys

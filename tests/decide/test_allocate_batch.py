@@ -29,7 +29,7 @@ def contest(seed: int) -> World:
 @pytest.mark.parametrize("seed", range(12))
 def test_together_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     together = {start.workload for start in contest(seed).decide().starts}
-    monkeypatch.setattr(allocate.Allocate, "_window", lambda self: False)
+    monkeypatch.setattr(allocate.Allocate, "_take_batch", lambda self, run: False)
     assert together == {start.workload for start in contest(seed).decide().starts}
     assert together
 
@@ -102,5 +102,5 @@ def mixed_contest(seed: int) -> World:
 @pytest.mark.parametrize("seed", range(60))
 def test_sizes_of_all_kinds_together_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     together = {start.workload for start in mixed_contest(seed).decide().starts}
-    monkeypatch.setattr(allocate.Allocate, "_window", lambda self: False)
+    monkeypatch.setattr(allocate.Allocate, "_take_batch", lambda self, run: False)
     assert together == {start.workload for start in mixed_contest(seed).decide().starts}

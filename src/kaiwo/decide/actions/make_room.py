@@ -1,0 +1,182 @@
+"""Run the actions that make room, as the policy orders them: reclaim, preempt, consolidate, stop stale gangs.
+
+In:    the classes that are stuck.   Out: evictions with the nominations of their beneficiaries; why others got no room.
+None of the actions may use up what the later ones need: else those would never have a turn where much is stuck.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kaiwo.decide.actions import consolidate, preempt, reclaim
+from kaiwo.decide.actions.allocate import Allocated
+from kaiwo.decide.actions.stale_gangs import stop_stale_gangs
+from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
+from kaiwo.decide.make_room.nominations import is_fully_nominated
+from kaiwo.decide.make_room.preemption_cooldown import is_cooling_down
+from kaiwo.decide.make_room.room_state import Attempt, RoomState
+from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.decide.planned_starts.backfill import BackfillMasks
+from kaiwo.decide.turn_order import Lane, Turns, lanes_of
+from kaiwo.model.obstacle import Obstacle
+from kaiwo.model.plan import Cause, Eviction, Nomination
+from kaiwo.model.workload import Workload
+from kaiwo.snapshot.backlog import ActionKey, ClassKey, WaitingClass
+
+
+class RoomAction(NamedTuple):
+    """How one action makes room for a workload."""
+
+    cause: Cause
+    attempt: Callable[[RoomState, Placer, Workload, WaitingClass], Attempt]
+
+
+ROOM_ACTIONS: dict[str, RoomAction] = {
+    "reclaim": RoomAction(Cause.RECLAIM, reclaim.attempt),
+    "preempt": RoomAction(Cause.PREEMPT, preempt.attempt),
+    "consolidate": RoomAction(Cause.CONSOLIDATE, consolidate.attempt),
+}
+
+
+class MadeRoom(NamedTuple):
+    """What is stopped or moved for waiting work, and for which work nothing is."""
+
+    evictions: tuple[Eviction, ...]
+    nominations: tuple[Nomination, ...]
+    given_up: tuple[PodKey, ...]
+    refusals: dict[ClassKey, Obstacle]  # why room could not be made
+    unreached: set[ActionKey]  # actions and classes that the budget did not reach
+    served: set[str]  # workloads that start, or for which space is kept
+    look_again_s: int
+
+
+def make_room(
+    cycle: CycleInput,
+    free: CycleState,
+    placed: Allocated,
+    masks: BackfillMasks | None,
+    evicted: Sequence[Eviction],
+    given_up: Sequence[PodKey],
+) -> MadeRoom:
+    """Try one action after the other for all that is stuck."""
+    room = RoomState(cycle, free, masks, placed.starts, placed.nominations, evicted)
+    has_releasing_pods = free.working.has_releasing_pods
+    if has_releasing_pods:
+        free.working.count_releasing(+1)  # what is placed from here on waits for them, too
+    unreached: set[ActionKey] = set()
+    actions = [action for action in cycle.policy.actions if action != "allocate"]
+    for at, action in enumerate(actions):
+        if action == "stale-gangs":
+            stop_stale_gangs(room)
+            continue
+        later = [other for other in actions[at + 1 :] if other in ROOM_ACTIONS]
+        sharers = 1 + sum(_has_work(room, other, placed.stuck) for other in later)
+        free.budget.limit = free.budget.used + max(0, cycle.policy.steps - free.budget.used) // sharers
+        left = _make_room_by(room, action, placed, (*given_up, *placed.given_up))
+        unreached |= {(action, *found.key) for found in left}
+    free.budget.limit = cycle.policy.steps
+    if has_releasing_pods:
+        free.working.count_releasing(-1)  # obstacles name what is free now
+    decided = (tuple(room.evictions), tuple(room.nominations), tuple(room.given_up), room.refusals)
+    return MadeRoom(*decided, unreached, room.served, room.look_again_s)
+
+
+def postpone_room(cycle: CycleInput, placed: Allocated) -> MadeRoom:
+    """Make no room in this cycle: all that is stuck waits for the next one."""
+    actions = [action for action in cycle.policy.actions if action in ROOM_ACTIONS]
+    unreached = {(action, *key) for action in actions for key in placed.stuck}
+    served = {each.workload for each in placed.starts} | {each.workload for each in placed.nominations}
+    return MadeRoom((), (), (), {}, unreached, served, 0)
+
+
+def _has_work(room: RoomState, action: str, stuck: dict[ClassKey, WaitingClass]) -> bool:
+    """There is a class for which the action could make room, at a glance."""
+    waiting = stuck | room.cycle.state.backlog.pending_for(action)
+    if action == "preempt":
+        return any(preempt.has_victims(room, found) for found in waiting.values())
+    return bool(waiting)
+
+
+def _make_room_by(room: RoomState, action: str, placed: Allocated, given_up: Sequence[PodKey]) -> list[WaitingClass]:
+    """Try one action for all that is stuck. Returns the classes that the budget did not reach.
+
+    Classes that the last cycle did not reach share the budget with new ones: neither wait for the other to end.
+    """
+    fresh, resumed = _candidates(room, action, placed)
+    budget = room.free.budget
+    limit = budget.limit
+    if fresh and resumed:
+        budget.limit -= max(0, limit - budget.used) // 2
+    unreached = _make_room_for(room, action, fresh, given_up)
+    budget.limit = limit
+    return unreached + _make_room_for(room, action, resumed, given_up)
+
+
+def _candidates(room: RoomState, action: str, placed: Allocated) -> tuple[list[WaitingClass], list[WaitingClass]]:
+    """The classes that were tried and have no room yet: those of this cycle, and those left over from the last."""
+    backlog = room.cycle.state.backlog
+    resumed = backlog.pending_for(action)
+    fresh = {key: found for key, found in placed.stuck.items() if key not in resumed}
+    if action == "reclaim":
+        owed = {found.key: found for found in reclaim.owed_classes(room, placed.stuck, placed.too_long)}
+        if not resumed and (placed.stuck or not backlog.pending_actions):
+            return list(owed.values()), []  # for all waiting work: what one class may reclaim depends on the others
+        return [owed[key] for key in owed if key in fresh], [owed[key] for key in owed if key in resumed]
+    if action == "preempt":
+        chosen = [[found for found in group.values() if preempt.has_victims(room, found)] for group in (fresh, resumed)]
+        return chosen[0], chosen[1]
+    return list(fresh.values()), list(resumed.values())
+
+
+def _make_room_for(
+    room: RoomState, action: str, waiting: list[WaitingClass], given_up: Sequence[PodKey]
+) -> list[WaitingClass]:
+    """Classes that could never start come last: they learn what keeps them, and delay no other class by their size."""
+    hopeless = room.cycle.state.backlog.impossible
+    given_up = (*given_up, *room.given_up)
+    waiting = [found for found in waiting if not is_fully_nominated(room.cycle, found, given_up)]
+    last = [found for found in waiting if found.key in hopeless]
+    first = [found for found in waiting if found.key not in hopeless]
+    return [found for group in (first, last) for found in _give_turns(room, action, group)]
+
+
+def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> list[WaitingClass]:
+    """One after the other, the queue that the orders put first. Returns the classes that the budget did not reach."""
+    cycle, free, served = room.cycle, room.free, frozenset(room.served)
+    lanes = lanes_of(found for found in waiting if free.charges.takes_work(found.queue))
+    for lane in lanes.values():
+        _pass_over(room, action, lane, served)
+    turns = Turns(lanes, free.working, cycle.plugins, free.charges.next_of)
+    while turns and not free.budget.is_spent:
+        lane = turns.lane
+        name, _, found = lane.first
+        workload = cycle.state.workloads[name]
+        free.budget.used += 1
+        placer = room.placer_for(workload, found)
+        attempt = ROOM_ACTIONS[action].attempt(room, placer, workload, found)
+        room.look_again(attempt.look_again_s)
+        if attempt.refusal is not None and (action == "reclaim" or found.key not in room.refusals):
+            room.refusals[found.key] = attempt.refusal
+        if attempt.room is not None:
+            room.carry_out(workload, attempt.room, ROOM_ACTIONS[action].cause)
+            room.refusals.pop(found.key, None)
+            lane.advance(1)
+        else:
+            lane.set_aside()
+            if room.starts:  # what has just started cannot be stopped yet, and may hold what this one is owed
+                room.look_again(cycle.now_s + 1)
+        _pass_over(room, action, lane, served)
+        turns.again()
+    return [found for lane in turns.lanes.values() for found in lane.rest()]
+
+
+def _pass_over(room: RoomState, action: str, lane: Lane, served: frozenset[str]) -> None:
+    """Work that may not preempt now is not the next of its queue: no turn depends on its size.
+
+    It costs no step: a long line of such work must not use up a cycle.
+    """
+    while lane:
+        name, _, found = lane.first
+        workload = room.cycle.state.workloads[name]
+        if name not in served and workload.stops_others and not is_cooling_down(room, workload, found, action):
+            return
+        lane.advance(1)

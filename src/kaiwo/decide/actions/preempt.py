@@ -1,0 +1,53 @@
+"""Preempt: stop less important work of the same queue for a waiting workload."""
+
+import numpy as np
+
+from kaiwo.decide.make_room.nominations import unpaid_charge
+from kaiwo.decide.make_room.room_state import Attempt, RoomState
+from kaiwo.decide.make_room.victim_rules import PreemptRule
+from kaiwo.decide.make_room.victim_search import RoomMade, VictimSearch
+from kaiwo.decide.placement.place_pods import Placer
+from kaiwo.model.obstacle import Obstacle, Protection, Reason, WorkProtected
+from kaiwo.model.workload import Workload
+from kaiwo.queues.current_shares import standing
+from kaiwo.snapshot.backlog import WaitingClass, needs_to_make_room_for
+
+
+def has_victims(room: RoomState, found: WaitingClass) -> bool:
+    """Something less important runs in its queue; the first workload of a class is the most important."""
+    queue, priority = found.queue, room.cycle.state.workloads[found.waiters.at(0)[1]].priority
+    return room.victims.has_below(queue, priority) or room.victims.has_protected_below(queue, priority)
+
+
+def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingClass) -> Attempt:
+    """Stop units with a lower priority."""
+    if not has_victims(room, found):
+        return Attempt()
+    now = standing(room.free.working)
+
+    def search(within_budgets: bool) -> RoomMade | None:
+        lanes = room.victims.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)
+        need = np.array(unpaid_charge(room.cycle, room.free, found))
+        rule = PreemptRule(now, now.queues.row[found.queue], need)
+        victims = VictimSearch(
+            room.context, placer, workload, needs_to_make_room_for(found), rule, lanes, within_budgets
+        )
+        return victims.find_room() if lanes else None
+
+    made = room.budget.watched(lambda: search(within_budgets=False))
+    if made is None and room.budget.refused is not None:
+        made = search(within_budgets=True)
+    return Attempt(made) if made is not None else _refused(room, workload, found)
+
+
+def _refused(room: RoomState, workload: Workload, found: WaitingClass) -> Attempt:
+    """Name what protects the victims, if anything does."""
+    by_budget, look_again_s = room.victims.protected.protection(found.queue, below=workload.priority), 0
+    protections: list[Protection] = [by_budget] if by_budget is not None else []
+    if room.budget.refused is not None:
+        look_again_s = room.budget.again_s
+        protections.append(room.budget.refusal)
+    if not protections:
+        return Attempt(None, None, look_again_s)
+    facts = WorkProtected(tuple(protections))
+    return Attempt(None, Obstacle(Reason.NO_WAY_TO_PREEMPT, subject=found.queue, facts=facts), look_again_s)
