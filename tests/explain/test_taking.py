@@ -9,7 +9,7 @@ from kaiwo.model.obstacle import NodeBound, Obstacle, Reason, ReclaimBound, Recl
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
 from kaiwo.model.request import Request
-from kaiwo.runtime.kubernetes.publish_wait_reasons import Sayer
+from kaiwo.runtime.kubernetes.publish_wait_reasons import WaitReasonPublisher
 from tests.worlds import World
 
 TAKES = "would start it now without stopping others; but {}, and others are stopped to make room for it"
@@ -49,7 +49,7 @@ def test_who_waits_out_a_hold_off_is_told_so_with_the_time_that_is_left() -> Non
 
 
 def test_the_end_of_a_hold_off_is_told_in_kubernetes_too() -> None:
-    (news,) = Sayer().news(held_off().state)
+    (news,) = WaitReasonPublisher().changed_reasons(held_off().state)
     assert news.workload == "default/old"
     assert "it stops nobody before second 1610 of the cluster's clock, by the policy's holdOff" in news.sentence
 

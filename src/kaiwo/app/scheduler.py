@@ -21,13 +21,13 @@ from kaiwo.clusters.kubernetes.agent_tokens import AgentTokens
 from kaiwo.clusters.kubernetes.client import Access, find_access
 from kaiwo.clusters.kubernetes.client.connection import first_contact
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
-from kaiwo.clusters.kubernetes.extender.bind_pods import Binder
-from kaiwo.clusters.kubernetes.extender.extender_server import Extender
-from kaiwo.clusters.kubernetes.leader_election import Election
+from kaiwo.clusters.kubernetes.extender.bind_pods import ExtenderBinder
+from kaiwo.clusters.kubernetes.extender.extender_server import ExtenderServer
+from kaiwo.clusters.kubernetes.leader_election import LeaderElection
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.errors import ConfigError
-from kaiwo.runtime.kubernetes.extender_answers import Extension
-from kaiwo.runtime.kubernetes.leadership import ALONE, Leadership, Leading
+from kaiwo.runtime.kubernetes.extender_answers import ExtenderAnswers
+from kaiwo.runtime.kubernetes.leadership import SINGLE_REPLICA, LeaderGuard, Leadership
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.learned_run_times import InFile as RunsInFile
 from kaiwo.runtime.loop.learned_run_times import RunTimes
@@ -72,7 +72,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
     if trouble := await first_contact(access):
         sys.stderr.write(f"kaiwo: {trouble}\nIt is asked again until it answers; Ctrl-C ends this.\n")
         sys.stderr.flush()
-    leading = Leading(_leadership(options, access))
+    leading = LeaderGuard(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
     cluster.cache.extended_scheduler = options.extends if options.extender_port else ""
     past_use = PastUse.of(policy, InQueues(cluster.cache.queue_history))
@@ -129,9 +129,9 @@ async def _api(options: SchedulerOptions, loop: SchedulingLoop) -> "tuple[Starle
 
 def _leadership(options: SchedulerOptions, access: Access) -> Leadership:
     if not options.leader_elect:
-        return ALONE
+        return SINGLE_REPLICA
     namespace = options.lease_namespace or access.namespace
-    return Election(access, namespace, options.lease_name or options.scheduler, report=emit)
+    return LeaderElection(access, namespace, options.lease_name or options.scheduler, report=emit)
 
 
 def _check_webhooks() -> None:
@@ -165,12 +165,12 @@ async def _admission(options: SchedulerOptions, access: Access, cluster: Kuberne
 
 
 async def _extender(
-    options: SchedulerOptions, cluster: KubernetesCluster, loop: SchedulingLoop, leading: Leading
-) -> Extender:
-    judge = Extension(loop, cluster.cache)
-    binder = Binder(cluster.client, cluster.cache, judge, cluster.settle, emit)
+    options: SchedulerOptions, cluster: KubernetesCluster, loop: SchedulingLoop, leading: LeaderGuard
+) -> ExtenderServer:
+    judge = ExtenderAnswers(loop, cluster.cache)
+    binder = ExtenderBinder(cluster.client, cluster.cache, judge, cluster.publish_soon, emit)
     names = cluster.cache.names
-    extender = Extender(judge, binder, lambda key: names.find(key) or "", leading.may_decide)
+    extender = ExtenderServer(judge, binder, lambda key: names.find(key) or "", leading.may_decide)
     await extender.start(options.extender_port)
     return extender
 

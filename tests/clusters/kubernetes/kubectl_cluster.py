@@ -137,7 +137,7 @@ class Scene:
     async def truth(self) -> ToldState:
         """What the books say when nothing is under way any more."""
         await until(lambda: not self.cluster.cache.in_flight.starts, "the last Binding")
-        self.cluster._settle_now()
+        self.cluster._publish_now()
         truth = ToldState()
         truth.patch(self.cluster.cache.whole_state())
         return truth

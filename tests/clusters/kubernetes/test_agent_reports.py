@@ -18,7 +18,7 @@ from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
 from kaiwo.devices.agent.report_stream import Stream, Target
 from kaiwo.devices.agent_messages import MEDIA_TYPE, encode_line
 from kaiwo.model.errors import ConfigError
-from kaiwo.runtime.kubernetes.leadership import Alone
+from kaiwo.runtime.kubernetes.leadership import SingleReplica
 from tests.clusters.kubernetes.api_client import PATIENCE_S, client_for, run, until
 from tests.clusters.kubernetes.installed_webhooks import CERTIFICATE_OF, Installed, installed
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl, pod_path
@@ -146,7 +146,7 @@ def test_an_agent_speaks_for_its_own_node_and_nobody_else_speaks(site: Installed
 
 
 def test_a_standby_sends_agents_on(site: Installed, tmp_path: Path) -> None:
-    class Standby(Alone):
+    class Standby(SingleReplica):
         is_held = False
 
     async def test() -> None:

@@ -159,7 +159,7 @@ def test_what_is_gone_is_forgotten() -> None:
     assert saved_s(cache, 1_002) == 0
 
 
-def test_the_voice_says_on_the_pod_what_cannot_be_read() -> None:
+def test_the_writer_says_on_the_pod_what_cannot_be_read() -> None:
     said: list[dict[str, Any]] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -169,15 +169,15 @@ def test_the_voice_says_on_the_pod_what_cannot_be_read() -> None:
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            voice = EventWriter(client, cache, lambda: 0)
-            voice.start()
+            writer = EventWriter(client, cache, lambda: 0)
+            writer.start()
             try:
                 put(cache, "train", {SAVED: "yesterday"})
                 cache.flush(1_000)
-                voice.listen()
+                writer.publish_changes()
                 await until(lambda: said, "the Event")
             finally:
-                await voice.close()
+                await writer.close()
                 await client.close()
 
     run(test())

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kaiwo.clusters.kubernetes.client import ApiError
+from kaiwo.clusters.kubernetes.writers.conditions import WaitReason
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.workload import Phase
-from kaiwo.runtime.kubernetes.publish_wait_reasons import Waiting
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl, Scene, opened, pod_path, start_of, whole
 from tests.controlplane.plane import Plane
@@ -285,15 +285,16 @@ def test_people_read_where_their_pod_went_and_why_it_waits(plane: Plane) -> None
             await scene.until_waiting("goes", "waits")
             await scene.start(start_of("goes", devices=whole(4, 5)))
             assert await _until_event(scene.kubectl, "goes", "Scheduled") == "bound to node-1 with gpu-4, gpu-5"
-            scene.cluster.voice.explain([Waiting("default/waits", "it needs 8 GPUs free on one node", True)])
+            writer = scene.cluster.event_writer
+            writer.publish_reasons([WaitReason("default/waits", "it needs 8 GPUs free on one node", True)])
             found = await _until_condition(scene.kubectl, "waits", "it needs 8 GPUs free on one node")
             assert found["reason"] == "Unschedulable"  # more nodes would help: autoscalers act on this word
             assert "8 GPUs" in await _until_event(scene.kubectl, "waits", "FailedScheduling")
-            await scene.until(lambda: scene.cluster.voice.written == 3)  # two Events and a condition
-            scene.cluster.voice.explain([Waiting("default/waits", "it needs 8 GPUs free on one node", True)])
+            await scene.until(lambda: writer.written == 3)  # two Events and a condition
+            writer.publish_reasons([WaitReason("default/waits", "it needs 8 GPUs free on one node", True)])
             await asyncio.sleep(0.1)
-            assert scene.cluster.voice.written == 3  # the same thing is said once
-            scene.cluster.voice.explain([Waiting("default/waits", "queue 'lab' has 0 GPUs left of its limit", False)])
+            assert writer.written == 3  # the same thing is said once
+            writer.publish_reasons([WaitReason("default/waits", "queue 'lab' has 0 GPUs left of its limit", False)])
             assert (await _until_condition(scene.kubectl, "waits", "limit"))["reason"] == "KaiwoWaiting"
 
     run(test())

@@ -60,8 +60,9 @@ def test_shares_of_one_device_are_counted(plane: Plane, tmp_path: Path) -> None:
                 held[share["gpu"]] = held.get(share["gpu"], 0) + share["milli"]
             assert held == {"gpu-0": 1000, "gpu-1": 1000}
             waiting = {f"s-{number}" for number in range(6)} - {pod["metadata"]["name"] for pod in bound}
-            message = (await until_condition(kubectl, min(waiting), "no agent serves shares of GPUs here"))["message"]
-            assert "it has not the GPUs free that the pod asks for (0.5 of 1)" in message
+            said = await until_condition(kubectl, min(waiting), "no node agent shares GPUs on this node")
+            message = said["message"]
+            assert "too few free GPUs for the pod's request (0.5 of 1)" in message
 
     run(test())
 
@@ -125,7 +126,7 @@ def test_whoever_does_not_lead_says_so(plane: Plane, tmp_path: Path) -> None:
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
             session.post("/filter", data=b"{}") as answer,
         ):
-            assert (answer.status, await answer.text()) == (503, "this Kaiwo does not lead yet")
+            assert (answer.status, await answer.text()) == (503, "this replica of Kaiwo does not lead")
 
     run(test())
 

@@ -32,7 +32,7 @@ def test_a_gang_waits_until_it_is_whole_and_starts_then(
     kind = GANG_KINDS[name]
     if missing := [file for file in kind.crds if not (CRDS / f"{file}.yaml").exists()]:
         pytest.skip(f"the definition of {name} is not there ({CRDS / missing[0]}.yaml)")
-    monkeypatch.setattr(event_writer, "RIPE_S", 0.3)  # how long a sentence must be true before it is written
+    monkeypatch.setattr(event_writer, "BLOCKED_S", 0.3)  # how long a sentence must be true before it is written
 
     async def test() -> None:
         async with scheduled(kinds, tmp_path) as kubectl:

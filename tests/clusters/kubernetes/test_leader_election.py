@@ -12,13 +12,13 @@ import pytest
 
 from kaiwo.clusters.kubernetes.client import ApiError, Client, StandbyError
 from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
-from kaiwo.clusters.kubernetes.leader_election import Election, Times, now_s
+from kaiwo.clusters.kubernetes.leader_election import ElectionTimes, LeaderElection, clock_s
 from tests.clusters.kubernetes.api_client import client_for, notes_path, run, until
 from tests.clusters.kubernetes.broken_server import line_to, server_that
 from tests.clusters.kubernetes.kubectl_cluster import Kubectl
 from tests.controlplane.plane import Plane
 
-QUICK = Times(lease_s=1, give_up_s=0.6, renew_s=0.2, look_s=0.1, try_s=0.4)
+QUICK = ElectionTimes(lease_s=1, give_up_s=0.6, renew_s=0.2, look_s=0.1, try_s=0.4)
 CERTIFICATE = "client-certificate: admin.crt\n    client-key: admin.key"
 
 
@@ -26,7 +26,7 @@ class Candidate:
     """One replica's election, as a process would run it."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
-        self.election = Election(read_kubeconfig(kubeconfig), namespace, "lead", QUICK)
+        self.election = LeaderElection(read_kubeconfig(kubeconfig), namespace, "lead", QUICK)
         self._task = asyncio.create_task(self.election.run())
 
     @property
@@ -81,15 +81,15 @@ def test_of_five_one_leads_and_when_it_goes_the_next_never_overlaps(plane: Plane
                 leader = next(each for each in field if each.leads)
                 await asyncio.sleep(0.3)
                 assert leader.leads  # it renews
-                began_s = now_s()
+                began_s = clock_s()
                 await (leader.leave() if turn % 2 else leader.die())
                 others = [each for each in field if each is not leader]
                 await until(lambda others=others: any(each.leads for each in others), "another one")
                 if turn % 2:
-                    assert now_s() - began_s < 0.5  # it was released: nobody waits for it to run out
+                    assert clock_s() - began_s < 0.5  # it was released: nobody waits for it to run out
                 else:
                     assert not leader.leads
-                    assert now_s() - began_s > 0.6
+                    assert clock_s() - began_s > 0.6
             counting.cancel()
             assert most == 1
 
@@ -110,9 +110,9 @@ def test_the_times_in_a_lease_are_other_peoples_clocks(plane: Plane, namespace: 
             assert one.election.holder == "ghost"
             ahead = {"spec": {"renewTime": "2099-01-01T00:00:00.000000Z"}}
             await kubectl.patch(lease_path(namespace), ahead)  # its last word, from the future
-            began_s = now_s()
+            began_s = clock_s()
             await until(lambda: one.leads, "the silent one to be followed")
-            assert 0.9 < now_s() - began_s < 3
+            assert 0.9 < clock_s() - began_s < 3
             taken = await kubectl.get(lease_path(namespace))
             assert taken["metadata"]["labels"] == {"mine": "kept"}
             assert taken["spec"]["leaseTransitions"] == one.election.transitions == 7
@@ -178,16 +178,16 @@ def test_a_write_ends_with_the_time_that_is_left_and_is_waited_for_before_the_le
             from kaiwo.clusters.kubernetes.client import Access, Credential
             from kaiwo.clusters.kubernetes.client.credentials import Fixed, Trust
 
-            until_s = now_s() + 0.5
+            until_s = clock_s() + 0.5
             access = Access(address, Trust(), Fixed(Credential()))
-            client = Client(access, may_write_s=lambda: until_s - now_s())
+            client = Client(access, may_write_s=lambda: until_s - clock_s())
             try:
                 writing = asyncio.create_task(client.write("POST", "/slow", b"{}"))
                 await asyncio.sleep(0.1)
                 assert not await client.quiet(0.05)
                 with pytest.raises(ApiError):  # not tried again: the time is over
                     await writing
-                assert now_s() - until_s < 0.5
+                assert clock_s() - until_s < 0.5
                 assert await client.quiet(0)
             finally:
                 await client.close()

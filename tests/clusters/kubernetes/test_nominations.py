@@ -87,7 +87,7 @@ def test_space_of_a_pod_that_is_not_there_is_taken_back(plane: Plane) -> None:
     async def test() -> None:
         async with opened(plane) as scene:
             await scene.cluster.apply(Plan(nominations=(SPACE,)))
-            scene.cluster._settle_now()
+            scene.cluster._publish_now()
             await scene.until(lambda: NominationGone(full("w"), "main-0") in scene.seen, "to hear of it")
 
     run(test())

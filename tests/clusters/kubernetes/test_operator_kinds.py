@@ -108,7 +108,7 @@ def test_an_operator_that_is_updated_takes_its_objects_along(plane: Plane) -> No
 
             def has_moved() -> bool:
                 assert waits("early-0")  # nobody forgets it meanwhile: alone it would start
-                return any(each.resource.path == path and each.version for each in scene.cluster.following.informers)
+                return any(each.resource.path == path and each.version for each in scene.cluster.watch.informers)
 
             await until(has_moved, "the new version to be followed")
             await task

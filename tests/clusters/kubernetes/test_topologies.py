@@ -95,7 +95,7 @@ def test_a_topology_shows_the_nodes_that_are_there_and_is_seldom_written(
 ) -> None:
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/kaiwotopologies.kaiwo.ai")
-    monkeypatch.setattr("kaiwo.clusters.kubernetes.writers.topology_status_writer.LOOK_S", 0.1)
+    monkeypatch.setattr("kaiwo.clusters.kubernetes.writers.coalescing_writer.REVIEW_S", 0.1)
 
     async def test() -> None:
         async with scheduled(plane, tmp_path) as kubectl:

@@ -53,44 +53,45 @@ class KubernetesCluster(Records):
         may_write_s: Callable[[], float] = lambda: CALL_S,
     ) -> None:
         self.name = access.name
-        self.client = Client(access, may_write_s=may_write_s)
-        self.cache = ClusterCache(scheduler)
-        self.cache.report = report
-        super().__init__(self.client, self.cache)
-        distillery = PodDecoder()
-        self.voice = EventWriter(self.client, self.cache, self.now_s, report)
-        self.reserver = ReservationStatusWriter(self.client, self.cache, self.now_s, report)
-        self.plans, self.tender = PartitioningPlanStatusWriter(self.client, report), NodeWriter(self.client, self.cache)
-        self.queue_status = QueueStatusWriter(self.client, self.cache, report)
-        self.topologies = TopologyStatusWriter(self.client, self.cache.node_cache, report)
-        self.following = ClusterWatch(
-            self.client, self.cache, distillery, self.reserver, self.plans, self.topologies, self.settle, report
+        client = self.client = Client(access, may_write_s=may_write_s)
+        cache = self.cache = ClusterCache(scheduler)
+        cache.report = report
+        super().__init__(client, cache)
+        decoder = PodDecoder()
+        self.event_writer = EventWriter(client, cache, self.now_s, report)
+        self.node_writer = NodeWriter(client, cache)
+        self.queue_status = QueueStatusWriter(client, cache, report)
+        self.partitioning_plans = PartitioningPlanStatusWriter(client, report)
+        self._reservations = ReservationStatusWriter(client, cache, self.now_s, report)
+        self._topologies = TopologyStatusWriter(client, cache.node_cache, report)
+        self._nominations = NominationWriter(client, cache, self.publish_soon, report)
+        self._planned_starts = PlannedStartWriter(client, cache, report)
+        self._queue_history = QueueHistoryWriter(client, cache, self.now_s, report)
+        self._pod_writes = PodWrites(
+            client, cache, decoder, self.publish_soon, self.event_writer.publish_outcome, report
         )
-        self._keeper = NominationWriter(self.client, self.cache, self.settle, report)
-        self._pod_writes = PodWrites(self.client, self.cache, distillery, self.settle, self.voice.carried, report)
         self._binder = Binder(self._pod_writes, self.now_s)
-        self._evictor = Evictor(self._pod_writes, self.now_s, self._keeper.release)
-        self._promiser = PlannedStartWriter(self.client, self.cache, report)
-        self._rememberer = QueueHistoryWriter(self.client, self.cache, self.now_s, report)
+        self._evictor = Evictor(self._pod_writes, self.now_s, self._nominations.release)
+        self.watch = ClusterWatch(
+            client, cache, decoder, self._reservations, self.partitioning_plans, self._topologies, self.publish_soon,
+            report,
+        )  # fmt: skip
         self._outbox: asyncio.Queue[tuple[Event, ...] | None] | None = None
         self._is_started = False
-        self._settling: asyncio.TimerHandle | None = None
+        self._publish_timer: asyncio.TimerHandle | None = None
         self._pause_s = SHORTEST_PAUSE_S
 
     def now_s(self) -> int:
-        """Wall time: the objects of the cluster carry it too."""
+        """Wall time, which the objects of the cluster carry too."""
         return int(time.time())
 
     async def start(self) -> None:
-        """Follow the cluster until every cache is warm; `events` does it too."""
+        """Watch the cluster until every cache is warm; `events` does it too."""
         if not self._is_started:
             self._is_started = True
-            self.following.start()
-            self.voice.start()
-            self.reserver.start()
-            self.topologies.start()
-            self._rememberer.start()
-        await self.following.wait_for_sync()
+            for part in (self.watch, self.event_writer, self._reservations, self._topologies, self._queue_history):
+                part.start()
+        await self.watch.wait_for_sync()
 
     async def events(self) -> AsyncIterator[tuple[Event, ...]]:
         """The whole state as the first batch, then every change, in order, until `close`. One reader."""
@@ -98,7 +99,7 @@ class KubernetesCluster(Records):
         outbox: asyncio.Queue[tuple[Event, ...] | None] = asyncio.Queue()
         if self._outbox is not None:
             self._outbox.put_nowait(None)
-        self._settle_now()
+        self._publish_now()
         outbox.put_nowait(self.cache.whole_state())
         self._outbox = outbox
         while (batch := await outbox.get()) is not None:
@@ -106,88 +107,88 @@ class KubernetesCluster(Records):
             outbox.task_done()
 
     async def catch_up(self) -> None:
-        """Until the reader has all that another leader did: nothing may be decided on what a watch brings late."""
+        """Until the reader has all that another leader did: a watch may lag, and no decision may rest on old state."""
         await self.start()
-        await self.following.relist()
-        self._settle_now()
-        self.voice.begin_again()
+        await self.watch.relist()
+        self._publish_now()
+        self.event_writer.resync()
         if self._outbox is not None:
             await self._outbox.join()
 
     async def apply(self, plan: Plan) -> tuple[str, ...]:
         """Begin the writes. Returns the ids of what was begun (`workload/pod`) at once."""
-        for writer in (self._keeper, self._promiser, self._rememberer, self.reserver):
+        for writer in (self._nominations, self._planned_starts, self._queue_history, self._reservations):
             writer.apply(plan)
         begun = (*self._evictor.evict(plan.evictions), *self._binder.bind(plan.starts))
-        self.settle()
+        self.publish_soon()
         return begun
 
     async def change_devices(self, name: str, how: Callable[[Node], Node] | None) -> None:
-        """Lay it over what Kubernetes says of the node."""
+        """Lay a change over the node as Kubernetes has it."""
         self.cache.overlay_node(name, how)
-        self.settle()
+        self.publish_soon()
 
     @property
     def left_out(self) -> int:
-        """Objects that could not be taken in, since the start."""
-        return self.following.left_out + self.cache.left_out
+        """Objects that could not be read, since the start."""
+        return self.watch.left_out + self.cache.left_out
 
     def devices_in_use(self, name: str) -> frozenset[str]:
-        """Those that somebody holds."""
+        """The devices that pods hold."""
         return in_use(self.cache.published.ledger.use_of(name))
 
     def run_of(self, workload: str, pod: str) -> tuple[str, str]:
         """The pod's UID, and what the agent wrote on it."""
-        seen = self.cache.find_pod(workload, pod)
-        return ("", "") if seen is None else (seen.uid, seen.annotations.get(OURS + "gpu-grade", ""))
+        found = self.cache.find_pod(workload, pod)
+        return ("", "") if found is None else (found.uid, found.annotations.get(OURS + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
-        """Write on the pod what it really has. Through the status, which takes annotations too."""
+        """Write on the pod which devices it really has. The status takes annotations too."""
         body = {"metadata": {"uid": uid, "annotations": {GRANT_ANNOTATION: write_grant(devices)}}}
         path = f"/api/v1/namespaces/{quote(pod[0])}/pods/{quote(pod[1])}/status"
         try:
             await self.client.patch(path, msgspec.json.encode(body))
         except ApiError as error:
-            if error.code in (404, 409, 422):  # it is gone, or another of that name
+            if error.code in (404, 409, 422):  # it is gone, or another pod has its name
                 raise NotFoundError(f"pod {'/'.join(pod)} is gone") from error
             raise
 
     async def close(self) -> None:
         """Stop watching. Running work goes on."""
-        if self._settling is not None:
-            self._settling.cancel()
+        if self._publish_timer is not None:
+            self._publish_timer.cancel()
         if self._outbox is not None:
             self._outbox.put_nowait(None)
         await self._pod_writes.close()
         writers = (
-            self._keeper, self._promiser, self._rememberer, self.queue_status, self.reserver, self.plans,
-            self.topologies, self.voice,
+            self._nominations, self._planned_starts, self._queue_history, self.queue_status, self._reservations,
+            self.partitioning_plans, self._topologies, self.event_writer,
         )  # fmt: skip
         await asyncio.gather(*(writer.close() for writer in writers))
-        await self.following.close()
+        await self.watch.close()
         await self.client.close()
 
-    def settle(self) -> None:
-        """Tell what changed, in a moment: the pods of a gang come one by one, and it is worked out once for many."""
-        if self._settling is None and self.following.has_synced:
-            self._settling = asyncio.get_running_loop().call_later(self._pause_s, self._settle_now)
+    def publish_soon(self) -> None:
+        """Publish what changed, in a moment: the pods of a gang arrive one by one, and one batch serves many."""
+        if self._publish_timer is None and self.watch.has_synced:
+            self._publish_timer = asyncio.get_running_loop().call_later(self._pause_s, self._publish_now)
 
-    def _settle_now(self) -> None:
-        """The longer it takes, the longer the next pause, so that it never has more than a fifth of the time."""
-        if self._settling is not None:
-            self._settling.cancel()
-            self._settling = None
+    def _publish_now(self) -> None:
+        """The longer it takes, the longer the next pause: it never takes more than a fifth of the time."""
+        if self._publish_timer is not None:
+            self._publish_timer.cancel()
+            self._publish_timer = None
         began = time.perf_counter()
         events = self.cache.flush(self.now_s())
         if events and self._outbox is not None:
             self._outbox.put_nowait(events)
         if self.client.may_write:
-            self.voice.listen()
-            self._keeper.flush()
-            self._promiser.flush()
+            self.event_writer.publish_changes()
+            self._nominations.flush()
+            self._planned_starts.flush()
         else:
-            self.cache.take_newly_blocked()  # the leader says them
+            self.cache.take_newly_blocked()  # the leader writes them
             self.cache.checkpoints.take_faults()
             self.cache.discard_decisions()
-            self.reserver.discard_decisions()
+            self._reservations.discard_decisions()
         self._pause_s = min(max(SHORTEST_PAUSE_S, 4 * (time.perf_counter() - began)), LONGEST_PAUSE_S)

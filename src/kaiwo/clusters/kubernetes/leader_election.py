@@ -1,11 +1,9 @@
-"""Who of several replicas leads: the one that holds the Lease, and renews it in time.
+"""Elect one of several replicas as the leader: the one that holds a Lease of coordination.k8s.io/v1 and renews it.
 
-In:    a Lease.   Out: whether we lead, for how long yet, and since which term.
-Never: compares clocks of two machines. A leader gives up when its own clock says that it has not renewed for
-       `give_up_s`; others take over when their own clock says that the Lease has not changed for its whole duration,
-       which is longer and begins later.
-
-Also: One Lease of coordination.k8s.io/v1, as the API server has it.
+In:    a Lease.   Out: whether this replica leads, for how much longer, and in which term.
+Never: compares the clocks of two machines. A leader steps down when by its own clock it has not renewed the Lease for
+       `give_up_s`; others take over when by their own clock the Lease has not changed for its whole duration, which is
+       longer and begins later.
 """
 
 import asyncio
@@ -22,28 +20,28 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.client import Access, ApiError, Client, UnreachableError
 
-RELEASED_S = 1  # the server wants a duration above zero
+RELEASED_S = 1  # the server requires a duration above zero
 
 
-class Seen(NamedTuple):
-    """The Lease at one moment."""
+class LeaseState(NamedTuple):
+    """The Lease as it was read."""
 
     version: str  # changes with every renewal
-    holder: str  # empty: it was released
-    duration_s: int  # after so long without a renewal anybody may take it
+    holder: str  # empty: nobody
+    duration_s: int  # after this time without a renewal any replica may take it
     transitions: int
-    document: dict[str, Any]  # as it was read: labels and fields of others are kept
+    document: dict[str, Any]  # whole: labels and fields of others are kept
 
 
 class Lease:
-    """A named place in the cluster that one of many holds."""
+    """One Lease at the API server."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self.namespace, self.name = client, namespace, name
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
-    async def read(self) -> Seen | None:
-        """None: there is none yet."""
+    async def read(self) -> LeaseState | None:
+        """None: it does not exist yet."""
         try:
             return _read(await self._client.read(f"{self._path}/{self.name}", tries=1))
         except ApiError as error:
@@ -51,24 +49,24 @@ class Lease:
                 return None
             raise
 
-    async def take(self, seen: Seen | None, holder: str, duration_s: int) -> Seen:
-        """Take or renew what was just read. An ApiError with `is_conflict`: somebody was faster."""
-        if seen is None:
+    async def take(self, state: LeaseState | None, holder: str, duration_s: int) -> LeaseState:
+        """Take or renew the Lease as it was just read. An ApiError with `is_conflict`: another replica was faster."""
+        if state is None:
             metadata = {"name": self.name, "namespace": self.namespace}
             document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
             document["spec"] = _spec({}, holder, duration_s)
             return _read(await self._client.write("POST", self._path, msgspec.json.encode(document), tries=1))
-        document = seen.document | {"spec": _spec(seen.document.get("spec") or {}, holder, duration_s)}
+        document = state.document | {"spec": _spec(state.document.get("spec") or {}, holder, duration_s)}
         body = msgspec.json.encode(document)
         return _read(await self._client.write("PUT", f"{self._path}/{self.name}", body, tries=1))
 
-    async def release(self, seen: Seen) -> None:
-        """Nobody holds it: the next one need not wait."""
-        await self.take(seen, "", RELEASED_S)
+    async def release(self, state: LeaseState) -> None:
+        """Leave it to the next leader, who need not wait for it to expire."""
+        await self.take(state, "", RELEASED_S)
 
 
 def _spec(before: dict[str, Any], holder: str, duration_s: int) -> dict[str, Any]:
-    """The times are for people who look at it."""
+    """The times are for people who read the Lease."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = before | {"holderIdentity": holder, "leaseDurationSeconds": duration_s, "renewTime": now}
     if holder and holder != before.get("holderIdentity"):
@@ -77,10 +75,10 @@ def _spec(before: dict[str, Any], holder: str, duration_s: int) -> dict[str, Any
     return spec
 
 
-def _read(body: bytes) -> Seen:
+def _read(body: bytes) -> LeaseState:
     document = msgspec.json.decode(body, type=dict[str, Any])
     spec = document.get("spec") or {}
-    return Seen(
+    return LeaseState(
         document["metadata"]["resourceVersion"],
         spec.get("holderIdentity") or "",
         int(spec.get("leaseDurationSeconds") or 0),
@@ -92,150 +90,150 @@ def _read(body: bytes) -> Seen:
 NEVER = float("-inf")
 
 
-class Times(NamedTuple):
+class ElectionTimes(NamedTuple):
     """After a crash another replica leads within lease_s + 2 x look_s + try_s: 12 s at the very worst."""
 
-    lease_s: int = 8  # others wait so long after the last renewal that they saw
-    give_up_s: float = 5.0  # so long after its last renewal began the leader writes; the gap is for what is on its way
+    lease_s: int = 8  # how long others wait after the last renewal that they saw
+    give_up_s: float = 5.0  # how long the leader writes after its last renewal began; the gap covers writes in flight
     renew_s: float = 1.5
-    look_s: float = 1.0  # how often a standby looks, and a leader tries again
-    try_s: float = 2.0  # the longest that one look or renewal may take
+    look_s: float = 1.0  # how often a standby reads the Lease, and a leader tries again
+    try_s: float = 2.0  # the longest that one read or renewal may take
 
 
-TIMES = Times()
+TIMES = ElectionTimes()
 
 
-def now_s() -> float:
-    """A clock that only goes forward, and also while the machine sleeps: a lid that was closed is time that passed."""
+def clock_s() -> float:
+    """A clock that never goes back, and also runs while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def make_identity() -> str:
-    """Another one for each process: what a former one on this machine left under way is not ours to continue."""
+    """Different for each process: writes of a former process on this machine are not ours to continue."""
     return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
 
 
-class Election:
-    """One replica's part in it. `run` it; close it."""
+class LeaderElection:
+    """The part of one replica in the election."""
 
     def __init__(
         self,
         access: Access,
         namespace: str,
         name: str,
-        times: Times = TIMES,
+        times: ElectionTimes = TIMES,
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client = Client(access)  # connections of its own: a renewal never waits behind a thousand Bindings
+        self._client = Client(access)  # with its own connections: a renewal never waits behind a thousand Bindings
         self.lease = Lease(self._client, namespace, name)
         self.identity = make_identity()
-        self.holder = ""  # who leads, as far as we know
-        self.term = 0  # counts the times that we began to lead
+        self.holder = ""  # the leader as far as known
+        self.term = 0  # how often this replica began to lead
         self.transitions = 0  # as the Lease counts them
         self._times, self._report = times, report
         self._until_s = NEVER
-        self._version, self._version_at_s = "", 0.0  # when we first saw this version of the Lease
+        self._version, self._version_at_s = "", 0.0  # when this version of the Lease was first read
         self._failures = 0
-        self._is_over = False
-        self._moved = asyncio.Event()
+        self._is_stopped = False
+        self._changed = asyncio.Event()
 
     @property
     def left_s(self) -> float:
-        """How long we lead for certain, if no renewal succeeds any more; zero or less: we do not lead."""
-        return self._until_s - now_s()
+        """For how long this replica certainly leads if no further renewal succeeds; zero or less: it does not lead."""
+        return self._until_s - clock_s()
 
     @property
     def is_held(self) -> bool:
         return self.left_s > 0
 
     async def run(self) -> None:
-        """Renew, or look whether it is our turn, until cancelled."""
+        """Renew the Lease, or try to take it, until cancelled."""
         while True:
             await self.step()
             is_fine = self.is_held and not self._failures
             await asyncio.sleep(self._times.renew_s if is_fine else self._times.look_s)
 
     async def step(self) -> None:
-        """Look once."""
+        """Renew or try once."""
         try:
             async with asyncio.timeout(self._times.try_s):
-                await self._look()
+                await self._renew_or_take()
             self._failures = 0
         except (ApiError, UnreachableError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.is_conflict:
-                return  # somebody was faster; who it was is seen the next time
+                return  # another replica was faster; the next read shows which
             self._failures += 1
             if self._failures & (self._failures - 1) == 0:
-                words = str(error)[:300] or "no answer in time"
-                self._report("lease-failed", level="warning", error=words, failures=self._failures)
+                message = str(error)[:300] or "no answer in time"
+                self._report("lease-failed", level="warning", error=message, failures=self._failures)
 
     async def won(self) -> int:
-        """Until we lead. The number of the term."""
+        """Until this replica leads. Returns the number of the term."""
         while not self.is_held:
-            self._moved.clear()
-            await self._moved.wait()
+            self._changed.clear()
+            await self._changed.wait()
         return self.term
 
     async def lost(self, term: int) -> None:
         """Until this term is over."""
         while self.is_held and self.term == term:
-            self._moved.clear()
+            self._changed.clear()
             # Not `wait_for`: when the event is set in the same turn, Python 3.11's swallows a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(self.left_s, 0.001)):
-                    await self._moved.wait()
+                    await self._changed.wait()
         if not self.is_held:
-            self._let_go()
+            self._step_down()
 
     def stop(self) -> None:
-        """We lead no longer, from this moment on, and never again."""
-        self._is_over = True
-        self._let_go()
+        """Do not lead any more, from this moment on."""
+        self._is_stopped = True
+        self._step_down()
 
     async def release(self) -> None:
-        """Let the next one lead at once. Only after `stop`, when nothing that we wrote is on its way any more."""
+        """Let another replica lead at once. Only after `stop`, when no write is in flight any more."""
         try:
             async with asyncio.timeout(self._times.try_s):
-                seen = await self.lease.read()
-                if seen is not None and seen.holder == self.identity:
-                    await self.lease.release(seen)
+                state = await self.lease.read()
+                if state is not None and state.holder == self.identity:
+                    await self.lease.release(state)
         except (ApiError, UnreachableError, TimeoutError) as error:
             self._report("lease-not-released", level="warning", error=str(error)[:300])
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def _look(self) -> None:
-        began_s = now_s()
-        seen = await self.lease.read()
-        if seen is None or seen.holder in ("", self.identity) or self._is_silent(seen):
-            self._hold(began_s, await self.lease.take(seen, self.identity, self._times.lease_s))
+    async def _renew_or_take(self) -> None:
+        began_s = clock_s()
+        state = await self.lease.read()
+        if state is None or state.holder in ("", self.identity) or self._is_expired(state):
+            self._hold(began_s, await self.lease.take(state, self.identity, self._times.lease_s))
         else:
-            self._let_go()
-            self._notice(seen)
+            self._step_down()
+            self._note_holder(state)
 
-    def _is_silent(self, seen: Seen) -> bool:
-        """Whether its holder has not renewed it for its whole duration, by our clock, while we looked."""
-        if seen.version != self._version:
-            self._version, self._version_at_s = seen.version, now_s()
-        return now_s() - self._version_at_s >= (seen.duration_s or self._times.lease_s)
+    def _is_expired(self, state: LeaseState) -> bool:
+        """Whether by our clock its holder has not renewed it for its whole duration."""
+        if state.version != self._version:
+            self._version, self._version_at_s = state.version, clock_s()
+        return clock_s() - self._version_at_s >= (state.duration_s or self._times.lease_s)
 
-    def _hold(self, began_s: float, seen: Seen) -> None:
-        """Counted from before the renewal was sent: whatever the server and the line took is on the safe side."""
-        if self._is_over or began_s + self._times.give_up_s <= now_s():
+    def _hold(self, began_s: float, state: LeaseState) -> None:
+        """Counted from before the renewal was sent: the time that it took is on the safe side."""
+        if self._is_stopped or began_s + self._times.give_up_s <= clock_s():
             return
         was_held, self._until_s = self.is_held, began_s + self._times.give_up_s
-        self._notice(seen)
+        self._note_holder(state)
         if not was_held:
             self.term += 1
             self._report("leading", lease=f"{self.lease.namespace}/{self.lease.name}", identity=self.identity)
-            self._moved.set()
+            self._changed.set()
 
-    def _let_go(self) -> None:
+    def _step_down(self) -> None:
         if self._until_s != NEVER:
             self._until_s = NEVER
             self._report("not-leading", identity=self.identity)
-            self._moved.set()
+            self._changed.set()
 
-    def _notice(self, seen: Seen) -> None:
-        self.holder, self.transitions = seen.holder, seen.transitions
+    def _note_holder(self, state: LeaseState) -> None:
+        self.holder, self.transitions = state.holder, state.transitions

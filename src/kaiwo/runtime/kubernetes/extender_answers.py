@@ -1,7 +1,7 @@
-"""Answers about the GPUs of nodes for pods that kube-scheduler places.
+"""Answer questions about the GPUs of nodes for pods that kube-scheduler places.
 
 In:    a request, names of nodes.   Out: where its GPUs are free, how good each node is, and which devices it gets.
-Never: judges anything but GPUs: the rest of the request is kube-scheduler's own.
+Never: checks anything but GPUs: the rest of the request is for kube-scheduler.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.decode.pod_request import SHARING_LABEL, VENDOR_LABEL
-from kaiwo.clusters.kubernetes.extender.bind_pods import PLACE
+from kaiwo.clusters.kubernetes.extender.bind_pods import FOREIGN_SLOT
 from kaiwo.decide.placement.place_pods import Placer
 from kaiwo.decide.placement.shape_scores import ShapeScores, ShapeState
 from kaiwo.model.affinity import obeys
@@ -24,28 +24,29 @@ from kaiwo.snapshot.snapshot import Snapshot
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 T = TypeVar("T")
+PodKey = tuple[str, str]  # workload and pod
 ANY_TAINT = (Toleration(operator="Exists"),)
 
 
-class Look:
-    """The cluster at one moment, as one pod would find it."""
+class GpuView:
+    """The GPUs of the cluster at one moment, for one request."""
 
-    def __init__(self, state: ClusterState, now_s: int, loop: SchedulingLoop, want: Request) -> None:
-        self.state, self.want = state, only_gpus(want)
+    def __init__(self, state: ClusterState, now_s: int, loop: SchedulingLoop, request: Request) -> None:
+        self.state, self.request = state, only_gpus(request)
         self.view = WorkingCopy(Snapshot(state, now_s))
         self.active = loop.plugins.active(loop.policy)
         self.book = ShapeScores(state, self.view, self.view, self.active)
 
     def shape(self) -> ShapeState:
-        return self.book.state_of(self.want)
+        return self.book.state_of(self.request)
 
-    def fits_without(self, node: str, places: list[tuple[str, str] | None]) -> bool:
-        """Its GPUs are free on a node once these are gone."""
+    def fits_without(self, node: str, pods: list[PodKey | None]) -> bool:
+        """Its GPUs are free on a node once these pods are gone."""
         row = self.view.nodes.row.get(node)
         if row is None:
             return False
         with self.view.trial():
-            for workload, slot in filter(None, places):
+            for workload, slot in filter(None, pods):
                 pod = self.state.pods.get(workload, {}).get(slot)
                 if pod is not None and pod.node == node:
                     self.view.release_uncharged(pod)
@@ -53,128 +54,127 @@ class Look:
 
     def devices(self, row: int) -> tuple[Share, ...]:
         placer = Placer(self.view, self.book, self.active, packs=True)
-        (placed,) = placer.put(row, self.want, 1)
+        (placed,) = placer.put(row, self.request, 1)
         return placed.devices
 
 
-class Extension:
-    """Answers from the loop's live picture."""
+class ExtenderAnswers:
+    """Answers from the live state of the loop."""
 
     def __init__(self, loop: SchedulingLoop, cache: ClusterCache) -> None:
         self._loop, self._cache = loop, cache
-        self._promised: dict[str, Pod] = {}  # bound, and not in the picture yet
+        self._assumed: dict[str, Pod] = {}  # bound, and not in the state yet
 
-    async def why_not(self, own: str, want: Request, nodes: Sequence[str]) -> dict[str, str]:
-        """The nodes that will not do, each with its reason."""
+    async def reasons_against(self, workload: str, request: Request, nodes: Sequence[str]) -> dict[str, str]:
+        """The nodes without the GPUs for it, each with its reason."""
 
-        def question(look: Look) -> dict[str, str]:
-            state, rows = look.shape(), look.view.nodes.row
-            return {name: _why_not(look, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}
+        def question(gpus: GpuView) -> dict[str, str]:
+            state, rows = gpus.shape(), gpus.view.nodes.row
+            return {name: _missing(gpus, name) for name in nodes if name not in rows or state.slots[rows[name]] <= 0}
 
-        return await self._ask(own, want, question)
+        return await self._ask(workload, request, question)
 
-    async def scores(self, own: str, want: Request, nodes: Sequence[str], top: int) -> dict[str, int]:
-        """From 0 to `top`, the best of them first; where its GPUs are not free, 0."""
+    async def scores(self, workload: str, request: Request, nodes: Sequence[str], most: int) -> dict[str, int]:
+        """From 0 to `most`; 0 where its GPUs are not free."""
 
-        def question(look: Look) -> dict[str, int]:
-            state, rows = look.shape(), look.view.nodes.row
+        def question(gpus: GpuView) -> dict[str, int]:
+            state, rows = gpus.shape(), gpus.view.nodes.row
             found = {
                 name: int(state.score[rows[name]]) for name in nodes if name in rows and state.slots[rows[name]] > 0
             }
             low, high = min(found.values(), default=0), max(found.values(), default=0)
             spread = max(1, high - low)
-            return {name: (found[name] - low) * top // spread if name in found else 0 for name in nodes}
+            return {name: (found[name] - low) * most // spread if name in found else 0 for name in nodes}
 
-        return await self._ask(own, want, question)
+        return await self._ask(workload, request, question)
 
-    async def helped(self, own: str, want: Request, victims: dict[str, list[str]]) -> list[str]:
-        """The nodes on which its GPUs are free once these pods are gone."""
-        places = self._places({uid for uids in victims.values() for uid in uids})
+    async def nodes_with_room_after(self, workload: str, request: Request, victims: dict[str, list[str]]) -> list[str]:
+        """The nodes on which its GPUs are free once these pods, given by UID, are gone."""
+        keys = self._pod_keys({uid for uids in victims.values() for uid in uids})
 
-        def question(look: Look) -> list[str]:
-            return [
-                node for node, uids in victims.items() if look.fits_without(node, [places.get(uid) for uid in uids])
-            ]
+        def question(gpus: GpuView) -> list[str]:
+            return [node for node, uids in victims.items() if gpus.fits_without(node, [keys.get(uid) for uid in uids])]
 
-        return await self._ask(own, want, question)
+        return await self._ask(workload, request, question)
 
-    async def choose(self, own: str, want: Request, node: str) -> tuple[Share, ...] | str:
-        """The devices that it gets there, or why it gets none."""
+    async def choose_devices(self, workload: str, request: Request, node: str) -> tuple[Share, ...] | str:
+        """The devices that it gets on this node, or the reason why it gets none."""
 
-        def question(look: Look) -> tuple[Share, ...] | str:
-            row = look.view.nodes.row.get(node)
-            if row is None or look.shape().slots[row] <= 0:
-                return f"node {node}: {_why_not(look, node)}"
-            return look.devices(row)
+        def question(gpus: GpuView) -> tuple[Share, ...] | str:
+            row = gpus.view.nodes.row.get(node)
+            if row is None or gpus.shape().slots[row] <= 0:
+                return f"node {node}: {_missing(gpus, node)}"
+            return gpus.devices(row)
 
-        return await self._ask(own, want, question)
+        return await self._ask(workload, request, question)
 
-    def promise(self, pod: Pod) -> None:
-        """It is bound, and holds its devices from now on."""
-        self._promised[pod.workload] = pod
+    def assume(self, pod: Pod) -> None:
+        """A pod is bound, and holds its devices from now on."""
+        self._assumed[pod.workload] = pod
 
-    async def _ask(self, own: str, want: Request, question: Callable[[Look], T]) -> T:
-        def asked(state: ClusterState) -> T:
-            look = Look(state, self._loop.cluster.now_s(), self._loop, want)
-            for pod in state.pods.get(own, {}).values():
-                look.view.release_uncharged(pod)  # space that is kept for it does not stand in its way
-            for name, pod in list(self._promised.items()):
+    async def _ask(self, workload: str, request: Request, question: Callable[[GpuView], T]) -> T:
+        def answer(state: ClusterState) -> T:
+            gpus = GpuView(state, self._loop.cluster.now_s(), self._loop, request)
+            for pod in state.pods.get(workload, {}).values():
+                gpus.view.release_uncharged(pod)  # what it holds itself is free for it
+            for name, pod in list(self._assumed.items()):
                 if name in state.pods or name not in self._cache.names.unit_of:
-                    del self._promised[name]
-                elif name != own:
-                    _hold(look.view, pod)
-            return question(look)
+                    del self._assumed[name]
+                elif name != workload:
+                    _hold(gpus.view, pod)
+            return question(gpus)
 
-        return await self._loop.ask(asked)
+        return await self._loop.ask(answer)
 
-    def _places(self, uids: set[str]) -> dict[str, tuple[str, str]]:
-        """By UID: the workload of a pod, and its place there."""
+    def _pod_keys(self, uids: set[str]) -> dict[str, PodKey]:
+        """By UID: the workload of a pod, and the pod's name there."""
         found = {}
         for pod in self._cache.pods.values():
             workload = self._cache.workload_of(pod.key) if pod.uid in uids else None
             if workload is not None:
                 slots = self._cache.pods_by_slot(workload)
-                found[pod.uid] = (workload, next((slot for slot, each in slots.items() if each.uid == pod.uid), PLACE))
+                own = (slot for slot, each in slots.items() if each.uid == pod.uid)
+                found[pod.uid] = (workload, next(own, FOREIGN_SLOT))
         return found
 
 
-def only_gpus(want: Request) -> Request:
-    """The part of a request that kube-scheduler cannot judge."""
+def only_gpus(request: Request) -> Request:
+    """The part of a request that kube-scheduler cannot check."""
     return Request(
-        gpus=want.gpus,
-        gpu_milli=want.gpu_milli,
-        gpu_mib=want.gpu_mib,
-        gpu_models=want.gpu_models,
-        device_mib=want.device_mib,
-        partition=want.partition,
-        isolation=want.isolation,
-        least_grade=want.least_grade,
-        node_rules=tuple(rule for rule in want.node_rules if rule.key.startswith((SHARING_LABEL, VENDOR_LABEL))),
+        gpus=request.gpus,
+        gpu_milli=request.gpu_milli,
+        gpu_mib=request.gpu_mib,
+        gpu_models=request.gpu_models,
+        device_mib=request.device_mib,
+        partition=request.partition,
+        isolation=request.isolation,
+        least_grade=request.least_grade,
+        node_rules=tuple(rule for rule in request.node_rules if rule.key.startswith((SHARING_LABEL, VENDOR_LABEL))),
         tolerations=ANY_TAINT,
     )
 
 
-def _why_not(look: Look, name: str) -> str:
-    row = look.view.nodes.row.get(name)
+def _missing(gpus: GpuView, name: str) -> str:
+    row = gpus.view.nodes.row.get(name)
     if row is None:
         return "Kaiwo does not know this node yet"
-    node, want = look.view.nodes.nodes[row], look.want
-    if not obeys(node.labels, want.node_rules, ()):
-        is_share = any(rule.key == SHARING_LABEL for rule in want.node_rules)
-        return "no agent serves shares of GPUs here" if is_share else "it has no GPU of the wanted vendor"
-    return f"it has not the GPUs free that the pod asks for ({_asked(want)})"
+    node, request = gpus.view.nodes.nodes[row], gpus.request
+    if not obeys(node.labels, request.node_rules, ()):
+        is_share = any(rule.key == SHARING_LABEL for rule in request.node_rules)
+        return "no node agent shares GPUs on this node" if is_share else "it has no GPU of the requested vendor"
+    return f"too few free GPUs for the pod's request ({_gpus_text(request)})"
 
 
-def _asked(want: Request) -> str:
-    if want.is_fraction:
-        return f"{want.gpu_milli / 1000:g} of {want.gpus}"
-    if want.is_memory:
-        return f"{want.gpu_mib} MiB on {want.gpus}"
-    return f"{want.gpus} {want.partition}".strip()
+def _gpus_text(request: Request) -> str:
+    if request.is_fraction:
+        return f"{request.gpu_milli / 1000:g} of {request.gpus}"
+    if request.is_memory:
+        return f"{request.gpu_mib} MiB on {request.gpus}"
+    return f"{request.gpus} {request.partition}".strip()
 
 
 def _hold(view: WorkingCopy, pod: Pod) -> None:
-    """Its devices are taken, though the picture does not say so yet."""
+    """Take its devices in the view: the state does not have the pod yet."""
     row = view.nodes.row.get(pod.node)
     if row is None:
         return

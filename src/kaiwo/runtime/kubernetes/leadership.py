@@ -1,20 +1,23 @@
-"""Decide only while we lead: caches warm, the Lease held, and all known that a former leader did.
+"""Let the scheduling loop decide only while this replica leads: caches warm, Lease held, former leader's writes known.
 
-In:    whoever knows whether we lead, a cluster and its loop.   Out: the loop let go and stopped.
+In:    an election or a single replica, a cluster and its loop.   Out: `may_decide` for the loop; an orderly hand-over.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kaiwo.runtime.kubernetes.publish_wait_reasons import Sayer, Speaker
+from kaiwo.runtime.kubernetes.publish_wait_reasons import WaitReasonPublisher
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 
-LAST_WORDS_S, LAST_WRITES_S = 1.0, 2.0
+if TYPE_CHECKING:
+    from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
+
+FLUSH_S, LAST_WRITES_S = 1.0, 2.0
 
 
 class Leadership(Protocol):
-    """Whether this process leads. An election has it from a Lease; alone, one always does."""
+    """Whether this replica leads. An election follows a Lease; a single replica always leads."""
 
     @property
     def is_held(self) -> bool: ...
@@ -49,8 +52,8 @@ class Leadership(Protocol):
     async def close(self) -> None: ...
 
 
-class Alone:
-    """Nobody else wants to lead."""
+class SingleReplica:
+    """Without an election: this replica always leads."""
 
     is_held, left_s, identity, holder, term, transitions = True, float("inf"), "", "", 1, 0
 
@@ -72,56 +75,45 @@ class Alone:
     async def close(self) -> None: ...
 
 
-ALONE = Alone()
+SINGLE_REPLICA = SingleReplica()
 
 
-class Replicated(Protocol):
-    """A cluster that several processes may look at, and one writes to."""
-
-    client: Any  # `quiet`
-
-    @property
-    def voice(self) -> Speaker: ...
-
-    async def catch_up(self) -> None: ...
-
-
-class Leading:
-    """Opens and closes the way for the loop. Give it `may_decide`."""
+class LeaderGuard:
+    """Follows the leadership for one loop, which asks `may_decide` before each cycle."""
 
     def __init__(self, leadership: Leadership) -> None:
         self.leadership = leadership
-        self._known_term = 0  # the term for which we know all that was done before it
+        self._caught_up_term = 0  # the term before which all that was done is known
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
 
     def may_decide(self) -> bool:
-        return self.leadership.is_held and self._known_term == self.leadership.term and not self._is_over
+        return self.leadership.is_held and self._caught_up_term == self.leadership.term and not self._is_over
 
     async def begin(self) -> None:
-        """One try for the Lease before anything is listed: what is listed afterwards needs no second look."""
+        """Try for the Lease once before anything is listed: what is listed afterwards need not be listed again."""
         await self.leadership.step()
         if self.leadership.is_held:
-            self._known_term = self.leadership.term
+            self._caught_up_term = self.leadership.term
 
-    def start(self, cluster: Replicated, loop: SchedulingLoop) -> "Sequence[asyncio.Task[None]]":
-        """Take part from now on. The tasks end only when they fail."""
+    def start(self, cluster: "KubernetesCluster", loop: SchedulingLoop) -> "Sequence[asyncio.Task[None]]":
+        """Take part in the election. The tasks end only when they fail."""
         self._tasks = [
             asyncio.create_task(self.leadership.run(), name="kaiwo-election"),
             asyncio.create_task(self._lead(cluster, loop), name="kaiwo-leading"),
         ]
         return self._tasks
 
-    async def hand_over(self, cluster: Replicated) -> None:
-        """An orderly end: say what was done, write no more, wait for what is on its way, and let the next one lead.
+    async def hand_over(self, cluster: "KubernetesCluster") -> None:
+        """End in order: publish outcomes, stop writing, wait for writes in flight, and release the Lease.
 
-        When something stays on its way, the Lease is left to run out: its arrival must not meet another leader.
+        If a write stays in flight, the Lease is left to expire: that write must not arrive under another leader.
         """
         if self._is_over:
             return
         self._is_over = True
         if self.leadership.is_held:
-            await cluster.voice.finish(LAST_WORDS_S)
+            await cluster.event_writer.flush(FLUSH_S)
         self.leadership.stop()
         for task in self._tasks:
             task.cancel()
@@ -130,17 +122,18 @@ class Leading:
             await self.leadership.release()
         await self.leadership.close()
 
-    async def _lead(self, cluster: Replicated, loop: SchedulingLoop) -> None:
+    async def _lead(self, cluster: "KubernetesCluster", loop: SchedulingLoop) -> None:
         while True:
             term = await self.leadership.won()
-            if term != self._known_term:
+            if term != self._caught_up_term:
                 await cluster.catch_up()
-                self._known_term = term
+                self._caught_up_term = term
             loop.wake()
-            # A new one each time: what an earlier leader said is not known to be what is true now.
-            saying = asyncio.create_task(Sayer().run(loop, cluster.voice), name="kaiwo-saying")
+            # A new one for each term: what an earlier leader published may not be true any more.
+            publishing = WaitReasonPublisher().run(loop, cluster.event_writer)
+            publisher = asyncio.create_task(publishing, name="kaiwo-wait-reasons")
             try:
                 await self.leadership.lost(term)
             finally:
-                saying.cancel()
-                await asyncio.gather(saying, return_exceptions=True)
+                publisher.cancel()
+                await asyncio.gather(publisher, return_exceptions=True)

@@ -1,22 +1,23 @@
-"""Why work waits, in the words of `kaiwo why`, for a cluster that shows them to its people.
+"""Publish why workloads wait, in the words of `kaiwo why`, through whoever writes them on the cluster's objects.
 
-In:    the live picture.   Out: sentences by workload, again whenever the reasons changed.
-Never: says that something was not tried yet: a moment later it was.
+In:    the live cluster state.   Out: a sentence for each workload, again whenever its reasons change.
+Never: publishes that something was not tried yet: a moment later it was.
 """
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from kaiwo.clusters.kubernetes.writers.conditions import WaitReason
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.cluster_state import ClusterState
 
 EVERY_S = 1.0  # what changes faster is not worth a write
-MOST = 1000  # characters
+MOST_CHARACTERS = 1000
 # More nodes would not help against these.
-NOT_FOR_WANT_OF_NODES = frozenset(
+NOT_FOR_LACK_OF_NODES = frozenset(
     (
         Reason.HELD, Reason.DEPENDENCY, Reason.DEPENDENCY_FAILED, Reason.NOT_BEFORE, Reason.NO_QUEUE,
         Reason.QUEUE_NOT_LEAF, Reason.QUEUE_LIMIT, Reason.QUEUE_QUOTA, Reason.RELEASING,
@@ -24,66 +25,51 @@ NOT_FOR_WANT_OF_NODES = frozenset(
 )  # fmt: skip
 
 
-class Waiting(NamedTuple):
-    """Why one workload waits."""
+class ReasonWriter(Protocol):
+    """Writes reasons where people see them."""
 
-    workload: str
-    sentence: str
-    would_nodes_help: bool
-
-
-class Listener(Protocol):
-    """Who shows it to people."""
-
-    def explain(self, waiting: Iterable[Waiting]) -> None:
-        """What is not named is left as it is."""
+    def publish_reasons(self, reasons: Iterable[WaitReason]) -> None:
+        """Workloads that are not named keep their reasons."""
 
 
-class Speaker(Listener, Protocol):
-    """One that also says what was done."""
-
-    async def finish(self, within_s: float) -> bool:
-        """Until all was said."""
-
-
-class Sayer:
-    """Remembers what it said, so that only news is said."""
+class WaitReasonPublisher:
+    """Remembers what it published, so that only changes are."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str], tuple[tuple[Obstacle, ...], frozenset[str]]] = {}
-        self._at_gate: dict[str, tuple[Obstacle, ...]] = {}
+        self._published: dict[tuple[str, str], tuple[tuple[Obstacle, ...], frozenset[str]]] = {}
+        self._blocked: dict[str, tuple[Obstacle, ...]] = {}
 
-    async def run(self, loop: SchedulingLoop, listener: Listener) -> None:
+    async def run(self, loop: SchedulingLoop, writer: ReasonWriter) -> None:
         """Until cancelled."""
         seen = 0
         while True:
             seen = await loop.changed(seen)
             await asyncio.sleep(EVERY_S)
-            listener.explain(await loop.ask(self.news))
+            writer.publish_reasons(await loop.ask(self.changed_reasons))
 
-    def news(self, state: ClusterState) -> list[Waiting]:
-        """What waits for other reasons than the last time; the reasons of a class are put into words once."""
-        news: list[Waiting] = []
-        said, self._said = self._said, {}
+    def changed_reasons(self, state: ClusterState) -> list[WaitReason]:
+        """The workloads whose reasons changed since the last call. The sentence of a class is made once."""
+        changed: list[WaitReason] = []
+        published, self._published = self._published, {}
         for key, found in state.backlog.by_key.items():
             if not found.obstacles or key in state.backlog.to_try:
                 continue
             names = frozenset(name for _, name in found.waiters)
-            before, known = said.get(key, ((), frozenset()))
-            self._said[key] = (found.obstacles, names)
-            fresh = names if before != found.obstacles else names - known
-            if fresh:
-                words, would_help = put_into_words(found.obstacles)
-                news += [Waiting(name, words, would_help) for name in sorted(fresh)]
-        before_gate, self._at_gate = self._at_gate, dict(state.backlog.gated)
-        for name, obstacles in self._at_gate.items():
-            if before_gate.get(name) != obstacles:
-                news.append(Waiting(name, *put_into_words(obstacles)))
-        return news
+            before, known = published.get(key, ((), frozenset()))
+            self._published[key] = (found.obstacles, names)
+            new = names if before != found.obstacles else names - known
+            if new:
+                text, would_help = reason_sentence(found.obstacles)
+                changed += [WaitReason(name, text, would_help) for name in sorted(new)]
+        blocked_before, self._blocked = self._blocked, dict(state.backlog.gated)
+        for name, obstacles in self._blocked.items():
+            if blocked_before.get(name) != obstacles:
+                changed.append(WaitReason(name, *reason_sentence(obstacles)))
+        return changed
 
 
-def put_into_words(obstacles: tuple[Obstacle, ...]) -> tuple[str, bool]:
+def reason_sentence(obstacles: tuple[Obstacle, ...]) -> tuple[str, bool]:
     """All the sentences as one, and whether more nodes would help."""
-    words = "; ".join(dict.fromkeys(sentence(each) for each in obstacles))
-    would_help = all(each.reason not in NOT_FOR_WANT_OF_NODES for each in obstacles)
-    return words[:MOST], would_help
+    text = "; ".join(dict.fromkeys(sentence(each) for each in obstacles))
+    would_help = all(each.reason not in NOT_FOR_LACK_OF_NODES for each in obstacles)
+    return text[:MOST_CHARACTERS], would_help

@@ -11,7 +11,7 @@ Also: Partition changes on Kubernetes: plans are objects, and AMD's Device Confi
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -37,6 +37,7 @@ from kaiwo.runtime.partitioning.apply_changes import Change, Executor, Following
 from kaiwo.runtime.partitioning.plan_changes import NodeStand
 
 if TYPE_CHECKING:
+    from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
     from kaiwo.clusters.kubernetes.writers.node_writer import NodeWriter
 
 DRAINED = Taint(*TAINT)
@@ -224,35 +225,37 @@ NOT_LET = f"its owner does not let Kaiwo change it; label it {'='.join(OPT_IN)}"
 class ClusterSide:
     """What the partition loop of a Kubernetes cluster needs beside the loop itself."""
 
-    def __init__(self, cluster: Any, config: str = "", patience: Patience | None = None) -> None:
+    def __init__(self, cluster: "KubernetesCluster", config: str = "", patience: Patience | None = None) -> None:
         self._cluster, self._config, self._patience = cluster, config, patience
         self._profiles: dict[str, str] = {}  # by node: what a plan of somebody calls its layout
 
     @property
     def leads(self) -> bool:
-        return bool(self._cluster.tender.may_write)
+        return bool(self._cluster.node_writer.may_write)
 
     def plans(self) -> dict[str, PartitioningPlan]:
         """As the objects of the cluster say."""
-        return dict(self._cluster.plans.plans)
+        return dict(self._cluster.partitioning_plans.plans)
 
     def executor(self, name: str) -> Executor | None:
         """Who changes the GPUs of a node; None: nobody."""
         if self.why_not(name):
             return None
         in_use = lambda: self._cluster.devices_in_use(name)  # noqa: E731
-        return DcmNode(self._cluster.tender, name, in_use, self._profiles.get(name, ""), self._config, self._patience)
+        return DcmNode(
+            self._cluster.node_writer, name, in_use, self._profiles.get(name, ""), self._config, self._patience
+        )
 
     def why_not(self, name: str) -> str:
         """Why nobody changes this node; empty: somebody does."""
-        node = self._cluster.tender.node(name)
+        node = self._cluster.node_writer.node(name)
         if node is None or node.labels.get(OPT_IN[0]) != OPT_IN[1]:
             return NOT_LET
-        return "" if self._cluster.tender.is_listed(name) else NOT_LISTED
+        return "" if self._cluster.node_writer.is_listed(name) else NOT_LISTED
 
     async def adopt(self, following: Following, now_s: int) -> None:
         """Go on with what is written on the nodes."""
-        for name, note in self._cluster.tender.notes().items():
+        for name, note in self._cluster.node_writer.notes().items():
             is_known = any(node == name and state.is_changing for (node, _), state in following.states.items())
             if not is_known and following.failed_lately(name, now_s) is None and (changes := changes_in(note)):
                 await following.adopt(name, changes, note, now_s)
@@ -263,12 +266,12 @@ class ClusterSide:
 
     async def show(self, stands: Sequence[NodeStand], following: Following, policy: str, now_s: int) -> None:
         """Write on each plan how its nodes stand."""
-        lines: dict[str, list[NodeProgress]] = {name: [] for name in self._cluster.plans.plans}
+        lines: dict[str, list[NodeProgress]] = {name: [] for name in self._cluster.partitioning_plans.plans}
         for stand in stands:
             failed = following.failed_lately(stand.node, now_s)
             line = self._line(stand, following.states, failed, policy)
             lines.setdefault(stand.plan, []).append(line)
-        self._cluster.plans.publish(lines)
+        self._cluster.partitioning_plans.publish(lines)
 
     def _line(self, stand: NodeStand, states: dict[Key, Ongoing], failed: Change | None, policy: str) -> NodeProgress:
         phase, message = PHASES[stand.state], stand.reason

@@ -1,7 +1,7 @@
-"""Bind a pod of kube-scheduler's, with the devices that were chosen for it.
+"""Bind a pod that kube-scheduler places, with the devices that are chosen for it.
 
-In:    a pod, a node, who chooses.   Out: the Binding, or one sentence why not.
-Never: binds two pods of one node at once, or believes its own memory of a node: its pods are listed before devices are
+In:    a pod, a node, and who chooses devices.   Out: the Binding, or one sentence why not.
+Never: binds two pods of one node at once, or trusts the cache for a node: its pods are listed before devices are
        chosen, since another kube-scheduler may have led a moment ago.
 """
 
@@ -22,15 +22,15 @@ from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 
-PLACE = "main-0"  # of a pod that is not ours
+FOREIGN_SLOT = "main-0"  # of a pod that kube-scheduler places
 
 
-class Chooser(Protocol):
-    """Knows the devices."""
+class DeviceChooser(Protocol):
+    """Chooses the devices of a pod."""
 
-    async def choose(self, own: str, want: Request, node: str) -> tuple[Share, ...] | str: ...
+    async def choose_devices(self, workload: str, request: Request, node: str) -> tuple[Share, ...] | str: ...
 
-    def promise(self, pod: Pod) -> None: ...
+    def assume(self, pod: Pod) -> None: ...
 
 
 class _Pods(Wire):
@@ -38,94 +38,94 @@ class _Pods(Wire):
     items: list[WirePod]
 
 
-class Binder:
-    """One for the process."""
+class ExtenderBinder:
+    """Binds pods for kube-scheduler."""
 
     def __init__(
         self,
         client: Client,
         cache: ClusterCache,
-        chooser: Chooser,
-        settle: Callable[[], None],
+        chooser: DeviceChooser,
+        publish: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
         self._client, self._cache, self._chooser = client, cache, chooser
-        self._settle, self._report = settle, report
-        self._distillery = PodDecoder()
-        self._turns: dict[str, asyncio.Lock] = {}  # by node
+        self._publish, self._report = publish, report
+        self._decoder = PodDecoder()
+        self._locks: dict[str, asyncio.Lock] = {}  # by node
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> str:
-        """Empty: it is bound."""
+        """Empty: it is bound; else the reason why not."""
         try:
-            async with self._turns.setdefault(node, asyncio.Lock()):
+            async with self._locks.setdefault(node, asyncio.Lock()):
                 return await self._bind(namespace, name, uid, node)
         except (ApiError, UnreachableError) as error:
             self._report("extender-bind-failed", level="warning", pod=f"{namespace}/{name}", error=str(error)[:300])
             return str(error)
 
-    async def catch_up(self, node: str) -> None:
-        """Know what is on a node now; without a name, tell what is known."""
-        with contextlib.suppress(ApiError, UnreachableError):  # then what is known has to do
+    async def refresh_node(self, node: str) -> None:
+        """Bring the cache up to date with a node, and publish it; without a name, only publish."""
+        with contextlib.suppress(ApiError, UnreachableError):  # then the cache has to do
             if node:
-                await self._list(node)
-        self._settle()
+                await self._list_pods(node)
+        self._publish()
 
     async def _bind(self, namespace: str, name: str, uid: str, node: str) -> str:
-        pod = await self._look(namespace, name, uid, node)
+        pod = await self._read(namespace, name, uid, node)
         if isinstance(pod, str):
             return pod
         devices: tuple[Share, ...] | str = ()
         if pod.spec.request.gpus:
-            own = self._cache.names.find(pod.key) or ""
-            devices = await self._chooser.choose(own, pod.spec.request, node)
+            workload = self._cache.names.find(pod.key) or ""
+            devices = await self._chooser.choose_devices(workload, pod.spec.request, node)
         if isinstance(devices, str):
             return devices
         held = self._cache.begin_foreign_start(pod, node, devices)
         if isinstance(held, str):
             return held
-        self._chooser.promise(held)
+        self._chooser.assume(held)
         try:
             await self._write(pod, node, devices)
         except (ApiError, UnreachableError):
             self._cache.end_foreign_start(pod)
             raise
         finally:
-            self._settle()
+            self._publish()
         return ""
 
-    async def _look(self, namespace: str, name: str, uid: str, node: str) -> CachedPod | str:
-        """The pod, when it still waits; and whatever is on the node by now."""
+    async def _read(self, namespace: str, name: str, uid: str, node: str) -> CachedPod | str:
+        """The pod, if it still waits; its node is listed too."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        one = self._distillery.decode(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
+        one = self._decoder.decode(msgspec.json.decode(await self._client.read(path, tries=1), type=WirePod))
         if uid and one.uid != uid:
-            return f"pod {namespace}/{name} is another one by now"
+            return f"pod {namespace}/{name} was replaced by another pod of that name"
         if one.node:
-            return f"pod {namespace}/{name} is bound to {one.node} already"
+            return f"pod {namespace}/{name} is already bound to {one.node}"
         if one.spec.refusal:
             return f"pod {namespace}/{name}: {one.spec.refusal}"
         if one.spec.request.gpus:
-            await self._list(node)
+            await self._list_pods(node)
         self._cache.upsert_pod(one)
         return one
 
-    async def _list(self, node: str) -> None:
-        """Whatever is on a node by now, and whatever has gone from it."""
+    async def _list_pods(self, node: str) -> None:
+        """Put the pods of a node into the cache, and drop those that are gone."""
         body = await self._client.read("/api/v1/pods", {"fieldSelector": f"spec.nodeName={node}"}, tries=1)
         listed = msgspec.json.decode(body, type=_Pods)
-        there = [self._distillery.decode(item) for item in listed.items]
-        keys, shown = {pod.key for pod in there}, int(listed.metadata.resource_version)
+        pods = [self._decoder.decode(item) for item in listed.items]
+        keys, version = {pod.key for pod in pods}, int(listed.metadata.resource_version)
         for pod in [pod for pod in self._cache.pods.values() if pod.node == node]:
-            if pod.key not in keys and pod.version <= shown:
+            if pod.key not in keys and pod.version <= version:
                 self._cache.delete_pod(pod)
-        for pod in there:
+        for pod in pods:
             self._cache.upsert_pod(pod)
 
     async def _write(self, pod: CachedPod, node: str, devices: tuple[Share, ...]) -> None:
-        notes = {"annotations": {GRANT_ANNOTATION: write_grant(devices)}} if devices else {}
+        annotations = {"annotations": {GRANT_ANNOTATION: write_grant(devices)}} if devices else {}
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "uid": pod.uid, **notes},
+            "metadata": {"name": pod.name, "uid": pod.uid, **annotations},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/binding"

@@ -1,7 +1,7 @@
-"""Answer kube-scheduler, which runs beside us on the same machine.
+"""Serve the extender protocol to a kube-scheduler on the same machine.
 
 In:    POST /filter, /prioritize, /preempt, /bind.   Out: JSON as kube-scheduler reads it.
-Never: listens to anybody but this machine: whoever may ask here may bind pods.
+Never: listens on another address than loopback: whoever can reach it may bind pods.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from aiohttp import web
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, PodDecoder
 from kaiwo.clusters.kubernetes.decode.wire_objects import Pod
-from kaiwo.clusters.kubernetes.extender.bind_pods import Binder, Chooser
+from kaiwo.clusters.kubernetes.extender.bind_pods import DeviceChooser, ExtenderBinder
 from kaiwo.clusters.kubernetes.extender.messages import (
-    TOP,
-    Args,
+    MAX_SCORE,
     BindArgs,
+    FilterArgs,
     PreemptArgs,
     filtered,
     names_of,
@@ -29,35 +29,37 @@ from kaiwo.clusters.kubernetes.extender.messages import (
 )
 from kaiwo.model.request import Request
 
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 MOST_BYTES = 256 << 20  # 5,000 whole nodes in one question
-BEHIND_S = 0.05  # a watch and the loop behind it take less
-STANDBY = "this Kaiwo does not lead yet"
+WATCH_LAG_S = 0.05  # a watch and the loop behind it take less
+STANDBY = "this replica of Kaiwo does not lead"
 Answer = dict[str, Any] | list[dict[str, Any]]
 
 
-class Judge(Chooser, Protocol):
-    """Knows what is free."""
+class GpuAnswers(DeviceChooser, Protocol):
+    """Knows where GPUs are free."""
 
-    async def why_not(self, own: str, want: Request, nodes: Sequence[str]) -> dict[str, str]: ...
+    async def reasons_against(self, workload: str, request: Request, nodes: Sequence[str]) -> dict[str, str]: ...
 
-    async def scores(self, own: str, want: Request, nodes: Sequence[str], top: int) -> dict[str, int]: ...
+    async def scores(self, workload: str, request: Request, nodes: Sequence[str], most: int) -> dict[str, int]: ...
 
-    async def helped(self, own: str, want: Request, victims: dict[str, list[str]]) -> list[str]: ...
+    async def nodes_with_room_after(
+        self, workload: str, request: Request, victims: dict[str, list[str]]
+    ) -> list[str]: ...
 
 
-class Extender:
-    """The server. `start` it; `close` it."""
+class ExtenderServer:
+    """The HTTP server."""
 
     def __init__(
         self,
-        judge: Judge,
-        binder: Binder,
+        gpus: GpuAnswers,
+        binder: ExtenderBinder,
         name_of: Callable[[tuple[str, str]], str],
         may_answer: Callable[[], bool],
     ) -> None:
-        self._judge, self._binder, self._name_of, self._may_answer = judge, binder, name_of, may_answer
-        self._distillery = PodDecoder()
+        self._gpus, self._binder, self._name_of, self._may_answer = gpus, binder, name_of, may_answer
+        self._decoder = PodDecoder()
         self._runner: web.AppRunner | None = None
         self.port = 0
         self.answers: Counter[str] = Counter()  # by verb
@@ -70,17 +72,17 @@ class Extender:
             ("preempt", self._preempt),
             ("bind", self._bind),
         ):
-            app.router.add_post(f"/{verb}", self._door(verb, answer))
+            app.router.add_post(f"/{verb}", self._handler(verb, answer))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handle_signals=False)
         await self._runner.setup()
-        await web.TCPSite(self._runner, HERE, port).start()
+        await web.TCPSite(self._runner, LOOPBACK, port).start()
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _door(
+    def _handler(
         self, verb: str, answer: Callable[[bytes], Awaitable[Answer]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
@@ -90,46 +92,48 @@ class Extender:
             try:
                 found = await answer(await http.read())
             except msgspec.DecodeError as error:
-                return web.Response(status=400, text=f"this is no question of kube-scheduler ({error})\n")
+                return web.Response(status=400, text=f"this is not a request of kube-scheduler ({error})\n")
             return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
         return handle
 
     async def _filter(self, body: bytes) -> Answer:
-        args = msgspec.json.decode(body, type=Args)
+        args = msgspec.json.decode(body, type=FilterArgs)
         pod = self._read(args.pod)
         if pod.spec.refusal:
             return refused(args, pod.spec.refusal)
         if not pod.spec.request.gpus:
             return filtered(args, {})
-        names, own = names_of(args), self._name_of(pod.key)
-        why_not = await self._judge.why_not(own, pod.spec.request, names)
-        if len(why_not) == len(names):
-            # kube-scheduler heard of a pod's end and asks at once. After a no to all it asks again only when something
-            # else happens, so a no must not come from a watch that is a moment behind.
-            await self._binder.catch_up(pod.nominated_node)
-            await asyncio.sleep(BEHIND_S)
-            why_not = await self._judge.why_not(own, pod.spec.request, names)
-        return filtered(args, why_not)
+        names, workload = names_of(args), self._name_of(pod.key)
+        reasons = await self._gpus.reasons_against(workload, pod.spec.request, names)
+        if len(reasons) == len(names):
+            # kube-scheduler asks at once when a pod ends. When every node is refused it asks again only after another
+            # event, so a refusal must not come from a watch that lags a moment behind.
+            await self._binder.refresh_node(pod.nominated_node)
+            await asyncio.sleep(WATCH_LAG_S)
+            reasons = await self._gpus.reasons_against(workload, pod.spec.request, names)
+        return filtered(args, reasons)
 
     async def _prioritize(self, body: bytes) -> Answer:
-        args = msgspec.json.decode(body, type=Args)
+        args = msgspec.json.decode(body, type=FilterArgs)
         pod, names = self._read(args.pod), names_of(args)
         if not pod.spec.request.gpus:
             return priorities(dict.fromkeys(names, 0))
-        return priorities(await self._judge.scores(self._name_of(pod.key), pod.spec.request, names, TOP))
+        return priorities(await self._gpus.scores(self._name_of(pod.key), pod.spec.request, names, MAX_SCORE))
 
     async def _preempt(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=PreemptArgs)
         pod, victims = self._read(args.pod), victims_of(args)
         if not pod.spec.request.gpus:
             return preempted(victims, list(victims))
-        uids = {node: [each.uid for each in who.pods or ()] for node, who in victims.items()}
-        return preempted(victims, await self._judge.helped(self._name_of(pod.key), pod.spec.request, uids))
+        uids = {node: [each.uid for each in gone.pods or ()] for node, gone in victims.items()}
+        return preempted(
+            victims, await self._gpus.nodes_with_room_after(self._name_of(pod.key), pod.spec.request, uids)
+        )
 
     async def _bind(self, body: bytes) -> Answer:
         args = msgspec.json.decode(body, type=BindArgs)
         return {"Error": await self._binder.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node)}
 
     def _read(self, pod: Pod) -> CachedPod:
-        return self._distillery.decode(pod)
+        return self._decoder.decode(pod)

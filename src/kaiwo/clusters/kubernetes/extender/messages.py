@@ -1,6 +1,6 @@
-"""The words of the protocol (extender/v1 of kube-scheduler): its fields have capital letters, and null for nothing.
+"""Messages of the protocol extender/v1 of kube-scheduler, whose fields are in PascalCase and null when empty.
 
-In:    JSON of kube-scheduler.   Out: what we read of it, and the answers.
+In:    JSON of kube-scheduler.   Out: the fields that Kaiwo reads, and the answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.decode.wire_objects import NOTHING, Pod
+from kaiwo.clusters.kubernetes.decode.wire_objects import Pod
 
-TOP = 10  # the best that a node can be for an extender
+MAX_SCORE = 10  # the highest score that an extender may give
 
 
-class Words(msgspec.Struct, rename="pascal", gc=False):
-    """Go's own names."""
+class GoStruct(msgspec.Struct, rename="pascal", gc=False):
+    """With the names that Go gives to fields."""
 
 
 class NodeList(msgspec.Struct):
-    """Whole nodes, as kube-scheduler sends them to whom it takes to know none. They go back as they came."""
+    """Whole nodes, which kube-scheduler sends to extenders that keep no cache. They are returned unchanged."""
 
     items: list[msgspec.Raw] | None = None
 
@@ -31,8 +31,8 @@ class _Node(msgspec.Struct):
     metadata: _Named
 
 
-class Args(Words):
-    """Of filter and prioritize."""
+class FilterArgs(GoStruct):
+    """The request of filter and prioritize."""
 
     pod: Pod
     nodes: NodeList | None = None
@@ -40,13 +40,13 @@ class Args(Words):
 
 
 class MetaPod(msgspec.Struct):
-    """Who would go."""
+    """A victim."""
 
     uid: str = msgspec.field(name="UID", default="")
 
 
-class MetaVictims(Words):
-    """Who would go on one node."""
+class MetaVictims(GoStruct):
+    """The victims on one node."""
 
     pods: list[MetaPod] | None = None
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
@@ -60,23 +60,23 @@ class _Victim(msgspec.Struct):
     metadata: _Uid
 
 
-class Victims(Words):
+class Victims(GoStruct):
     """The same with whole pods."""
 
     pods: list[_Victim] | None = None
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
-class PreemptArgs(Words):
-    """Of preempt."""
+class PreemptArgs(GoStruct):
+    """The request of preempt."""
 
     pod: Pod
     node_name_to_victims: dict[str, Victims] | None = None
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
 
 
-class BindArgs(Words):
-    """Of bind."""
+class BindArgs(GoStruct):
+    """The request of bind."""
 
     pod_name: str
     pod_namespace: str
@@ -87,26 +87,26 @@ class BindArgs(Words):
 _node = msgspec.json.Decoder(_Node).decode
 
 
-def names_of(args: Args) -> list[str]:
-    """The nodes that are asked about."""
+def names_of(args: FilterArgs) -> list[str]:
+    """The nodes of the request."""
     if args.node_names is not None:
         return args.node_names
     return [_node(raw).metadata.name for raw in (args.nodes.items if args.nodes else None) or ()]
 
 
-def filtered(args: Args, why_not: Mapping[str, str]) -> dict[str, Any]:
-    """The nodes without those that will not do, in the form in which they came."""
-    answer: dict[str, Any] = {"FailedNodes": dict(why_not), "Error": ""}
+def filtered(args: FilterArgs, reasons: Mapping[str, str]) -> dict[str, Any]:
+    """The nodes without the refused ones, in the form in which they came."""
+    answer: dict[str, Any] = {"FailedNodes": dict(reasons), "Error": ""}
     if args.node_names is not None:
-        return answer | {"NodeNames": [name for name in args.node_names if name not in why_not]}
+        return answer | {"NodeNames": [name for name in args.node_names if name not in reasons]}
     items = (args.nodes.items if args.nodes else None) or []
-    return answer | {"Nodes": {"items": [raw for raw in items if _node(raw).metadata.name not in why_not]}}
+    return answer | {"Nodes": {"items": [raw for raw in items if _node(raw).metadata.name not in reasons]}}
 
 
-def refused(args: Args, why: str) -> dict[str, Any]:
-    """No node will ever do for this pod as it is: taking others' places would not help."""
+def refused(args: FilterArgs, reason: str) -> dict[str, Any]:
+    """No node can ever run this pod as it is: preemption would not help."""
     nothing: dict[str, Any] = {"NodeNames": []} if args.node_names is not None else {"Nodes": {"items": []}}
-    return nothing | {"FailedAndUnresolvableNodes": dict.fromkeys(names_of(args), why), "Error": ""}
+    return nothing | {"FailedAndUnresolvableNodes": dict.fromkeys(names_of(args), reason), "Error": ""}
 
 
 def priorities(scores: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def priorities(scores: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def victims_of(args: PreemptArgs) -> dict[str, MetaVictims]:
-    """By node, whoever would go, in the short form."""
+    """The victims by node, in the short form."""
     if args.node_name_to_meta_victims is not None:
         return args.node_name_to_meta_victims
     return {
@@ -124,21 +124,5 @@ def victims_of(args: PreemptArgs) -> dict[str, MetaVictims]:
 
 
 def preempted(victims: Mapping[str, MetaVictims], nodes: Sequence[str]) -> dict[str, Any]:
-    """Only these nodes would do."""
+    """Preemption helps on these nodes only."""
     return {"NodeNameToMetaVictims": {node: victims[node] for node in nodes}}
-
-
-__all__ = [
-    "NOTHING",
-    "TOP",
-    "Args",
-    "BindArgs",
-    "MetaVictims",
-    "PreemptArgs",
-    "filtered",
-    "names_of",
-    "preempted",
-    "priorities",
-    "refused",
-    "victims_of",
-]

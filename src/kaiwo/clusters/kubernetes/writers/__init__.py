@@ -1,0 +1,1 @@
+"""Everything that Kaiwo writes to the API server: Bindings, Evictions, Events, annotations and status."""

@@ -1,11 +1,19 @@
-"""Conditions in the status of Kubernetes objects, and times as Kubernetes writes them.
+"""Conditions in the status of Kubernetes objects, why a workload waits, and times as Kubernetes writes them.
 
-In:    whether something is well, and the conditions before.   Out: a condition with the time of its last change.
+In:    a problem or none, and the conditions before.   Out: a condition with the time of its last change.
 """
 
 import datetime
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class WaitReason(NamedTuple):
+    """Why a workload waits, for people."""
+
+    workload: str
+    sentence: str
+    would_nodes_help: bool
 
 
 def condition(

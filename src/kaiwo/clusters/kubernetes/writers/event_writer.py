@@ -1,15 +1,14 @@
-"""What people see in Kubernetes: Events on pods, and the condition that says why a pod is not scheduled.
+"""Write Events on pods, and the `PodScheduled` condition that says why a pod is not scheduled.
 
-In:    what was carried out, and sentences about what waits.   Out: Events and `PodScheduled` conditions.
-Never: stands in the way of a Binding: it writes with a few hands of its own, says each thing once, and after a
-       crash says it again rather than remembering it anywhere.
+In:    outcomes of writes, and sentences about what waits.   Out: Events and conditions.
+Never: delays a Binding: a few workers of its own write each thing once; after a crash it is written again rather than
+       remembered.
 """
 
 import asyncio
-import datetime
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,76 +16,61 @@ from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.client import ApiError, Client, UnreachableError
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome
+from kaiwo.clusters.kubernetes.writers.coalescing_writer import MOST_CHARACTERS, Report, WriteError
+from kaiwo.clusters.kubernetes.writers.conditions import WaitReason, utc_now, utc_now_micros
+from kaiwo.clusters.kubernetes.writers.pod_writes import Outcome, pod_path
 from kaiwo.clusters.plan_checks import eviction_sentence
 
-HANDS = 4  # writes at once
-POLITE_S, POLITE_TURNS = 0.05, 20  # a write waits so long for Bindings to pass, and so often
-ONCE_MORE_S = 0.2
-RIPE_S = 3.0
-FINISH_LOOK_S = 0.02
-MOST_WAITING = 200_000  # things to say; beyond it the oldest are dropped and counted
-SAY_AGAIN_S = 300  # the same sentence about the same pod is an Event again only after so long
-CANNOT = "KaiwoWaiting"  # the condition's reason when more nodes would not help
+WORKERS = 4  # writes at once
+YIELD_S, YIELD_TURNS = 0.05, 20  # how long, and how often, a write waits for Bindings to pass
+RETRY_S = 0.2
+BLOCKED_S = 3.0  # how long a pod must be blocked before that is written
+FLUSH_LOOK_S = 0.02
+MOST_EVENTS = 200_000  # that wait; beyond it the oldest are dropped and counted
+REPEAT_S = 300  # the same sentence about the same pod is an Event again only after this time
+WAITING = "KaiwoWaiting"  # the condition's reason when more nodes would not help
 UNSCHEDULABLE = "Unschedulable"  # the reason on which cluster autoscalers act
 GATED = "SchedulingGated"
 COMPONENT = "kaiwo-scheduler"
 
 
-class Said(NamedTuple):
-    """Why a pod waits, in words."""
+class PodReason(NamedTuple):
+    """Why a pod waits, as its condition says it."""
 
     sentence: str
     would_nodes_help: bool = False
-    is_gated: bool = False  # somebody put a gate before it: the word of Kubernetes for that stays
-
-
-class Waiting(Protocol):
-    """Why a workload waits, in words."""
-
-    @property
-    def workload(self) -> str: ...
-
-    @property
-    def sentence(self) -> str: ...
-
-    @property
-    def would_nodes_help(self) -> bool: ...
+    is_gated: bool = False  # a scheduling gate holds it: Kubernetes' own reason for that stays
 
 
 class EventWriter:
-    """Says things about pods, a few at a time."""
+    """Writes about pods, a few writes at a time."""
 
     def __init__(
-        self,
-        client: Client,
-        cache: ClusterCache,
-        now_s: Callable[[], int],
-        report: Callable[..., None] = lambda *_, **__: None,
+        self, client: Client, cache: ClusterCache, now_s: Callable[[], int], report: Report = lambda *_, **__: None
     ) -> None:
         self._client, self._cache, self._now_s, self._report = client, cache, now_s, report
-        self._to_say: dict[tuple[str, str], tuple[Key, bytes]] = {}  # Events by UID and reason, the oldest first
-        self._conditions: dict[Key, Said] = {}  # to be written
-        self._written: dict[str, Said] = {}  # by UID: the condition as we wrote it
-        self._last: dict[str, Said] = {}  # by UID: what is to be said now; a word that it replaced is not said again
-        self._ripening: dict[Key, float] = {}  # pods that the scheduler is not told of, and when that is to be said
-        self._evented_s: dict[tuple[str, str], int] = {}  # by UID and sentence
+        self._events: dict[tuple[str, str], tuple[Key, bytes]] = {}  # to write, by UID and reason, the oldest first
+        self._conditions: dict[Key, PodReason] = {}  # to write
+        self._written: dict[str, PodReason] = {}  # by UID: the condition as we wrote it
+        self._wanted: dict[str, PodReason] = {}  # by UID: the newest reason; one that it replaced is not written again
+        self._blocked_until_s: dict[Key, float] = {}  # blocked pods, and when that is to be written
+        self._event_at_s: dict[tuple[str, str], int] = {}  # by UID and reason: the last Event
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._speaking = 0  # hands that are about to write
+        self._busy = 0  # workers that are about to write
         self.failures = self.dropped = self.written = 0
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._work(), name="kaiwo-voice") for _ in range(HANDS)]
-        self._tasks.append(asyncio.create_task(self._ripen(), name="kaiwo-voice-ripening"))
+        self._tasks = [asyncio.create_task(self._work(), name="kaiwo-events") for _ in range(WORKERS)]
+        self._tasks.append(asyncio.create_task(self._publish_blocked(), name="kaiwo-blocked-pods"))
 
-    async def finish(self, within_s: float) -> bool:
-        """Until what was carried out is said, so that the next leader finds nothing unsaid: nobody else knows of it."""
+    async def flush(self, within_s: float) -> bool:
+        """Until the Events of all outcomes are written, so that none is lost: the next leader does not know them."""
         until_s = time.monotonic() + within_s
-        while self._to_say or self._speaking or self._cache.in_flight.starts:
+        while self._events or self._busy or self._cache.in_flight.starts:
             if time.monotonic() > until_s:
                 return False
-            await asyncio.sleep(FINISH_LOOK_S)
+            await asyncio.sleep(FLUSH_LOOK_S)
         return True
 
     async def close(self) -> None:
@@ -94,158 +78,156 @@ class EventWriter:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def carried(self, outcome: Outcome) -> None:
-        """A write was carried out."""
+    def publish_outcome(self, outcome: Outcome) -> None:
+        """A pod was bound or evicted."""
         pod = outcome.pod
         self._written.pop(pod.uid, None)
-        self._last.pop(pod.uid, None)
+        self._wanted.pop(pod.uid, None)
         self._conditions.pop(pod.key, None)
         if outcome.start is not None:
             devices = ", ".join(share.gpu for share in outcome.start.devices)
-            what = f" with {devices}" if devices else ""
-            self._say(pod, "Normal", "Scheduled", f"bound to {outcome.start.node}{what}", "Binding")
+            granted = f" with {devices}" if devices else ""
+            self._put_event(pod, "Normal", "Scheduled", f"bound to {outcome.start.node}{granted}", "Binding")
         if outcome.eviction is not None:
-            self._say(pod, "Warning", "Evicted", eviction_sentence(outcome.eviction), "Evicting")
+            self._put_event(pod, "Warning", "Evicted", eviction_sentence(outcome.eviction), "Evicting")
 
-    def explain(self, waiting: Iterable[Waiting]) -> None:
-        """What is not named here is left as it is."""
-        for each in waiting:
-            said = Said(each.sentence, each.would_nodes_help)
+    def publish_reasons(self, reasons: Iterable[WaitReason]) -> None:
+        """Why workloads wait. Workloads that are not named keep their reasons."""
+        for each in reasons:
+            reason = PodReason(each.sentence, each.would_nodes_help)
             for pod in self._cache.pods_by_slot(each.workload).values():
                 if not pod.node and pod.uid not in self._cache.in_flight.starts:
-                    self._want(pod, said)
+                    self._put_reason(pod, reason)
 
-    def begin_again(self) -> None:
-        """Another leader may have said other things since we spoke last."""
+    def resync(self) -> None:
+        """Forget what was written: another leader may have written other reasons since."""
         self._written = {}
-        self._ripen_all(self._cache.blocked_pods)
+        self._delay(self._cache.blocked_pods)
 
-    def listen(self) -> None:
-        """Pods that the scheduler was not even told of have their sentence in the books."""
-        self._ripen_all(self._cache.take_newly_blocked())
+    def publish_changes(self) -> None:
+        """Pods that became blocked, which the scheduler does not see; and unreadable checkpoint annotations."""
+        self._delay(self._cache.take_newly_blocked())
         for key, sentence in self._cache.checkpoints.take_faults().items():
             if (pod := self._cache.pods.get(key)) is not None:
-                self._say(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
+                self._put_event(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")
 
-    def _ripen_all(self, keys: Iterable[Key]) -> None:
-        """A gang comes pod by pod, and is whole a moment later: what is true after a while is worth a write."""
-        due_s = time.monotonic() + RIPE_S
+    def _delay(self, keys: Iterable[Key]) -> None:
+        """The pods of a gang arrive one by one, and a moment later it is whole: only what stays true is written."""
+        due_s = time.monotonic() + BLOCKED_S
         for key in keys:
-            self._ripening.setdefault(key, due_s)
+            self._blocked_until_s.setdefault(key, due_s)
 
-    async def _ripen(self) -> None:
+    async def _publish_blocked(self) -> None:
         while True:
-            await asyncio.sleep(RIPE_S / 6)
+            await asyncio.sleep(BLOCKED_S / 6)
             now_s = time.monotonic()
-            for key in [key for key, due_s in self._ripening.items() if due_s <= now_s]:
-                del self._ripening[key]
+            for key in [key for key, due_s in self._blocked_until_s.items() if due_s <= now_s]:
+                del self._blocked_until_s[key]
                 pod, sentence = self._cache.pods.get(key), self._cache.blocked_pods.get(key)
                 if pod is not None and sentence:
-                    self._want(pod, Said(sentence, is_gated=pod.is_gated))
+                    self._put_reason(pod, PodReason(sentence, is_gated=pod.is_gated))
 
-    def _want(self, pod: CachedPod, said: Said) -> None:
-        self._last[pod.uid] = said
-        if self._written.get(pod.uid) != said and self._conditions.get(pod.key) != said:
-            self._conditions[pod.key] = said
+    def _put_reason(self, pod: CachedPod, reason: PodReason) -> None:
+        self._wanted[pod.uid] = reason
+        if self._written.get(pod.uid) != reason and self._conditions.get(pod.key) != reason:
+            self._conditions[pod.key] = reason
             self._wake.set()
 
-    def _say(self, pod: CachedPod, kind: str, reason: str, message: str, action: str) -> None:
-        self._to_say[pod.uid, reason] = (pod.key, _event(pod, kind, reason, message, action))
-        if len(self._to_say) > MOST_WAITING:
-            del self._to_say[next(iter(self._to_say))]
+    def _put_event(self, pod: CachedPod, kind: str, reason: str, message: str, action: str) -> None:
+        self._events[pod.uid, reason] = (pod.key, _event(pod, kind, reason, message, action))
+        if len(self._events) > MOST_EVENTS:
+            del self._events[next(iter(self._events))]
             self.dropped += 1
         self._wake.set()
 
     async def _work(self) -> None:
-        """Conditions first: people and autoscalers act on them."""
         while True:
-            while self._conditions or self._to_say:
-                self._speaking += 1
+            while self._conditions or self._events:
+                self._busy += 1
                 try:
-                    await self._let_bindings_pass()
-                    await self._say_next()
+                    await self._yield_to_bindings()
+                    await self._write_next()
                 finally:
-                    self._speaking -= 1
+                    self._busy -= 1
             self._wake.clear()
             await self._wake.wait()
 
-    async def _say_next(self) -> None:
+    async def _write_next(self) -> None:
+        """Conditions first: people and autoscalers act on them."""
         if self._conditions:
             key = next(iter(self._conditions))
             await self._write_condition(key, self._conditions.pop(key))
-        elif self._to_say:
-            key, body = self._to_say.pop(next(iter(self._to_say)))
-            await self._try(key, "POST", f"/api/v1/namespaces/{key[0]}/events", body)
+        elif self._events:
+            key, body = self._events.pop(next(iter(self._events)))
+            await self._write(key, "POST", f"/api/v1/namespaces/{key[0]}/events", body)
 
-    async def _let_bindings_pass(self) -> None:
-        """They go first, and what we say is not worse for coming a little later; but it must come."""
-        for _ in range(POLITE_TURNS):
+    async def _yield_to_bindings(self) -> None:
+        """Bindings go first, for a bounded time."""
+        for _ in range(YIELD_TURNS):
             if not self._cache.in_flight.starts:
                 return
-            await asyncio.sleep(POLITE_S)
+            await asyncio.sleep(YIELD_S)
 
-    async def _write_condition(self, key: Key, said: Said) -> None:
+    async def _write_condition(self, key: Key, wanted: PodReason) -> None:
         pod = self._cache.pods.get(key)
         if pod is None or pod.node or pod.is_terminating or pod.uid in self._cache.in_flight.starts:
             return
-        reason = GATED if said.is_gated else UNSCHEDULABLE if said.would_nodes_help else CANNOT
+        reason = GATED if wanted.is_gated else UNSCHEDULABLE if wanted.would_nodes_help else WAITING
         condition = {
-            "type": "PodScheduled", "status": "False", "reason": reason, "message": said.sentence,
-            "lastTransitionTime": _now()[:19] + "Z",
+            "type": "PodScheduled", "status": "False", "reason": reason, "message": wanted.sentence,
+            "lastTransitionTime": utc_now(),
         }  # fmt: skip
-        # With the version a word that comes too late, after the Binding, is refused by the server.
+        # With the version, the server refuses a condition that arrives after the Binding.
         metadata = {"uid": pod.uid, "resourceVersion": str(pod.version)}
         body = msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}})
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        self._written[pod.uid] = said
-        error = await self._try(key, "PATCH", path, body)
+        self._written[pod.uid] = wanted
+        error = await self._write(key, "PATCH", f"{pod_path(pod)}/status", body)
         if error is not None:
             self._written.pop(pod.uid, None)
-            # Our watch lags behind, or the server is not well: once more, in a moment.
+            # Our watch lags behind, or the server has trouble: try once more in a moment.
             if isinstance(error, UnreachableError) or error.is_conflict or error.is_passing:
-                await asyncio.sleep(ONCE_MORE_S)
-                if self._last.get(pod.uid) == said:
-                    self._conditions.setdefault(key, said)
+                await asyncio.sleep(RETRY_S)
+                if self._wanted.get(pod.uid) == wanted:
+                    self._conditions.setdefault(key, wanted)
             return
         now_s = self._now_s()
-        if now_s - self._evented_s.get((pod.uid, reason), -SAY_AGAIN_S) >= SAY_AGAIN_S:
-            self._evented_s[pod.uid, reason] = now_s
-            self._say(pod, "Warning", "FailedScheduling", said.sentence, "Scheduling")
-        self._tidy()
+        if now_s - self._event_at_s.get((pod.uid, reason), -REPEAT_S) >= REPEAT_S:
+            self._event_at_s[pod.uid, reason] = now_s
+            self._put_event(pod, "Warning", "FailedScheduling", wanted.sentence, "Scheduling")
+        self._forget_gone_pods()
 
-    async def _try(self, key: Key, method: str, path: str, body: bytes) -> ApiError | UnreachableError | None:
-        """What went wrong, if anything. `key`: the pod of which it is said."""
+    async def _write(self, key: Key, method: str, path: str, body: bytes) -> WriteError | None:
+        """The error, if there was one. `key`: the pod that is written about."""
         content_type = STRATEGIC if method == "PATCH" else "application/json"
         try:
             await self._client.write(method, path, body, content_type=content_type, tries=2)
         except (ApiError, UnreachableError) as error:
-            # A pod that went or changed meanwhile, or goes with its namespace, is no failure.
+            # A pod that ended or changed meanwhile, or ends with its namespace, is no failure.
             if isinstance(error, UnreachableError) or not (
                 error.is_not_found or error.is_conflict or error.is_namespace_ending
             ):
-                self._failed(key, error)
+                self._count_failure(key, error)
             return error
         self.written += 1
         return None
 
-    def _failed(self, key: Key, error: Exception) -> None:
-        """What could not be said is no reason to stop: it is counted, and told once in a while."""
+    def _count_failure(self, key: Key, error: Exception) -> None:
+        """Count it, and log it once in a while."""
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:
-            pod, words = "/".join(key), str(error)[:300]
-            self._report("voice-failed", level="warning", pod=pod, error=words, failures=self.failures)
+            message = str(error)[:MOST_CHARACTERS]
+            self._report("voice-failed", level="warning", pod="/".join(key), error=message, failures=self.failures)
 
-    def _tidy(self) -> None:
-        """Forget pods that are gone, now and then."""
+    def _forget_gone_pods(self) -> None:
         if len(self._written) > 2 * len(self._cache.pods) + 1000:
             living = {pod.uid for pod in self._cache.pods.values()}
-            self._written = {uid: said for uid, said in self._written.items() if uid in living}
-            self._last = {uid: said for uid, said in self._last.items() if uid in living}
-            self._evented_s = {key: at_s for key, at_s in self._evented_s.items() if key[0] in living}
+            self._written = {uid: reason for uid, reason in self._written.items() if uid in living}
+            self._wanted = {uid: reason for uid, reason in self._wanted.items() if uid in living}
+            self._event_at_s = {key: at_s for key, at_s in self._event_at_s.items() if key[0] in living}
 
 
 def _event(pod: CachedPod, kind: str, reason: str, message: str, action: str) -> bytes:
-    now = _now()
+    now = utc_now_micros()
     return msgspec.json.encode(
         {
             "apiVersion": "v1", "kind": "Event",
@@ -258,7 +240,3 @@ def _event(pod: CachedPod, kind: str, reason: str, message: str, action: str) ->
             "reportingComponent": COMPONENT, "reportingInstance": COMPONENT, "source": {"component": COMPONENT},
         }
     )  # fmt: skip
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

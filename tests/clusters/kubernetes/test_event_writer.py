@@ -28,17 +28,17 @@ def test_a_sentence_that_a_server_in_trouble_refused_is_said_again() -> None:
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            voice = EventWriter(client, cache, lambda: 0)
-            voice.start()
+            writer = EventWriter(client, cache, lambda: 0)
+            writer.start()
             try:
                 # A gate that is gone: the server's own word stays on the pod until ours replaces it.
                 cache.upsert_pod(seen_pod("a", annotations={"kaiwo.ai/gang": "g", "kaiwo.ai/gang-size": "2"}))
                 cache.flush()
-                voice.listen()
+                writer.publish_changes()
                 await until(lambda: asked["POST"], "the Event that comes after the condition")
                 assert asked["PATCH"] == TROUBLE + 1
             finally:
-                await voice.close()
+                await writer.close()
                 await client.close()
                 await asyncio.sleep(0)
 
@@ -59,19 +59,19 @@ def test_a_namespace_that_goes_is_no_failure_and_others_name_their_pod() -> None
     async def test() -> None:
         async with server_that(answer) as address:
             client, cache = Client(Access(address, Trust(), Fixed(Credential()))), some_books()
-            voice = EventWriter(
+            writer = EventWriter(
                 client, cache, lambda: 0, lambda event, **fields: told.append({"event": event, **fields})
             )
-            voice.start()
+            writer.start()
             try:
                 for name in ("a", "b"):
                     pod = seen_pod(name)
                     cache.upsert_pod(pod)
-                    voice.carried(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
-                    await until(lambda: not voice._to_say and not voice._speaking, "the Event")
-                assert (voice.failures, refusals) == (1, [])
+                    writer.publish_outcome(Outcome(pod, start=Start(f"default/{name}", "main-0", "node-1", ())))
+                    await until(lambda: not writer._events and not writer._busy, "the Event")
+                assert (writer.failures, refusals) == (1, [])
             finally:
-                await voice.close()
+                await writer.close()
                 await client.close()
 
     run(test())
