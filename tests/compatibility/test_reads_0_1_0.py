@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from kaiwo.clusters.kubernetes.cache.device_grants import read_grant
-from kaiwo.clusters.kubernetes.cache.nomination_annotations import write_space
-from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_promise
-from kaiwo.clusters.kubernetes.cache.queue_history import read_memory
+from kaiwo.clusters.kubernetes.cache.nomination_annotations import write_nomination
+from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_planned_start
+from kaiwo.clusters.kubernetes.cache.queue_history import read_queue_status
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.devices.agent_messages import decode_line
 from kaiwo.history import JournalReader
@@ -78,16 +78,16 @@ def test_space_that_was_kept_for_a_pod_is_read() -> None:
     kept = WIRE["kept_space"]
     nomination = msgspec.json.decode(kept["text"], type=Nomination)
     assert plain(nomination) == kept["value"]
-    assert json.loads(write_space(nomination)) == json.loads(kept["text"])
+    assert json.loads(write_nomination(nomination)) == json.loads(kept["text"])
 
 
 def test_a_planned_start_on_a_pod_is_read() -> None:
     planned = WIRE["planned_place"]
-    assert plain(read_promise(planned["text"], "lab/big")) == planned["value"]
+    assert plain(read_planned_start(planned["text"], "lab/big")) == planned["value"]
 
 
 def test_what_a_queue_remembers_in_its_status_is_read() -> None:
-    status = read_memory(msgspec.Raw(json.dumps(WIRE["queue_status"]).encode()))
+    status = read_queue_status(msgspec.Raw(json.dumps(WIRE["queue_status"]).encode()))
     assert status.usage is not None
     assert (status.usage.at_seconds, status.usage.gpu) == (1_794_830_000, "0.250000000")
     assert status.stops is not None

@@ -7,7 +7,7 @@ import pytest
 from kaiwo.api.views import WorkloadDetail
 from kaiwo.cli.verbs.workloads.run import run
 from kaiwo.cli.verbs.workloads.submit import submit
-from kaiwo.clusters.kubernetes.decode.workload_annotations import read_wishes
+from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.manifests import parse_submission, submission_schema
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
@@ -39,7 +39,9 @@ def test_the_short_form_takes_it(field: WorkloadField) -> None:
 @every_field
 def test_an_annotation_on_a_kubernetes_object_sets_it(field: WorkloadField) -> None:
     _, written, value = EXAMPLES[field.kind]
-    assert getattr(read_wishes("Pod 'a'", [({field.annotation: written}, {})], 0, False), field.name) == value
+    assert (
+        getattr(read_workload_settings("Pod 'a'", [({field.annotation: written}, {})], 0, False), field.name) == value
+    )
 
 
 @every_field
