@@ -113,7 +113,7 @@ def allocation_ms(state: ClusterState, want: Request) -> list[float]:
 def one_after_another(state: ClusterState, shape: int, want: Request) -> list[float]:
     gc.collect()
     snapshot = state.snapshot(0)
-    start, working = WorkingCopy(snapshot), WorkingCopy(snapshot)
+    start, working = WorkingCopy(snapshot).view, WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
     placer = Placer(working, ShapeScores(state, start, working, active), active, packs=True)
     placer.place(shape, want, 1)  # the first of a shape looks at every node: its cost is in the cycle's figure

@@ -18,6 +18,6 @@ def feasible_nodes(
 ) -> tuple[str, ...]:
     """Whatever its queue may take."""
     working = WorkingCopy(snapshot)
-    book = ShapeScores(snapshot.read(), WorkingCopy(snapshot), working, plugins.active(policy))
+    book = ShapeScores(snapshot.read(), WorkingCopy(snapshot).view, working, plugins.active(policy))
     slots = book.state_of(want).slots
     return tuple(name for name, count in zip(working.nodes.names, slots.tolist(), strict=True) if count > 0)

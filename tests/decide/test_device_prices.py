@@ -29,7 +29,7 @@ def cpx(parts: int = 1) -> Request:
 
 
 def used_milli(world: World, queue: str) -> int:
-    now = standing(WorkingCopy(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()).view)
     return int(now.used[now.queues.row[queue], GPU])
 
 

@@ -152,5 +152,5 @@ def test_a_queue_takes_its_quota_of_a_model_back() -> None:
         world.submit(f"owed{number}", gpus_each=1, queue="lab", models=(NEW,), submitted_s=9)
     world.settle()
     assert models(world, "owed") == [NEW, NEW]
-    now = standing(WorkingCopy(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()).view)
     assert now.used.shape[1] == now.fair.shape[1] == 4

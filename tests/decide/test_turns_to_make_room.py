@@ -123,7 +123,7 @@ def test_the_wish_for_what_can_never_be_had_keeps_nothing_from_others(doomed: di
     world.settle()
     assert sum(world.is_running(f"c{number}") for number in range(4)) == 4
     assert sum(world.is_running(f"a{number}") for number in range(8)) == 4
-    now = standing(WorkingCopy(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()).view)
     assert now.fair[now.queues.row["d"], 0] == 0
 
 

@@ -47,7 +47,7 @@ def _without_wording(plan: Plan) -> Any:
 
 def _everything_else(world: World) -> Any:
     snapshot = world.snapshot()
-    view = WorkingCopy(snapshot)
+    view = WorkingCopy(snapshot).view
     wants, shares = wants_of(view), shares_of(view)
     devices = list_devices(world.state.nodes)
     steps = plan_partitions(

@@ -14,9 +14,9 @@ from kaiwo.model.request import Request
 from kaiwo.model.reservation import Owner, Reservation
 from kaiwo.model.workload import Phase, Role, SubGroup, Workload
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.contract import View
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.view import View
 from tests.worlds import World
 
 ALLOCATES = Policy(actions=("allocate",))  # and takes nothing from anybody

@@ -66,7 +66,8 @@ class Ledger:
 
     def allocate(self) -> str:
         node, want = self.draw.choice(sorted(MACHINES)), self.some_request()
-        view = WorkingCopy(self.state.snapshot(0))
+        working = WorkingCopy(self.state.snapshot(0))
+        view = working.view
         row = view.nodes.row[node]
         rows = np.array([row])
         fits = int(pods_by_devices(times_per_device(view, want, rows), want.gpus)[0]) > 0
@@ -75,7 +76,7 @@ class Ledger:
             self.refused += 1
             return node
         active = self.draw.choice(self.placers)
-        placed = Placer(view, ShapeScores(self.state, view, view, active), active, True).put(row, want, 1)[0]
+        placed = Placer(working, ShapeScores(self.state, view, working, active), active, True).put(row, want, 1)[0]
         self.check_grant(node, want, placed.devices)
         name = f"p{self.made}"
         self.made += 1

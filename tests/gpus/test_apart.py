@@ -95,14 +95,15 @@ def test_a_trial_that_is_undone_leaves_no_trace() -> None:
     world = one_gpu(gpus=2).submit("strict", request=STRICT).submit("turns", request=TAKES_TURNS)
     world.settle()
     working = WorkingCopy(world.snapshot())
-    before = working.tenants.copy()
+    tenants = working.view.tenants
+    demanding, small = dict(tenants.demanding), dict(tenants.small)
     (turns,) = world.state.pods["default/turns"].values()
     with working.trial():
         working.release_uncharged(turns)
-        assert not working.tenants.small
-    assert (working.tenants.demanding, working.tenants.small) == (before.demanding, before.small)
-    assert before.demanding
-    assert before.small
+        assert not tenants.small
+    assert (tenants.demanding, tenants.small) == (demanding, small)
+    assert demanding
+    assert small
 
 
 @pytest.mark.parametrize("seed", range(5))

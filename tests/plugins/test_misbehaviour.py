@@ -16,9 +16,9 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Reservation
 from kaiwo.plugins.builtin import builtin_registry
-from kaiwo.plugins.contract import View
 from kaiwo.plugins.registry import Registry
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
+from kaiwo.snapshot.view import View
 from tests.worlds import World
 
 Deed = Callable[[View, Request, Rows], Any]
@@ -67,6 +67,8 @@ DEEDS: dict[str, Deed] = {
     "the queues": lambda view, want, nodes: fill(view.queues.used),
     "the quotas": lambda view, want, nodes: fill(view.queues.quota),
     "what is reserved": lambda view, want, nodes: fill(view.reservations.closed(want.passes, 0)),
+    "an attribute": lambda view, want, nodes: setattr(view, "free", view.free * 0),
+    "the clock": lambda view, want, nodes: setattr(view, "clock", 0),
     "what fits": lambda view, want, nodes: fill(times_per_device(view, want, nodes)),
 }
 
@@ -93,6 +95,16 @@ def test_who_writes_to_what_it_was_handed_is_set_aside_and_changes_nothing(plugi
     assert [(note.code, note.subject) for note in plan.notes] == [("plugin-set-aside", "meddler")]
     assert "read-only" in plan.notes[0].detail
     assert plan.starts == decide(crowd().snapshot()).starts
+
+
+def test_a_plugin_sees_no_way_to_place_or_undo() -> None:
+    seen: list[View] = []
+    decide(crowd().snapshot(), plugins=registry(Meddler(lambda view, want, nodes: seen.append(view))))
+    assert seen
+    for name in ("take", "charge", "release", "rollback", "trial", "as_of", "use_reservations"):
+        assert not hasattr(seen[0], name)
+    with pytest.raises(TypeError):
+        seen[0].tenants.small[0, 0, 0] = 1  # type: ignore[index]
 
 
 @pytest.mark.timeout(60)

@@ -15,7 +15,7 @@ from tests.properties.test_laws import world_of
 def test_the_quick_answer_for_one_queue_is_the_answer(events: list[Event], data: st.DataObject) -> None:
     world = world_of(events)
     world.settle()
-    view = WorkingCopy(world.snapshot())
+    view = WorkingCopy(world.snapshot()).view
     rows = np.arange(len(view.queues.names))
     amounts = st.tuples(st.integers(0, 9_000), st.integers(0, 9_000), st.integers(0, 9_000))
     need = [data.draw(amounts) for _ in rows]

@@ -107,13 +107,13 @@ def test_undo_leaves_no_trace(events: list[Event]) -> None:
     snapshot = world.snapshot()
     working = WorkingCopy(snapshot)
     active = BUILTIN.active(DEFAULT_POLICY)
-    placer = Placer(working, ShapeScores(world.state, WorkingCopy(snapshot), working, active), active, packs=True)
-    before = (working.free.tobytes(), working.gpus.tobytes(), working.queue_used.tobytes())
+    placer = Placer(working, ShapeScores(world.state, WorkingCopy(snapshot).view, working, active), active, packs=True)
+    before = (working.free.tobytes(), working.gpus.tobytes(), working.view.queue_used.tobytes())
     for workload in world.state.workloads.values():
         if workload.queue in working.queues.row:
             with working.trial():
                 place_workload(placer, world.state, workload, world.state.needs_of(workload))
-            assert (working.free.tobytes(), working.gpus.tobytes(), working.queue_used.tobytes()) == before
+            assert (working.free.tobytes(), working.gpus.tobytes(), working.view.queue_used.tobytes()) == before
 
 
 @given(states(), st.data())

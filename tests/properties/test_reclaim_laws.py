@@ -32,7 +32,7 @@ class Watch:
         """Cycles until nothing happens; whoever is told to go is gone before the next one."""
         plan = Plan()
         for number in range(CYCLES):
-            now = standing(WorkingCopy(self.world.snapshot()))
+            now = standing(WorkingCopy(self.world.snapshot()).view)
             now = now._replace(used=now.used.copy())
             plan = self.world.decide()
             assert not audit(self.world.state), audit(self.world.state)

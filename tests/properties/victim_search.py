@@ -74,7 +74,7 @@ def shrinking_world(seed: int) -> World:
     world.queue("a").queue("b").queue("c", quota_milli=4_000).queue("fix", quota_milli=1_000).settle()
     for name in [name for name in world.state.workloads if name not in world.state.pods]:
         world.tell(WorkloadGone(name))
-    now = standing(WorkingCopy(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()).view)
     world.queue("a", quota_milli=int(now.used[now.queues.row["a"], GPU]) - draw.choice((0, 0, 1)))
     world.node("late", gpus=1, model=LARGE)
     fraction = draw.choice((300, 500, 600, 800))
@@ -95,7 +95,7 @@ def _let_only_move(world: World, draw: random.Random) -> None:
 
     Somebody who may not be touched has a part of it.
     """
-    used = standing(WorkingCopy(world.snapshot()))
+    used = standing(WorkingCopy(world.snapshot()).view)
     for name in "ab":
         milli, cpu, _ = used.used[used.queues.row[name]].tolist()
         old = world.state.queue_objects[name]
@@ -136,7 +136,7 @@ def somebody_could_go(world: World) -> bool:
     """Some of the others, stopped by the rules or moved to other places, leave room for the claim."""
     state = world.state
     want, pods = state.workloads[NAME].roles[0].request, state.workloads[NAME].roles[0].count
-    now = standing(WorkingCopy(world.snapshot()))
+    now = standing(WorkingCopy(world.snapshot()).view)
     claim = ReclaimRequest(now.queues.row["c"], np.array(_least(want, pods, world)))
     if may_claim(now, claim) is not None:
         return False

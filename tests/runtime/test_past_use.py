@@ -40,7 +40,7 @@ def watch(world: World, past_use: PastUse, seconds: int) -> int:
 
 
 def gpu_share(world: World, queue: str) -> int:
-    view = WorkingCopy(world.snapshot())
+    view = WorkingCopy(world.snapshot()).view
     return int(shares_of(view).share[view.queues.row[queue], GPU])
 
 
@@ -81,7 +81,7 @@ def test_half_of_it_is_forgotten_after_a_half_life(tmp_path: Path) -> None:
     world.finish("long")
     watch(world, past_use, HALF_LIFE_S)
     assert abs(world.state.past_usage.parts["heavy"][GPU] / ONE - 0.5) < 0.02
-    view = WorkingCopy(world.snapshot())
+    view = WorkingCopy(world.snapshot()).view
     terms = terms_of(view.queues, wants_of(view), shares_of(view), view.queues.row["heavy"])
     assert terms[GPU].past_ppm is not None
     assert abs(terms[GPU].past_ppm - 500_000) < 20_000

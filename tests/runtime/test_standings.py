@@ -113,7 +113,7 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     free = CycleState(snapshot, CycleInput(world.state, DEFAULT_POLICY, plugins, snapshot.now_s))
     classes = world.state.backlog.classes_to_try(all_classes=True)
     lanes = lanes_of(found for found in classes if free.charges.takes_work(found.queue))
-    turns = Turns(lanes, free.working, plugins, free.charges.next_of)
+    turns = Turns(lanes, free.working.view, plugins, free.charges.next_of)
     if not turns:
         assert all(each.turn is None for each in found.values())
         return
@@ -121,7 +121,7 @@ def test_the_queue_that_is_next_is_the_one_that_the_scheduler_tries_next(world: 
     on_the_way = [world.state.queues.names[above] for above in world.state.queues.path[row]]
     assert all(found[name].turn is not None and found[name].turn.place == 1 for name in on_the_way)
     assert {found[name].turn.head.workload for name in on_the_way} == {turns.lane.first[0]}
-    shares = shares_of(WorkingCopy(snapshot))
+    shares = shares_of(WorkingCopy(snapshot).view)
     for name, each in found.items():
         assert [terms.share for terms in each.terms] == shares.share[world.state.queues.row[name]].tolist()
 

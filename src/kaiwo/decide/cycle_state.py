@@ -61,7 +61,7 @@ class CycleState:
 
     def __init__(self, snapshot: Snapshot, cycle: CycleInput) -> None:
         self.working = WorkingCopy(snapshot)
-        self.scores = ShapeScores(cycle.state, WorkingCopy(snapshot), self.working, cycle.plugins)
+        self.scores = ShapeScores(cycle.state, WorkingCopy(snapshot).view, self.working, cycle.plugins)
         self.placer = Placer(self.working, self.scores, cycle.plugins, packs=cycle.policy.placement == "pack")
         self.charges = ClassCharges(cycle.state, self.working)
         self.budget = StepBudget(cycle.policy.steps)

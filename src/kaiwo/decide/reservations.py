@@ -20,6 +20,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Cause, Eviction
 from kaiwo.model.reservation import ENDLESS_S, Device, Picked, Reservation, ReservationPhase
 from kaiwo.model.workload import Phase, Pod, Workload, is_enough, lost_gpu_s
+from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import Allocation
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView, locate_reservation
@@ -77,6 +78,7 @@ class _ReservationStep:
         """Choose devices where only a number was given; the cycle goes on with the new ones."""
         working, claims = self._free.working, list(view.reservations)
         fleet = Fleet(self._cycle, (claim.reservation for claim in claims))
+        moved: list[Rows] = []
         for at in self._searches(fleet, claims):
             claim = claims[at]
             found = pick(fleet, claim.reservation)
@@ -85,10 +87,11 @@ class _ReservationStep:
                 self._picked.append(Picked(claim.name, found.devices))
                 claims[at] = locate_reservation(replace(claim.reservation, picked=found.devices), working.nodes)
                 fleet.moved(claim.reservation, claims[at].reservation)
-                working.mark_changed(np.union1d(claim.rows, claims[at].rows))
+                moved.append(np.union1d(claim.rows, claims[at].rows))
         if not self._picked:
             return view
-        fresh = working.reservations = view.with_reservations(tuple(claims))
+        fresh = view.with_reservations(tuple(claims))
+        working.use_reservations(fresh, moved)
         return fresh
 
     def _searches(self, fleet: "Fleet", claims: list[DeviceReservation]) -> list[int]:

@@ -15,7 +15,7 @@ from kaiwo.plugins.guarded_calls import ask_row, ask_rows
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.backlog import TrialPosition, WaitingClass
 from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 Head = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
 
@@ -105,12 +105,12 @@ class Turns(Generic[L]):
     def __init__(
         self,
         lanes: dict[str, L],
-        working: WorkingCopy,
+        view: View,
         active: ActivePlugins,
         next_of: "Callable[[L], Next]",
         reverse: bool = False,
     ) -> None:
-        self.lanes, self._working, self._active, self._sign = lanes, working, active, -1 if reverse else 1
+        self.lanes, self._view, self._active, self._sign = lanes, view, active, -1 if reverse else 1
         self._next_of = next_of
         self._quick = [(plugin, getattr(plugin, "queue_order_of", None)) for plugin in active.queue_orders]
         self._left = sum(1 for lane in lanes.values() if lane)
@@ -134,7 +134,7 @@ class Turns(Generic[L]):
     @property
     def lane(self) -> L:
         """The lane of the queue whose turn it is."""
-        return self.lanes[self._working.queues.names[self.row]]
+        return self.lanes[self._view.queues.names[self.row]]
 
     @property
     def is_last_queue(self) -> bool:
@@ -144,7 +144,7 @@ class Turns(Generic[L]):
     @property
     def queue(self) -> str:
         """The queue whose turn it is."""
-        return self._working.queues.names[self.row]
+        return self._view.queues.names[self.row]
 
     def again(self) -> None:
         """The queue took its turn: it and all above it stand in the order anew, or leave when nobody is left in it."""
@@ -169,7 +169,7 @@ class Turns(Generic[L]):
 
     def _stand_anew(self, row: int, is_left: bool) -> None:
         """From a leaf at the top of all its heaps upwards."""
-        path = self._working.queues.path[row]
+        path = self._view.queues.path[row]
         for at, each in enumerate(path):
             parent = path[at + 1] if at + 1 < len(path) else NO_PARENT
             heap = self._heaps[parent]
@@ -187,7 +187,7 @@ class Turns(Generic[L]):
 
     def _build(self) -> None:
         """All queues in which somebody waits, from the leaves up."""
-        queues = self._working.queues
+        queues = self._view.queues
         by_depth: dict[int, set[int]] = {}
         for name, lane in self.lanes.items():
             if lane:
@@ -215,10 +215,10 @@ class Turns(Generic[L]):
         key: tuple[int, ...] = ()
         for plugin, quick in self._quick:
             if quick:
-                key += ask_row(plugin.name, quick, self._working, row, need, since_s)
+                key += ask_row(plugin.name, quick, self._view, row, need, since_s)
             else:
                 arguments = (np.array([row]), np.array([need]), np.array([since_s]))
-                key += ask_rows(plugin.name, plugin.queue_order, 1, self._working, *arguments)[0]
+                key += ask_rows(plugin.name, plugin.queue_order, 1, self._view, *arguments)[0]
         return key if self._sign > 0 else tuple([-part for part in key])
 
     def _keys(self, rows: list[int]) -> list[tuple[int, ...]]:
@@ -231,7 +231,7 @@ class Turns(Generic[L]):
         at = np.array(rows, np.intp)
         keys = [()] * len(rows)  # type: list[tuple[int, ...]]
         for plugin in self._active.queue_orders:
-            column = ask_rows(plugin.name, plugin.queue_order, len(rows), self._working, at, need, since_s)
+            column = ask_rows(plugin.name, plugin.queue_order, len(rows), self._view, at, need, since_s)
             keys = [key + more for key, more in zip(keys, column, strict=True)]
         return keys if self._sign > 0 else [tuple([-part for part in key]) for key in keys]
 

@@ -72,7 +72,7 @@ def _may_reclaim(question: Question, snapshot: Snapshot, policy: Policy, plugins
     row = free.working.queues.row.get(found.queue)
     if row is None:
         return False
-    now = standing(free.working)
+    now = standing(free.working.view)
     claim = ReclaimRequest(row, np.array(unpaid_charge(cycle, free, found)), question.workload.preemptible)
     return may_claim(now, claim) is None and bool(victim_queues(now, claim).any())
 

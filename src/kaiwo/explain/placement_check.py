@@ -46,7 +46,7 @@ class Room:
         is_hopeless = backlog.find(question.name)[0].key in backlog.impossible  # its wish counts once it is changed
         self._wishes = None if is_hopeless else _wishes(question.workload)
         rows = np.arange(len(self.working.nodes.names))
-        self._whole_devices = int(times_per_device(self.working, Request(gpus=1), rows).sum())
+        self._whole_devices = int(times_per_device(self.working.view, Request(gpus=1), rows).sum())
         self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod
 
     @property
@@ -88,21 +88,21 @@ class Room:
 
     def largest_mib(self, shape: int) -> int:
         """The largest device that would serve a shape, free or not."""
-        return largest_device_mib(self.working, self._state.backlog.shapes[shape])
+        return largest_device_mib(self.working.view, self._state.backlog.shapes[shape])
 
     def sizes_with_room(self, want: Request) -> list[int]:
         """Of the devices that would take a request now: their memory."""
         rows = np.arange(len(self.working.nodes.names))
-        sizes = self.working.of(rows)[1][:, SIZE][times_per_device(self.working, want, rows) > 0]
+        sizes = self.working.view.of(rows)[1][:, SIZE][times_per_device(self.working.view, want, rows) > 0]
         return [int(size) for size in np.unique(sizes)]
 
     def left(self, row: int, is_fixed: bool) -> ResourceVector:
         """What a queue and all above it may still take; work that may not be preempted stays within their quotas."""
         queues = self.working.queues
         path = list(queues.path[row])
-        left = (queues.limit[path] - self.working.queue_used[path]).min(axis=0)
+        left = (queues.limit[path] - self.working.view.queue_used[path]).min(axis=0)
         if is_fixed:
-            left = np.minimum(left, (queues.quota[path] - self.working.queue_non_preemptible[path]).min(axis=0))
+            left = np.minimum(left, (queues.quota[path] - self.working.view.queue_non_preemptible[path]).min(axis=0))
         gpu, cpu, memory = left.tolist()
         return gpu, cpu, memory
 

@@ -21,6 +21,7 @@ from kaiwo.plugins.registry import ActivePlugins, Registry
 from kaiwo.snapshot.assumed_events import assume
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 Answer = TypeVar("Answer")
@@ -58,14 +59,14 @@ class Question:
         return active
 
     @cached_property
-    def view(self) -> WorkingCopy:
+    def view(self) -> View:
         """The cluster as it is, with the space that is kept for the workload free."""
-        view = WorkingCopy(Snapshot(self.state, self.now_s))
-        queue = view.queues.row.get(self.workload.queue)
+        working = WorkingCopy(Snapshot(self.state, self.now_s))
+        queue = working.queues.row.get(self.workload.queue)
         for kept in self.state.nominations.get(self.name, {}).values():
             if queue is not None:
-                view.release(kept, queue, is_non_preemptible=not self.workload.preemptible)
-        return view
+                working.release(kept, queue, is_non_preemptible=not self.workload.preemptible)
+        return working.view
 
     @cached_property
     def resubmitted(self) -> "Question":

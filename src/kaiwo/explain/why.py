@@ -124,8 +124,8 @@ def _obstacles(question: Question) -> tuple[Obstacle, ...]:
         return (Obstacle(Reason.NOT_TRIED),)
     if any(each.reason is Reason.PROMISED for each in found.obstacles):
         return found.obstacles  # nodes have room, and a planned start needs it: only a whole cycle can tell
-    view = WorkingCopy(Snapshot(state, question.now_s))
-    now = Inquiry(state, active, ShapeScores(state, view, view, active)).obstacles(found)
+    working = WorkingCopy(Snapshot(state, question.now_s))
+    now = Inquiry(state, active, ShapeScores(state, working.view, working, active)).obstacles(found)
     # Why nothing is taken from others only a whole cycle can tell: as of the last one.
     told = tuple(each for each in found.obstacles if each.reason in _TOLD_BY_CYCLES)
     return with_verdicts(found, now, told + _waits_out(question, found.obstacles))

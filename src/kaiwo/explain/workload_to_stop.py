@@ -27,9 +27,9 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod, Workload, lost_s
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice
-from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation, DeviceTenants
+from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, Allocation
 from kaiwo.snapshot.queue_table import ENDLESS, ResourceVector
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import NO_TENANTS, View
 
 MOST_KINDS = 16  # each is looked for on all nodes, which takes a tenth of a millisecond
 
@@ -187,8 +187,8 @@ class _Way:
         pairs = sorted((name, row_of[node]) for name, node in places if node in row_of)
         rows = np.array([row for _, row in pairs], np.intp)
         free, gpus = _given_back(view, running, pairs, rows)
-        after = view.with_amounts(rows, free, gpus)
-        after.tenants = DeviceTenants()  # whom somebody keeps off its devices is let on them when it goes
+        # A tenant that keeps others off its device may be gone.
+        after = view.with_amounts(rows, free, gpus, NO_TENANTS)
         names = sorted(running)
         at = {name: index for index, name in enumerate(names)}
         owner = np.array([at[name] for name, _ in pairs], np.intp)
@@ -218,7 +218,7 @@ class _Way:
         return known
 
 
-def _fewest_devices(view: WorkingCopy, dues: list[Due]) -> int:
+def _fewest_devices(view: View, dues: list[Due]) -> int:
     """A workload that holds fewer devices than this cannot make room, whatever else it holds."""
     everywhere = np.arange(len(view.nodes.names))
     fewest = 0
@@ -237,7 +237,7 @@ def _fewest_devices(view: WorkingCopy, dues: list[Due]) -> int:
     return fewest
 
 
-def _gaps(view: WorkingCopy, dues: list[Due]) -> dict[str, int]:
+def _gaps(view: View, dues: list[Due]) -> dict[str, int]:
     """By node: how many devices must come free on it before one more pod fits; empty when there is room elsewhere."""
     everywhere = np.arange(len(view.nodes.names))
     for want, pods in dues:
@@ -263,7 +263,7 @@ def _uses(held: list[Allocation], resource: int) -> int:
 
 
 def _given_back(
-    view: WorkingCopy, running: dict[str, list[Allocation]], pairs: list[Pair], rows: IntArray
+    view: View, running: dict[str, list[Allocation]], pairs: list[Pair], rows: IntArray
 ) -> tuple[IntArray, IntArray]:
     """`free` and `gpus` of each pair's node, as they would be without that workload."""
     free, gpus = view.free[rows], view.gpus[rows]

@@ -11,14 +11,14 @@ import numpy as np
 from kaiwo.gpus.isolation_grades import closed_by_tenants
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import ANY_PARTITION, Request
-from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows, freeze
+from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE, USABLE
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 MANY = np.int64(1) << 40
 
 
-def eligible(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
+def eligible(view: View, want: Request, nodes: Rows) -> BoolArray:
     """Devices that work and are of a wanted model and size and cut as wanted, free or not."""
     gpus = view.of(nodes)[1]
     usable: BoolArray = gpus[:, USABLE] > 0
@@ -35,12 +35,12 @@ def eligible(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
     return usable & _is_among(view.nodes.gpu_model[nodes], _wanted_models(view, want))
 
 
-def _is_one_vendors(view: WorkingCopy, want: Request) -> bool:
+def _is_one_vendors(view: View, want: Request) -> bool:
     """Where every node has GPUs of one vendor, the rule on the node's label says it all."""
     return bool(view.nodes.mixed_vendor_nodes) and bool(want.vendor)
 
 
-def _wanted_models(view: WorkingCopy, want: Request) -> list[int]:
+def _wanted_models(view: View, want: Request) -> list[int]:
     vendor, table = want.vendor if view.nodes.mixed_vendor_nodes else "", view.nodes
     names = [name for name in table.models if not want.gpu_models or name in want.gpu_models]
     return [table.models.index(name) for name in names if not vendor or table.vendors.get(name) in ("", vendor)]
@@ -63,18 +63,17 @@ def serves(profile: str, wanted: str) -> bool:
     return profile == wanted or profile.startswith(f"{wanted}+") or (wanted == ANY_PARTITION and profile != "")
 
 
-def times_per_device(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
+def times_per_device(view: View, want: Request, nodes: Rows) -> IntArray:
     """How often one device's part of the request fits on each device."""
     last = view.last_times
     if last is not None and last[0] is want and last[1] is nodes and last[2] == view.clock:
         return last[3]  # the fit and the scores of one repair ask the same; this halves its cost
     times = _times(view, want, nodes)
-    freeze(times)  # others are told the same
-    view.last_times = (want, nodes, view.clock, times)
+    view.keep_times(want, nodes, times)
     return times
 
 
-def _times(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
+def _times(view: View, want: Request, nodes: Rows) -> IntArray:
     gpus = view.of(nodes)[1]
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]
     is_limited = view.reservations is not None or want.reservation
@@ -101,14 +100,14 @@ def _times(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
     return np.maximum(times, 0, out=times)
 
 
-def named_devices(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
+def named_devices(view: View, want: Request, nodes: Rows) -> BoolArray:
     """The devices of the one reservation that the request is for; none when that is not there, or not for it."""
     if view.reservations is None or want.reservation not in want.passes:
         return np.zeros((len(nodes), view.nodes.width), np.bool_)
     return view.reservations.devices_of(want.reservation)[nodes]
 
 
-def _is_choosy(view: WorkingCopy, want: Request) -> bool:
+def _is_choosy(view: View, want: Request) -> bool:
     """Where no GPU is cut, only those who want a partition have to be told."""
     return want.is_partition or (want.gpus > 0 and len(view.nodes.profiles) > 1)
 
@@ -123,7 +122,7 @@ def device_need(want: Request, size_mib: IntArray) -> tuple[IntArray, IntArray]:
     return np.full_like(size_mib, want.gpu_milli), want.gpu_milli * size_mib // WHOLE_MILLI
 
 
-def need_on(view: WorkingCopy, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
+def need_on(view: View, want: Request, row: int, columns: IntArray) -> tuple[IntArray, IntArray]:
     """Milli and MiB that the request takes of these devices of a node; exclusive ones are taken whole."""
     sizes = view.gpus[row, SIZE, columns]
     if want.is_exclusive:
@@ -147,7 +146,7 @@ def pods_by_devices(times: IntArray, devices: int) -> IntArray:
     return low
 
 
-def fits_beside_others(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray:
+def fits_beside_others(view: View, want: Request, nodes: Rows) -> BoolArray:
     """Nodes where the request fits on devices that are shared already."""
     gpus = view.of(nodes)[1]
     begun = (gpus[:, MILLI] < view.nodes.device_milli[nodes]) | (gpus[:, MIB] < gpus[:, SIZE])

@@ -19,7 +19,7 @@ from kaiwo.model.partition_modes import io_dies, part_index
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MILLI
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 MOST_SETS = 13_000  # sixteen choose eight; beyond that sets grow one GPU at a time
 
@@ -69,7 +69,7 @@ def _reach(wiring: Wiring, columns: Sequence[int], chosen: Sequence[int], at: in
     return min(speeds), sum(speeds)
 
 
-def nearest_devices(view: WorkingCopy, want: Request, node: int, columns: IntArray) -> IntArray:
+def nearest_devices(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
     """Whole GPUs by their links, partitions by their dies; others as they stand."""
     if want.is_partition:
         return nearest_partitions(view, want, node, columns)
@@ -78,7 +78,7 @@ def nearest_devices(view: WorkingCopy, want: Request, node: int, columns: IntArr
     return np.zeros(len(columns), np.int64)
 
 
-def best_linked(view: WorkingCopy, want: Request, node: int, columns: IntArray) -> IntArray:
+def best_linked(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
     """The set with the best links first; without a word about links, as they stand."""
     wiring = view.nodes.nodes[node].wiring
     ranks = np.ones(len(columns), np.int64)
@@ -88,7 +88,7 @@ def best_linked(view: WorkingCopy, want: Request, node: int, columns: IntArray) 
     return ranks
 
 
-def nearest_partitions(view: WorkingCopy, want: Request, node: int, columns: IntArray) -> IntArray:
+def nearest_partitions(view: View, want: Request, node: int, columns: IntArray) -> IntArray:
     """One GPU rather than two, whole dies rather than halves; one partition alone goes where a die is begun."""
     gpus, free = view.nodes.nodes[node].gpus, view.gpus[node, MILLI]
     dies: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))  # by GPU and die: positions

@@ -17,7 +17,7 @@ from kaiwo.model.partition_modes import CHIPS
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
 from kaiwo.snapshot.array_types import BoolArray, Rows
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 UNTOLD = {"amd": "cu-mask", "nvidia": "mps"}  # what a vendor has, where no agent told what the machine has
 _NVIDIA = {model.name for model in GPU_MODELS.values() if model.vendor == "nvidia"}
@@ -80,7 +80,7 @@ def _milli(want: Request, gpu: Gpu) -> int:
     return want.gpu_mib * WHOLE_MILLI // max(1, gpu.memory_mib) if want.is_memory else want.gpu_milli
 
 
-def closed_by_tenants(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArray | None:
+def closed_by_tenants(view: View, want: Request, nodes: Rows) -> BoolArray | None:
     """Devices whose tenants and this share would not be kept apart as somebody demands."""
     tenancy = view.tenants
     if want.beside == DEMANDS:
@@ -94,7 +94,7 @@ def closed_by_tenants(view: WorkingCopy, want: Request, nodes: Rows) -> BoolArra
     return closed[nodes]
 
 
-def may_come_back(view: WorkingCopy, pod: Pod, row: int) -> bool:
+def may_come_back(view: View, pod: Pod, row: int) -> bool:
     """A pod that is not on the books just now finds nobody on its devices who must be apart from it."""
     tenancy, columns = view.tenants, view.nodes.column[row]
     places = [(columns[share.gpu], share.milli) for share in pod.devices if share.gpu in columns]
@@ -108,11 +108,11 @@ def may_come_back(view: WorkingCopy, pod: Pod, row: int) -> bool:
     )
 
 
-def _is_unlimited(view: WorkingCopy, row: int, column: int, milli: int) -> bool:
+def _is_unlimited(view: View, row: int, column: int, milli: int) -> bool:
     return milli == 0 or milli < least_milli(view.nodes.nodes[row].gpus[column].model)
 
 
-def _gets_limits(view: WorkingCopy, want: Request, row: int, column: int) -> bool:
+def _gets_limits(view: View, want: Request, row: int, column: int) -> bool:
     node = view.nodes.nodes[row]
     grade = grade_of(want, node.gpus[column], node.labels)
     return bool(grade) and meets(grade, LIMITED)

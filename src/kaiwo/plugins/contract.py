@@ -5,16 +5,14 @@ A plugin is any object with a `name`, a `version` and at least one of the method
 A plugin is pure: no clock, no I/O, no randomness, no state.
 """
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
-from kaiwo.snapshot.working_copy import WorkingCopy
-
-View: TypeAlias = WorkingCopy
+from kaiwo.snapshot.view import View
 
 TOP_SCORE = 1000
 TOP_WEIGHT = 100_000  # so that all scores together stay far below what a place may cost others

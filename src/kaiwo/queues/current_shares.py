@@ -15,10 +15,10 @@ from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.gpu_model_usage import only_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import ResourceVector
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 
-def wants_of(view: WorkingCopy) -> Wants:
+def wants_of(view: View) -> Wants:
     """What there is, and what every queue uses and asks for, as of the cycle's start."""
     found = view.cache.get("wants")
     if found is None:
@@ -33,7 +33,7 @@ def wants_of(view: WorkingCopy) -> Wants:
     return found
 
 
-def shares_of(view: WorkingCopy) -> FairShares:
+def shares_of(view: View) -> FairShares:
     """The fair shares of all queues, with every term."""
     found = view.cache.get("shares")
     if found is None:
@@ -43,7 +43,7 @@ def shares_of(view: WorkingCopy) -> FairShares:
     return found
 
 
-def standing(view: WorkingCopy) -> QueueShares:
+def standing(view: View) -> QueueShares:
     """How the queues stand now: `used` and `fixed` follow the view's placements."""
     found = view.cache.get("standing")
     if found is None:
@@ -52,7 +52,7 @@ def standing(view: WorkingCopy) -> QueueShares:
     return found
 
 
-def _past(view: WorkingCopy) -> IntArray | None:
+def _past(view: View) -> IntArray | None:
     """By queue and resource: its part of the cluster lately; a queue that nobody spoke of used nothing."""
     if view.past_usage is None:
         return None
@@ -63,7 +63,7 @@ def _past(view: WorkingCopy) -> IntArray | None:
     return past
 
 
-def _totals(view: WorkingCopy) -> IntArray:
+def _totals(view: View) -> IntArray:
     """What there is of each resource, and of each GPU model that some queue bounds."""
     nodes = view.nodes
     models = [
@@ -75,7 +75,7 @@ def _totals(view: WorkingCopy) -> IntArray:
     return np.append(nodes.totals(), np.array(models, np.int64))
 
 
-def _asked_by_model(view: WorkingCopy, queue: str) -> list[int]:
+def _asked_by_model(view: View, queue: str) -> list[int]:
     """What waits in a queue and wants one model and no other."""
     asked = dict.fromkeys(view.queues.models, 0)
     for want, pods in view.waiting_requests(queue):
@@ -85,7 +85,7 @@ def _asked_by_model(view: WorkingCopy, queue: str) -> list[int]:
     return list(asked.values())
 
 
-def _usual_gpu_mib(view: WorkingCopy) -> int:
+def _usual_gpu_mib(view: View) -> int:
     """The memory of an average working device: a waiting memory request has no device yet."""
     usable = view.nodes.gpus[:, USABLE]
     devices = int(usable.sum())

@@ -4,147 +4,98 @@ In:    one Snapshot.   Out: the same arrays with this cycle's placements taken o
 Never: changes the snapshot. Leaving a trial without keep() puts every amount back exactly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.model.gpu import DEMANDS, LIMITED, SMALL_MILLI, TURNS, WHOLE_MILLI, Share
+from kaiwo.model.gpu import DEMANDS, LIMITED, SMALL_MILLI, TURNS, WHOLE_MILLI
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Pod
-from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
-from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE
+from kaiwo.snapshot.array_types import IntArray, Rows, read_only
+from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MIB, MILLI, PODS, SIZE, USABLE, DeviceTenants
 from kaiwo.snapshot.pod_affinity_counts import WorkingAffinityCounts
 from kaiwo.snapshot.queue_table import RESOURCES, ResourceVector
+from kaiwo.snapshot.reserved_devices import ReservationView
 from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.view import View, tenant_counts
 
 # node row, pods, request, device columns, milli and MiB taken of each
 _Taken = tuple[int, int, Request, Rows, IntArray, IntArray]
 
 
 class WorkingCopy:
-    """Free amounts by node and device, and used amounts by queue; also what plugins see.
-
-    They only read: the arrays that can be reached from here cannot be written, save by the methods below.
-    """
+    """The cycle's own amounts. `view` shows them to all who only look; the methods here change them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         state = snapshot.read()
         nodes, queues = state.nodes, state.queues
-        self.now_s = snapshot.now_s
-        self.nodes, self.queues = nodes.read_only(), queues
-        self._set_amounts(nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
         self.affinity_counts = WorkingAffinityCounts(state.affinity_counts, nodes)  # for rules between pods
-        self.tenants = nodes.tenants.copy()  # for shares that demand to be kept apart
-        self._set_charges(queues.all_used.copy(), queues.all_non_preemptible.copy())
-        self.reservations = state.reservations.view(snapshot.now_s, nodes)  # None: nothing is reserved
-        self.queue_demand = state.backlog.queue_demand()  # by leaf: what its waiting work asks for, and could have
-        self.past_usage = state.past_usage
-        self._state = state
-        self.cache: dict[str, Any] = {}  # what is worked out once a cycle
-        self.clock = state.version
         self._releasing = [state.pods[workload][pod] for workload, pod in sorted(state.releasing)]
-        self._gathered: tuple[Rows, int, IntArray, IntArray] | None = None
-        self.last_times: tuple[Request, Rows, int, IntArray] | None = None  # see gpus.fit.times_per_device
+        amounts = (nodes.free.copy(), nodes.gpus.copy(), nodes.changed.copy())
+        fixed = {
+            "nodes": nodes.read_only(),
+            "queues": queues,
+            "queue_demand": state.backlog.queue_demand(),
+            "past_usage": state.past_usage,
+            "_state": state,
+            "cache": {},
+            "clock": state.version,
+            "now_s": snapshot.now_s,
+            "reservations": state.reservations.view(snapshot.now_s, nodes),
+        }
+        self._begin(fixed, amounts, (queues.all_used.copy(), queues.all_non_preemptible.copy()), nodes.tenants.copy())
+
+    def _begin(
+        self,
+        fixed: dict[str, Any],
+        amounts: tuple[IntArray, IntArray, IntArray],
+        charges: tuple[IntArray, IntArray],
+        tenants: DeviceTenants,
+    ) -> None:
+        self._free, self._gpus, self._changed = amounts
+        self._used, self._non_preemptible = charges
+        self._tenants = tenants  # for shares that demand to be kept apart
+        self.free, self.gpus = read_only(self._free), read_only(self._gpus)
+        self.all_used, self.all_non_preemptible = read_only(self._used), read_only(self._non_preemptible)
+        shown = {
+            "free": self.free,
+            "gpus": self.gpus,
+            "changed": read_only(self._changed),
+            "all_used": self.all_used,
+            "all_non_preemptible": self.all_non_preemptible,
+            "tenants": tenant_counts(tenants),
+        }
+        self.view = View(fixed | shown)
+        self._shown = vars(self.view)  # a view cannot be written through its attributes
+        self.nodes, self.queues, self.now_s = self.view.nodes, self.view.queues, self.view.now_s
         self._taken: list[_Taken] = []
         self._charged: list[tuple[int, ResourceVector, bool]] = []
 
-    def _set_amounts(self, free: IntArray, gpus: IntArray, changed: IntArray) -> None:
-        self._free, self._gpus, self._changed = free, gpus, changed
-        self.free: IntArray = read_only(free)  # by node: columns CPU, MEMORY, PODS, GPU_LEFT, then extended ones
-        self.gpus: IntArray = read_only(gpus)  # by node, column (MILLI, MIB, SIZE, USABLE) and device
-        self.changed: IntArray = read_only(changed)
-
-    def _set_charges(self, used: IntArray, fixed: IntArray) -> None:
-        self._used, self._non_preemptible = used, fixed
-        self.all_used: IntArray = read_only(used)
-        self.all_non_preemptible: IntArray = read_only(fixed)  # the part that may not be preempted
-
     @property
-    def queue_used(self) -> IntArray:
-        """By queue: GPU, CPU and memory; in `all_used` bounded GPU models, too."""
-        return self.all_used[:, : len(RESOURCES)]
+    def reservations(self) -> ReservationView | None:
+        """None: nothing is reserved."""
+        return self.view.reservations
 
-    @property
-    def queue_non_preemptible(self) -> IntArray:
-        """The part of it that may not be preempted."""
-        return self.all_non_preemptible[:, : len(RESOURCES)]
+    def use_reservations(self, reservations: ReservationView, moved: Sequence[Rows]) -> None:
+        """Go on with other reserved devices; what the nodes of each moved reservation offer has changed."""
+        self._shown["reservations"] = reservations
+        for rows in moved:
+            self._mark_changed(rows)
 
-    def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:
-        """What devices of a node are of each GPU model that some queue bounds; nothing where none is bounded."""
-        models = self.queues.models
-        row = self.nodes.row.get(node) if models else None
-        if row is None:
-            return ()
-        column, known = self.nodes.column[row], self.nodes.models
-        found = dict.fromkeys(models, 0)
-        for share in devices:
-            at = column.get(share.gpu)
-            model = known[self.nodes.gpu_model[row, at]] if at is not None else ""
-            if model in found:
-                found[model] += share.milli
-        return tuple(found.values())
-
-    def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
-        """What the work that stands in a queue's lines asks for: a request, and how many pods of it."""
-        backlog = self._state.backlog
-        for found in backlog.by_queue.get(queue, {}).values():
-            if (
-                found.key not in backlog.impossible and not found.signature.nominated_for
-            ):  # space that is kept for it is paid for already
-                for shape, missing, _ in found.needs:
-                    yield backlog.shapes[shape], missing * len(found.waiters)
-
-    def oldest_submission_s(self) -> IntArray:
-        """By queue: when the oldest work there or below was submitted, running or first in a line; far off if none.
-
-        Running work counts, too: else whoever is stopped would be the oldest to wait, and take its place back.
-        """
-        oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
-        state = self._state
-        backlog = state.backlog
-        first = [found.waiters.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.impossible]
-        for workload in map(state.workloads.get, (*first, *state.pods)):
-            row = self.queues.row.get(workload.queue) if workload is not None else None
-            if workload is None or row is None:
-                continue
-            for above in self.queues.path[row]:
-                oldest[above] = min(oldest[above], workload.submitted_s)
-        return oldest
-
-    def mark_changed(self, rows: Rows) -> None:
-        """What these nodes offer is another thing now, though nothing was placed on them."""
-        self.clock += 1
-        self._changed[rows] = self.clock
-
-    def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
-        """`free` and `gpus` of these nodes. Everybody who is asked about the same nodes shares one gathering."""
-        last = self._gathered
-        if last is None or last[0] is not nodes or last[1] != self.clock:
-            last = self._gathered = (nodes, self.clock, self._free[nodes], self._gpus[nodes])
-            freeze(last[2])
-            freeze(last[3])
-        return last[2], last[3]
-
-    def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray) -> "WorkingCopy":
-        """A view in which these nodes look like that; the same node may stand in several rows."""
-        other = object.__new__(WorkingCopy)
-        other.__dict__.update(self.__dict__)
-        other.last_times, other._gathered = None, (nodes, self.clock, read_only(free), read_only(gpus))
-        return other
+    def _mark_changed(self, rows: Rows) -> None:
+        clock = self._shown["clock"] = self._shown["clock"] + 1
+        self._changed[rows] = clock
 
     def as_of(self, at_s: int, free: IntArray, gpus: IntArray) -> "WorkingCopy":
         """A copy of its own in which it is another time, all nodes look like that, and nothing is reserved."""
         other = object.__new__(WorkingCopy)
-        other.__dict__.update(self.__dict__)
-        other.now_s, other.reservations = at_s, None
-        other._set_amounts(free, gpus, self.changed.copy())
-        other._set_charges(self.all_used.copy(), self.all_non_preemptible.copy())
-        other.last_times, other._gathered, other.cache = None, None, {}
-        other._releasing, other._taken, other._charged = [], [], []
-        other.tenants = self.tenants.copy()
+        other.affinity_counts, other._releasing = self.affinity_counts, []
+        fixed = self._shown | {"now_s": at_s, "reservations": None, "cache": {}}
+        charges = (self._used.copy(), self._non_preemptible.copy())
+        other._begin(fixed, (free, gpus, self._changed.copy()), charges, self._tenants.copy())
         return other
 
     def take(self, row: int, pods: int, ask: Request, columns: Rows, milli: IntArray, mib: IntArray) -> None:
@@ -157,7 +108,7 @@ class WorkingCopy:
         milli = sum(share.milli for share in kept.devices)
         charge: ResourceVector = (-milli, -kept.cpu_milli, -kept.memory_mib)
         if self.queues.models:
-            charge += tuple(-each for each in self.milli_by_model(kept.node, kept.devices))
+            charge += tuple(-each for each in self.view.milli_by_model(kept.node, kept.devices))
         self.charge(queue, charge, is_non_preemptible)
         self.release_uncharged(kept)
 
@@ -182,14 +133,13 @@ class WorkingCopy:
 
     def count_releasing(self, sign: int) -> None:
         """From here on (+1) the space of those who leave counts as free, or (-1) no longer. Trials do not undo it."""
-        found = self.cache.get("leaving")
+        found = self.view.cache.get("releasing")
         if found is None:
-            found = self.cache["leaving"] = self._releasing_amounts()
+            found = self.view.cache["releasing"] = self._releasing_amounts()
         rows, free, gpus = found
-        self.clock += 1
         self._free[rows] += sign * free
         self._gpus[rows, : MIB + 1] += sign * gpus
-        self._changed[rows] = self.clock
+        self._mark_changed(rows)
         for pod in self._releasing:
             row = self.nodes.row.get(pod.node)
             if row is None:
@@ -198,7 +148,7 @@ class WorkingCopy:
                 self.affinity_counts.change(row, pod.neighbours, -sign)
             for share in pod.devices:
                 if share.gpu in self.nodes.column[row]:
-                    self.tenants.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
+                    self._tenants.change(row, self.nodes.column[row][share.gpu], pod.beside, share.milli, -sign)
 
     def _releasing_amounts(self) -> tuple[Rows, IntArray, IntArray]:
         before = self.free.copy(), self.gpus.copy()
@@ -213,7 +163,7 @@ class WorkingCopy:
         return rows, free, gpus
 
     def restore(self, pod: Pod, queue: int) -> bool:
-        """Let a pod have again what `give_back` freed, if all of it is still free."""
+        """Let a pod have again what `release` freed, if all of it is still free."""
         row = self.nodes.row.get(pod.node)
         if row is None:
             return False
@@ -233,12 +183,12 @@ class WorkingCopy:
         self.take(row, 1, _request_of(pod), columns, milli, mib)
         charge: ResourceVector = (int(milli.sum()), pod.cpu_milli, pod.memory_mib)
         if self.queues.models:
-            charge += self.milli_by_model(pod.node, pod.devices)
+            charge += self.view.milli_by_model(pod.node, pod.devices)
         self.charge(queue, charge)
         return True
 
     def charge(self, queue: int, charge: ResourceVector, is_non_preemptible: bool = False) -> None:
-        """Charge a queue and all above it; `is_fixed` for work that may not be preempted."""
+        """Charge a queue and all above it; `is_non_preemptible` for work that may not be preempted."""
         self._charge(queue, charge, is_non_preemptible, +1)
         self._charged.append((queue, charge, is_non_preemptible))
 
@@ -247,11 +197,11 @@ class WorkingCopy:
         return Trial(self)
 
     def savepoint(self) -> tuple[int, int]:
-        """Where we are, for `back_to`."""
+        """Where we are, for `rollback`."""
         return len(self._taken), len(self._charged)
 
     def rollback(self, mark: tuple[int, int]) -> None:
-        """Undo everything since the mark, last first."""
+        """Undo everything since the savepoint, last first."""
         taken, charged = mark
         while len(self._taken) > taken:
             self._apply(self._taken.pop(), +1)
@@ -261,8 +211,9 @@ class WorkingCopy:
 
     def _apply(self, taken: _Taken, sign: int) -> None:
         row, pods, ask, columns, milli, mib = taken
-        self.clock += 1
-        self._changed[row] = self.clock
+        shown = self._shown
+        clock = shown["clock"] = shown["clock"] + 1
+        self._changed[row] = clock
         free, gpus = self._free[row], self._gpus[row]
         free[PODS] += sign * pods
         if ask.neighbours is not None:
@@ -290,7 +241,7 @@ class WorkingCopy:
         """Tell the devices' other tenants of one that has no limits, or demands that they have."""
         for column in columns.tolist():
             milli = ask.gpu_mib * WHOLE_MILLI // max(1, int(self.gpus[row, SIZE, column]))
-            self.tenants.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
+            self._tenants.change(row, column, ask.beside, milli if ask.gpu_mib else ask.gpu_milli, sign)
 
     def _charge(self, queue: int, charge: ResourceVector, is_fixed: bool, sign: int) -> None:
         for amounts in (self._used, self._non_preemptible) if is_fixed else (self._used,):

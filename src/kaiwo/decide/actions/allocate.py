@@ -96,7 +96,7 @@ class Allocate:
                 able.append(found)
             else:
                 (able if could_start and charges.may_start(found) else barred).append(found)
-        return Turns(lanes_of(able), self._free.working, self._cycle.plugins, charges.next_of), barred
+        return Turns(lanes_of(able), self._free.working.view, self._cycle.plugins, charges.next_of), barred
 
     def run(self, turns: Turns[Lane], is_over: Callable[[], bool]) -> None:
         """Many turns at once while all of them fit, else one by one."""
@@ -299,7 +299,7 @@ class Allocate:
 
     def _grow(self, lanes: dict[str, "GrowingWork"], is_over: Callable[[], bool]) -> None:
         """Until no work can grow any more. Where one queue is left its work takes all that it can."""
-        turns = Turns(lanes, self._free.working, self._cycle.plugins, GrowingWork.next_of)
+        turns = Turns(lanes, self._free.working.view, self._cycle.plugins, GrowingWork.next_of)
         while turns and not is_over():
             lane = turns.lane
             starts = lane.first.grow(ALL_PODS if turns.is_last_queue else 1)

@@ -145,7 +145,7 @@ def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> li
     lanes = lanes_of(found for found in waiting if free.charges.takes_work(found.queue))
     for lane in lanes.values():
         _pass_over(room, action, lane, served)
-    turns = Turns(lanes, free.working, cycle.plugins, free.charges.next_of)
+    turns = Turns(lanes, free.working.view, cycle.plugins, free.charges.next_of)
     while turns and not free.budget.is_spent:
         lane = turns.lane
         name, _, found = lane.first

@@ -23,7 +23,7 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     """Stop units with a lower priority."""
     if not has_victims(room, found):
         return Attempt()
-    now = standing(room.free.working)
+    now = standing(room.free.working.view)
 
     def search(within_budgets: bool) -> RoomMade | None:
         lanes = room.victims.lanes([found.queue], lambda unit: unit.workload.priority < workload.priority)

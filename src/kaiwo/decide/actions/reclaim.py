@@ -29,7 +29,7 @@ def owed_classes(
     room: RoomState, stuck: dict[ClassKey, WaitingClass], too_long: dict[ClassKey, Obstacle]
 ) -> list[WaitingClass]:
     """The classes whose queue has less than its share by at least what one of them needs."""
-    now = standing(room.free.working)
+    now = standing(room.free.working.view)
     room.refusals |= _over_share(room, now, stuck, too_long)
     left = (now.fair - now.used).tolist()
     found = []
@@ -142,7 +142,7 @@ def _before_the_cycle(room: RoomState, queue: str) -> QueueShares:
 
     The preemptor's queue and those above it count as they are now.
     """
-    now = standing(room.free.working)
+    now = standing(room.free.working.view)
     path = list(now.queues.path[now.queues.row[queue]])
     used = np.minimum(now.used, now.queues.all_used)
     used[path] = now.used[path]

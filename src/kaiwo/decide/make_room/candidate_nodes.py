@@ -138,10 +138,10 @@ class CandidateNodes:
 
     def _most_over_first(self) -> list[str]:
         """Queues by how far they are over their share: the first lose work first."""
-        shares = shares_of(self._working).share
+        shares = shares_of(self._working.view).share
         rows = self._working.queues.row
         names = [name for name in self._victims.queues() if name in rows]
-        over = self._working.queue_used[:, GPU] - shares[:, GPU]
+        over = self._working.view.queue_used[:, GPU] - shares[:, GPU]
         return sorted(names, key=lambda name: (-int(over[rows[name]]), name))
 
     def _drop_evicted(self) -> None:

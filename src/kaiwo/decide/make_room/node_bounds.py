@@ -15,8 +15,7 @@ from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.model.obstacle import NodeBound, Obstacle, Reason
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import Rows
-from kaiwo.snapshot.node_table import DeviceTenants
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import NO_TENANTS, View
 
 _COUNTED = (
     Reason.NOT_ENOUGH_MEMORY, Reason.NOT_ENOUGH_FREE_GPU_MEMORY, Reason.NOT_ENOUGH_FREE_GPU_SHARE,
@@ -31,15 +30,15 @@ def node_bounds(
     free, gpus = reclaimable.emptied
     for shape, want, needed in wants:
         rows = np.flatnonzero(state.scores.state(shape).allowed)
-        after = state.working.with_amounts(rows, free[rows], gpus[rows])
-        after.tenants = DeviceTenants()  # a tenant that keeps others off its device may be gone
+        # A tenant that keeps others off its device may be gone.
+        after = state.working.view.with_amounts(rows, free[rows], gpus[rows], NO_TENANTS)
         room = int(pods_that_fit(after, want, rows).sum())
         if len(rows) and room < needed:
             return _in_numbers(after, want, rows, (needed, room), queue)
     return None
 
 
-def _in_numbers(after: WorkingCopy, want: Request, rows: Rows, pods: tuple[int, int], queue: str) -> Obstacle:
+def _in_numbers(after: View, want: Request, rows: Rows, pods: tuple[int, int], queue: str) -> Obstacle:
     """What no node could have; or how many of the pods would find room."""
     needed, room = pods
     if not room:

@@ -80,7 +80,7 @@ def _where_not_allowed(cycle: CycleInput, free: CycleState) -> list[PodKey]:
     lost = []
     for want, places in by_want.items():
         there = np.array([row for _, row in places], np.intp)
-        may = allowed(free.working, want, there, cycle.plugins.static_filters).tolist()
+        may = allowed(free.working.view, want, there, cycle.plugins.static_filters).tolist()
         lost += [each for (each, _), is_allowed in zip(places, may, strict=True) if not is_allowed]
     return lost
 
@@ -92,7 +92,7 @@ def _never_released(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
         (workload, pod)
         for workload, kept in state.nominations.items()
         for pod, nomination in kept.items()
-        if nomination.node not in left and is_overdrawn(working, nomination)
+        if nomination.node not in left and is_overdrawn(working.view, nomination)
     ]
 
 
@@ -124,5 +124,5 @@ def _charge_of_all(working: WorkingCopy, kept: Iterable[Nomination]) -> IntArray
 
 def _charge(working: WorkingCopy, kept: Nomination) -> IntArray:
     milli = sum(share.milli for share in kept.devices)
-    models = working.milli_by_model(kept.node, kept.devices) or (0,) * len(working.queues.models)
+    models = working.view.milli_by_model(kept.node, kept.devices) or (0,) * len(working.queues.models)
     return np.array((milli, kept.cpu_milli, kept.memory_mib, *models), np.int64)

@@ -69,7 +69,7 @@ def _has_victims(room: RoomState, workload: Workload, found: WaitingClass, actio
     """There is work that the rules would let it stop."""
     if action != "reclaim":
         return action == "preempt" and room.victims.has_below(found.queue, workload.priority)
-    now = standing(room.free.working)
+    now = standing(room.free.working.view)
     need = np.array(unpaid_charge(room.cycle, room.free, found))
     claim = ReclaimRequest(now.queues.row[found.queue], need, workload.preemptible)
     if may_claim(now, claim) is not None:

@@ -186,7 +186,7 @@ class ReclaimBounds:
         """The same of the devices that would serve it, if they are not all that there are."""
         if not group:
             return
-        view, rows = self._working, np.arange(len(self._working.nodes.names))
+        view, rows = self._working.view, np.arange(len(self._working.nodes.names))
         devices = np.zeros(view.nodes.gpu_model.shape, np.bool_)
         for shape, want, _ in group:
             devices |= eligible(view, want, rows) & self._free.scores.state(shape).allowed[:, None]

@@ -78,7 +78,7 @@ class VictimSearch:
         self._cycle, self._free, self._masks, self._victims, self._budget = context
         self._placer, self._workload, self._needs, self._rule = placer, workload, needs, rule
         self._working, self._within_budgets = self._free.working, within_budgets
-        self._turns = Turns(lanes, self._working, self._cycle.plugins, _no_need, reverse=True)
+        self._turns = Turns(lanes, self._working.view, self._cycle.plugins, _no_need, reverse=True)
         self._removed: list[VictimUnit] = []
 
     @property
@@ -239,7 +239,7 @@ class VictimSearch:
         """A pod has its place again, unless it is taken, or a pod came that must be apart from it."""
         working = self._working
         row = working.nodes.row.get(pod.node)
-        if row is None or not may_stand(working, pod.neighbours, row) or not may_come_back(working, pod, row):
+        if row is None or not may_stand(working, pod.neighbours, row) or not may_come_back(working.view, pod, row):
             return False
         return working.restore(pod, queue)
 

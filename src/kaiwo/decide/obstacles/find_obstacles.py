@@ -48,12 +48,12 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, MEMORY, MIB, MILLI, PODS, SIZE
 from kaiwo.snapshot.queue_table import RESOURCES
 from kaiwo.snapshot.subgroup_choices import SubGroupChoices
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 Wants = Sequence[tuple[Request, int, Rows]]  # a kind of pod, how many of it must start, and nodes with room for one
 
 
-def short_models(view: WorkingCopy, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
+def short_models(view: View, row: int, is_fixed: bool, wants: Wants) -> list[Obstacle]:
     """The limits first; then, for work that may not be preempted, the quotas."""
     queues = view.queues
     kept = [(Reason.QUEUE_LIMIT, queues.limits[row], view.all_used)]
@@ -72,7 +72,7 @@ def short_models(view: WorkingCopy, row: int, is_fixed: bool, wants: Wants) -> l
     return found
 
 
-def _milli_of(view: WorkingCopy, want: Request, model: str, rows: Rows) -> int:
+def _milli_of(view: View, want: Request, model: str, rows: Rows) -> int:
     """What one pod takes of a model; 0 when it cannot use that one."""
     if not want.gpus or model not in view.nodes.models:
         return 0
@@ -277,7 +277,7 @@ class Inquiry:
             (p.name, ask(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
             for p in self._active.filters
         ]
-        return [*_without_echoes(by_filters), *verdicts_by_reason(self._view, want)]
+        return [*_without_echoes(by_filters), *verdicts_by_reason(self._book.working, want)]
 
     def _blocking_filters(
         self, want: Request, verdicts: list[tuple[str, BoolArray, Reason]], could: BoolArray
@@ -345,7 +345,7 @@ def _without_echoes(verdicts: list[tuple[str, BoolArray, Reason]]) -> list[tuple
     ]
 
 
-def is_overdrawn(view: WorkingCopy, kept: Nomination) -> bool:
+def is_overdrawn(view: View, kept: Nomination) -> bool:
     """What is kept is still held by somebody else, too."""
     row = view.nodes.row.get(kept.node)
     if row is None:

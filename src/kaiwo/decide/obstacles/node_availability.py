@@ -14,7 +14,7 @@ from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import MIB, MILLI, SIZE
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Offer:
 class OfferBook:
     """The offers for the shapes that somebody asks about."""
 
-    def __init__(self, state: ClusterState, start: WorkingCopy, view: WorkingCopy) -> None:
+    def __init__(self, state: ClusterState, start: View, view: View) -> None:
         self._shapes, self._start, self._view = state.backlog.shapes, start, view
         self._kept: dict[int, Offer] = state.caches.setdefault("offers", {})
 
@@ -41,19 +41,19 @@ class OfferBook:
         return _repaired(self._view, want, kept)
 
 
-def offer_in(view: WorkingCopy, want: Request, rows: Rows) -> Offer:
+def offer_in(view: View, want: Request, rows: Rows) -> Offer:
     """What these nodes offer in a view that nobody keeps."""
     now, devices, largest = np.zeros((3, len(view.nodes.names)), np.int64)
     now[rows], devices[rows], largest[rows] = _look(view, want, rows)
     return Offer(view.clock, now, devices, largest)
 
 
-def _unknown(view: WorkingCopy) -> Offer:
+def _unknown(view: View) -> Offer:
     nothing = np.zeros(len(view.nodes.names), np.int64)
     return Offer(-1, nothing, nothing, nothing)
 
 
-def _repaired(view: WorkingCopy, want: Request, offer: Offer) -> Offer:
+def _repaired(view: View, want: Request, offer: Offer) -> Offer:
     touched = (view.changed > offer.version).nonzero()[0]
     if not len(touched):
         return offer
@@ -62,7 +62,7 @@ def _repaired(view: WorkingCopy, want: Request, offer: Offer) -> Offer:
     return Offer(view.clock, now, devices, largest)
 
 
-def _look(view: WorkingCopy, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
+def _look(view: View, want: Request, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
     gpus = view.of(rows)[1]
     able = eligible(view, want, rows)
     milli, mib, size = gpus[:, MILLI], gpus[:, MIB], gpus[:, SIZE]

@@ -27,10 +27,10 @@ from kaiwo.model.request import ANY_PARTITION, Request
 from kaiwo.model.reservation import Reservation
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.node_table import SIZE, USABLE
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 
-def no_such_device(view: WorkingCopy, want: Request) -> Obstacle:
+def no_such_device(view: View, want: Request) -> Obstacle:
     """No working device of a wanted model, cut as wanted, anywhere."""
     nodes = view.nodes.nodes
     if is_mps_on_amd(want, nodes):
@@ -49,7 +49,7 @@ def no_such_device(view: WorkingCopy, want: Request) -> Obstacle:
     return Obstacle(reason, want.gpus, 0, "gpus")
 
 
-def by_change(view: WorkingCopy, want: Request, rows: Rows) -> Obstacle | None:
+def by_change(view: View, want: Request, rows: Rows) -> Obstacle | None:
     """A node would have enough if its GPUs were cut so; the one that comes closest is told. None: no node would."""
     gpus = view.of(rows)[1]
     is_cut = want.is_partition or len(view.nodes.profiles) > 1
@@ -64,7 +64,7 @@ def by_change(view: WorkingCopy, want: Request, rows: Rows) -> Obstacle | None:
     return Obstacle(Reason.PARTITION_MODE, want.gpus, best.now, unit, want.partition or WHOLE_MODE, facts)
 
 
-def _in_other_modes(view: WorkingCopy, want: Request) -> Obstacle | None:
+def _in_other_modes(view: View, want: Request) -> Obstacle | None:
     """All are cut in other ways; or none of them can be cut so, ever."""
     nodes, mode = view.nodes.nodes, want.partition or WHOLE_MODE
     found = list(recut(_open_nodes(view, want, np.arange(len(nodes))), want))
@@ -80,7 +80,7 @@ def _in_other_modes(view: WorkingCopy, want: Request) -> Obstacle | None:
     return Obstacle(Reason.PARTITION_MODE, want.gpus, 0, "gpus", mode, NoSuchMode(supported))
 
 
-def _reserved(view: WorkingCopy, want: Request, mode: str) -> Obstacle | None:
+def _reserved(view: View, want: Request, mode: str) -> Obstacle | None:
     """Those that could be cut so are reserved for others, who alone may change them."""
     reserved = view.reservations
     if reserved is None:
@@ -100,7 +100,7 @@ def reserved_by(reservation: Reservation, now_s: int) -> ReservedBy:
     return ReservedBy(reservation.owner, start_s, reservation.end_s)
 
 
-def _open_nodes(view: WorkingCopy, want: Request, rows: Rows) -> list[Node]:
+def _open_nodes(view: View, want: Request, rows: Rows) -> list[Node]:
     """The nodes without the devices that reservations keep for others."""
     nodes = [view.nodes.nodes[row] for row in rows]
     if view.reservations is None:

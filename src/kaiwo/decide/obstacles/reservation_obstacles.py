@@ -24,7 +24,7 @@ from kaiwo.model.reservation import ENDLESS_S, Owner, ReservationPhase
 from kaiwo.snapshot.array_types import BoolArray
 from kaiwo.snapshot.node_table import SIZE
 from kaiwo.snapshot.reserved_devices import DeviceReservation, ReservationView
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 TOO_FEW = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY)
 
@@ -36,7 +36,7 @@ class KeptOut(NamedTuple):
     would_do: bool  # what it keeps would be enough for one pod, and is free
 
 
-def reserved_obstacles(view: WorkingCopy, want: Request) -> list[KeptOut]:
+def reserved_obstacles(view: View, want: Request) -> list[KeptOut]:
     """The strongest claim first. Work that names a reservation is told of that one alone."""
     if want.reservation:
         return [KeptOut(obstacle, True)] if (obstacle := _named(view.reservations, want)) is not None else []
@@ -51,7 +51,7 @@ def reserved_obstacles(view: WorkingCopy, want: Request) -> list[KeptOut]:
     return found
 
 
-def beside_reserved(view: WorkingCopy, want: Request, others: list[Obstacle]) -> list[Obstacle]:
+def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[Obstacle]:
     """What else is in the way, told so that nobody thinks that the cluster has no more than what is left to them."""
     hidden = (Reason.GPU_MODEL, Reason.GPU_UNHEALTHY, Reason.PARTITION_MODE, Reason.PLUGIN)
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
@@ -59,7 +59,7 @@ def beside_reserved(view: WorkingCopy, want: Request, others: list[Obstacle]) ->
     return [replace(each, facts=larger) if each.reason in TOO_FEW else each for each in left]
 
 
-def _would_serve(view: WorkingCopy, want: Request) -> bool:
+def _would_serve(view: View, want: Request) -> bool:
     """With all that is reserved a node would be large enough, if it were empty."""
     rows = np.arange(len(view.nodes.names))
     able = eligible(view, _admitted(view, want), rows)
@@ -67,7 +67,7 @@ def _would_serve(view: WorkingCopy, want: Request) -> bool:
     return bool((large.sum(axis=1) >= want.gpus).any())
 
 
-def _admitted(view: WorkingCopy, want: Request) -> Request:
+def _admitted(view: View, want: Request) -> Request:
     """The same request, if it might use whatever is reserved."""
     names = [claim.name for claim in view.reservations.reservations] if view.reservations is not None else []
     return replace(want, passes=(*want.passes, *names), holds_s=0)
@@ -87,7 +87,7 @@ def _named(reserved: ReservationView | None, want: Request) -> Obstacle | None:
     return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, facts)
 
 
-def _of_devices(view: WorkingCopy, want: Request, claim: DeviceReservation) -> KeptOut | None:
+def _of_devices(view: View, want: Request, claim: DeviceReservation) -> KeptOut | None:
     """How many of its devices would serve, and how many of them are free."""
     assert view.reservations is not None
     rows, admitted = np.unique(claim.rows), _admitted(view, want)

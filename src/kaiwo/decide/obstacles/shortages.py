@@ -28,7 +28,7 @@ from kaiwo.model.obstacle import (
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, MEMORY, PODS, SIZE, USABLE
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 _OF_SIZE = (Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_GPU_MEMORY, Reason.GPU_MODEL)
 CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 60 ms
@@ -36,7 +36,7 @@ CLOSE_LOOK = 8  # nodes whose GPUs are looked at one by one: 1,250 of them took 
 _Look = tuple[IntArray, Obstacle]  # what each node has, and what to say when none has enough
 
 
-def short_of(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
+def short_of(view: View, want: Request, rows: Rows, offer: Offer) -> list[Obstacle]:
     """Resources of which no node that may be used has enough; else those that are short where the others would do."""
     looks = _looks(view, want, rows, offer)
     everywhere = [
@@ -45,7 +45,7 @@ def short_of(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list
     return everywhere or _short_beside_the_rest(view, want, rows, looks, offer)
 
 
-def too_large(view: WorkingCopy, want: Request, offer: Offer) -> list[Obstacle]:
+def too_large(view: View, want: Request, offer: Offer) -> list[Obstacle]:
     """What no node has enough of even when it is empty, GPUs apart: no change of GPUs would mend that."""
     rows = np.arange(len(view.nodes.names))
     looks = _looks(view, replace(want, gpus=0), rows, offer)
@@ -64,7 +64,7 @@ def _is_size_of_all(obstacle: Obstacle) -> bool:
     return isinstance(facts, NotOffered) or (isinstance(facts, SizeBound) and facts.is_of_all_nodes)
 
 
-def fits_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> BoolArray:
+def fits_when_empty(view: View, want: Request, offer: Offer) -> BoolArray:
     """Nodes that would take one pod if nothing ran on them."""
     nodes = view.nodes
     fits: BoolArray = (nodes.cpu_size >= want.cpu_milli) & (nodes.memory_size >= want.memory_mib)
@@ -73,13 +73,13 @@ def fits_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> BoolArray
     return fits & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
 
 
-def largest_device_mib(view: WorkingCopy, want: Request) -> int:
+def largest_device_mib(view: View, want: Request) -> int:
     """The size of the largest device that would serve a request, free or not; 0 when there is none."""
     rows = np.arange(len(view.nodes.names))
     return int((view.of(rows)[1][:, SIZE] * eligible(view, want, rows)).max(initial=0))
 
 
-def _looks(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
+def _looks(view: View, want: Request, rows: Rows, offer: Offer) -> list[_Look]:
     free, _ = view.of(rows)
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
     for reason, unit, need, column in (
@@ -96,7 +96,7 @@ def _looks(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> list[_
     return found
 
 
-def _as_sizes(view: WorkingCopy, rows: Rows, obstacle: Obstacle) -> Obstacle:
+def _as_sizes(view: View, rows: Rows, obstacle: Obstacle) -> Obstacle:
     """Where no node that may be used is large enough even when it is empty, sizes are told: waiting does not help."""
     size = _sizes(view, obstacle)
     if size is None or (largest := int(size[rows].max())) >= obstacle.need:
@@ -104,7 +104,7 @@ def _as_sizes(view: WorkingCopy, rows: Rows, obstacle: Obstacle) -> Obstacle:
     return replace(obstacle, have=largest, facts=_size_bound(largest, int(size.max()), obstacle.need))
 
 
-def _sizes(view: WorkingCopy, obstacle: Obstacle) -> IntArray | None:
+def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
     """What each node has of a resource when it is empty; None: of GPUs that is told already."""
     nodes = view.nodes
     match obstacle.reason:
@@ -119,9 +119,7 @@ def _sizes(view: WorkingCopy, obstacle: Obstacle) -> IntArray | None:
     return None
 
 
-def _short_beside_the_rest(
-    view: WorkingCopy, want: Request, rows: Rows, looks: list[_Look], offer: Offer
-) -> list[Obstacle]:
+def _short_beside_the_rest(view: View, want: Request, rows: Rows, looks: list[_Look], offer: Offer) -> list[Obstacle]:
     """Each resource is there somewhere, but never all on one node: what the nodes lack that come closest."""
     lacks = [free < _least(want, obstacle) for free, obstacle in looks]
     how_many = np.sum(lacks, axis=0)
@@ -138,7 +136,7 @@ def _short_beside_the_rest(
     return found
 
 
-def _in_another_mode(view: WorkingCopy, want: Request, rows: Rows, obstacle: Obstacle, offer: Offer) -> Obstacle | None:
+def _in_another_mode(view: View, want: Request, rows: Rows, obstacle: Obstacle, offer: Offer) -> Obstacle | None:
     """All else is there, and GPUs that are cut in another way: those nodes have none free because they have none so."""
     if obstacle.reason != Reason.NOT_ENOUGH_FREE_GPUS or (offer.devices[rows] >= want.gpus).any():
         return None
@@ -154,7 +152,7 @@ def _least(want: Request, obstacle: Obstacle) -> int:
     return obstacle.need
 
 
-def _gpus(view: WorkingCopy, want: Request, rows: Rows, offer: Offer) -> _Look:
+def _gpus(view: View, want: Request, rows: Rows, offer: Offer) -> _Look:
     """What is free of the devices, and the best that any node can offer."""
     now = offer.now[rows]
     if want.is_memory and (largest := int(offer.largest_mib[rows].max())) < want.gpu_mib:
@@ -187,7 +185,7 @@ def _size_bound(usable: int, anywhere: int, need: int) -> SizeBound:
 UNCOUNTED = 1 << 40  # pods of a shape that takes no whole devices
 
 
-def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer: Offer) -> dict[GangLimit, int]:
+def most_when_empty(view: View, want: Request, allowed: BoolArray, offer: Offer) -> dict[GangLimit, int]:
     """What bounds the pods, and how many it leaves: the GPUs of the whole cluster, the nodes that the filters allow,
     and what is reserved."""
     freely = unreserved(view, want)
@@ -198,7 +196,7 @@ def most_when_empty(view: WorkingCopy, want: Request, allowed: BoolArray, offer:
     return {GangLimit.CLUSTER: whole, GangLimit.ALLOWED_NODES: barred, GangLimit.UNRESERVED: held_back}
 
 
-def unreserved(view: WorkingCopy, want: Request) -> Request:
+def unreserved(view: View, want: Request) -> Request:
     """The same request, if it might use whatever is reserved."""
     if view.reservations is None and not want.reservation:
         return want
@@ -206,7 +204,7 @@ def unreserved(view: WorkingCopy, want: Request) -> Request:
     return replace(want, passes=tuple(names), holds_s=0, reservation="")
 
 
-def pods_when_empty(view: WorkingCopy, want: Request, offer: Offer) -> IntArray:
+def pods_when_empty(view: View, want: Request, offer: Offer) -> IntArray:
     """Per node, by its pod slots, CPU, memory, extended resources and GPUs, in what is not reserved for others."""
     nodes = view.nodes
     pods = np.array([node.pods for node in nodes.nodes], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import MIB
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 
 class CapacityMask(NamedTuple):
@@ -20,7 +20,7 @@ class CapacityMask(NamedTuple):
     free: IntArray  # by row: 0 or less
     gpus: IntArray  # by row, (MILLI, MIB) and device: 0 or less
 
-    def over(self, view: WorkingCopy, nodes: Rows) -> WorkingCopy:
+    def over(self, view: View, nodes: Rows) -> View:
         """The view as these nodes look under the mask."""
         at = np.minimum(np.searchsorted(self.rows, nodes), len(self.rows) - 1)
         is_masked = self.rows[at] == nodes

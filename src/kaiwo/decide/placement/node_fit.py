@@ -9,10 +9,10 @@ from kaiwo.gpus.device_fit import named_devices, pods_by_devices, times_per_devi
 from kaiwo.model.request import Request
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, PODS
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.view import View
 
 
-def pods_that_fit(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
+def pods_that_fit(view: View, want: Request, nodes: Rows) -> IntArray:
     """The scarcest resource decides."""
     free, _ = view.of(nodes)
     slots = free[:, PODS]
@@ -33,7 +33,7 @@ def pods_that_fit(view: WorkingCopy, want: Request, nodes: Rows) -> IntArray:
     return fitting
 
 
-def extended_free(view: WorkingCopy, name: str, nodes: Rows) -> IntArray:
+def extended_free(view: View, name: str, nodes: Rows) -> IntArray:
     """What is free of an extended resource; 0 where no node knows it."""
     if name not in view.nodes.extended_names:
         return np.zeros(len(nodes), np.int64)

@@ -146,13 +146,13 @@ class Placer:
             return None
         column = self.working.nodes.column[row]
         columns = np.array([column.get(share.gpu, -1) for share in kept.devices], np.intp)
-        if (columns < 0).any() or (times_per_device(self.working, want, np.array([row]))[0][columns] <= 0).any():
+        if (columns < 0).any() or (times_per_device(self.working.view, want, np.array([row]))[0][columns] <= 0).any():
             return None
         return self._put_on(row, want, columns)
 
     def _put_whole(self, row: int, want: Request, count: int) -> list[Placed]:
         columns = self._ranked(row, want)[: count * want.gpus]
-        parts, sizes = need_on(self.working, want, row, columns)
+        parts, sizes = need_on(self.working.view, want, row, columns)
         self.working.take(row, count, want, columns, parts, sizes)
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), parts.tolist(), sizes.tolist(), strict=True)
@@ -179,7 +179,7 @@ class Placer:
         return self._put_on(row, want, self._ranked(row, want)[: want.gpus])
 
     def _put_on(self, row: int, want: Request, columns: IntArray) -> Placed:
-        milli, mib = need_on(self.working, want, row, columns)
+        milli, mib = need_on(self.working.view, want, row, columns)
         self.working.take(row, 1, want, columns, milli, mib)
         ids = self._device_ids(row)
         amounts = zip(columns.tolist(), milli.tolist(), mib.tolist(), strict=True)
@@ -195,7 +195,7 @@ class Placer:
         """The devices of a node that fit, in the order in which the strategy takes them."""
         columns = self._scores.times_on(want, row, self._mask).nonzero()[0]
         plugin = self._plugins.allocation
-        rank = ask(plugin.name, plugin.allocation, len(columns), self.working, want, row, columns)
+        rank = ask(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]
         if self.working.reservations is not None:
             turn = self.working.reservations.device_rank(want.passes)[row, ranked]
@@ -279,5 +279,5 @@ def paid_for(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> R
     charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
     if not working.queues.models:
         return charge
-    models = [working.milli_by_model(each.node, each.devices) for each in placed]
+    models = [working.view.milli_by_model(each.node, each.devices) for each in placed]
     return (*charge, *(sum(column) for column in zip(*models, strict=True)))

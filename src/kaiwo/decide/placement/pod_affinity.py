@@ -15,6 +15,7 @@ from kaiwo.model.request import Request
 from kaiwo.plugins.builtin.node_filters import tolerates_all
 from kaiwo.snapshot.array_types import BoolArray, IntArray
 from kaiwo.snapshot.node_table import NodeTable
+from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 MOST_DERIVED = 4096
@@ -57,7 +58,7 @@ def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[tuple[str, Bool
     return [("; ".join(subjects[:MOST_NAMED]), mask, reason) for reason, (subjects, mask) in found.items()]
 
 
-def missing_topology_label(view: WorkingCopy, want: Request) -> str:
+def missing_topology_label(view: View, want: Request) -> str:
     """The label over whose values its pods must be spread and that no node has; empty: there is no such label."""
     levels = [rule.level for rule in want.neighbours.spread] if want.neighbours is not None else []
     return next((level for level in levels if not (places_of(view.nodes, level) >= 0).any()), "")

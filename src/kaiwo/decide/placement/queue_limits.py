@@ -86,7 +86,7 @@ def times_within_limits(
             most = min(most, max(0, headroom(working, queue, resource)) // each)
     if is_fixed:
         path = list(working.queues.path[queue])
-        left = (working.queues.quota[path] - working.queue_non_preemptible[path]).min(axis=0)
+        left = (working.queues.quota[path] - working.view.queue_non_preemptible[path]).min(axis=0)
         most = min([most, *(max(0, int(left[resource])) // each for resource, each in enumerate(charge) if each)])
     return most
 
@@ -96,5 +96,5 @@ def headroom(working: WorkingCopy, queue: int, resource: int = GPU) -> int:
     if not working.queues.is_bounded[queue]:
         return ENDLESS
     path = list(working.queues.path[queue])
-    left = working.queues.limit[path, resource] - working.queue_used[path, resource]
+    left = working.queues.limit[path, resource] - working.view.queue_used[path, resource]
     return int(left.min())

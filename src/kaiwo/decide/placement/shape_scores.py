@@ -19,6 +19,7 @@ from kaiwo.plugins.guarded_calls import ask, ask_one, ask_score
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 NOWHERE = -(2**62)  # below any score that plugins and weights can give
@@ -40,9 +41,10 @@ class ShapeState(msgspec.Struct, frozen=True):
 class ShapeScores:
     """The states of the shapes that a cycle looks at."""
 
-    def __init__(self, state: ClusterState, start: WorkingCopy, working: WorkingCopy, active: ActivePlugins) -> None:
+    def __init__(self, state: ClusterState, start: View, working: WorkingCopy, active: ActivePlugins) -> None:
         self._shapes = state.backlog.shapes
-        self.start, self.view, self._active = start, working, active  # before the cycle, and with its placements
+        self.working, self._active = working, active
+        self.start, self.view = start, working.view  # before the cycle, and with its placements
         self._kept: dict[int, ShapeState] = state.caches.setdefault(active.token, {})
         self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
@@ -87,7 +89,7 @@ class ShapeScores:
     def _seen(self, want: Request, now: ShapeState, mask: CapacityMask | None) -> ShapeState:
         if mask is not None:
             now = self._under_mask(want, now, mask)
-            return now if want.neighbours is None else among_neighbours(self.view, want, now)
+            return now if want.neighbours is None else among_neighbours(self.working, want, now)
         return now if want.neighbours is None else self._among_neighbours(want, now)
 
     def _under_mask(self, want: Request, plain: ShapeState, mask: CapacityMask) -> ShapeState:
@@ -106,10 +108,10 @@ class ShapeScores:
         """With the rules between pods. One placement may close or open nodes far from it, so all nodes are checked."""
         known = self._by_neighbours.get(want)
         if known is None or known.version != self.view.clock:
-            known = self._by_neighbours[want] = among_neighbours(self.view, want, plain)
+            known = self._by_neighbours[want] = among_neighbours(self.working, want, plain)
         return known
 
-    def _repaired(self, view: WorkingCopy, want: Request, state: ShapeState) -> ShapeState:
+    def _repaired(self, view: View, want: Request, state: ShapeState) -> ShapeState:
         if state.version >= view.clock:
             return state
         touched = (view.changed > state.version).nonzero()[0]
@@ -123,7 +125,7 @@ class ShapeScores:
             slots[touched], score[touched] = evaluate(view, want, touched, self._active, may[touched])
         return ShapeState(view.clock, slots, score, may, int(slots.sum()))
 
-    def _allowed(self, view: WorkingCopy, want: Request) -> BoolArray:
+    def _allowed(self, view: View, want: Request) -> BoolArray:
         """What the static filters say of every node: asked once for all requests that look the same to them."""
         key = self._active.static_key(want)
         version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
@@ -141,7 +143,7 @@ def _unknown(rows: int) -> ShapeState:
     return ShapeState(-1, nothing, nothing, np.zeros(rows, np.bool_), 0)
 
 
-def allowed(view: WorkingCopy, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
+def allowed(view: View, want: Request, nodes: Rows, filters: tuple[Filter, ...]) -> BoolArray:
     """What these filters say together."""
     verdict = np.ones(len(nodes), np.bool_)
     for plugin in filters:
@@ -150,7 +152,7 @@ def allowed(view: WorkingCopy, want: Request, nodes: Rows, filters: tuple[Filter
 
 
 def evaluate(
-    view: WorkingCopy, want: Request, nodes: Rows, active: ActivePlugins, may: BoolArray
+    view: View, want: Request, nodes: Rows, active: ActivePlugins, may: BoolArray
 ) -> tuple[IntArray, IntArray]:
     """Slots and score of these nodes, of which the static filters allow some."""
     slots = pods_that_fit(view, want, nodes) * may
@@ -163,21 +165,21 @@ def evaluate(
     return slots, total
 
 
-def among_neighbours(view: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
+def among_neighbours(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
     """Where the rules between pods let one more pod go now; `room` counts what other placements may open, too."""
     final = now = np.ones(len(plain.slots), np.bool_)
-    for verdict in verdicts(view, want):
+    for verdict in verdicts(working, want):
         now = now & verdict.mask
         final = final & verdict.mask if verdict.is_final else final
     most, levels = plain.slots * final, want.neighbours.own_levels if want.neighbours is not None else ()
     for level in levels:
-        most = np.where(places_of(view.nodes, level) >= 0, np.minimum(most, 1), most)
-    room = min([int(most.sum()), *(_one_a_place(view, most, level) for level in levels)])
+        most = np.where(places_of(working.nodes, level) >= 0, np.minimum(most, 1), most)
+    room = min([int(most.sum()), *(_one_a_place(working.view, most, level) for level in levels)])
     slots = most * now
-    return ShapeState(view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
+    return ShapeState(working.view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
 
 
-def _one_a_place(view: WorkingCopy, slots: IntArray, level: str) -> int:
+def _one_a_place(view: View, slots: IntArray, level: str) -> int:
     """How many pods find a place of their own; nodes without a place are not bound by it."""
     places = places_of(view.nodes, level)
     return int((sum_up(places, slots) > 0).sum() + slots[places < 0].sum())

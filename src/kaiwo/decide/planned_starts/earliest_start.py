@@ -81,7 +81,7 @@ class StartSearch:
         at = np.repeat(np.arange(rows), count)
         free, gpus = self._capacity.split(moments.amounts.reshape(rows * count, -1))
         fixed = self._free.working.gpus[:, SIZE:]
-        view = self._free.working.as_of(self._capacity.now_s, free, gpus)
+        view = self._free.working.as_of(self._capacity.now_s, free, gpus).view
         view = view.with_amounts(at, free, np.concatenate([gpus, fixed[at]], axis=1))
         slots = pods_that_fit(view, self._want(shape), at).reshape(rows, count)
         fitting: IntArray = slots * self._free.scores.state(shape).allowed[:, None]
@@ -128,8 +128,8 @@ class StartSearch:
 class FutureScores(ShapeScores):
     """Slots and scores of nodes as they will be: nothing of it is kept for the next cycle."""
 
-    def __init__(self, state: ClusterState, view: WorkingCopy, plugins: ActivePlugins) -> None:
-        super().__init__(state, view, view, plugins)
+    def __init__(self, state: ClusterState, working: WorkingCopy, plugins: ActivePlugins) -> None:
+        super().__init__(state, working.view, working, plugins)
         self._kept = {}
 
 

@@ -39,7 +39,7 @@ class FutureQuota:
         not bind what other queues are owed."""
         if charge.queue == planned.queue:
             return False
-        now = standing(self._working)
+        now = standing(self._working.view)
         claim = ReclaimRequest(charge.queue, np.array(charge.charge, np.int64), not charge.is_fixed)
         if may_claim(now, claim) is not None:
             return False
@@ -51,17 +51,17 @@ class FutureQuota:
         if charge.queue == planned.queue:
             return False
         side, used = self._side_of(planned, charge.queue)
-        return bool(((used > standing(self._working).quota[side]) & (np.array(charge.charge) > 0)).any())
+        return bool(((used > standing(self._working.view).quota[side]) & (np.array(charge.charge) > 0)).any())
 
     def takes_what_others_are_owed(self, charge: QueueCharge) -> bool:
         """It takes its queue over its fair share while work waits in a queue that has less than its own."""
-        now = standing(self._working)
+        now = standing(self._working.view)
         path = list(now.queues.path[charge.queue])
         if not (now.used[path] + charge.charge > entitled(now, np.array(path, np.intp))).any():
             return False
         rows = [
             now.queues.row[queue]
-            for queue, asked in self._working.queue_demand.items()
+            for queue, asked in self._working.view.queue_demand.items()
             if queue in now.queues.row and any(asked)
         ]
         return any(row != charge.queue and (now.used[row] < now.fair[row]).any() for row in rows)
@@ -89,7 +89,7 @@ class FutureQuota:
 
     def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
         """Where its path parts from the other queue's, and what is used there once it has started."""
-        now = standing(self._working)
+        now = standing(self._working.view)
         _, (side,) = now.queues.tree.diverging_queues(other, np.array([planned.queue]))
         return int(side), now.used[side] - self._returned_by(planned.start_s, False)[side] + planned.charge
 
@@ -137,7 +137,7 @@ class FutureQuota:
         if row is None or pod.phase not in UP or (end_s <= self._working.now_s and not pod.until_s):
             return None  # the end of overdue work is unknown
         charge = (sum(share.milli for share in pod.devices), pod.cpu_milli, pod.memory_mib)
-        models = self._working.milli_by_model(pod.node, pod.devices) if self._working.queues.models else ()
+        models = self._working.view.milli_by_model(pod.node, pod.devices) if self._working.queues.models else ()
         return end_s, QueueCharge(row, (*charge, *models), not workload.preemptible)
 
 

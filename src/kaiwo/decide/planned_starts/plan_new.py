@@ -109,7 +109,7 @@ class _Planner:
     def run(self, large: list[WaitingClass], served: set[str], count: int) -> NewPlannedStarts:
         charges, now_s, look_again_s = self._free.charges, self._cycle.now_s, 0
         lanes = lanes_of(found for found in large if charges.takes_work(found.queue))
-        turns = Turns(lanes, self._free.working, self._cycle.plugins, charges.next_of)
+        turns = Turns(lanes, self._free.working.view, self._cycle.plugins, charges.next_of)
         while turns and count and not self._free.budget.is_spent:
             lane = turns.lane
             name, _, found = lane.first

@@ -4,9 +4,9 @@ import numpy as np
 
 from kaiwo.gpus.device_locality import nearest_devices
 from kaiwo.model.request import Request
-from kaiwo.plugins.contract import View
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import MIB, MILLI, PODS, SIZE
+from kaiwo.snapshot.view import View
 
 
 class FirstFit:

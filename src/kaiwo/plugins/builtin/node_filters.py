@@ -13,8 +13,8 @@ from kaiwo.model.gpu import meets
 from kaiwo.model.node import Node, Taint
 from kaiwo.model.obstacle import Reason
 from kaiwo.model.request import Request, Toleration
-from kaiwo.plugins.contract import View
 from kaiwo.snapshot.array_types import BoolArray, Rows
+from kaiwo.snapshot.view import View
 
 # What Kubernetes taints a node with that is cordoned, or of whose kubelet nothing good is heard. The taint comes a
 # moment after the news itself; until then a pod must tolerate all that may come.

@@ -8,9 +8,10 @@ import numpy as np
 from kaiwo.gpus.device_fit import eligible, fits_beside_others, times_per_device
 from kaiwo.model.affinity import obeys
 from kaiwo.model.request import Request
-from kaiwo.plugins.contract import TOP_SCORE, View
+from kaiwo.plugins.contract import TOP_SCORE
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, FREE_GPU
+from kaiwo.snapshot.view import View
 
 
 class OwnReservations:

@@ -4,10 +4,10 @@ import numpy as np
 
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
-from kaiwo.plugins.contract import View
 from kaiwo.queues.current_shares import standing, wants_of
 from kaiwo.queues.queue_order import PlainOrder, entitlement, queue_keys
 from kaiwo.snapshot.array_types import IntArray, Rows
+from kaiwo.snapshot.view import View
 
 HOUR_S = 3600
 

@@ -35,7 +35,7 @@ class GpuView:
         self.state, self.request = state, only_gpus(request)
         self.view = WorkingCopy(Snapshot(state, now_s))
         self.active = loop.plugins.active(loop.policy)
-        self.book = ShapeScores(state, self.view, self.view, self.active)
+        self.book = ShapeScores(state, self.view.view, self.view, self.active)
 
     def shape(self) -> ShapeState:
         return self.book.state_of(self.request)

@@ -23,6 +23,7 @@ from kaiwo.snapshot.gpu_model_usage import usage_by_model
 from kaiwo.snapshot.node_table import SIZE, USABLE
 from kaiwo.snapshot.queue_table import NO_PARENT, QueueTable, ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 
@@ -87,11 +88,9 @@ class Standings:
                 self.queues = await asyncio.to_thread(_work_out, view, heads)
                 self.table, self._revision = view.queues, revision
 
-    def _look(self, state: ClusterState) -> tuple[WorkingCopy, dict[int, Head]]:
+    def _look(self, state: ClusterState) -> tuple[View, dict[int, Head]]:
         """Copies of what moves, and what hangs on nodes and lines."""
-        view = WorkingCopy(Snapshot(state, 0))
-        view.queues = self._table(state)
-        view.all_used, view.all_non_preemptible = view.queues.all_used, view.queues.all_non_preemptible
+        view = WorkingCopy(Snapshot(state, 0)).view.with_queues(self._table(state))
         wants_of(view)
         return view, _heads(state, view)
 
@@ -107,7 +106,7 @@ class Standings:
         return table
 
 
-def _heads(state: ClusterState, view: WorkingCopy) -> dict[int, Head]:
+def _heads(state: ClusterState, view: View) -> dict[int, Head]:
     """By row of a leaf, who is tried first in it: nobody who could never start, or waits for a planned start."""
     largest_mib = int(view.gpus[:, SIZE][view.gpus[:, USABLE] > 0].max(initial=0))
     heads: dict[int, Head] = {}
@@ -127,7 +126,7 @@ def _has_a_turn(state: ClusterState, found: WaitingClass) -> bool:
     return found.key not in state.backlog.impossible and not is_planned(state.planned_starts, found)
 
 
-def _work_out(view: WorkingCopy, heads: dict[int, Head]) -> list[QueueStanding]:
+def _work_out(view: View, heads: dict[int, Head]) -> list[QueueStanding]:
     table, tree = view.queues, view.queues.tree
     shares, wants, turns = shares_of(view), wants_of(view), _turns(view, heads)
     used, fixed = table.all_used.tolist(), table.all_non_preemptible.tolist()
@@ -150,7 +149,7 @@ def _work_out(view: WorkingCopy, heads: dict[int, Head]) -> list[QueueStanding]:
     ]
 
 
-def _turns(view: WorkingCopy, heads: dict[int, Head]) -> dict[int, Turn]:
+def _turns(view: View, heads: dict[int, Head]) -> dict[int, Turn]:
     """By row. From the leaves up: the first child speaks for its parent."""
     now, totals, tree = standing(view), wants_of(view).totals, view.queues.tree
     heads, turns = dict(heads), {}

@@ -30,6 +30,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, PODS
 from kaiwo.snapshot.queue_table import RESOURCES
 from kaiwo.snapshot.snapshot import Snapshot
+from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
 Nodes = frozenset[str] | None  # None: all
@@ -38,7 +39,7 @@ Nodes = frozenset[str] | None  # None: all
 class Reach:
     """Those who are equal in what matters here get one answer."""
 
-    def __init__(self, state: ClusterState, view: WorkingCopy) -> None:
+    def __init__(self, state: ClusterState, view: View) -> None:
         self._view, self._rows = view, np.arange(len(view.nodes.names))
         self._room = _room(state, view)
         self._filters = BUILTIN.active(DEFAULT_POLICY).static_filters
@@ -73,7 +74,7 @@ class Reach:
         return np.maximum(times, 0)
 
 
-def _room(state: ClusterState, view: WorkingCopy) -> IntArray:
+def _room(state: ClusterState, view: View) -> IntArray:
     """Per node what is free, and what goes with the work on its GPUs."""
     room: IntArray = view.of(np.arange(len(view.nodes.names)))[0].copy()
     for name, held in state.allocations_on.items():
@@ -139,7 +140,7 @@ def see(state: ClusterState, asked: Question) -> Seen:
         return Seen()
     nodes = fleet_of(state, asked.course, asked.now_s, asked.platforms)
     labels = {node.name: state.node_objects[node.name].labels for node in nodes}
-    view = WorkingCopy(Snapshot(state, asked.now_s))
+    view = WorkingCopy(Snapshot(state, asked.now_s)).view
     reach, reserved = Reach(state, view), ReservedGpus(view.reservations, nodes)
     needs = waiting_needs(state, asked.now_s, reach.nodes, _has_room(view, state), reserved.barred_to)
     return Seen(tuple(nodes), labels, tuple(needs))
@@ -182,7 +183,7 @@ def _pinned(node: NodeNow, now_s: int) -> NodeNow:
     return replace(node, gpus=tuple(replace(gpu, since_s=now_s) for gpu in node.gpus))
 
 
-def _has_room(view: WorkingCopy, state: ClusterState) -> MayStart:
+def _has_room(view: View, state: ClusterState) -> MayStart:
     """Below every limit on the way up: what partitions are charged is not known before there are any."""
     queues = view.queues
 

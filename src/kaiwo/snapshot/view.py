@@ -1,0 +1,142 @@
+"""The read-only view of a cycle: what is free and used by now, for plugins and for all who only look.
+
+It includes the cycle's placements. Neither its arrays nor its attributes can be written; there is nothing to undo.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from kaiwo.model.events import PastUsageChanged
+from kaiwo.model.gpu import Share
+from kaiwo.model.request import Request
+from kaiwo.snapshot.array_types import IntArray, Rows, freeze, read_only
+from kaiwo.snapshot.backlog import Demand
+from kaiwo.snapshot.cluster_state import ClusterState
+from kaiwo.snapshot.node_table import DeviceCell, DeviceTenants, NodeTable
+from kaiwo.snapshot.queue_table import RESOURCES, QueueTable
+from kaiwo.snapshot.reserved_devices import ReservationView
+
+
+class TenantCounts(NamedTuple):
+    """Who shares devices, as far as isolation depends on it: see `DeviceTenants`."""
+
+    demanding: Mapping[DeviceCell, int]
+    small: Mapping[tuple[int, int, int], int]
+
+
+NO_TENANTS = TenantCounts({}, {})
+
+
+class View:
+    """Free amounts by node and device, and used amounts by queue."""
+
+    now_s: int
+    nodes: NodeTable
+    queues: QueueTable
+    free: IntArray  # by node: columns CPU, MEMORY, PODS, FREE_GPU, then extended ones
+    gpus: IntArray  # by node, column (MILLI, MIB, SIZE, USABLE) and device
+    changed: IntArray  # by node: the clock of its last change
+    clock: int  # rises with every change
+    all_used: IntArray  # by queue: GPU, CPU, memory, and bounded GPU models
+    all_non_preemptible: IntArray  # the part of it that may not be preempted
+    tenants: TenantCounts
+    reservations: ReservationView | None  # None: nothing is reserved
+    queue_demand: Mapping[str, Demand]  # by leaf: what its waiting work asks for, and could have
+    past_usage: PastUsageChanged | None
+    cache: dict[str, Any]  # what was worked out of this view once a cycle
+    last_times: tuple[Request, Rows, int, IntArray] | None  # see gpus.device_fit.times_per_device
+    _state: ClusterState
+    _gathered: tuple[Rows, int, IntArray, IntArray] | None
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values, last_times=None, _gathered=None)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a view is read-only; `{name}` was not set")
+
+    @property
+    def queue_used(self) -> IntArray:
+        """By queue: GPU, CPU and memory; in `all_used` bounded GPU models, too."""
+        return self.all_used[:, : len(RESOURCES)]
+
+    @property
+    def queue_non_preemptible(self) -> IntArray:
+        """The part of it that may not be preempted."""
+        return self.all_non_preemptible[:, : len(RESOURCES)]
+
+    def of(self, nodes: Rows) -> tuple[IntArray, IntArray]:
+        """`free` and `gpus` of these nodes. All who look at the same nodes share one gathering."""
+        last = self._gathered
+        if last is None or last[0] is not nodes or last[1] != self.clock:
+            last = self.__dict__["_gathered"] = (nodes, self.clock, self.free[nodes], self.gpus[nodes])
+            freeze(last[2])
+            freeze(last[3])
+        return last[2], last[3]
+
+    def keep_times(self, want: Request, nodes: Rows, times: IntArray) -> None:
+        """Remember how often a request fits on each device: the fit and the scores of one repair ask the same."""
+        freeze(times)
+        self.__dict__["last_times"] = (want, nodes, self.clock, times)
+
+    def with_amounts(self, nodes: Rows, free: IntArray, gpus: IntArray, tenants: TenantCounts | None = None) -> "View":
+        """A view in which these nodes look like that; the same node may stand in several rows."""
+        other = View(self.__dict__)
+        other.__dict__["_gathered"] = (nodes, self.clock, read_only(free), read_only(gpus))
+        if tenants is not None:
+            other.__dict__["tenants"] = tenants
+        return other
+
+    def with_queues(self, queues: QueueTable) -> "View":
+        """A view of other queues, which use what their table says."""
+        other = View(self.__dict__)
+        amounts = {"all_used": queues.all_used, "all_non_preemptible": queues.all_non_preemptible}
+        other.__dict__.update(queues=queues, **amounts)
+        return other
+
+    def milli_by_model(self, node: str, devices: Sequence[Share]) -> tuple[int, ...]:
+        """What devices of a node are of each GPU model that some queue bounds; nothing where none is bounded."""
+        models = self.queues.models
+        row = self.nodes.row.get(node) if models else None
+        if row is None:
+            return ()
+        column, known = self.nodes.column[row], self.nodes.models
+        found = dict.fromkeys(models, 0)
+        for share in devices:
+            at = column.get(share.gpu)
+            model = known[self.nodes.gpu_model[row, at]] if at is not None else ""
+            if model in found:
+                found[model] += share.milli
+        return tuple(found.values())
+
+    def waiting_requests(self, queue: str) -> Iterator[tuple[Request, int]]:
+        """The requests of the work that waits in a queue, each with the number of pods. Nominations are paid for."""
+        backlog = self._state.backlog
+        for found in backlog.by_queue.get(queue, {}).values():
+            if found.key not in backlog.impossible and not found.signature.nominated_for:
+                for need in found.needs:
+                    yield backlog.shapes[need.shape], need.missing * len(found.waiters)
+
+    def oldest_submission_s(self) -> IntArray:
+        """By queue: when the oldest work there or below was submitted, running or first of its class; far off if none.
+
+        Running work counts, too: else a workload that is stopped would be the oldest to wait, and reclaim its place.
+        """
+        oldest = np.full(len(self.queues.names), np.iinfo(np.int64).max // 4, np.int64)
+        state = self._state
+        backlog = state.backlog
+        first = [found.waiters.at(0)[1] for key, found in backlog.by_key.items() if key not in backlog.impossible]
+        for workload in map(state.workloads.get, (*first, *state.pods)):
+            row = self.queues.row.get(workload.queue) if workload is not None else None
+            if workload is None or row is None:
+                continue
+            for above in self.queues.path[row]:
+                oldest[above] = min(oldest[above], workload.submitted_s)
+        return oldest
+
+
+def tenant_counts(tenants: DeviceTenants) -> TenantCounts:
+    """Live counts that cannot be written."""
+    return TenantCounts(MappingProxyType(tenants.demanding), MappingProxyType(tenants.small))
