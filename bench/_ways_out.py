@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from kaiwo.devices.sharing import Grant
-from kaiwo.devices.sharing.isolation_guarantees import PROMISES, WAYS
+from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
 from kaiwo.devices.sharing.mps import MpsDaemon
 
 NOBODY = 65534
@@ -61,10 +61,10 @@ class WaysOut:
 
     def tried(self) -> list[dict[str, Any]]:
         rows = []
-        for way, promise in PROMISES[self.grade].items():
+        for way, promise in GUARANTEES[self.grade].items():
             is_held, seen = getattr(self, way.replace("-", "_"))()
             verdict = "not tried" if is_held is None else "held" if is_held else "open"
-            rows.append({"way": way, "tried": WAYS[way], "seen": seen, "verdict": verdict, "promised": promise})
+            rows.append({"way": way, "tried": ESCAPES[way], "seen": seen, "verdict": verdict, "promised": promise})
         return rows
 
     def more_memory(self) -> tuple[bool, str]:
@@ -160,9 +160,9 @@ def ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 @contextmanager
 def own_daemon(folder: str, grant: Grant) -> Iterator[MpsDaemon | None]:
-    from kaiwo.devices.sharing.mps import find_control
+    from kaiwo.devices.sharing.mps import find_mps_control
 
-    control = find_control()
+    control = find_mps_control()
     daemon = MpsDaemon(folder, (grant.held[0].device.uuid,), control) if control else None
     if daemon:
         daemon.ensure()

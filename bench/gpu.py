@@ -19,8 +19,8 @@ from bench._nvidia_smi import disagreements, driver_version
 from bench._ways_out import WaysOut, ended, environment, finish, neighbour, start, tenant
 from kaiwo.devices import Inventory, discover
 from kaiwo.devices.sampling import Sampler
-from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
-from kaiwo.devices.sharing.mps import DEFAULT, set_mode
+from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, Refusal
+from kaiwo.devices.sharing.mps import DEFAULT, set_compute_mode
 from kaiwo.model.gpu import Share
 
 SMALL, LARGE = 300, 700
@@ -53,7 +53,7 @@ def measure(inventory: Inventory, gpu: str, agent_s: float) -> dict[str, Any]:
     result: dict[str, Any] = {"is_measured": True, "gpu": product, "driver": driver_version()}
     result["discovery_differs_from_nvidia_smi"] = disagreements(inventory)
     with tempfile.TemporaryDirectory(prefix="kaiwo") as folder:
-        bench = Bench(Sharing(folder, inventory), inventory, gpu)
+        bench = Bench(GpuSharing(folder, inventory), inventory, gpu)
         result["alone_launches_per_s"] = round(bench.alone(), 1)
         for method in ("mps", "time-slicing"):
             result[method] = bench.pair(method)
@@ -66,7 +66,7 @@ def measure(inventory: Inventory, gpu: str, agent_s: float) -> dict[str, Any]:
 class Bench:
     """One GPU and what is tried on it."""
 
-    def __init__(self, sharing: Sharing, inventory: Inventory, gpu: str) -> None:
+    def __init__(self, sharing: GpuSharing, inventory: Inventory, gpu: str) -> None:
         self.sharing = sharing
         self.sampler = Sampler(inventory)
         self.gpu = next(found for found in inventory.gpus if found.id == gpu)
@@ -75,7 +75,7 @@ class Bench:
 
     def grant(self, name: str, milli: int, isolation: str = "") -> Grant:
         share = Share(self.gpu.id, milli, self.gpu.memory_mib * milli // 1000)
-        found = self.sharing.prepare(Ask(name, (share,), isolation))
+        found = self.sharing.prepare(GrantRequest(name, (share,), isolation))
         if isinstance(found, Refusal):
             raise SystemExit(found.reason)
         return found
@@ -122,7 +122,7 @@ class Bench:
             "ways_out": ways.tried(),
         }
         if daemon:
-            set_mode(self.gpu.serial, DEFAULT)  # as where Kaiwo is not root
+            set_compute_mode(self.gpu.serial, DEFAULT)  # as where Kaiwo is not root
             is_held, seen = ways.leave_service()
             result["leave_service_without_root"] = {"verdict": "held" if is_held else "open", "seen": seen}
         self.sharing.release("small")
@@ -143,12 +143,12 @@ class Bench:
         started_ms = (time.perf_counter() - began) * 1000
         daemon = self.sharing.daemon_of(grant)
         before = daemon.pid
-        again = Sharing(self.sharing.folder, inventory)  # as after kill -9: it knows only what is on disk
-        is_adopted = again.tend() == [] and daemon.pid == before and again.grants == self.sharing.grants
+        again = GpuSharing(self.sharing.folder, inventory)  # as after kill -9: it knows only what is on disk
+        is_adopted = again.maintain_daemons() == [] and daemon.pid == before and again.grants == self.sharing.grants
         with neighbour(grant) as other:  # somebody computes while the daemon is killed
             os.kill(before, signal.SIGKILL)
             began = time.perf_counter()
-            told = again.tend()
+            told = again.maintain_daemons()
             restarted_ms = (time.perf_counter() - began) * 1000
             beside = tenant(environment(grant), "allocate", "64")
             worked = ended(other)

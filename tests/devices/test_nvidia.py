@@ -12,7 +12,7 @@ from kaiwo.devices.gpu_names import nvidia_model
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
 from kaiwo.devices.nvidia import discover_gpus, nvlink
 from kaiwo.devices.sampling.nvidia_gpus import XidWatch
-from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.nvml import FakeNvml, NVMLError
 
@@ -78,8 +78,8 @@ def test_a_gpu_with_mig_on_and_no_instance_takes_no_work(monkeypatch: pytest.Mon
     library = FakeNvml(1, is_mig_bare=True)
     gpu = read(monkeypatch, library)[0]
     assert (gpu.health, gpu.reason, gpu.partitions) == ("degraded", discover_gpus.NO_INSTANCES, ())
-    assert [device.healthy for device in devices_of(Inventory("n", (gpu,), ()), Platform())] == [False]
-    assert discover_gpus.Reader(library, True).errors(0)[1] == [discover_gpus.NO_INSTANCES]
+    assert [device.healthy for device in devices_of(Inventory("n", (gpu,), ()), IsolationSupport())] == [False]
+    assert discover_gpus.NvmlReader(library, True).errors(0)[1] == [discover_gpus.NO_INSTANCES]
     assert read(monkeypatch, FakeNvml(1, mig=("1g.18gb",)))[0].health == "healthy"
 
 
@@ -176,7 +176,7 @@ def test_xids_of_programs_are_not_the_gpus_fault() -> None:
     library.nvmlEventSetWait_v2 = wait
     library.nvmlEventSetFree = freed.append
     watch = XidWatch(library, [0, 1])
-    assert watch.deaf == [0]
+    assert watch.unsupported == [0]
     assert watch.poll(1000) == [("0000:2b:00.0", 79)]
     assert watch.poll() == []
     watch.close()

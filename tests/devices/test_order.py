@@ -8,7 +8,7 @@ import pytest
 
 from kaiwo.devices import discover
 from kaiwo.devices.amd import sysfs_files
-from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing
+from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.gpu import Share
 from tests.devices.trees import Box, address, uuid, write_box
 
@@ -65,13 +65,13 @@ def test_a_gpu_that_our_cgroup_may_not_use_is_passed_over_as_rocr_does(
     assert not any("ROCr" in note for note in found.notes)
 
 
-def ask(*numbers: int, milli: int = 1000) -> Ask:
-    return Ask("job", tuple(Share(address(number), milli, 196 * milli) for number in numbers))
+def ask(*numbers: int, milli: int = 1000) -> GrantRequest:
+    return GrantRequest("job", tuple(Share(address(number), milli, 196 * milli) for number in numbers))
 
 
 def test_no_process_of_the_machine_is_sent_to_a_guess(tmp_path: Path) -> None:
     spoil(write_box(tmp_path / "tree", Box(gpus=4)), "missing")
-    sharing = Sharing(str(tmp_path / "shares"), discover(str(tmp_path / "tree")), Platform())
+    sharing = GpuSharing(str(tmp_path / "shares"), discover(str(tmp_path / "tree")), IsolationSupport())
     refused = sharing.prepare(ask(2))
     assert isinstance(refused, Refusal)
     assert f"the number that ROCr gives {address(2)} on this machine is not known" in refused.reason
@@ -83,7 +83,9 @@ def test_no_process_of_the_machine_is_sent_to_a_guess(tmp_path: Path) -> None:
 def test_in_a_container_the_order_of_the_nodes_is_enough(tmp_path: Path) -> None:
     """There ROCr counts what the container was given, in the kernel's order: that is known still."""
     spoil(write_box(tmp_path / "tree", Box(gpus=4)), "missing")
-    sharing = Sharing(str(tmp_path / "shares"), discover(str(tmp_path / "tree")), Platform(), in_containers=True)
+    sharing = GpuSharing(
+        str(tmp_path / "shares"), discover(str(tmp_path / "tree")), IsolationSupport(), in_containers=True
+    )
     granted = sharing.prepare(ask(3, 2, milli=500))
     assert isinstance(granted, Grant)
     assert [one.device.id for one in granted.held] == [address(2), address(3)]

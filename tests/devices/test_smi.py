@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kaiwo.devices import Inventory, discover
 from kaiwo.devices.amd import smi_tools
-from kaiwo.devices.amd.smi_numbers import mib, number, whole
 from kaiwo.devices.amd.smi_tools import json_documents, read_smi
+from kaiwo.devices.amd.smi_values import mib, number, whole
 from kaiwo.devices.gpu_names import amd_model, parse_target, short_product, target_name
 from kaiwo.model.errors import ConfigError
 from tests.devices.trees import Box, address, write_box
@@ -326,7 +326,7 @@ def test_anything_may_stand_anywhere_in_the_answer(
             continue
     gpus, _ = read_smi("\n".join(json.dumps(document) for document in ([*answer[:2]], *answer[2:])))
     for gpu in gpus:
-        assert all(value is None or isinstance(value, int) for value in gpu.seen.values())
+        assert all(value is None or isinstance(value, int) for value in gpu.telemetry.values())
 
 
 def test_numbers_come_in_many_shapes() -> None:

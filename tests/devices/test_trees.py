@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices import discover
-from kaiwo.devices.amd.unlisted_gpus import NOT_LISTED
+from kaiwo.devices.amd.gpus_without_kfd import NOT_LISTED
 from kaiwo.devices.inventory import Errors, Inventory, Telemetry
-from kaiwo.devices.sharing.share_types import devices_of
+from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.devices.sharing.visible_devices import visible_variables
 from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_count, partition_shape
 from tests.devices.trees import KFD, MEMORY_GIB, PCI, Box, address, write_box, write_files, write_node, write_pci
@@ -141,7 +141,7 @@ def test_partitions_with_numbers_of_their_own_are_one_gpu(
     assert [len(gpu.partitions) for gpu in found] == [count, count - 1]
     assert [part.uuid for part in found[0].partitions] == [f"GPU-{0xABC2 + n:016X}" for n in range(count)]
     assert found[0].serial == (f"0x{16404946649897475633:016x}" if has_sysfs else "")
-    devices = devices_of(Inventory("box", found))
+    devices = devices_by_id(Inventory("box", found))
     mine = [devices[f"{address(0)}-p1"], devices[f"{address(1)}-p0"]]
     told = visible_variables(mine, {"amd"})["ROCR_VISIBLE_DEVICES"]
     assert told == f"GPU-{0xABC3:016X},GPU-{0xABC2 + count:016X}"  # a number would move when another GPU is cut

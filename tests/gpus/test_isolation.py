@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from kaiwo.devices.sharing.isolation_method import Choice, choose
-from kaiwo.devices.sharing.share_types import Ask, Device, Platform
+from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation
+from kaiwo.devices.sharing.share_types import GpuDevice, GrantRequest, IsolationSupport
 from kaiwo.gpus.isolation_grades import grade_of, least_milli
 from kaiwo.model.gpu import GPU_MODELS, RANKS, SHARE_GRADE_LABEL, Gpu, Share, meets
 from kaiwo.model.obstacle import Reason
@@ -49,17 +49,19 @@ def test_the_scheduler_and_the_machine_say_the_same(model: str, isolation: str, 
     """What the filter expects of an AMD GPU is what the writer on its machine chooses."""
     chip = CHIPS[model]
     mib = GPU_MODELS[model].memory_mib
-    device = Device("gpu-0", "amd", 0, "", "", mib, chip.compute_units, chip.xcds, "gfx942")
+    device = GpuDevice("gpu-0", "amd", 0, "", "", mib, chip.compute_units, chip.xcds, "gfx942")
     share = Share("gpu-0", milli, mib * milli // 1000)
-    found = choose(Ask("me", (share,), isolation), share, device, Platform())
+    found = choose_isolation(GrantRequest("me", (share,), isolation), share, device, IsolationSupport())
     expected = grade_of(Request(gpus=1, gpu_milli=milli, isolation=isolation), Gpu("gpu-0", model, mib), {})
-    assert (found.grade if isinstance(found, Choice) else "") == expected
+    assert (found.grade if isinstance(found, IsolationChoice) else "") == expected
 
 
 def test_a_whole_partition_is_a_partition_though_its_milli_are_few() -> None:
-    device = Device("gpu-0-p0", "amd", 0, "", "", 24_576, 38, 1, "gfx942", is_partition=True)
+    device = GpuDevice("gpu-0-p0", "amd", 0, "", "", 24_576, 38, 1, "gfx942", is_partition=True)
     share = Share("gpu-0-p0", 125, 24_576)
-    assert choose(Ask("me", (share,)), share, device, Platform()) == Choice("partition", "partition")
+    assert choose_isolation(GrantRequest("me", (share,)), share, device, IsolationSupport()) == IsolationChoice(
+        "partition", "partition"
+    )
 
 
 def test_the_smallest_mask_of_an_mi300x() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE as AGENTS_RESOURCE
+from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE as AGENTS_RESOURCE
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE
 from kaiwo.model.gpu import SHARED_MILLI, SHARERS, WHOLE_MILLI

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from kaiwo.clusters.simulated import SimulatedCluster
-from kaiwo.devices.amd.change_partitions import Record, write_record
-from kaiwo.devices.amd.partition_mode_writers import SysfsWay
+from kaiwo.devices.amd.change_partitions import ChangeRecord, write_record
+from kaiwo.devices.amd.partition_mode_writers import SysfsModeWriter
 from kaiwo.devices.discover import discover
 from kaiwo.gpus.partitioning.pending_mode_change import change_of
 from kaiwo.history import Journal
@@ -422,7 +422,7 @@ class Driven(Machine):
         self._kernel = kernel
 
     def _way(self, gpu: str) -> Any:
-        return SysfsWay(self.root, self._kernel.write, self._kernel.run)
+        return SysfsModeWriter(self.root, self._kernel.write, self._kernel.run)
 
 
 @pytest.mark.parametrize("deaf", [False, True])
@@ -456,7 +456,7 @@ class CutShort(Driven):
     """A machine that dies in the middle: its record is on disk, and nothing was written yet."""
 
     async def carry_out(self, changes: Any) -> Any:
-        write_record(str(self._folder / "record.json"), Record(tuple(changes)))
+        write_record(str(self._folder / "record.json"), ChangeRecord(tuple(changes)))
         await asyncio.Event().wait()
 
 

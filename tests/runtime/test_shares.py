@@ -8,7 +8,7 @@ from kaiwo.devices import Inventory
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sharing import current_inventory
 from kaiwo.devices.sharing.current_inventory import GENERATION
-from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Share
 from kaiwo.model.request import Request
@@ -49,7 +49,7 @@ def test_what_cannot_be_had_is_the_reason(shares: MachineShares, isolation: str,
 def test_a_node_tells_the_grade_that_its_machine_has(tmp_path: Path) -> None:
     found = discover(str(write_box(tmp_path, Box(gpus=2))), has_telemetry=False)
     regions = tuple(f"drm/{address(gpu)}/vram" for gpu in range(2))
-    for platform, grade in ((Platform(), "cu-mask"), (Platform(dmem_regions=regions), "memory-capped")):
+    for platform, grade in ((IsolationSupport(), "cu-mask"), (IsolationSupport(dmem_regions=regions), "memory-capped")):
         node = node_of(found, platform)
         assert node is not None
         assert {gpu.share_grade for gpu in node.gpus} == {grade}
@@ -117,7 +117,7 @@ def test_the_machine_is_looked_at_when_it_may_have_changed(tmp_path: Path) -> No
 
 
 def test_nothing_is_given_while_the_devices_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_inventory, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(current_inventory, "MOST_WAIT_S", 0.2)
     machine = Machine(tmp_path, Box(gpus=2))
     calm = machine.look
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kaiwo.devices.inventory import Errors, Health, Inventory, Telemetry
-from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
@@ -58,7 +58,7 @@ class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
     version: str
     boot: str
     inventory: Inventory
-    platform: Platform | None = None  # what else keeps tenants apart there; None: an old agent
+    platform: IsolationSupport | None = None  # what else keeps tenants apart there; None: an old agent
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True, tag="sample"):

@@ -116,12 +116,12 @@ class Inventory(msgspec.Struct, frozen=True):
     nics: tuple[Nic, ...] = ()
 
 
-def worse(first: Health, second: Health) -> Health:
+def worse_health(first: Health, second: Health) -> Health:
     """The one to tell."""
     order: tuple[Health, ...] = ("healthy", "degraded", "failed")
     return max(first, second, key=order.index)
 
 
-def reasons(parts: list[str]) -> str:
+def join_reasons(parts: list[str]) -> str:
     """Several reasons in one line, each once."""
     return "; ".join(dict.fromkeys(part for part in parts if part))

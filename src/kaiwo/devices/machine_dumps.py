@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from kaiwo.devices.amd.smi_numbers import mib, whole, word
+from kaiwo.devices.amd.smi_values import mib, text_value, whole
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model, nominal_mib, nvidia_model, parse_target, target_name
 from kaiwo.devices.inventory import Errors, Inventory, Link, Nic, Partition, PhysicalGpu, Telemetry
 from kaiwo.model.errors import ConfigError
@@ -23,7 +23,7 @@ NVIDIA, AMD = "0x10de", "0x1002"
 _NUMBERED = {"906": 90006, "908": 90008, "910": 90010, "940": 90400, "941": 90401, "942": 90402}
 
 
-def read_system(system: Element, node: str) -> Inventory:
+def read_nccl_topology(system: Element, node: str) -> Inventory:
     """Everything in the order of the ranks."""
     gpus: list[tuple[int, PhysicalGpu]] = []
     nics: list[Nic] = []
@@ -99,7 +99,7 @@ def _address(pci: Element) -> str:
     return (pci.get("busid") or "").lower()
 
 
-HOW = "make one with: NCCL_TOPO_DUMP_FILE=topo.xml (any job), or nvidia-smi -q -x"
+HOW_TO_DUMP = "make one with: NCCL_TOPO_DUMP_FILE=topo.xml (any job), or nvidia-smi -q -x"
 
 POWER = ("power_draw", "instant_power_draw", "average_power_draw")  # newer drivers have the last two
 
@@ -109,17 +109,17 @@ def read_dump(text: str, node: str = "machine") -> Inventory:
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
-        raise ConfigError(f"the dump is not XML ({error}); {HOW}") from error
+        raise ConfigError(f"the dump is not XML ({error}); {HOW_TO_DUMP}") from error
     if root.tag == "system":
-        return read_system(root, node)
+        return read_nccl_topology(root, node)
     if root.tag == "nvidia_smi_log":
-        return Inventory(node, tuple(_gpu(gpu, order) for order, gpu in enumerate(root.iter("gpu"))))
-    raise ConfigError(f"a dump that begins with <{root.tag}> is of no kind we know; {HOW}")
+        return Inventory(node, tuple(_nvidia_smi_gpu(gpu, order) for order, gpu in enumerate(root.iter("gpu"))))
+    raise ConfigError(f"a dump that begins with <{root.tag}> is of no kind we know; {HOW_TO_DUMP}")
 
 
-def _gpu(gpu: Element, order: int) -> PhysicalGpu:
+def _nvidia_smi_gpu(gpu: Element, order: int) -> PhysicalGpu:
     def at(path: str) -> str:
-        return word(gpu.findtext(path) or "")
+        return text_value(gpu.findtext(path) or "")
 
     domain, _, rest = (gpu.get("id") or "").lower().partition(":")
     pci = f"{domain[-4:]}:{rest}" if rest else ""
@@ -127,7 +127,7 @@ def _gpu(gpu: Element, order: int) -> PhysicalGpu:
     name = pci or f"nvidia-{order}"
     memory_mib = mib(at("fb_memory_usage/total")) or 0
     power = {
-        child.tag: word(child.text)
+        child.tag: text_value(child.text)
         for child in (*gpu.findall("power_readings/*"), *gpu.findall("gpu_power_readings/*"))
     }
     watt = next((power[name] for name in POWER if power.get(name)), "")
@@ -175,5 +175,5 @@ def _mig(part: Element, name: str) -> Partition:
 
 
 def _sum(counts: dict[str, int | None], ending: str) -> int | None:
-    told = [count for name, count in counts.items() if name.endswith(ending) and count is not None]
-    return sum(told) if told else None
+    reported = [count for name, count in counts.items() if name.endswith(ending) and count is not None]
+    return sum(reported) if reported else None

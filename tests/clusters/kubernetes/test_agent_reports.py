@@ -15,7 +15,7 @@ from kaiwo.app.options import SchedulerOptions
 from kaiwo.app.scheduler import Scheduling, scheduling
 from kaiwo.clusters.kubernetes.agent_tokens import AUDIENCE
 from kaiwo.clusters.kubernetes.webhooks.certificate_secret import AUTHORITY
-from kaiwo.devices.agent.report_stream import Stream, Target
+from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
 from kaiwo.devices.agent_messages import MEDIA_TYPE, encode_line
 from kaiwo.model.errors import ConfigError
 from kaiwo.runtime.kubernetes.leadership import SingleReplica
@@ -102,8 +102,8 @@ def test_the_agents_own_stream_is_heard_and_an_ill_gpu_gets_no_pod(site: Install
         async with listening(site, tmp_path) as there:
             (tmp_path / "token-1").write_text(token_of(site.plane, "agent-1"))
             said: list[str] = []
-            target = Target(there.url, "node-1", str(tmp_path / "token-1"), there.ca_file)
-            stream = Stream(target, lambda: HELLO, said.append)
+            target = ReportTarget(there.url, "node-1", str(tmp_path / "token-1"), there.ca_file)
+            stream = ReportStream(target, lambda: HELLO, said.append)
             stream.start()
             try:
                 began = time.monotonic()

@@ -25,9 +25,9 @@ from kaiwo.clusters.kubernetes.client.kubeconfig import read_kubeconfig
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import PARTITIONING_PLANS, QUEUES, TOPOLOGIES
 from kaiwo.clusters.kubernetes.volumes.claim_matching import SELECTED_NODE
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OWNERS
-from kaiwo.devices.agent.kubelet.announce_devices import DEVICES_NOTE, MERGE, Announcer
-from kaiwo.devices.agent.kubelet.bound_pods import ApiPods
-from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
+from kaiwo.devices.agent.kubelet.bound_pods import ApiPodLister
+from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
+from kaiwo.devices.agent.kubelet.node_annotation import DEVICES_ANNOTATION, MERGE, NodeAnnotationWriter
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.plan import Cause, Eviction, Plan
 from tests.clusters.kubernetes.api_client import PATIENCE_S, run, until
@@ -261,18 +261,18 @@ def test_the_agent_reads_pods_and_writes_one_annotation_on_its_own_node(
         async with _cluster(plane) as kubectl:
             await kubectl.node("node-2")
             await kubectl.pod("agent", namespace=NAMESPACE, nodeName="node-1", serviceAccountName="kaiwo-agent")
-            api = KubeApi(plane.server, _account_of_pod(plane, "agent", tmp_path))
+            api = KubernetesApi(plane.server, _account_of_pod(plane, "agent", tmp_path))
             await kubectl.pod("here", nodeName="node-1")
-            found = await asyncio.to_thread(ApiPods(api, "node-1").bound, True)
+            found = await asyncio.to_thread(ApiPodLister(api, "node-1").bound, True)
             assert sorted(pod.name for pod in found) == ["agent", "here"]
             await _until_guarded(api)
             said: list[str] = []
-            announcer = Announcer(api, "node-1", lambda _, text: said.append(text))
-            announcer.tell(())
+            announcer = NodeAnnotationWriter(api, "node-1", lambda _, text: said.append(text))
+            announcer.write(())
             await until(lambda: said, "the announcement")
             await asyncio.to_thread(announcer.close)
             assert said == [""]
-            assert DEVICES_NOTE in (await kubectl.get("/api/v1/nodes/node-1"))["metadata"]["annotations"]
+            assert DEVICES_ANNOTATION in (await kubectl.get("/api/v1/nodes/node-1"))["metadata"]["annotations"]
             for body in (b'{"spec": {"unschedulable": true}}', b'{"metadata": {"labels": {"a": "b"}}}', OTHER_NOTE):
                 with pytest.raises(ClusterError, match="422"):
                     await asyncio.to_thread(api.call, "PATCH", "/api/v1/nodes/node-1", body, MERGE)
@@ -295,7 +295,7 @@ def _account_of_pod(plane: Plane, pod: str, folder: Path) -> str:
     return str(folder)
 
 
-async def _until_guarded(api: KubeApi) -> None:
+async def _until_guarded(api: KubernetesApi) -> None:
     """The API server takes a moment to learn of a policy. An empty patch changes nothing until then."""
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.agent.node_agent import Agent, AgentOptions
+from kaiwo.devices.agent.node_agent import NodeAgent
+from kaiwo.devices.agent.options import AgentOptions
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet
 from tests.devices.trees import Box, write_box
 
 AMD = "amd.com/gpu"
-Start = Callable[..., Agent]
+Start = Callable[..., NodeAgent]
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def start_agent(folder: Path, api: ApiServer, tree: Path) -> Iterator[Start]:
     """Agents run until the test ends or it stops them."""
-    running: list[tuple[Agent, threading.Thread]] = []
+    running: list[tuple[NodeAgent, threading.Thread]] = []
 
-    def start(said: list[str] | None = None, **more: object) -> Agent:
+    def start(said: list[str] | None = None, **more: object) -> NodeAgent:
         options = {
             "node": "node-1", "root": str(tree), "kubelet_folder": str(folder / "device-plugins"), "api": api.url,
             "pod_resources": str(folder / "pod-resources" / "kubelet.sock"), "account": str(folder),
@@ -52,7 +53,7 @@ def start_agent(folder: Path, api: ApiServer, tree: Path) -> Iterator[Start]:
         }  # fmt: skip
         devices_of: Any = more.pop("devices_of", None)
         say = (said if said is not None else []).append
-        agent = Agent(AgentOptions(**{**options, **more}), say, devices_of)  # type: ignore[arg-type]
+        agent = NodeAgent(AgentOptions(**{**options, **more}), say, devices_of)  # type: ignore[arg-type]
         thread = threading.Thread(target=agent.run)
         thread.start()
         running.append((agent, thread))

@@ -18,8 +18,8 @@ from typing import Any
 
 import grpc
 
-from kaiwo.devices.agent.kubelet.granted_devices import ANNOTATION, write_assigned
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN, RESOURCES
+from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, encode_granted
 from kaiwo.model.gpu import Share
 
 PATIENCE_S = 20.0
@@ -237,7 +237,7 @@ class ApiServer:
         """A pod with one container for all of them. `sidecars` come after `init` and stay."""
         wants, first = more.pop("containers", {"main": len(shares)}), more.pop("init", {})
         sidecars = more.pop("sidecars", {})
-        notes = {ANNOTATION: write_assigned(shares)} if shares else {}
+        notes = {GRANTED_DEVICES: encode_granted(shares)} if shares else {}
         self.pods[name] = {
             "metadata": {
                 "name": name, "namespace": "team", "uid": f"uid-{name}", "annotations": {**notes, **more},

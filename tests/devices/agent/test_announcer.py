@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.devices.agent.kubelet import announce_devices
+from kaiwo.devices.agent.kubelet import node_annotation
 from kaiwo.model.gpu import Gpu
 from kaiwo.runtime.nodes.local_node import devices_of
 from tests.devices.agent.conftest import Start
@@ -16,7 +16,7 @@ from tests.devices.trees import PCI, address
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announce_devices, "AGAIN_S", 0.05)
+    monkeypatch.setattr(node_annotation, "RETRY_S", 0.05)
 
 
 def patched(api: ApiServer, count: int) -> tuple[Gpu, ...]:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices.agent.kubelet.allocation_records import Book
+from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords
 from kaiwo.devices.agent.kubelet.allocator import Allocator
 from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
-from kaiwo.devices.agent.kubelet.granted_devices import read_assigned, write_assigned
-from kaiwo.devices.agent.kubelet.pod_resources import Holder
+from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted, encode_granted
+from kaiwo.devices.agent.kubelet.pod_resources import DeviceHolder
 from kaiwo.devices.agent_messages import Correction
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import Platform, Sharing
+from kaiwo.devices.sharing import GpuSharing, IsolationSupport
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
@@ -35,7 +35,7 @@ class Node:
             containers = (Container("main", {RESOURCE: size}),)
             name = f"pod-{number}"
             self.pods[name] = BoundPod(
-                name, "team", name, write_assigned(shares), bound=f"{number:02}", containers=containers
+                name, "team", name, encode_granted(shares), bound=f"{number:02}", containers=containers
             )
         self.held: dict[str, list[str]] = {}
         self.told: dict[str, tuple[Share, ...]] = {}
@@ -45,16 +45,16 @@ class Node:
 
     def restart(self) -> None:
         """The agent: all that it knows is on disk."""
-        sharing = Sharing(f"{self.folder}/sharing", fake_inventory(count=8), Platform())
-        book = Book(f"{self.folder}/book.json")
+        sharing = GpuSharing(f"{self.folder}/sharing", fake_inventory(count=8), IsolationSupport())
+        book = AllocationRecords(f"{self.folder}/book.json")
         self.allocator = Allocator("n", self, book, sharing, self)  # type: ignore[arg-type]
-        self.allocator.tell = self.hear
+        self.allocator.report = self.hear
 
     def bound(self, is_fresh: bool = False) -> list[BoundPod]:
         return list(self.pods.values())
 
-    def holders(self) -> list[Holder]:
-        return [Holder("team", pod, "main", RESOURCE, tuple(sorted(names))) for pod, names in self.held.items()]
+    def holders(self) -> list[DeviceHolder]:
+        return [DeviceHolder("team", pod, "main", RESOURCE, tuple(sorted(names))) for pod, names in self.held.items()]
 
     def hear(self, line: Correction) -> None:
         self.told[line.pod] = line.devices
@@ -98,7 +98,7 @@ def check(node: Node, given: dict[str, tuple[str, ...]]) -> None:
     every = [gpu for gpus in given.values() for gpu in gpus]
     assert len(set(every)) == len(every), "two pods on one device"
     for name, gpus in given.items():
-        known = node.told.get(name) or read_assigned(node.pods[name].assigned)
+        known = node.told.get(name) or decode_granted(node.pods[name].assigned)
         assert {share.gpu for share in known} == set(gpus), "Kaiwo believes something else"
 
 
@@ -111,7 +111,7 @@ def test_names_given_away_again_before_the_pod_is_gone(tmp_path: Path) -> None:
     second = node.allocate("pod-1")
     node.allocator.verify(RESOURCE, node.held["pod-1"])
     assert (first, second) == ((GPUS[0],), (GPUS[1],))
-    assert [one.match.pod.name for one in node.allocator._book.allocations] == ["pod-1"]
+    assert [one.match.pod.name for one in node.allocator._records.allocations] == ["pod-1"]
 
 
 def test_more_than_is_bound_is_refused(tmp_path: Path) -> None:

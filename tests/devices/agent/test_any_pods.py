@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices.agent.kubelet.allocation_records import Book
+from kaiwo.devices.agent.kubelet.allocation_records import AllocationRecords
 from kaiwo.devices.agent.kubelet.allocator import Allocator
 from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
-from kaiwo.devices.agent.kubelet.granted_devices import read_assigned, write_assigned
-from kaiwo.devices.agent.kubelet.pod_resources import Holder
+from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted, encode_granted
+from kaiwo.devices.agent.kubelet.pod_resources import DeviceHolder
 from kaiwo.devices.agent_messages import Correction
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import Platform, Sharing
+from kaiwo.devices.sharing import GpuSharing, IsolationSupport
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 
@@ -40,7 +40,7 @@ def made(name: str, gpus: list[str], first: list[tuple[str, int]], then: list[in
         most = max(most, staying + count)
         staying += 0 if one.is_init else count
     shares = tuple(Share(gpu, 1000, 1) for gpu in gpus[:most])
-    return BoundPod(name, "team", name, write_assigned(shares), bound=name, containers=tuple(containers))
+    return BoundPod(name, "team", name, encode_granted(shares), bound=name, containers=tuple(containers))
 
 
 class Node:
@@ -57,18 +57,18 @@ class Node:
 
     def restart(self) -> None:
         """The agent: all that it knows is on disk."""
-        sharing = Sharing(f"{self.folder}/sharing", fake_inventory(count=MOST), Platform())
-        book = Book(f"{self.folder}/book.json")
+        sharing = GpuSharing(f"{self.folder}/sharing", fake_inventory(count=MOST), IsolationSupport())
+        book = AllocationRecords(f"{self.folder}/book.json")
         self.allocator = Allocator("n", self, book, sharing, self)  # type: ignore[arg-type]
-        self.allocator.tell = self.hear
+        self.allocator.report = self.hear
 
     def bound(self, is_fresh: bool = False) -> list[BoundPod]:
         return list(self.pods.values())
 
-    def holders(self) -> list[Holder]:
+    def holders(self) -> list[DeviceHolder]:
         kinds = {(name, one.name): one.is_init for name, pod in self.pods.items() for one in pod.containers}
         return [
-            Holder("team", pod, container, RESOURCE, tuple(sorted(names)))
+            DeviceHolder("team", pod, container, RESOURCE, tuple(sorted(names)))
             for (pod, container), names in self.held.items()
             if not kinds[pod, container]
         ]
@@ -110,14 +110,14 @@ class Node:
         for key in [key for key in self.held if key[0] == name]:
             del self.held[key]
         del self.pods[name]
-        self.allocator.forget_gone()
+        self.allocator.release_ended()
 
 
 def check(node: Node, started: list[str]) -> None:
     owners: dict[str, str] = {}
     for name in started:
         pod = node.pods[name]
-        known = {share.gpu for share in node.told.get(name) or read_assigned(pod.assigned)}
+        known = {share.gpu for share in node.told.get(name) or decode_granted(pod.assigned)}
         staying: set[str] = set()
         for one in pod.containers:
             mine = node.given.get((name, one.name), set())

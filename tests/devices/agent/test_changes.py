@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from kaiwo.devices import discover
 from kaiwo.devices.agent.kubelet.container_spec import container_spec
-from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.devices.agent.prometheus_endpoint import metrics_text
 from kaiwo.devices.sampling import Sampler
-from kaiwo.devices.sharing import Ask, Grant, Platform, Sharing
+from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, IsolationSupport
 from kaiwo.devices.sharing.current_inventory import GENERATION
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
@@ -100,7 +100,9 @@ def test_gpus_that_all_go_are_offered_no_more(kubelet: Kubelet, tree: Path, star
 def test_a_device_that_went_after_it_was_granted_is_told_and_not_left_out(tmp_path: Path, tree: Path) -> None:
     found = discover(str(tree), has_telemetry=False)
     shares = (Share(address(0), 1000, 196_608), Share(address(1), 1000, 196_608))
-    grant = Sharing(str(tmp_path / "shares"), found, Platform(), in_containers=True).prepare(Ask("job", shares))
+    grant = GpuSharing(str(tmp_path / "shares"), found, IsolationSupport(), in_containers=True).prepare(
+        GrantRequest("job", shares)
+    )
     assert isinstance(grant, Grant)
     assert len(container_spec(grant, found, str(tree)).nodes) == 5
     with pytest.raises(ClusterError, match=f"no device {address(1)} any more"):

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kaiwo.devices import discover
 from kaiwo.devices.agent.prometheus_endpoint import HELP, metrics_text
 from kaiwo.devices.inventory import Inventory
-from kaiwo.devices.nvidia.discover_gpus import Reader
+from kaiwo.devices.nvidia.discover_gpus import NvmlReader
 from kaiwo.devices.sampling import Sampler
 from tests.devices.agent.conftest import Start
 from tests.devices.telemetry.processes import write_process
@@ -57,7 +57,7 @@ def test_amd_names_are_those_of_amds_exporter(tmp_path: Path) -> None:
 
 def test_nvidia_names_are_those_of_dcgm() -> None:
     nvml = LiveNvml(1, ecc=(4, 0))
-    inventory = Inventory("box", tuple(Reader(nvml, False).gpus()[0]))
+    inventory = Inventory("box", tuple(NvmlReader(nvml, False).gpus()[0]))
     rows = parse(metrics_text(inventory, Sampler(inventory, "/nowhere", nvml).sample(0)))
     labels, value = rows["DCGM_FI_DEV_GPU_UTIL"][0]
     assert value == 55

@@ -5,8 +5,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
+from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet, sockets, wait_until

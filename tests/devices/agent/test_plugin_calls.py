@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from kaiwo.devices.agent.kubelet.device_plugin import MOST_STREAMS
-from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
 from kaiwo.devices.agent.kubelet.grpc_messages import PLUGIN
+from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet, wait_until
 from tests.devices.agent.test_plugin import IDS, ready, share, whole

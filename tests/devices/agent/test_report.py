@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.devices.agent.kubelet.granted_devices import read_assigned, write_assigned
+from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted, encode_granted
 from kaiwo.devices.agent_messages import (
     MOST_LINE_BYTES,
     Correction,
@@ -58,7 +58,7 @@ def test_fields_of_a_newer_agent_are_skipped() -> None:
 
 @given(st.lists(shares, max_size=8))
 def test_assigned_devices_are_read_back(found: list[Share]) -> None:
-    assert read_assigned(write_assigned(tuple(found))) == tuple(found)
+    assert decode_granted(encode_granted(tuple(found))) == tuple(found)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_assigned_devices_are_read_back(found: list[Share]) -> None:
 )
 def test_an_annotation_that_is_none_is_told(text: str) -> None:
     with pytest.raises(ConfigError, match="granted-devices"):
-        read_assigned(text)
+        decode_granted(text)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kaiwo.devices.agent import report_stream as stream_module
-from kaiwo.devices.agent.node_agent import Agent, AgentOptions
-from kaiwo.devices.agent.report_stream import Stream, Target
+from kaiwo.devices.agent.node_agent import NodeAgent
+from kaiwo.devices.agent.options import AgentOptions
+from kaiwo.devices.agent.report_stream import ReportStream, ReportTarget
 from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Sample
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.model.errors import ConfigError
@@ -24,9 +25,9 @@ FIXED = Correction("node-1", "team", "a", "uid", (Share("x", 1000, 1),), "becaus
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "LEAST_WAIT_S", 0.02)
+    monkeypatch.setattr(stream_module, "MIN_BACKOFF_S", 0.02)
     monkeypatch.setattr(stream_module, "LISTEN_S", 0.02)
-    monkeypatch.setattr(stream_module, "MOST_WAIT_S", 0.1)
+    monkeypatch.setattr(stream_module, "MAX_BACKOFF_S", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,15 @@ def receiver(certificate: Path) -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def open_stream(certificate: Path, tmp_path: Path) -> Iterator[Callable[..., Stream]]:
-    opened: list[Stream] = []
+def open_stream(certificate: Path, tmp_path: Path) -> Iterator[Callable[..., ReportStream]]:
+    opened: list[ReportStream] = []
 
-    def open_one(url: str, said: list[str] | None = None, **more: str) -> Stream:
+    def open_one(url: str, said: list[str] | None = None, **more: str) -> ReportStream:
         (tmp_path / "token").write_text(f"{TOKEN}\n")
         fields = {"token_file": str(tmp_path / "token"), "ca_file": str(certificate), **more}
-        found = Stream(Target(url, "node-1", **fields), lambda: HELLO, (said if said is not None else []).append)
+        found = ReportStream(
+            ReportTarget(url, "node-1", **fields), lambda: HELLO, (said if said is not None else []).append
+        )
         found.start()
         opened.append(found)
         return found
@@ -62,7 +65,7 @@ def sample(number: int) -> Sample:
     return Sample("node-1", number, 0.0, (GpuSample("a"),))
 
 
-def test_lines_arrive_as_they_are_sent(receiver: Receiver, open_stream: Callable[..., Stream]) -> None:
+def test_lines_arrive_as_they_are_sent(receiver: Receiver, open_stream: Callable[..., ReportStream]) -> None:
     stream = open_stream(receiver.url)
     receiver.wait_for(Hello)
     for number in range(5):
@@ -76,7 +79,7 @@ def test_lines_arrive_as_they_are_sent(receiver: Receiver, open_stream: Callable
 
 
 def test_a_request_ends_now_and_then_and_the_next_begins(
-    receiver: Receiver, open_stream: Callable[..., Stream], monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, open_stream: Callable[..., ReportStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "STREAM_S", 0.1)
     said: list[str] = []
@@ -86,7 +89,7 @@ def test_a_request_ends_now_and_then_and_the_next_begins(
 
 
 def test_a_kaiwo_that_is_restarted_is_found_again(
-    receiver: Receiver, certificate: Path, open_stream: Callable[..., Stream]
+    receiver: Receiver, certificate: Path, open_stream: Callable[..., ReportStream]
 ) -> None:
     said: list[str] = []
     stream = open_stream(receiver.url, said)
@@ -110,7 +113,7 @@ def test_a_kaiwo_that_is_restarted_is_found_again(
 
 
 def test_a_server_that_hangs_up_gets_everything_in_the_end(
-    receiver: Receiver, open_stream: Callable[..., Stream]
+    receiver: Receiver, open_stream: Callable[..., ReportStream]
 ) -> None:
     receiver.is_rude = True
     stream = open_stream(receiver.url)
@@ -123,7 +126,7 @@ def test_a_server_that_hangs_up_gets_everything_in_the_end(
 
 
 def test_a_wrong_token_is_told_and_a_renewed_one_is_used(
-    receiver: Receiver, open_stream: Callable[..., Stream], tmp_path: Path
+    receiver: Receiver, open_stream: Callable[..., ReportStream], tmp_path: Path
 ) -> None:
     said: list[str] = []
     receiver.token = "another"
@@ -139,7 +142,7 @@ def test_a_wrong_token_is_told_and_a_renewed_one_is_used(
 
 @pytest.mark.parametrize("odd", [b"tok1\ntok2\n", "tök\n".encode(), b"\xff\xfe", b"", b"a b\n", b"a\x00b"])
 def test_a_token_file_that_is_odd_for_a_moment_does_not_end_the_stream(
-    receiver: Receiver, open_stream: Callable[..., Stream], tmp_path: Path, odd: bytes
+    receiver: Receiver, open_stream: Callable[..., ReportStream], tmp_path: Path, odd: bytes
 ) -> None:
     path = tmp_path / "odd"
     path.write_bytes(odd)
@@ -155,7 +158,7 @@ def test_a_token_file_that_is_odd_for_a_moment_does_not_end_the_stream(
 
 
 def test_a_server_that_nobody_vouches_for_gets_no_token(
-    receiver: Receiver, open_stream: Callable[..., Stream], tmp_path: Path
+    receiver: Receiver, open_stream: Callable[..., ReportStream], tmp_path: Path
 ) -> None:
     said: list[str] = []
     open_stream(receiver.url, said, ca_file=str(make_certificate(tmp_path, "elsewhere")))
@@ -169,7 +172,7 @@ def test_a_server_that_nobody_vouches_for_gets_no_token(
 )
 def test_the_token_never_travels_in_the_clear(url: str) -> None:
     with pytest.raises(ConfigError):
-        Stream(Target(url, "n", token="t"), lambda: HELLO, print)
+        ReportStream(ReportTarget(url, "n", token="t"), lambda: HELLO, print)
 
 
 def test_an_ill_gpu_is_told_within_a_second_or_so(
@@ -196,7 +199,7 @@ def test_an_ill_gpu_is_told_within_a_second_or_so(
 
 def test_an_agent_lives_without_its_kaiwo(tree: Path) -> None:
     said: list[str] = []
-    agent = Agent(AgentOptions("node-1", str(tree), server="https://localhost:1", interval_s=0.01), said.append)
+    agent = NodeAgent(AgentOptions("node-1", str(tree), server="https://localhost:1", interval_s=0.01), said.append)
     agent.stop()
     agent.run()
     assert agent.sample.number >= 1

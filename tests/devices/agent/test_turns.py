@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.gpus.isolation_grades import grade_of
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.request import Request
@@ -40,7 +40,7 @@ def test_a_list_that_lags_behind_does_not_take_units_from_who_has_them(
     kubelet.admit("team", "first", "main", SHARE_RESOURCE, 1)
     api.is_late = True
     assert agent.kubelet is not None
-    assert agent.kubelet.allocator.forget_gone() == []
+    assert agent.kubelet.allocator.release_ended() == []
     assert len(agent.kubelet.sharing.grants) == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.granted_devices import read_assigned
+from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted
 from kaiwo.devices.agent_messages import Correction
 from kaiwo.model.gpu import Share
 from tests.devices.agent.conftest import AMD, Start
@@ -20,7 +20,7 @@ def told(kubelet: Kubelet, start_agent: Start) -> list[Correction]:
     ready(kubelet)
     found: list[Correction] = []
     assert agent.kubelet is not None
-    agent.kubelet.allocator.tell = found.append
+    agent.kubelet.allocator.report = found.append
     return found
 
 
@@ -103,7 +103,7 @@ def test_many_at_once_in_any_order_end_on_devices_of_their_own(
     }
     assert len(set(given.values())) == 4
     last = {
-        name: read_assigned(pod["metadata"]["annotations"]["kaiwo.ai/granted-devices"])
+        name: decode_granted(pod["metadata"]["annotations"]["kaiwo.ai/granted-devices"])
         for name, pod in api.pods.items()
     }
     last |= {line.pod: line.devices for line in told}

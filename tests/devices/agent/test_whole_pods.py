@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import pytest
 
-from kaiwo.devices.agent.kubelet.granted_devices import SHARE_RESOURCE
+from kaiwo.devices.agent.kubelet.pod_annotations import SHARE_RESOURCE
 from kaiwo.devices.agent_messages import Correction
 from tests.devices.agent.conftest import AMD, Start
 from tests.devices.agent.kubelet_play import ApiServer, Kubelet
@@ -21,7 +21,7 @@ def told(kubelet: Kubelet, start_agent: Start) -> list[Correction]:
     ready(kubelet)
     found: list[Correction] = []
     assert agent.kubelet is not None
-    agent.kubelet.allocator.tell = found.append
+    agent.kubelet.allocator.report = found.append
     return found
 
 

@@ -3,9 +3,9 @@
 from kaiwo.devices.amd.device_config_manager import (
     PROFILE_LABEL,
     STATE_LABEL,
+    dcm_state,
     labels_for,
     profile_name,
-    state_of,
     with_profile,
 )
 from kaiwo.model.partition_modes import Mode
@@ -29,12 +29,12 @@ def test_a_layout_has_one_name_and_the_managers_own_form() -> None:
 
 def test_an_old_answer_is_not_taken_for_the_new_one() -> None:
     labels = {PROFILE_LABEL: "spx-nps1-x8", STATE_LABEL: "success"}
-    assert state_of(labels, "cpx-nps4-x8") == "waiting"
+    assert dcm_state(labels, "cpx-nps4-x8") == "waiting"
     for label, value in labels_for("cpx-nps4-x8").items():
         if value is None:
             labels.pop(label, None)
         else:
             labels[label] = value
-    assert state_of(labels, "cpx-nps4-x8") == "waiting"
-    assert state_of({**labels, STATE_LABEL: "success"}, "cpx-nps4-x8") == "done"
-    assert state_of({**labels, STATE_LABEL: "failure"}, "cpx-nps4-x8") == "failed"
+    assert dcm_state(labels, "cpx-nps4-x8") == "waiting"
+    assert dcm_state({**labels, STATE_LABEL: "success"}, "cpx-nps4-x8") == "done"
+    assert dcm_state({**labels, STATE_LABEL: "failure"}, "cpx-nps4-x8") == "failed"

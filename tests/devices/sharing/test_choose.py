@@ -5,24 +5,26 @@ import itertools
 import pytest
 
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import RANKS, Ask, Device, Platform, Refusal, meets
-from kaiwo.devices.sharing.isolation_guarantees import PROMISES, WAYS
-from kaiwo.devices.sharing.isolation_method import Choice, choose, oversubscribed, region_of
-from kaiwo.devices.sharing.share_types import devices_of
+from kaiwo.devices.sharing import RANKS, GpuDevice, GrantRequest, IsolationSupport, Refusal, meets
+from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
+from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, dmem_region, oversubscription
+from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.model.gpu import Share
 
-AMD = Device("0000:05:00.0", "amd", 0, "", "0000:05:00.0", 196_608, 304, 8, "gfx942")
-XCP = Device("0000:05:00.0-p1", "amd", 1, "", "0000:05:00.0", 24_576, 38, 1, "gfx942", True)
-RADEON = Device("0000:09:00.0", "amd", 0, "", "0000:09:00.0", 16_384, 60, 1, "gfx1101")
-NVIDIA = Device("0000:06:00.0", "nvidia", 0, "GPU-1", "0000:06:00.0", 143_771, 132)
-BARE = Platform()
-FULL = Platform("/usr/bin/nvidia-cuda-mps-control", (region_of(AMD),))
-CONTAINERS = Platform("/usr/bin/nvidia-cuda-mps-control", (region_of(AMD),), in_containers=True)
+AMD = GpuDevice("0000:05:00.0", "amd", 0, "", "0000:05:00.0", 196_608, 304, 8, "gfx942")
+XCP = GpuDevice("0000:05:00.0-p1", "amd", 1, "", "0000:05:00.0", 24_576, 38, 1, "gfx942", True)
+RADEON = GpuDevice("0000:09:00.0", "amd", 0, "", "0000:09:00.0", 16_384, 60, 1, "gfx1101")
+NVIDIA = GpuDevice("0000:06:00.0", "nvidia", 0, "GPU-1", "0000:06:00.0", 143_771, 132)
+BARE = IsolationSupport()
+FULL = IsolationSupport("/usr/bin/nvidia-cuda-mps-control", (dmem_region(AMD),))
+CONTAINERS = IsolationSupport("/usr/bin/nvidia-cuda-mps-control", (dmem_region(AMD),), in_containers=True)
 
 
-def chosen(device: Device, milli: int = 500, platform: Platform = FULL, **wish: object) -> Choice | Refusal:
+def chosen(
+    device: GpuDevice, milli: int = 500, platform: IsolationSupport = FULL, **wish: object
+) -> IsolationChoice | Refusal:
     share = Share(device.id, milli, device.memory_mib * milli // 1000)
-    return choose(Ask("w", (share,), **wish), share, device, platform)  # type: ignore[arg-type]
+    return choose_isolation(GrantRequest("w", (share,), **wish), share, device, platform)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -45,10 +47,10 @@ def chosen(device: Device, milli: int = 500, platform: Platform = FULL, **wish: 
     ],
 )
 def test_the_best_there_is_or_what_was_named(
-    device: Device, milli: int, platform: Platform, isolation: str, method: str, grade: str
+    device: GpuDevice, milli: int, platform: IsolationSupport, isolation: str, method: str, grade: str
 ) -> None:
     found = chosen(device, milli, platform, isolation=isolation)
-    assert isinstance(found, Choice)
+    assert isinstance(found, IsolationChoice)
     assert (found.method, found.grade) == (method, grade)
 
 
@@ -56,11 +58,11 @@ def test_mps_on_amd_is_refused_with_the_alternatives_or_translated_by_policy() -
     refused = chosen(AMD, isolation="mps")
     assert isinstance(refused, Refusal)
     assert all(word in refused.reason for word in ("no MPS on AMD", "cu-mask", "partition", "time-slicing"))
-    translated = chosen(AMD, platform=Platform(mps_on_amd="cu-mask"), isolation="mps")
-    assert isinstance(translated, Choice)
+    translated = chosen(AMD, platform=IsolationSupport(mps_on_amd="cu-mask"), isolation="mps")
+    assert isinstance(translated, IsolationChoice)
     assert translated.method == "cu-mask"
     assert "mps was asked for" in translated.note
-    tiny = chosen(AMD, 10, Platform(mps_on_amd="cu-mask"), isolation="mps")
+    tiny = chosen(AMD, 10, IsolationSupport(mps_on_amd="cu-mask"), isolation="mps")
     assert isinstance(tiny, Refusal)
     assert "0.027 of the GPU" in tiny.reason
 
@@ -74,7 +76,9 @@ def test_mps_on_amd_is_refused_with_the_alternatives_or_translated_by_policy() -
         (RADEON, FULL, "cu-mask", "gfx1101"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(device: Device, platform: Platform, isolation: str, words: str) -> None:
+def test_what_cannot_be_is_refused_by_name(
+    device: GpuDevice, platform: IsolationSupport, isolation: str, words: str
+) -> None:
     refused = chosen(device, platform=platform, isolation=isolation)
     assert isinstance(refused, Refusal)
     assert words in refused.reason
@@ -84,11 +88,11 @@ def test_a_demanded_grade_is_met_or_refused() -> None:
     devices, platforms = (AMD, XCP, NVIDIA, RADEON), (BARE, FULL, CONTAINERS)
     for device, platform, milli, least in itertools.product(devices, platforms, (10, 500, 1000), RANKS):
         found = chosen(device, milli, platform, least_grade=least)
-        if isinstance(found, Choice):
+        if isinstance(found, IsolationChoice):
             assert meets(found.grade, least)
         else:
             best = chosen(device, milli, platform)
-            assert isinstance(best, Choice)
+            assert isinstance(best, IsolationChoice)
             assert not meets(best.grade, least)
             assert least in found.reason
             assert best.grade in found.reason
@@ -102,21 +106,21 @@ def test_the_order_of_the_grades_is_the_designs() -> None:
 
 
 def test_an_amd_gpu_takes_eleven_processes_or_24_queues() -> None:
-    assert oversubscribed("amd", 11, 24) == ""
-    assert "12 processes" in oversubscribed("amd", 12)
-    assert "25 queues" in oversubscribed("amd", 2, 25)
-    assert oversubscribed("nvidia", 40, 400) == ""
+    assert oversubscription("amd", 11, 24) == ""
+    assert "12 processes" in oversubscription("amd", 12)
+    assert "25 queues" in oversubscription("amd", 2, 25)
+    assert oversubscription("nvidia", 40, 400) == ""
 
 
 def test_every_promise_is_about_a_way_that_is_told() -> None:
-    assert set(PROMISES) <= set(RANKS)
-    for promises in PROMISES.values():
-        assert set(promises) <= set(WAYS)
-    assert len(PROMISES["mps"]) >= 8
+    assert set(GUARANTEES) <= set(RANKS)
+    for promises in GUARANTEES.values():
+        assert set(promises) <= set(ESCAPES)
+    assert len(GUARANTEES["mps"]) >= 8
 
 
 def test_devices_are_found_by_the_schedulers_names() -> None:
-    parts = devices_of(fake_inventory(count=2, mode=("CPX", "NPS4")))
+    parts = devices_by_id(fake_inventory(count=2, mode=("CPX", "NPS4")))
     assert len(parts) == 16
     one = next(iter(parts.values()))
     assert (one.compute_units, one.xcds, one.is_partition) == (38, 1, True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, set_mode
+from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, set_compute_mode
 from tests.devices.nvml import FakeNvml, NVMLError
 
 
@@ -33,19 +33,19 @@ class Modes(FakeNvml):
 def test_it_is_set_when_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Modes()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert set_mode("GPU-0", EXCLUSIVE_PROCESS)
-    assert set_mode("GPU-0", EXCLUSIVE_PROCESS)
+    assert set_compute_mode("GPU-0", EXCLUSIVE_PROCESS)
+    assert set_compute_mode("GPU-0", EXCLUSIVE_PROCESS)
     assert (nvml.mode, nvml.writes, nvml.started) == (EXCLUSIVE_PROCESS, 1, 0)
-    assert set_mode("GPU-0", DEFAULT)
+    assert set_compute_mode("GPU-0", DEFAULT)
     assert nvml.mode == DEFAULT
 
 
 def test_without_rights_or_gpu_it_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Modes(is_root=False)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert not set_mode("GPU-0", EXCLUSIVE_PROCESS)
-    assert set_mode("GPU-0", DEFAULT)  # it is so already
-    assert not set_mode("GPU-7", DEFAULT)
+    assert not set_compute_mode("GPU-0", EXCLUSIVE_PROCESS)
+    assert set_compute_mode("GPU-0", DEFAULT)  # it is so already
+    assert not set_compute_mode("GPU-7", DEFAULT)
     assert nvml.started == 0
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert not set_mode("GPU-0", DEFAULT)
+    assert not set_compute_mode("GPU-0", DEFAULT)

@@ -13,12 +13,12 @@ from kaiwo.devices.sharing.cu_mask import (
     why_unmaskable,
     write_mask,
 )
-from kaiwo.devices.sharing.share_types import Device
+from kaiwo.devices.sharing.share_types import GpuDevice
 
-MI300X = Device("0000:05:00.0", "amd", 0, compute_units=304, xcds=8, target="gfx942")
-PARTITION = Device("0000:05:00.0-p3", "amd", 3, compute_units=38, xcds=1, target="gfx942", is_partition=True)
-MI210 = Device("0000:25:00.0", "amd", 0, compute_units=104, xcds=1, target="gfx90a")
-MI300A = Device("0000:01:00.0", "amd", 0, compute_units=228, xcds=6, target="gfx942")
+MI300X = GpuDevice("0000:05:00.0", "amd", 0, compute_units=304, xcds=8, target="gfx942")
+PARTITION = GpuDevice("0000:05:00.0-p3", "amd", 3, compute_units=38, xcds=1, target="gfx942", is_partition=True)
+MI210 = GpuDevice("0000:25:00.0", "amd", 0, compute_units=104, xcds=1, target="gfx90a")
+MI300A = GpuDevice("0000:01:00.0", "amd", 0, compute_units=228, xcds=6, target="gfx942")
 DEVICES = (MI300X, PARTITION, MI210, MI300A)
 
 units = st.frozensets(st.integers(0, 303), min_size=1)
@@ -59,7 +59,7 @@ def test_the_grammar_is_that_of_rocr(text: str, found: dict[int, set[int]]) -> N
 
 
 @given(st.sampled_from(DEVICES), st.lists(st.integers(10, 1000), max_size=40))
-def test_no_unit_is_given_twice_and_every_xcd_has_as_many(device: Device, wishes: list[int]) -> None:
+def test_no_unit_is_given_twice_and_every_xcd_has_as_many(device: GpuDevice, wishes: list[int]) -> None:
     """Whatever is asked for in whatever order, while the sum is at most the GPU."""
     taken: set[int] = set()
     left = 1000
@@ -91,7 +91,7 @@ def test_a_share_smaller_than_one_unit_on_each_xcd_has_no_mask() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_least_share_is_the_least(device: Device) -> None:
+def test_the_least_share_is_the_least(device: GpuDevice) -> None:
     least = least_milli(device)
     assert unit_count(device, least) == device.xcds
     assert unit_count(device, least - 1) == 0
@@ -109,6 +109,6 @@ def test_one_mask_for_all_devices_is_told_to_hip_too() -> None:
 
 def test_what_cannot_be_masked_says_why() -> None:
     assert why_unmaskable(MI300X) == ""
-    assert "AMD GPUs only" in why_unmaskable(Device("x", "nvidia"))
-    assert "gfx1101" in why_unmaskable(Device("x", "amd", compute_units=60, target="gfx1101"))
-    assert "not known" in why_unmaskable(Device("x", "amd", target="gfx942"))
+    assert "AMD GPUs only" in why_unmaskable(GpuDevice("x", "nvidia"))
+    assert "gfx1101" in why_unmaskable(GpuDevice("x", "amd", compute_units=60, target="gfx1101"))
+    assert "not known" in why_unmaskable(GpuDevice("x", "amd", target="gfx942"))

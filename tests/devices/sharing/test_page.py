@@ -3,7 +3,7 @@
 import re
 
 from kaiwo.devices.sharing import RANKS
-from kaiwo.devices.sharing.isolation_guarantees import PROMISES, WAYS
+from kaiwo.devices.sharing.isolation_guarantees import ESCAPES, GUARANTEES
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "gpu-sharing.md").read_text()
@@ -17,9 +17,9 @@ def rows(header: str) -> list[list[str]]:
 
 def test_the_table_of_ways_out_is_that_of_the_code() -> None:
     table = {way: (tried, mps, slices) for way, tried, mps, slices in rows("| way |")}
-    assert {way: tried for way, (tried, _, _) in table.items()} == dict(WAYS)
-    assert {way: cell for way, (_, cell, _) in table.items() if cell} == dict(PROMISES["mps"])
-    assert {way: cell for way, (_, _, cell) in table.items() if cell} == dict(PROMISES["time-slicing"])
+    assert {way: tried for way, (tried, _, _) in table.items()} == dict(ESCAPES)
+    assert {way: cell for way, (_, cell, _) in table.items() if cell} == dict(GUARANTEES["mps"])
+    assert {way: cell for way, (_, _, cell) in table.items() if cell} == dict(GUARANTEES["time-slicing"])
 
 
 def test_every_grade_is_there_from_strong_to_weak() -> None:

@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from kaiwo.devices import Inventory, PhysicalGpu
 from kaiwo.devices.fake import fake_inventory
-from kaiwo.devices.sharing import Ask, Grant, Platform, Refusal, Sharing, dmem_cgroup, machine_shares
+from kaiwo.devices.sharing import (
+    GpuSharing,
+    Grant,
+    GrantRequest,
+    IsolationSupport,
+    Refusal,
+    dmem_cgroup,
+    prepare_grants,
+)
 from kaiwo.devices.sharing.cu_mask import parse_mask
 from kaiwo.devices.sharing.mps import MpsDaemon, start_ticks
 from kaiwo.model.errors import ClusterError
@@ -50,20 +58,20 @@ def control(tmp_path: Path) -> str:
 def modes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The compute modes that were set, instead of NVML's."""
     found: dict[str, int] = {}
-    monkeypatch.setattr(machine_shares, "set_mode", lambda uuid, mode: not found.update({uuid: mode}))
+    monkeypatch.setattr(prepare_grants, "set_compute_mode", lambda uuid, mode: not found.update({uuid: mode}))
     return found
 
 
 @pytest.fixture
-def nvidia(folder: Path, control: str, modes: dict[str, int]) -> Iterator[Sharing]:
-    shares = Sharing(str(folder), NVIDIA, Platform(control))
+def nvidia(folder: Path, control: str, modes: dict[str, int]) -> Iterator[GpuSharing]:
+    shares = GpuSharing(str(folder), NVIDIA, IsolationSupport(control))
     yield shares
-    Sharing(str(folder), NVIDIA, Platform(control)).keep_only(())
+    GpuSharing(str(folder), NVIDIA, IsolationSupport(control)).release_others(())
 
 
-def ask(owner: str, milli: int, *gpus: str, **wish: object) -> Ask:
+def ask(owner: str, milli: int, *gpus: str, **wish: object) -> GrantRequest:
     shares = tuple(Share(gpu, milli, 143_771 * milli // 1000) for gpu in gpus or ("0000:00:00.0",))
-    return Ask(owner, shares, **wish)  # type: ignore[arg-type]
+    return GrantRequest(owner, shares, **wish)  # type: ignore[arg-type]
 
 
 def granted(found: Grant | Refusal) -> Grant:
@@ -71,13 +79,13 @@ def granted(found: Grant | Refusal) -> Grant:
     return found
 
 
-def test_two_on_one_gpu_share_a_daemon_that_ends_with_the_last(nvidia: Sharing, modes: dict[str, int]) -> None:
+def test_two_on_one_gpu_share_a_daemon_that_ends_with_the_last(nvidia: GpuSharing, modes: dict[str, int]) -> None:
     small, large = granted(nvidia.prepare(ask("small", 300))), granted(nvidia.prepare(ask("large", 700)))
     daemon = nvidia.daemon_of(small)
-    assert daemon.is_well()
+    assert daemon.is_answering()
     assert small.environment["CUDA_MPS_PIPE_DIRECTORY"] == large.environment["CUDA_MPS_PIPE_DIRECTORY"]
     assert small.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
-    assert daemon.ask("environment") == "GPU-0"
+    assert daemon.send_command("environment") == "GPU-0"
     assert modes == {"GPU-0": 3}  # nobody goes around the service
     pid = daemon.pid
     nvidia.release("small")
@@ -88,13 +96,13 @@ def test_two_on_one_gpu_share_a_daemon_that_ends_with_the_last(nvidia: Sharing, 
     nvidia.release("large")  # harmless
 
 
-def test_pipes_are_private_to_the_user(nvidia: Sharing) -> None:
+def test_pipes_are_private_to_the_user(nvidia: GpuSharing) -> None:
     grant = granted(nvidia.prepare(ask("one", 300)))
     for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
         assert os.stat(grant.environment[name]).st_mode & 0o077 == 0
 
 
-def test_gpus_have_daemons_of_their_own(nvidia: Sharing) -> None:
+def test_gpus_have_daemons_of_their_own(nvidia: GpuSharing) -> None:
     one = granted(nvidia.prepare(ask("one", 300)))
     other = granted(nvidia.prepare(ask("other", 300, "0000:01:00.0")))
     both = granted(nvidia.prepare(ask("both", 300, "0000:01:00.0", "0000:00:00.0")))
@@ -103,7 +111,7 @@ def test_gpus_have_daemons_of_their_own(nvidia: Sharing) -> None:
     assert both.environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
 
 
-def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: Sharing, modes: dict[str, int]) -> None:
+def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: GpuSharing, modes: dict[str, int]) -> None:
     granted(nvidia.prepare(ask("one", 300)))
     assert modes["GPU-0"] == 3
     granted(nvidia.prepare(ask("turns", 300, isolation="time-slicing")))
@@ -115,49 +123,49 @@ def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: Sharing, modes
     assert "GPU-1" not in modes  # whose mode is the administrator's
 
 
-def test_without_root_the_grant_says_what_is_not_held(nvidia: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_shares, "set_mode", lambda uuid, mode: False)
+def test_without_root_the_grant_says_what_is_not_held(nvidia: GpuSharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare_grants, "set_compute_mode", lambda uuid, mode: False)
     grant = granted(nvidia.prepare(ask("one", 300)))
     assert "only root may set" in grant.note
     assert nvidia.grants == (grant,)
     assert granted(nvidia.prepare(ask("alone", 1000, "0000:01:00.0"))).note == ""
 
 
-def test_a_killed_kaiwo_finds_its_daemon_again(nvidia: Sharing, folder: Path, control: str) -> None:
+def test_a_killed_kaiwo_finds_its_daemon_again(nvidia: GpuSharing, folder: Path, control: str) -> None:
     grant = granted(nvidia.prepare(ask("one", 300)))
     pid = nvidia.daemon_of(grant).pid
-    again = Sharing(str(folder), NVIDIA, Platform(control))
+    again = GpuSharing(str(folder), NVIDIA, IsolationSupport(control))
     assert again.grants == (grant,)
-    assert again.tend() == []
+    assert again.maintain_daemons() == []
     assert granted(again.prepare(ask("one", 300))) == grant
     assert again.daemon_of(grant).pid == pid
-    again.keep_only(["one"])
+    again.release_others(["one"])
     assert again.daemon_of(grant).pid == pid
-    again.keep_only(())
+    again.release_others(())
     assert again.daemon_of(grant).pid == 0
     assert not start_ticks(pid)
 
 
-def test_a_daemon_that_crashed_is_started_again(nvidia: Sharing) -> None:
+def test_a_daemon_that_crashed_is_started_again(nvidia: GpuSharing) -> None:
     grant = granted(nvidia.prepare(ask("one", 300)))
     daemon = nvidia.daemon_of(grant)
     before = daemon.pid
     os.kill(before, signal.SIGKILL)
-    assert not daemon.is_well()
-    assert "had gone and was started again" in nvidia.tend()[0]
+    assert not daemon.is_answering()
+    assert "had gone and was started again" in nvidia.maintain_daemons()[0]
     assert daemon.pid not in (0, before)
-    assert daemon.is_well()
+    assert daemon.is_answering()
 
 
 def test_a_daemon_that_does_not_start_leaves_nothing_behind(folder: Path, control: str, modes: dict[str, int]) -> None:
-    shares = Sharing(str(folder), NVIDIA, Platform(control))
+    shares = GpuSharing(str(folder), NVIDIA, IsolationSupport(control))
     probe = granted(shares.prepare(ask("one", 300)))
     shares.release("one")
     (Path(shares.daemon_of(probe).folder) / "broken").touch()
     with pytest.raises(ClusterError, match=r"GPU-0 does not start: .*already running"):
         shares.prepare(ask("one", 300))
     assert shares.grants == ()
-    assert Sharing(str(folder), NVIDIA, Platform(control)).grants == ()
+    assert GpuSharing(str(folder), NVIDIA, IsolationSupport(control)).grants == ()
 
 
 def test_a_stranger_with_the_daemons_pid_is_not_killed(folder: Path, control: str) -> None:
@@ -173,7 +181,7 @@ def test_a_folder_too_long_for_sockets_is_told(control: str) -> None:
 
 
 def test_masks_of_neighbours_never_overlap_whatever_comes_and_goes(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     draw = random.Random(7)
     free = {gpu.id: 1000 for gpu in AMD.gpus}
     living: dict[str, tuple[str, int]] = {}
@@ -197,12 +205,12 @@ def test_masks_of_neighbours_never_overlap_whatever_comes_and_goes(folder: Path)
                 unit for one in shares.grants for held in one.held if held.device.id == name for unit in held.units
             ]
             assert len(units) == len(set(units))
-    again = Sharing(str(folder), AMD, Platform())
+    again = GpuSharing(str(folder), AMD, IsolationSupport())
     assert {grant.owner: grant for grant in again.grants} == {grant.owner: grant for grant in shares.grants}
 
 
 def test_a_grant_keeps_its_units_when_its_device_has_another_number(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     name = AMD.gpus[1].id
     granted(shares.prepare(ask("first", 250, name)))
     before = granted(shares.prepare(ask("second", 250, name)))
@@ -211,17 +219,17 @@ def test_a_grant_keeps_its_units_when_its_device_has_another_number(folder: Path
     after = granted(shares.prepare(ask("second", 250, name)))
     assert [grant.environment["ROCR_VISIBLE_DEVICES"] for grant in (before, after)] == ["1", "0"]
     assert after.held[0].units == before.held[0].units
-    assert Sharing(str(folder), AMD, Platform()).grants == (after,)
+    assert GpuSharing(str(folder), AMD, IsolationSupport()).grants == (after,)
 
 
 def test_a_device_that_was_cut_otherwise_is_given_anew(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     name = AMD.gpus[0].id
     assert granted(shares.prepare(ask("job", 500, name))).environment["HSA_CU_MASK"] == "0:0-151"
     shares.refresh(replace(AMD, gpus=(replace(AMD.gpus[0], compute_units=80, xcds=1),)))
     assert granted(shares.prepare(ask("job", 500, name))).environment["HSA_CU_MASK"] == "0:0-39"
     shares.refresh(replace(AMD, gpus=()))
-    assert shares.lost("job") == name
+    assert shares.missing_device("job") == name
     gone = shares.prepare(ask("job", 500, name))
     assert isinstance(gone, Refusal)
     assert f"no device {name}" in gone.reason
@@ -229,7 +237,7 @@ def test_a_device_that_was_cut_otherwise_is_given_anew(folder: Path) -> None:
 
 
 def test_masks_count_devices_after_visible_devices(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     first, second = (gpu.id for gpu in AMD.gpus)
     granted(shares.prepare(ask("there", 250, second)))
     grant = granted(shares.prepare(ask("both", 500, second, first)))
@@ -241,7 +249,7 @@ def test_masks_count_devices_after_visible_devices(folder: Path) -> None:
 
 
 def test_the_twelfth_on_an_amd_gpu_hears_that_it_is_crowded(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     gpu = AMD.gpus[0].id
     notes = [granted(shares.prepare(ask(f"w{n}", 50, gpu))).note for n in range(12)]
     assert notes[:11] == [""] * 11
@@ -252,24 +260,24 @@ def test_capped_memory_comes_with_a_group(folder: Path, tmp_path: Path, monkeypa
     (tmp_path / "cgroup.subtree_control").touch()
     monkeypatch.setattr(dmem_cgroup.make_group, "__defaults__", (str(tmp_path),))
     gpu = AMD.gpus[0]
-    shares = Sharing(str(folder), AMD, Platform(dmem_regions=(f"drm/{gpu.pci}/vram",)))
-    grant = granted(shares.prepare(Ask("one", (Share(gpu.id, 500, 98_304),), least_grade="memory-capped")))
+    shares = GpuSharing(str(folder), AMD, IsolationSupport(dmem_regions=(f"drm/{gpu.pci}/vram",)))
+    grant = granted(shares.prepare(GrantRequest("one", (Share(gpu.id, 500, 98_304),), least_grade="memory-capped")))
     assert grant.grade == "memory-capped"
     assert Path(grant.cgroup, "dmem.max").read_text() == f"drm/{gpu.pci}/vram {98_304 << 20}"
-    other = shares.prepare(Ask("two", (Share(AMD.gpus[1].id, 500, 98_304),), least_grade="memory-capped"))
+    other = shares.prepare(GrantRequest("two", (Share(AMD.gpus[1].id, 500, 98_304),), least_grade="memory-capped"))
     assert isinstance(other, Refusal)
     assert "dmem" in other.reason
 
 
 def test_a_grant_that_goes_over_to_itself_is_still_on_record(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     shares.prepare(ask("one", 300, AMD.gpus[0].id))
     shares.rename("one", "one")
-    assert [grant.owner for grant in Sharing(str(folder), AMD, Platform()).grants] == ["one"]
+    assert [grant.owner for grant in GpuSharing(str(folder), AMD, IsolationSupport()).grants] == ["one"]
 
 
 def test_who_never_runs_at_the_same_time_may_have_the_same_units(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     gpu = AMD.gpus[0].id
     first = granted(shares.prepare(ask("first", 600, gpu)))
     assert isinstance(shares.prepare(ask("other", 600, gpu)), Refusal)
@@ -279,28 +287,28 @@ def test_who_never_runs_at_the_same_time_may_have_the_same_units(folder: Path) -
 
 
 def test_refusals_take_nothing(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     for wrong in (ask("a", 500, "0000:99:00.0"), ask("b", 500, AMD.gpus[0].id, isolation="mps")):
         assert isinstance(shares.prepare(wrong), Refusal)
     assert shares.grants == ()
-    nothing = granted(shares.prepare(Ask("cpu-only", ())))
+    nothing = granted(shares.prepare(GrantRequest("cpu-only", ())))
     assert nothing.environment["ROCR_VISIBLE_DEVICES"] == "-1"
 
 
 def test_records_that_cannot_be_read_are_told(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     granted(shares.prepare(ask("one", 500, AMD.gpus[0].id)))
     (folder / "grants" / "junk.json").write_text("{")
-    again = Sharing(str(folder), AMD, Platform())
+    again = GpuSharing(str(folder), AMD, IsolationSupport())
     assert [grant.owner for grant in again.grants] == ["one"]
     assert "junk.json is no record" in again.notes[0]
 
 
 def test_grants_can_change_hands(folder: Path) -> None:
-    shares = Sharing(str(folder), AMD, Platform())
+    shares = GpuSharing(str(folder), AMD, IsolationSupport())
     first, second = (granted(shares.prepare(ask(name, 300, AMD.gpus[0].id))) for name in ("a", "b"))
     shares.rename("a", "b")
     assert {grant.owner: grant.held for grant in shares.grants} == {"a": second.held, "b": first.held}
     shares.rename("a", "c")
-    again = Sharing(str(folder), AMD, Platform())
+    again = GpuSharing(str(folder), AMD, IsolationSupport())
     assert {grant.owner: grant.held for grant in again.grants} == {"c": second.held, "b": first.held}

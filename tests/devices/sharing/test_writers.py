@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from kaiwo.devices.fake import fake_inventory
 from kaiwo.devices.sharing.mps import client_variables, daemon_variables, percent
-from kaiwo.devices.sharing.share_types import Device, Held, devices_of
+from kaiwo.devices.sharing.share_types import GpuDevice, GrantedDevice, devices_by_id
 from kaiwo.devices.sharing.visible_devices import visible_variables
 
-FIRST = Device("a", "nvidia", 0, "GPU-aa")
-THIRD = Device("c", "nvidia", 2, "GPU-cc")
-AMD = [Device(f"amd-{order}", "amd", order) for order in range(4)]
+FIRST = GpuDevice("a", "nvidia", 0, "GPU-aa")
+THIRD = GpuDevice("c", "nvidia", 2, "GPU-cc")
+AMD = [GpuDevice(f"amd-{order}", "amd", order) for order in range(4)]
 
 
 def test_nvidia_devices_are_named_by_uuid_and_amd_ones_by_number() -> None:
@@ -30,7 +30,7 @@ def test_a_whole_amd_gpu_is_named_by_its_own_number_where_that_means_one_device(
         (("0x0000000000000000", "PCB071"), "0,1"),
     ):
         gpus = tuple(replace(gpu, vendor="amd", serial=serial) for gpu, serial in zip(fake.gpus, serials, strict=True))
-        devices = list(devices_of(replace(fake, gpus=gpus)).values())
+        devices = list(devices_by_id(replace(fake, gpus=gpus)).values())
         assert visible_variables(devices, {"amd"})["ROCR_VISIBLE_DEVICES"] == names
 
 
@@ -42,17 +42,17 @@ def test_who_holds_nothing_of_a_vendor_sees_nothing_of_it() -> None:
 
 
 def test_an_mps_client_has_its_threads_and_its_memory() -> None:
-    found = client_variables([Held(FIRST, 300, 43_131)], "/run/mps")
+    found = client_variables([GrantedDevice(FIRST, 300, 43_131)], "/run/mps")
     assert found == {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/mps/pipe",
         "CUDA_MPS_LOG_DIRECTORY": "/run/mps/log",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=43131M",
     }
-    both = client_variables([Held(FIRST, 500, 10), Held(THIRD, 250, 20)], "/run/mps")
+    both = client_variables([GrantedDevice(FIRST, 500, 10), GrantedDevice(THIRD, 250, 20)], "/run/mps")
     assert both["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
     assert both["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10M,1=20M"
-    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in client_variables([Held(FIRST, 300, 0)], "/run/mps")
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in client_variables([GrantedDevice(FIRST, 300, 0)], "/run/mps")
 
 
 def test_a_daemon_sees_its_gpus_only() -> None:

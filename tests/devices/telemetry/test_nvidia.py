@@ -10,7 +10,7 @@ import pytest
 
 from kaiwo.devices.agent_messages import ProcessUse
 from kaiwo.devices.inventory import Inventory, Telemetry
-from kaiwo.devices.nvidia.discover_gpus import Reader
+from kaiwo.devices.nvidia.discover_gpus import NvmlReader
 from kaiwo.devices.sampling import Sampler
 from tests.devices.nvml import FakeNvml, NVMLError
 
@@ -57,7 +57,7 @@ QUESTIONS = [name for name, _ in inspect.getmembers(LiveNvml, inspect.isfunction
 
 
 def sampler_of(nvml: Any) -> Sampler:
-    gpus, _ = Reader(nvml, False).gpus()
+    gpus, _ = NvmlReader(nvml, False).gpus()
     return Sampler(Inventory("box", tuple(gpus)), "/nowhere", nvml)
 
 
@@ -116,7 +116,7 @@ def test_a_lost_gpu_is_listed_and_a_lost_library_is_told() -> None:
     healths = [gpu.health for gpu in sampler_of(LiveNvml(3, lost=(1,))).sample(0).gpus]
     assert healths == ["healthy", "failed", "healthy"]
     nvml = LiveNvml(1)
-    gpus, _ = Reader(nvml, False).gpus()
+    gpus, _ = NvmlReader(nvml, False).gpus()
 
     def refuse() -> None:
         raise NVMLError("Driver Not Loaded")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kaiwo.devices.discover import discover
 from kaiwo.devices.sampling import Sampler
-from kaiwo.devices.sampling.process_owners import Owners
+from kaiwo.devices.sampling.process_owners import ProcessOwners
 from tests.devices.telemetry.processes import write_process
 from tests.devices.trees import Box, write_box
 
@@ -23,18 +23,18 @@ def test_a_run_is_known_by_its_variable_and_a_pod_by_its_group(tmp_path: Path) -
     write(tmp_path, 2, "cgroup", group.encode())
     write(tmp_path, 3, "cgroup", f"12:devices:/kubepods/burstable/pod{UID}/abc\n".encode())
     write(tmp_path, 4, "environ", b"NOT_KAIWO_RUN=ab12cd\0")
-    owners = Owners(str(tmp_path))
-    assert [owners.of(pid) for pid in range(1, 6)] == ["ab12cd", UID, UID, "", ""]
+    owners = ProcessOwners(str(tmp_path))
+    assert [owners.owner(pid) for pid in range(1, 6)] == ["ab12cd", UID, UID, "", ""]
 
 
 def test_a_number_that_is_used_again_is_looked_at_again(tmp_path: Path) -> None:
     write(tmp_path, 1, "environ", b"KAIWO_RUN=first\0")
-    owners = Owners(str(tmp_path))
-    assert owners.of(1) == "first"
+    owners = ProcessOwners(str(tmp_path))
+    assert owners.owner(1) == "first"
     write(tmp_path, 1, "environ", b"KAIWO_RUN=second\0")
-    assert owners.of(1) == "first"
+    assert owners.owner(1) == "first"
     owners.keep_only([])
-    assert owners.of(1) == "second"
+    assert owners.owner(1) == "second"
 
 
 def test_samples_carry_the_owner(tmp_path: Path) -> None:

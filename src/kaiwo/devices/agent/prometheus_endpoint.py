@@ -16,7 +16,7 @@ from kaiwo.devices.inventory import Inventory, PhysicalGpu
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Endpoint:
+class MetricsServer:
     """Runs on a thread of its own. The text is made when somebody asks, so nobody asking costs nothing."""
 
     def __init__(self, host: str, port: int, metrics: Callable[[], str], trouble: Callable[[], str]) -> None:
@@ -120,14 +120,14 @@ def _nvidia(node: str, number: int, gpu: PhysicalGpu, sample: GpuSample) -> Iter
         "gpu": order, "UUID": gpu.serial, "pci_bus_id": f"0000{gpu.pci}".upper(), "device": f"nvidia{order}",
         "modelName": gpu.product, "Hostname": node,
     }  # fmt: skip
-    told, errors = sample.telemetry, sample.errors
-    used = told.memory_used_mib
-    yield "DCGM_FI_DEV_GPU_UTIL", labels, told.utilisation_percent
-    yield "DCGM_FI_DEV_MEM_COPY_UTIL", labels, told.memory_busy_percent
+    reported, errors = sample.telemetry, sample.errors
+    used = reported.memory_used_mib
+    yield "DCGM_FI_DEV_GPU_UTIL", labels, reported.utilisation_percent
+    yield "DCGM_FI_DEV_MEM_COPY_UTIL", labels, reported.memory_busy_percent
     yield "DCGM_FI_DEV_FB_USED", labels, used
     yield "DCGM_FI_DEV_FB_FREE", labels, None if used is None else gpu.memory_mib - used
-    yield "DCGM_FI_DEV_GPU_TEMP", labels, told.temperature_c
-    yield "DCGM_FI_DEV_POWER_USAGE", labels, told.power_w
+    yield "DCGM_FI_DEV_GPU_TEMP", labels, reported.temperature_c
+    yield "DCGM_FI_DEV_POWER_USAGE", labels, reported.power_w
     yield "DCGM_FI_DEV_XID_ERRORS", labels, sample.xids[-1] if sample.xids else 0
     yield "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", labels, errors.corrected
     yield "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", labels, errors.uncorrected
@@ -140,16 +140,16 @@ def _amd(node: str, number: int, gpu: PhysicalGpu, sample: GpuSample) -> Iterato
         "gpu_compute_partition_type": (gpu.compute_mode or "spx").lower(), "hostname": node,
         "serial_number": gpu.serial,
     }  # fmt: skip
-    told, errors = sample.telemetry, sample.errors
-    used = told.memory_used_mib
-    yield "gpu_gfx_activity", labels, told.utilisation_percent
-    yield "gpu_umc_activity", labels, told.memory_busy_percent
+    reported, errors = sample.telemetry, sample.errors
+    used = reported.memory_used_mib
+    yield "gpu_gfx_activity", labels, reported.utilisation_percent
+    yield "gpu_umc_activity", labels, reported.memory_busy_percent
     yield "gpu_total_vram", labels, gpu.memory_mib
     yield "gpu_used_vram", labels, used
     yield "gpu_free_vram", labels, None if used is None else gpu.memory_mib - used
-    yield "gpu_junction_temperature", labels, told.temperature_c
-    yield "gpu_memory_temperature", labels, told.memory_temperature_c
-    yield "gpu_package_power", labels, told.power_w
+    yield "gpu_junction_temperature", labels, reported.temperature_c
+    yield "gpu_memory_temperature", labels, reported.memory_temperature_c
+    yield "gpu_package_power", labels, reported.power_w
     yield "gpu_ecc_correct_total", labels, errors.corrected
     yield "gpu_ecc_uncorrect_total", labels, errors.uncorrected
     yield "gpu_health", labels, int(sample.health == "healthy")

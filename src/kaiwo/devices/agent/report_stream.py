@@ -31,10 +31,10 @@ class _Problem(msgspec.Struct):
     message: str
 
 
-def whole_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
+def read_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
     """Head and body. They come in several pieces: over TLS each of them is a record of its own."""
     deadline = time.monotonic() + ANSWER_S
-    while data and len(data) < MOST_ANSWER and not _is_whole(data) and (left_s := deadline - time.monotonic()) > 0:
+    while data and len(data) < MOST_ANSWER and not _is_complete(data) and (left_s := deadline - time.monotonic()) > 0:
         sock.settimeout(left_s)
         try:
             more = sock.recv(16_384)
@@ -47,7 +47,7 @@ def whole_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
     return head, body
 
 
-def in_words(status: str, body: bytes) -> str:
+def answer_text(status: str, body: bytes) -> str:
     """The server's own sentence, when there is one: it names the way out."""
     try:
         return f"{status}: {msgspec.json.decode(body, type=_Problem).message}"
@@ -55,22 +55,22 @@ def in_words(status: str, body: bytes) -> str:
         return status
 
 
-def _is_whole(data: bytes) -> bool:
+def _is_complete(data: bytes) -> bool:
     head, end, body = data.partition(b"\r\n\r\n")
     length = _LENGTH.search(head)
     return bool(end and length) and len(body) >= int(length[1] if length else 0)
 
 
 PATH = "/api/agents/{node}/reports"
-PATIENCE_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 STREAM_S = 60.0  # then the request ends and the server says that it took it; the next one begins
 LISTEN_S = 1.0
-LEAST_WAIT_S, MOST_WAIT_S = 0.5, 5.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
 MOST_OTHERS = 1000
 MOST_TOKEN = 65_536
 
 
-class Target(msgspec.Struct, frozen=True):
+class ReportTarget(msgspec.Struct, frozen=True):
     """Where to, and with what."""
 
     url: str
@@ -80,11 +80,11 @@ class Target(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-class Stream:
+class ReportStream:
     """Send from any thread; a thread of its own does the talking."""
 
-    def __init__(self, target: Target, hello: Callable[[], Hello], say: Callable[[str], None]) -> None:
-        self._target, self._hello, self._say = target, hello, say
+    def __init__(self, target: ReportTarget, hello: Callable[[], Hello], log: Callable[[str], None]) -> None:
+        self._target, self._hello, self._log = target, hello, log
         parts = urlsplit(target.url)
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise ConfigError(f"'{target.url}' is no address of a Kaiwo; write https://kaiwo.example:8443", "server")
@@ -92,9 +92,9 @@ class Stream:
             raise ConfigError(f"{target.url}: the token is not sent without TLS; write https://", "server")
         self._parts = parts
         self._sample: Sample | None = None
-        self._others: collections.deque[Line] = collections.deque(maxlen=MOST_OTHERS)
+        self._queued: collections.deque[Line] = collections.deque(maxlen=MOST_OTHERS)
         self._unconfirmed: list[Line] = []  # sent, and the server has not said yet that it took them
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._is_closed = False
         self.is_connected = False
         self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
@@ -104,36 +104,36 @@ class Stream:
 
     def send(self, line: Line) -> None:
         """Never waits. A sample replaces one that has not been sent."""
-        with self._news:
+        with self._changed:
             if isinstance(line, Sample):
                 self._sample = line
             else:
-                self._others.append(line)
-            self._news.notify()
+                self._queued.append(line)
+            self._changed.notify()
 
     def close(self) -> None:
-        with self._news:
+        with self._changed:
             self._is_closed = True
-            self._news.notify()
-        self._thread.join(PATIENCE_S)
+            self._changed.notify()
+        self._thread.join(CONNECT_TIMEOUT_S)
 
     def _run(self) -> None:
-        wait_s = LEAST_WAIT_S
+        wait_s = MIN_BACKOFF_S
         while not self._is_closed:
             began = time.monotonic()
             try:
                 self._request()
-                wait_s = LEAST_WAIT_S
+                wait_s = MIN_BACKOFF_S
                 continue
             except Exception as error:  # a loop's edge: a thread that ends silences the node for good; it is told
                 self.is_connected = False
-                self._send_again()
-                self._say(f"the stream to {self._target.url} broke: {error}; trying again")
-            if time.monotonic() - began > MOST_WAIT_S:
-                wait_s = LEAST_WAIT_S  # it worked for a while
-            with self._news:
-                self._news.wait_for(lambda: self._is_closed, wait_s)
-            wait_s = min(2 * wait_s, MOST_WAIT_S)
+                self._requeue_unconfirmed()
+                self._log(f"the stream to {self._target.url} broke: {error}; trying again")
+            if time.monotonic() - began > MAX_BACKOFF_S:
+                wait_s = MIN_BACKOFF_S  # it worked for a while
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed, wait_s)
+            wait_s = min(2 * wait_s, MAX_BACKOFF_S)
 
     def _request(self) -> None:
         """One request, as long as STREAM_S."""
@@ -153,23 +153,23 @@ class Stream:
         finally:
             connection.close()
         if answer.status >= http.HTTPStatus.BAD_REQUEST:
-            raise ClusterError(in_words(f"{answer.status} {answer.reason}", body))
+            raise ClusterError(answer_text(f"{answer.status} {answer.reason}", body))
         self._unconfirmed.clear()
 
-    def _send_again(self) -> None:
+    def _requeue_unconfirmed(self) -> None:
         """A sample is past; everything else must arrive, if need be twice."""
-        with self._news:
-            self._others.extendleft(reversed(self._unconfirmed))
+        with self._changed:
+            self._queued.extendleft(reversed(self._unconfirmed))
             self._unconfirmed.clear()
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
+            return http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
         trust = ssl.create_default_context(cafile=self._target.ca_file or None)
         if self._target.ca_file:
             trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the server's own certificate will do
-        return http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=trust)
+        return http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=trust)
 
     def _begin(self, connection: http.client.HTTPConnection) -> None:
         connection.putrequest(
@@ -193,11 +193,11 @@ class Stream:
 
     def _next(self, deadline: float) -> list[Line]:
         """Wait for something to say, and now and then listen."""
-        with self._news:
+        with self._changed:
             wait_s = min(LISTEN_S, max(0.0, deadline - time.monotonic()))
-            self._news.wait_for(lambda: self._is_closed or self._sample or self._others, wait_s)
-            lines: list[Line] = [*self._others]
-            self._others.clear()
+            self._changed.wait_for(lambda: self._is_closed or self._sample or self._queued, wait_s)
+            lines: list[Line] = [*self._queued]
+            self._queued.clear()
             self._unconfirmed += lines
             if self._sample is not None:
                 lines.append(self._sample)
@@ -222,10 +222,10 @@ class Stream:
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         finally:
-            connection.sock.settimeout(PATIENCE_S)
-        head, body = whole_answer(connection.sock, data)
+            connection.sock.settimeout(CONNECT_TIMEOUT_S)
+        head, body = read_answer(connection.sock, data)
         first = head.partition(b"\r\n")[0].decode("latin-1")
-        raise ClusterError(in_words(first.partition(" ")[2] or "the server closed the connection", body))
+        raise ClusterError(answer_text(first.partition(" ")[2] or "the server closed the connection", body))
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,14 +16,14 @@ from typing import Literal, cast
 import msgspec
 
 from kaiwo.devices.amd.discover_gpus import read_gpus
-from kaiwo.devices.amd.machine_paths import Layout
-from kaiwo.devices.amd.partition_mode_writers import Way, said_compute
+from kaiwo.devices.amd.machine_paths import MachinePaths
+from kaiwo.devices.amd.partition_mode_writers import ModeWriter, driver_compute_mode
 from kaiwo.devices.inventory import PhysicalGpu
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partition_modes import Mode, ModeChange, Platform, next_modes, partition_count
 
 
-class Record(msgspec.Struct, frozen=True):
+class ChangeRecord(msgspec.Struct, frozen=True):
     """A change under way."""
 
     changes: tuple[ModeChange, ...]
@@ -32,11 +32,11 @@ class Record(msgspec.Struct, frozen=True):
     is_memory_asked: bool = False  # the driver was told another memory mode, and takes it when it is loaded next
 
 
-def read_record(path: str) -> Record | None:
+def read_record(path: str) -> ChangeRecord | None:
     """None when nothing is under way."""
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Record)
+            return msgspec.json.decode(file.read(), type=ChangeRecord)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
@@ -46,7 +46,7 @@ def read_record(path: str) -> Record | None:
         ) from error
 
 
-def write_record(path: str, record: Record) -> None:
+def write_record(path: str, record: ChangeRecord) -> None:
     """Whole or not at all, and on the disk before the next step."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     beside = f"{path}.new"
@@ -65,7 +65,7 @@ def remove_record(path: str) -> None:
 Status = Literal["done", "dry-run", "refused", "busy", "rolled-back", "stuck"]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ChangeOutcome(msgspec.Struct, frozen=True):
     """What became of it."""
 
     status: Status
@@ -75,95 +75,97 @@ class Outcome(msgspec.Struct, frozen=True):
     actions: tuple[str, ...] = ()  # what a dry run would do
 
 
-def nobody(gpu: str) -> str:
+def no_tenant(gpu: str) -> str:
     """Nobody is on any GPU; the kernel still refuses when that is wrong."""
     return ""
 
 
-def untold() -> int | None:
+def no_device_plugin() -> int | None:
     """No device plugin is asked."""
     return None
 
 
-class Site(msgspec.Struct, frozen=True):
+class PartitionSite(msgspec.Struct, frozen=True):
     """The machine: where its files are, how it is told, and who knows what runs there."""
 
-    way: Way
+    writer: ModeWriter
     record: str  # the path of the executor's own note
     root: str = "/"
-    tenant: Callable[[str], str] = nobody  # who is on a GPU; empty when nobody is
-    plugin_devices: Callable[[], int | None] = untold  # how many devices the device plugin offers
+    tenant: Callable[[str], str] = no_tenant  # who is on a GPU; empty when nobody is
+    plugin_devices: Callable[[], int | None] = no_device_plugin  # how many devices the device plugin offers
     most_missing: int = 1  # devices that may be missing on the machine without it being a failure
 
 
-def carry_out(site: Site, changes: Sequence[ModeChange], is_dry: bool = False) -> Outcome:
+def change_partitions(site: PartitionSite, changes: Sequence[ModeChange], is_dry: bool = False) -> ChangeOutcome:
     """Change these GPUs. An earlier change that was cut short is finished first."""
     if not is_dry and (cut_short := resume(site)) is not None and cut_short.status == "stuck":
         return cut_short
-    found = look(site.root)
-    refusal = refusal_of(changes, found, site.tenant)
+    found = current_gpus(site.root)
+    refusal = find_refusal(changes, found, site.tenant)
     if refusal is not None:
         return refusal
     if is_dry:
-        return Outcome("dry-run", actions=tuple(_actions(site, changes, found)))
-    record = Record(tuple(changes))
+        return ChangeOutcome("dry-run", actions=tuple(_actions(site, changes, found)))
+    record = ChangeRecord(tuple(changes))
     write_record(site.record, record)
-    return _forward(site, record)
+    return _roll_forward(site, record)
 
 
-def resume(site: Site) -> Outcome | None:
+def resume(site: PartitionSite) -> ChangeOutcome | None:
     """Finish what a crash left, forward or back; None when nothing was under way."""
     record = read_record(site.record)
     if record is None:
         return None
-    return _forward(site, record) if record.way == "forward" else _back(site, record)
+    return _roll_forward(site, record) if record.way == "forward" else _roll_back(site, record)
 
 
-def look(root: str) -> dict[str, PhysicalGpu]:
+def current_gpus(root: str) -> dict[str, PhysicalGpu]:
     """The GPUs as the machine shows them now, by id."""
-    return {gpu.id: gpu for gpu in read_gpus(Layout(root), has_telemetry=False)[0]}
+    return {gpu.id: gpu for gpu in read_gpus(MachinePaths(root), has_telemetry=False)[0]}
 
 
-def refusal_of(
+def find_refusal(
     changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu], tenant: Callable[[str], str]
-) -> Outcome | None:
+) -> ChangeOutcome | None:
     """Why this must not be tried; None when it may."""
     memories = {change.after.memory for change in changes if change.after.memory != change.before.memory}
     for change in changes:
         gpu = found.get(change.gpu)
         if gpu is None:
-            return Outcome("refused", f"there is no GPU {change.gpu}")
+            return ChangeOutcome("refused", f"there is no GPU {change.gpu}")
         now = Mode(gpu.compute_mode, gpu.memory_mode)
         if now != change.before:
-            return Outcome("refused", f"{change.gpu} is in {'+'.join(now)}, not in {'+'.join(change.before)}")
+            return ChangeOutcome("refused", f"{change.gpu} is in {'+'.join(now)}, not in {'+'.join(change.before)}")
         platform = cast(Platform, gpu.platform) if gpu.platform else None
         if change.after not in next_modes(gpu.model, now, platform):
-            return Outcome("refused", f"{change.gpu} ({gpu.model}, {gpu.platform}) cannot be {'+'.join(change.after)}")
+            return ChangeOutcome(
+                "refused", f"{change.gpu} ({gpu.model}, {gpu.platform}) cannot be {'+'.join(change.after)}"
+            )
     named = {change.gpu for change in changes}
     if memories and (len(memories) > 1 or named != {gpu.id for gpu in found.values() if gpu.compute_mode}):
-        return Outcome("refused", "the memory mode is one for the whole node: name every GPU, with the same one")
+        return ChangeOutcome("refused", "the memory mode is one for the whole node: name every GPU, with the same one")
     for gpu_id in sorted(named):
-        if who := tenant(gpu_id):
-            return Outcome("busy", f"{gpu_id} is in use by {who}")
+        if holder := tenant(gpu_id):
+            return ChangeOutcome("busy", f"{gpu_id} is in use by {holder}")
     return None
 
 
-def _forward(site: Site, record: Record) -> Outcome:
+def _roll_forward(site: PartitionSite, record: ChangeRecord) -> ChangeOutcome:
     targets = {change.gpu: change.after for change in record.changes}
     try:
         _apply(site, record, targets)
         problem, seen = _check(site, targets)
     except OSError as error:
-        problem = _words(error)
+        problem = _error_text(error)
         is_busy = error.errno == errno.EBUSY
-        return _back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem), is_busy)
+        return _roll_back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem), is_busy)
     if problem:
-        return _back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem))
+        return _roll_back(site, msgspec.structs.replace(_latest(site, record), way="back", reason=problem))
     remove_record(site.record)
     return seen
 
 
-def _back(site: Site, record: Record, is_busy: bool = False) -> Outcome:
+def _roll_back(site: PartitionSite, record: ChangeRecord, is_busy: bool = False) -> ChangeOutcome:
     """Put every GPU back as it was."""
     write_record(site.record, record)
     before = {change.gpu: change.before for change in record.changes}
@@ -171,53 +173,53 @@ def _back(site: Site, record: Record, is_busy: bool = False) -> Outcome:
         _apply(site, record, before)
         problem, seen = _check(site, before)
     except OSError as error:
-        return Outcome("stuck", f"{record.reason}; and going back failed: {_words(error)}")
+        return ChangeOutcome("stuck", f"{record.reason}; and going back failed: {_error_text(error)}")
     if problem:
-        return Outcome("stuck", f"{record.reason}; and after going back: {problem}", seen.devices, seen.missing)
+        return ChangeOutcome("stuck", f"{record.reason}; and after going back: {problem}", seen.devices, seen.missing)
     remove_record(site.record)
-    return Outcome("busy" if is_busy else "rolled-back", record.reason, seen.devices, seen.missing)
+    return ChangeOutcome("busy" if is_busy else "rolled-back", record.reason, seen.devices, seen.missing)
 
 
-def _apply(site: Site, record: Record, targets: Mapping[str, Mode]) -> None:
+def _apply(site: PartitionSite, record: ChangeRecord, targets: Mapping[str, Mode]) -> None:
     """Only what differs is written, so that doing it twice is doing it once."""
     if record.is_memory_asked:
         # The driver may be unloaded now; and what it was asked cannot be taken back, it must act first.
-        site.way.reload()
+        site.writer.reload()
         record = msgspec.structs.replace(record, is_memory_asked=False)
         write_record(site.record, record)
-    found = look(site.root)
+    found = current_gpus(site.root)
     asking = [gpu for gpu, mode in targets.items() if gpu in found and found[gpu].memory_mode != mode.memory]
     if asking:
         write_record(site.record, msgspec.structs.replace(record, is_memory_asked=True))
         for gpu in sorted(asking):
-            site.way.set_memory(gpu, targets[gpu].memory)
-        site.way.reload()
+            site.writer.set_memory(gpu, targets[gpu].memory)
+        site.writer.reload()
         write_record(site.record, msgspec.structs.replace(record, is_memory_asked=False))
-        found = look(site.root)
+        found = current_gpus(site.root)
     for gpu in sorted(targets):
         if gpu not in found:
             raise OSError(errno.ENODEV, f"{gpu} is gone")
         # The file may say one mode and the topology show another: a write that was taken and did not act.
-        if {found[gpu].compute_mode, _said(site, found[gpu])} != {targets[gpu].compute}:
-            site.way.set_compute(gpu, targets[gpu].compute)
+        if {found[gpu].compute_mode, _driver_mode(site, found[gpu])} != {targets[gpu].compute}:
+            site.writer.set_compute(gpu, targets[gpu].compute)
 
 
-def _check(site: Site, targets: Mapping[str, Mode]) -> tuple[str, Outcome]:
+def _check(site: PartitionSite, targets: Mapping[str, Mode]) -> tuple[str, ChangeOutcome]:
     """What differs from what was wanted, and what there is."""
-    found = look(site.root)
+    found = current_gpus(site.root)
     devices = sum(max(1, len(gpu.partitions)) for gpu in found.values())
     missing = 0
     for gpu, mode in sorted(targets.items()):
         here = found.get(gpu)
         if here is None:
-            return f"{gpu} is gone", Outcome("stuck", devices=devices)
+            return f"{gpu} is gone", ChangeOutcome("stuck", devices=devices)
         if (here.compute_mode, here.memory_mode) != tuple(mode):
             shown = f"{here.compute_mode}+{here.memory_mode}"
-            return f"{gpu} shows {shown} after {'+'.join(mode)} was set", Outcome("stuck", devices=devices)
-        if (said := _said(site, here)) != mode.compute:
-            return f"{gpu} says {said} after {mode.compute} was set", Outcome("stuck", devices=devices)
+            return f"{gpu} shows {shown} after {'+'.join(mode)} was set", ChangeOutcome("stuck", devices=devices)
+        if (driver_mode := _driver_mode(site, here)) != mode.compute:
+            return f"{gpu} says {driver_mode} after {mode.compute} was set", ChangeOutcome("stuck", devices=devices)
         missing += partition_count(here.model, mode.compute) - max(1, len(here.partitions))
-    seen = Outcome("done", "" if not missing else f"{missing} of the devices do not show", devices, missing)
+    seen = ChangeOutcome("done", "" if not missing else f"{missing} of the devices do not show", devices, missing)
     if missing > site.most_missing:
         return f"{missing} devices are missing, at most {site.most_missing} may be", seen
     offered = site.plugin_devices()
@@ -226,22 +228,22 @@ def _check(site: Site, targets: Mapping[str, Mode]) -> tuple[str, Outcome]:
     return "", seen
 
 
-def _said(site: Site, gpu: PhysicalGpu) -> str:
+def _driver_mode(site: PartitionSite, gpu: PhysicalGpu) -> str:
     """The driver's own word; where it has none, what the machine shows."""
-    return said_compute(site.root, gpu.pci) or gpu.compute_mode
+    return driver_compute_mode(site.root, gpu.pci) or gpu.compute_mode
 
 
-def _latest(site: Site, record: Record) -> Record:
+def _latest(site: PartitionSite, record: ChangeRecord) -> ChangeRecord:
     return read_record(site.record) or record
 
 
-def _actions(site: Site, changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu]) -> list[str]:
+def _actions(site: PartitionSite, changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu]) -> list[str]:
     asking = [change for change in changes if change.after.memory != found[change.gpu].memory_mode]
-    words = [site.way.memory_words(change.gpu, change.after.memory) for change in asking]
+    words = [site.writer.describe_memory(change.gpu, change.after.memory) for change in asking]
     if asking:
         words.append("unload and load the amdgpu driver")
     words += [
-        site.way.compute_words(change.gpu, change.after.compute)
+        site.writer.describe_compute(change.gpu, change.after.compute)
         for change in changes
         if asking or change.after.compute != found[change.gpu].compute_mode
     ]
@@ -249,5 +251,5 @@ def _actions(site: Site, changes: Sequence[ModeChange], found: Mapping[str, Phys
     return [*words, f"expect {count} devices on {len(changes)} GPUs"]
 
 
-def _words(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return f"{error.strerror or type(error).__name__}{f' ({error.filename})' if error.filename else ''}"

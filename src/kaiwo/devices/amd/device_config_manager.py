@@ -23,7 +23,7 @@ def profile_name(modes: Sequence[Mode]) -> str:
     return ".".join(f"{mode.compute}-{mode.memory}-x{count}".lower() for mode, count in _runs(modes))
 
 
-def profile_of(modes: Sequence[Mode]) -> dict[str, Any]:
+def dcm_profile(modes: Sequence[Mode]) -> dict[str, Any]:
     """The manager's own form of that layout: it hands the modes out in the order of the GPUs."""
     parts = [
         {"computePartition": mode.compute, "memoryPartition": mode.memory, "numGPUsAssigned": count}
@@ -35,7 +35,7 @@ def profile_of(modes: Sequence[Mode]) -> dict[str, Any]:
 def with_profile(config: Mapping[str, Any], modes: Sequence[Mode]) -> dict[str, Any]:
     """The manager's configuration with this layout added; what others wrote there stays."""
     profiles = dict(config.get("gpu-config-profiles") or {})
-    profiles[profile_name(modes)] = profile_of(modes)
+    profiles[profile_name(modes)] = dcm_profile(modes)
     return {**config, "gpu-config-profiles": profiles}
 
 
@@ -44,12 +44,12 @@ def labels_for(profile: str) -> dict[str, str | None]:
     return {PROFILE_LABEL: profile, STATE_LABEL: None}
 
 
-def state_of(labels: Mapping[str, str], profile: str) -> State:
+def dcm_state(labels: Mapping[str, str], profile: str) -> State:
     """How far the manager is with this profile."""
     if labels.get(PROFILE_LABEL) != profile:
         return "waiting"
-    told = labels.get(STATE_LABEL, "").lower()
-    return "done" if told == "success" else "failed" if told == "failure" else "waiting"
+    reported = labels.get(STATE_LABEL, "").lower()
+    return "done" if reported == "success" else "failed" if reported == "failure" else "waiting"
 
 
 def _runs(modes: Sequence[Mode]) -> list[tuple[Mode, int]]:

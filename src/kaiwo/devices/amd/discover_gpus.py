@@ -12,52 +12,52 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kaiwo.devices.amd.current_partitions import Cut, cut_of
-from kaiwo.devices.amd.join_kfd_nodes import (
+from kaiwo.devices.amd.current_partitions import PartitionLayout, find_partition_layout
+from kaiwo.devices.amd.gpus_without_kfd import gpus_without_kfd
+from kaiwo.devices.amd.group_kfd_nodes import (
+    can_be_partitioned,
+    gpu_links,
     group_nodes,
-    have_own_numbers,
-    indices_of,
-    is_partitioned_kind,
-    links_of,
-    numa_of,
-    place_lost,
+    have_own_ids,
+    locate_nodes,
+    numa_node,
+    partition_indices,
 )
 from kaiwo.devices.amd.kfd_topology import (
     CPU,
     GPU,
     MOST_NODES,
     KfdNode,
-    count_as_rocr,
     memory_mib,
     pci_address,
     read_nodes,
+    rocr_order,
 )
-from kaiwo.devices.amd.machine_paths import Layout
+from kaiwo.devices.amd.machine_paths import MachinePaths
 from kaiwo.devices.amd.sysfs_device import SysfsFacts, hexadecimal, read_facts, read_telemetry
-from kaiwo.devices.amd.sysfs_files import numbered, parse_number, read_bytes
-from kaiwo.devices.amd.unlisted_gpus import unlisted_gpus
+from kaiwo.devices.amd.sysfs_files import numbered_entries, parse_number, read_bytes
 from kaiwo.devices.gpu_names import AMD_DEVICES, APU_TARGETS, VIRTUAL_FUNCTIONS, amd_model, rocr_uuid, target_name
-from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, reasons
+from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, join_reasons
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.partition_modes import CHIPS
 
-PLACES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
+AMDGPU_IDS_PATHS = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids", "amdgpu.ids")
 MOST_BYTES = 1 << 20
 
 
 def product_name(root: str, device_id: int, revision: int | None) -> str:
     """The name for that revision; for another one of the same device when that is not listed."""
-    for place in PLACES:
+    for path in AMDGPU_IDS_PATHS:
         try:
-            text = read_bytes(os.path.join(root, place), MOST_BYTES).decode("utf-8", "replace")
+            text = read_bytes(os.path.join(root, path), MOST_BYTES).decode("utf-8", "replace")
         except OSError:
             continue
-        if names := _names(text, device_id):
+        if names := _product_names(text, device_id):
             return names.get(revision) or next(iter(names.values()))
     return ""
 
 
-def _names(text: str, device_id: int) -> dict[int | None, str]:
+def _product_names(text: str, device_id: int) -> dict[int | None, str]:
     found: dict[int | None, str] = {}
     for line in text.splitlines():
         parts = [part.strip() for part in line.split(",", 2)]
@@ -66,57 +66,57 @@ def _names(text: str, device_id: int) -> dict[int | None, str]:
     return found
 
 
-class Machine(msgspec.Struct):
+class AmdMachine(msgspec.Struct):
     """What the GPUs of one machine are told apart by."""
 
-    layout: Layout
+    paths: MachinePaths
     nodes: Sequence[KfdNode]
     cpus: Sequence[int]
     orders: Mapping[int, int]  # node to the number that ROCr gives it, where that is sure
     ids: dict[int, str]  # node to its GPU
     devices: Mapping[int, tuple[str, str]]  # render number to the driver's partition device and card
-    are_own: bool  # every partition tells a number of its own, not its chip's
+    have_own_ids: bool  # every partition tells a number of its own, not its chip's
     has_telemetry: bool
     notes: list[str]
 
 
-def read_gpus(layout: Layout, has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
+def read_gpus(paths: MachinePaths, has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
     """Every AMD GPU, in the order of ROCr."""
-    nodes = read_nodes(layout.kfd) if layout.kfd else []
+    nodes = read_nodes(paths.kfd) if paths.kfd else []
     speaking = [node for node in nodes if node.kind == GPU]
-    orders, uncounted = count_as_rocr(speaking)
-    speaking, notes = place_lost(layout, speaking)
+    orders, uncounted = rocr_order(speaking)
+    speaking, notes = locate_nodes(paths, speaking)
     notes += [uncounted] if uncounted else []
-    if layout.kfd and len(numbered(layout.kfd)) > MOST_NODES:
+    if paths.kfd and len(numbered_entries(paths.kfd)) > MOST_NODES:
         notes.append(f"the topology has more than {MOST_NODES:,} nodes; only the first {MOST_NODES:,} are read")
-    machine = Machine(
-        layout=layout,
+    machine = AmdMachine(
+        paths=paths,
         nodes=nodes,
         cpus=[node.number for node in nodes if node.kind == CPU],
         orders=orders,
         ids={},
-        devices=layout.partitions(),
-        are_own=have_own_numbers(speaking),
+        devices=paths.partition_devices(),
+        have_own_ids=have_own_ids(speaking),
         has_telemetry=has_telemetry,
         notes=notes,
     )
-    groups = group_nodes(speaking, _functions(layout, speaking))
+    groups = group_nodes(speaking, _virtual_functions(paths, speaking))
     for group in groups:
-        _name(machine, group)
-    gpus = [_gpu(machine, group) for group in groups]
-    return gpus + unlisted_gpus(layout, gpus, machine.devices, has_telemetry), machine.notes
+        _assign_id(machine, group)
+    gpus = [_make_gpu(machine, group) for group in groups]
+    return gpus + gpus_without_kfd(paths, gpus, machine.devices, has_telemetry), machine.notes
 
 
-def _functions(layout: Layout, nodes: Sequence[KfdNode]) -> set[str]:
+def _virtual_functions(paths: MachinePaths, nodes: Sequence[KfdNode]) -> set[str]:
     """Virtual functions that lie in one slot: each is a PCI device, which a partition is not."""
     if not any(node.fact("device_id") in VIRTUAL_FUNCTIONS for node in nodes):
         return set()
-    addresses = layout.amd_addresses()
+    addresses = paths.amd_addresses()
     slots = Counter(address[:-1] for address in addresses)
     return {address for address in addresses if slots[address[:-1]] > 1}
 
 
-def _name(machine: Machine, group: Sequence[KfdNode]) -> None:
+def _assign_id(machine: AmdMachine, group: Sequence[KfdNode]) -> None:
     """The PCI address is the name; when two nodes claim the same, the second adds its number."""
     first = group[0]
     name = _address(group) or f"kfd-{first.number}"
@@ -128,14 +128,14 @@ def _name(machine: Machine, group: Sequence[KfdNode]) -> None:
 
 def _address(group: Sequence[KfdNode]) -> str:
     address = pci_address(group[0])
-    is_physical = is_partitioned_kind(group[0]) and group[0].fact("device_id") not in VIRTUAL_FUNCTIONS
+    is_physical = can_be_partitioned(group[0]) and group[0].fact("device_id") not in VIRTUAL_FUNCTIONS
     return f"{address[:-1]}0" if address and (is_physical or len(group) > 1) else address
 
 
-def _gpu(machine: Machine, group: Sequence[KfdNode]) -> PhysicalGpu:
+def _make_gpu(machine: AmdMachine, group: Sequence[KfdNode]) -> PhysicalGpu:
     first = group[0]
     address = _address(group)
-    folder = machine.layout.pci_folder(address, first.fact("drm_render_minor")) if address else ""
+    folder = machine.paths.pci_folder(address, first.fact("drm_render_minor")) if address else ""
     sysfs = read_facts(folder) if folder else SysfsFacts()
     banks = [memory_mib(node) for node in group]
     device_id = next((node.fact("device_id") for node in group if node.fact("device_id")), sysfs.device_id)
@@ -143,16 +143,16 @@ def _gpu(machine: Machine, group: Sequence[KfdNode]) -> PhysicalGpu:
     units = sum(node.compute_units for node in group)
     product = sysfs.product
     if not product and device_id and device_id not in AMD_DEVICES:
-        product = product_name(machine.layout.root, device_id, sysfs.revision)
+        product = product_name(machine.paths.root, device_id, sysfs.revision)
     model = amd_model(device_id, product, target, sysfs.memory_mib or sum(banks), units)
     is_virtual = device_id in VIRTUAL_FUNCTIONS
-    cut = cut_of(model, group, sysfs, banks, is_virtual)
-    parts = _partitions(machine, group, cut) if cut.is_cut else ()
-    problems = _problems(group, cut, address, parts)
+    layout = find_partition_layout(model, group, sysfs, banks, is_virtual)
+    parts = _make_partitions(machine, group, layout) if layout.is_partitioned else ()
+    problems = _problems(group, layout, address, parts)
     failed = bool(sysfs.errors.uncorrected)
     if failed:
         problems.insert(0, f"the hardware counted {sysfs.errors.uncorrected} uncorrectable errors")
-    machine.notes.extend(f"{machine.ids[first.number]}: {note}" for note in cut.notes)
+    machine.notes.extend(f"{machine.ids[first.number]}: {note}" for note in layout.notes)
     render = first.fact("drm_render_minor")
     return PhysicalGpu(
         id=machine.ids[first.number],
@@ -164,34 +164,34 @@ def _gpu(machine: Machine, group: Sequence[KfdNode]) -> PhysicalGpu:
         device_id=f"0x{device_id:04x}" if device_id else "",
         target=target_name(target),
         platform=_platform(model, target, is_virtual),
-        serial=sysfs.serial if parts and machine.are_own else hexadecimal(first.fact("unique_id")) or sysfs.serial,
-        numa=sysfs.numa if sysfs.numa is not None else numa_of(group, machine.cpus),
-        memory_mib=cut.memory_mib,
-        memory_from=cut.memory_from,
-        compute_units=cut.compute_units,
-        simds=cut.simds,
-        xcds=cut.xcds,
-        compute_mode=cut.compute_mode,
+        serial=sysfs.serial if parts and machine.have_own_ids else hexadecimal(first.fact("unique_id")) or sysfs.serial,
+        numa=sysfs.numa if sysfs.numa is not None else numa_node(group, machine.cpus),
+        memory_mib=layout.memory_mib,
+        memory_from=layout.memory_from,
+        compute_units=layout.compute_units,
+        simds=layout.simds,
+        xcds=layout.xcds,
+        compute_mode=layout.compute_mode,
         memory_mode=sysfs.memory_mode,
-        compute_modes=cut.compute_modes,
-        memory_modes=cut.memory_modes,
+        compute_modes=layout.compute_modes,
+        memory_modes=layout.memory_modes,
         hive=hexadecimal(first.fact("hive_id")) or sysfs.hive,
         render=f"renderD{render}" if render else sysfs.render,
         card=sysfs.card,
         node=None if parts else first.number,
-        links=links_of(group, machine.ids),
+        links=gpu_links(group, machine.ids),
         telemetry=read_telemetry(folder) if folder and machine.has_telemetry else Telemetry(),
         errors=sysfs.errors,
         health="failed" if failed else "degraded" if problems else "healthy",
-        reason=reasons(problems),
+        reason=join_reasons(problems),
         partitions=parts,
     )
 
 
-def _partitions(machine: Machine, group: Sequence[KfdNode], cut: Cut) -> tuple[Partition, ...]:
+def _make_partitions(machine: AmdMachine, group: Sequence[KfdNode], layout: PartitionLayout) -> tuple[Partition, ...]:
     name = machine.ids[group[0].number]
     found = []
-    for node, index, size in zip(group, indices_of(group), cut.sizes_mib, strict=True):
+    for node, index, size in zip(group, partition_indices(group), layout.sizes_mib, strict=True):
         render = node.fact("drm_render_minor")
         device, card = machine.devices.get(render, ("", ""))
         problems = [*node.problems, "" if node.compute_units else "no compute units are told"]
@@ -208,23 +208,23 @@ def _partitions(machine: Machine, group: Sequence[KfdNode], cut: Cut) -> tuple[P
                 card=card,
                 device=device,
                 node=node.number,
-                uuid=rocr_uuid(node.fact("unique_id")) if machine.are_own else "",
+                uuid=rocr_uuid(node.fact("unique_id")) if machine.have_own_ids else "",
                 health="degraded" if any(problems) else "healthy",
-                reason=reasons(problems),
+                reason=join_reasons(problems),
             )
         )
     return tuple(sorted(found, key=lambda part: part.index))
 
 
-def _problems(group: Sequence[KfdNode], cut: Cut, address: str, parts: Sequence[Partition]) -> list[str]:
-    problems = list(cut.problems)
+def _problems(group: Sequence[KfdNode], layout: PartitionLayout, address: str, parts: Sequence[Partition]) -> list[str]:
+    problems = list(layout.problems)
     if parts:
         problems += [f"partition {part.index}: {part.reason}" for part in parts if part.reason]
     else:
         problems += group[0].problems
         problems += [] if group[0].compute_units else ["no compute units are told"]
     problems += [] if address else ["no PCI address is told"]
-    problems += [] if cut.memory_mib else ["the size of its memory is not told"]
+    problems += [] if layout.memory_mib else ["the size of its memory is not told"]
     return problems
 
 

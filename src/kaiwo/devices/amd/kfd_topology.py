@@ -11,22 +11,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.devices.amd.plausible_memory import believed_bytes
-from kaiwo.devices.amd.sysfs_files import numbered, read_properties, text_of
+from kaiwo.devices.amd.plausible_memory import plausible_bytes
+from kaiwo.devices.amd.sysfs_files import numbered_entries, read_properties, read_text
 
 CPU, GPU = "cpu", "gpu"
-GPU_SIGNS = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
+GPU_PROPERTIES = ("simd_count", "gfx_target_version", "device_id", "drm_render_minor")
 MOST_NODES = 1024
 MOST_PARTS = 8
 MOST_SIMDS = 1 << 14  # 4,096 compute units
 PCIE, XGMI = 2, 11
 LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
 # What the kernel answers for a GPU that the cgroup of a process may not use: ROCr passes over such nodes.
-KEPT_OUT = f"properties: {os.strerror(errno.EPERM).lower()}"
+CGROUP_DENIED = f"properties: {os.strerror(errno.EPERM).lower()}"
 _LOCAL_HEAPS = (1, 2)  # memory on the GPU that the CPU can see, and cannot
 
 
-class RawLink(msgspec.Struct, gc=False, frozen=True):
+class KfdLink(msgspec.Struct, gc=False, frozen=True):
     """A link as the kernel numbers it."""
 
     kind: int
@@ -44,8 +44,8 @@ class KfdNode(msgspec.Struct):
     facts: dict[str, int]
     problems: list[str]
     kind: str = ""
-    is_cut: bool = False
-    links: list[RawLink] | None = None  # read when somebody asks
+    is_truncated: bool = False
+    links: list[KfdLink] | None = None  # read when somebody asks
 
     def fact(self, name: str) -> int:
         return self.facts.get(name, 0)
@@ -57,15 +57,15 @@ class KfdNode(msgspec.Struct):
 
 def read_nodes(folder: str) -> list[KfdNode]:
     """Every node, in the kernel's order: the one in which ROCr counts."""
-    nodes = [_read_node(folder, number) for number in numbered(folder)[:MOST_NODES]]
-    _tell_kinds(nodes)
+    nodes = [_read_node(folder, number) for number in numbered_entries(folder)[:MOST_NODES]]
+    _classify(nodes)
     gpus = [node for node in nodes if node.kind == GPU]
-    _compare(gpus, gpus if len(gpus) > 1 else nodes)
-    _compare_simds(gpus)
+    _find_truncated(gpus, gpus if len(gpus) > 1 else nodes)
+    _check_simds(gpus)
     return nodes
 
 
-def count_as_rocr(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
+def rocr_order(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
     """By node the number that ROCr gives it, as far as that is sure, and a note on the rest.
 
     Of a node that cannot be read nobody knows whether a process beside us sees it: those after it are not counted.
@@ -74,63 +74,63 @@ def count_as_rocr(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
     for node in gpus:
         if node.facts:
             orders[node.number] = len(orders)
-        elif KEPT_OUT not in node.problems:
+        elif CGROUP_DENIED not in node.problems:
             is_last = node is gpus[-1]
             note = f"node {node.number} of the topology cannot be read: how ROCr counts the GPUs after it is not known"
             return orders, "" if is_last else note
     return orders, ""
 
 
-def read_links(node: KfdNode) -> list[RawLink]:
+def read_links(node: KfdNode) -> list[KfdLink]:
     """Direct links first; those over PCIe between GPUs lie in a folder of their own."""
     if node.links is None:
         node.links = []
-        for place in ("io_links", "p2p_links"):
-            top = os.path.join(node.folder, place)
-            for number in numbered(top)[:MOST_NODES]:
+        for location in ("io_links", "p2p_links"):
+            top = os.path.join(node.folder, location)
+            for number in numbered_entries(top)[:MOST_NODES]:
                 facts = read_properties(f"{top}/{number}/properties").facts
                 if "node_to" in facts and "type" in facts:
                     weight, reach = facts.get("weight", 0), facts.get("max_bandwidth", 0)
-                    node.links.append(RawLink(facts["type"], facts["node_to"], weight, reach, place == "io_links"))
+                    node.links.append(KfdLink(facts["type"], facts["node_to"], weight, reach, location == "io_links"))
     return node.links
 
 
 def memory_mib(node: KfdNode) -> int:
     """The memory banks on the GPU; older kernels say it in one number. What is not believed is its problem."""
-    local = sum(_bank_bytes(node, number) for number in numbered(os.path.join(node.folder, "mem_banks"))[:64])
+    local = sum(_bank_bytes(node, number) for number in numbered_entries(os.path.join(node.folder, "mem_banks"))[:64])
     if not local:
-        local, problem = believed_bytes(node.fact("local_mem_size"), "local_mem_size in properties")
+        local, problem = plausible_bytes(node.fact("local_mem_size"), "local_mem_size in properties")
         node.problems += [problem] if problem else []
     return local >> 20
 
 
-def distrust_simds(node: KfdNode, usual: int) -> None:
+def drop_implausible_simds(node: KfdNode, usual: int) -> None:
     """Forget a number of SIMDs that is far from the usual one: a digit of it may be lost."""
-    told = node.fact("simd_count")
-    if told and usual and not usual <= 2 * told <= 4 * usual:
+    reported = node.fact("simd_count")
+    if reported and usual and not usual <= 2 * reported <= 4 * usual:
         del node.facts["simd_count"]
-        node.problems.append(f"properties says simd_count {told}, where {usual} is usual")
+        node.problems.append(f"properties says simd_count {reported}, where {usual} is usual")
 
 
 def pci_address(node: KfdNode) -> str:
     """With its domain. The lowest three bits are the function, or the number of a partition."""
     if "location_id" not in node.facts or node.kind != GPU:
         return ""
-    place, domain = node.fact("location_id"), node.fact("domain")
-    if place > 0xFFFF or domain > 0xFFFFFFFF or not (place or domain):
+    location, domain = node.fact("location_id"), node.fact("domain")
+    if location > 0xFFFF or domain > 0xFFFFFFFF or not (location or domain):
         return ""
-    return f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+    return f"{domain:04x}:{location >> 8:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
 
 
 def _read_node(top: str, number: int) -> KfdNode:
     folder = f"{top}/{number}"
     read = read_properties(f"{folder}/properties")
     facts = dict(read.facts)
-    part, place = divmod(facts.get("location_id", 0), 1 << 28)
+    part, location = divmod(facts.get("location_id", 0), 1 << 28)
     # Some releases of the driver tell a partition's number in the highest four bits, where others use the lowest three.
-    if 0 < part < MOST_PARTS and place <= 0xFFFF:
-        facts["location_id"] = place | part
-    return KfdNode(number, folder, facts, list(read.problems), is_cut=read.is_cut)
+    if 0 < part < MOST_PARTS and location <= 0xFFFF:
+        facts["location_id"] = location | part
+    return KfdNode(number, folder, facts, list(read.problems), is_truncated=read.is_truncated)
 
 
 def _bank_bytes(node: KfdNode, number: int) -> int:
@@ -144,14 +144,14 @@ def _bank_bytes(node: KfdNode, number: int) -> int:
         node.problems.append(f"{file} lacks size_in_bytes")
     if read.facts.get("heap_type") not in _LOCAL_HEAPS:
         return 0
-    size, problem = believed_bytes(read.facts.get("size_in_bytes", 0), file)
+    size, problem = plausible_bytes(read.facts.get("size_in_bytes", 0), file)
     node.problems += [problem] if problem else []
     return size
 
 
-def _tell_kinds(nodes: Sequence[KfdNode]) -> None:
+def _classify(nodes: Sequence[KfdNode]) -> None:
     for node in nodes:
-        if any(node.fact(name) for name in GPU_SIGNS):
+        if any(node.fact(name) for name in GPU_PROPERTIES):
             node.kind = GPU
         elif node.fact("cpu_cores_count"):
             node.kind = CPU
@@ -162,18 +162,18 @@ def _tell_kinds(nodes: Sequence[KfdNode]) -> None:
     gpus = [node for node in nodes if node.kind == GPU]
     hosts = {link.to for node in gpus[:8] for link in read_links(node) if link.kind == PCIE and link.is_direct}
     for node in unclear:
-        told = text_of(f"{node.folder}/gpu_id")
+        reported = read_text(f"{node.folder}/gpu_id")
         is_cpu = node.number == 0 or node.number in hosts
-        if told.isdecimal():
-            is_cpu = int(told) == 0
+        if reported.isdecimal():
+            is_cpu = int(reported) == 0
         node.kind = CPU if is_cpu else GPU
 
 
-def _compare(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
+def _find_truncated(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
     """A kernel writes the same lines for every node of a kind: one that has fewer was cut off."""
     readable = [node for node in alike if node.facts]
     counts = Counter(name for node in readable for name in node.facts)
-    cut = sum(node.is_cut for node in readable)
+    cut = sum(node.is_truncated for node in readable)
     for node in gpus:
         others = len(readable) - 1
         if not node.facts or others < 1:
@@ -182,11 +182,11 @@ def _compare(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             node.problems.append(f"properties lacks {missing[0]}{more}")
-        elif node.is_cut and (cut - 1) * 2 < others:
+        elif node.is_truncated and (cut - 1) * 2 < others:
             node.problems.append(f"properties ends in the middle of a line ({list(node.facts)[-1]})")
 
 
-def _compare_simds(gpus: Sequence[KfdNode]) -> None:
+def _check_simds(gpus: Sequence[KfdNode]) -> None:
     """Devices of one kind have as many; of two that differ the smaller one lost a digit."""
     alike: dict[tuple[int, int], list[KfdNode]] = {}
     for node in gpus:
@@ -198,4 +198,4 @@ def _compare_simds(gpus: Sequence[KfdNode]) -> None:
         counts = Counter(node.fact("simd_count") for node in nodes if node.fact("simd_count"))
         usual, times = counts.most_common(1)[0] if counts else (0, 0)
         for node in nodes:
-            distrust_simds(node, usual if times > 1 else max(counts, default=0))
+            drop_implausible_simds(node, usual if times > 1 else max(counts, default=0))

@@ -8,10 +8,10 @@ import os
 import re
 from collections.abc import Iterator
 
-from kaiwo.devices.amd.sysfs_files import entries, number_of, numbered, text_of, why
+from kaiwo.devices.amd.sysfs_files import error_text, list_entries, numbered_entries, read_number, read_text
 
 TOPOLOGY = "sys/class/kfd/kfd/topology"
-KFD_PLACES = (
+KFD_PATHS = (
     "class/kfd/kfd/topology/nodes",
     "devices/virtual/kfd/kfd/topology/nodes",
     "kfd/kfd/topology/nodes",
@@ -20,7 +20,7 @@ KFD_PLACES = (
     "nodes",
     ".",
 )
-PCI_PLACES = ("bus/pci/devices", "bus/pci/drivers/amdgpu", "module/amdgpu/drivers/pci:amdgpu")
+PCI_PATHS = ("bus/pci/devices", "bus/pci/drivers/amdgpu", "module/amdgpu/drivers/pci:amdgpu")
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.IGNORECASE)
 XCP = re.compile(r"amdgpu_xcp[_.](\d{1,5})")
 RENDER = re.compile(r"renderD\d{1,5}")
@@ -30,7 +30,7 @@ DISPLAY, ACCELERATOR = 0x03, 0x12
 _MOST_DEPTH = 12
 
 
-class Layout:
+class MachinePaths:
     """One root, looked at once."""
 
     def __init__(self, root: str = "/") -> None:
@@ -43,43 +43,43 @@ class Layout:
 
     def pci_folder(self, address: str, render: int = 0) -> str:
         """The sysfs folder of a PCI device, by its address or by its render node; empty when there is none."""
-        for place in PCI_PLACES:
-            folder = os.path.join(self.sys, place, address)
+        for path in PCI_PATHS:
+            folder = os.path.join(self.sys, path, address)
             if os.path.isdir(folder):
                 return folder
         if render:
             folder = os.path.join(self.sys, "class/drm", f"renderD{render}", "device")
             if os.path.isdir(folder) and not XCP.match(os.path.basename(os.path.realpath(folder))):
                 return folder
-        return self._walk().get(address, "")
+        return self._walk_devices().get(address, "")
 
     def amd_addresses(self) -> list[str]:
         """The PCI addresses that the amdgpu driver has, whether or not the compute topology knows them."""
-        found = {name.lower() for place in PCI_PLACES[1:] for name in self._addresses(place)}
+        found = {name.lower() for path in PCI_PATHS[1:] for name in self._addresses(path)}
         if not found:  # a copy may hold the devices without the driver's own list
-            top = os.path.join(self.sys, PCI_PLACES[0])
-            found = {name.lower() for name in self._addresses(PCI_PLACES[0]) if is_amd_gpu(os.path.join(top, name))}
-        return sorted(found or {name for name, folder in self._walk().items() if is_amd_gpu(folder)})
+            top = os.path.join(self.sys, PCI_PATHS[0])
+            found = {name.lower() for name in self._addresses(PCI_PATHS[0]) if is_amd_gpu(os.path.join(top, name))}
+        return sorted(found or {name for name, folder in self._walk_devices().items() if is_amd_gpu(folder)})
 
-    def trouble(self) -> str:
+    def topology_problem(self) -> str:
         """Why there is no topology, when one seems to be there."""
-        for place in KFD_PLACES[:2]:
-            folder = os.path.join(self.sys, place)
+        for path in KFD_PATHS[:2]:
+            folder = os.path.join(self.sys, path)
             try:
                 names = os.listdir(folder)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                return f"{folder}: {why(error)}"
+                return f"{folder}: {error_text(error)}"
             return "" if self.kfd else f"{folder} has {len(names)} entries and no node among them"
         return ""
 
-    def partitions(self) -> dict[int, tuple[str, str]]:
+    def partition_devices(self) -> dict[int, tuple[str, str]]:
         """The driver's partition devices: render number to (device, card). Both spellings of the kernel."""
         found: dict[int, tuple[str, str]] = {}
-        for place in ("devices/platform", "bus/platform/devices"):
-            folder = os.path.join(self.sys, place)
-            for name in sorted(filter(XCP.fullmatch, entries(folder)), key=_xcp_number):
+        for path in ("devices/platform", "bus/platform/devices"):
+            folder = os.path.join(self.sys, path)
+            for name in sorted(filter(XCP.fullmatch, list_entries(folder)), key=_xcp_number):
                 card, render = drm_names(os.path.join(folder, name))
                 if render and int(render[7:]) not in found:
                     found[int(render[7:])] = (name, card)
@@ -87,35 +87,35 @@ class Layout:
 
     def hostname(self) -> str:
         for path in ("proc/sys/kernel/hostname", "etc/hostname"):
-            if name := text_of(os.path.join(self.root, path)):
+            if name := read_text(os.path.join(self.root, path)):
                 return name
         return ""
 
     def _find_kfd(self) -> str:
         for base in dict.fromkeys((self.sys, self.root)):
-            for place in KFD_PLACES:
-                folder = os.path.normpath(os.path.join(base, place))
-                if any(_looks_like_node(os.path.join(folder, str(number))) for number in numbered(folder)):
+            for path in KFD_PATHS:
+                folder = os.path.normpath(os.path.join(base, path))
+                if any(_looks_like_node(os.path.join(folder, str(number))) for number in numbered_entries(folder)):
                     return folder
         return ""
 
-    def _addresses(self, place: str) -> list[str]:
-        return [name for name in entries(os.path.join(self.sys, place)) if ADDRESS.fullmatch(name)]
+    def _addresses(self, path: str) -> list[str]:
+        return [name for name in list_entries(os.path.join(self.sys, path)) if ADDRESS.fullmatch(name)]
 
-    def _walk(self) -> dict[str, str]:
+    def _walk_devices(self) -> dict[str, str]:
         """A copy of /sys/devices without its links: find the PCI devices in the tree itself."""
         if self._walked is None:
             top = os.path.join(self.sys, "devices")
-            pci = [name for name in entries(top) if name.startswith("pci") or ADDRESS.fullmatch(name)]
+            pci = [name for name in list_entries(top) if name.startswith("pci") or ADDRESS.fullmatch(name)]
             self._walked = {a: f for name in pci for a, f in _descend(os.path.join(top, name), 0)}
         return self._walked
 
 
 def is_amd_gpu(folder: str) -> bool:
     """An AMD display or accelerator function that a graphics driver took."""
-    if number_of(os.path.join(folder, "vendor")) != AMD_VENDOR:
+    if read_number(os.path.join(folder, "vendor")) != AMD_VENDOR:
         return False
-    kind = number_of(os.path.join(folder, "class"))
+    kind = read_number(os.path.join(folder, "class"))
     if kind is not None and kind >> 16 not in (DISPLAY, ACCELERATOR):
         return False
     return os.path.isdir(os.path.join(folder, "drm"))
@@ -123,7 +123,7 @@ def is_amd_gpu(folder: str) -> bool:
 
 def drm_names(folder: str) -> tuple[str, str]:
     """(card0, renderD128) of a device, empty where there is none."""
-    names = entries(os.path.join(folder, "drm"))
+    names = list_entries(os.path.join(folder, "drm"))
     card = next(filter(CARD.fullmatch, names), "")
     return card, next(filter(RENDER.fullmatch, names), "")
 
@@ -137,7 +137,7 @@ def _descend(folder: str, depth: int) -> Iterator[tuple[str, str]]:
     if ADDRESS.fullmatch(name):
         yield name.lower(), folder
     if depth < _MOST_DEPTH:
-        for child in entries(folder):
+        for child in list_entries(folder):
             if ADDRESS.fullmatch(child) and not os.path.islink(os.path.join(folder, child)):
                 yield from _descend(os.path.join(folder, child), depth + 1)
 

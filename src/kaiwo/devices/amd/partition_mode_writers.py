@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Protocol
 
-from kaiwo.devices.amd.sysfs_files import text_of
+from kaiwo.devices.amd.sysfs_files import read_text
 
 PCI_DEVICES = "sys/bus/pci/devices"
 COMPUTE_FILE, MEMORY_FILE = "current_compute_partition", "current_memory_partition"
@@ -21,13 +21,13 @@ Write = Callable[[str, str], None]
 Run = Callable[[tuple[str, ...]], None]
 
 
-class Way(Protocol):
+class ModeWriter(Protocol):
     """One way to tell a GPU its mode."""
 
-    def compute_words(self, gpu: str, mode: str) -> str:
+    def describe_compute(self, gpu: str, mode: str) -> str:
         """What `set_compute` does, for a person."""
 
-    def memory_words(self, gpu: str, mode: str) -> str:
+    def describe_memory(self, gpu: str, mode: str) -> str:
         """What `set_memory` does, for a person."""
 
     def set_compute(self, gpu: str, mode: str) -> None:
@@ -40,9 +40,9 @@ class Way(Protocol):
         """Unload and load the driver; OSError EBUSY while anything uses a GPU."""
 
 
-def said_compute(root: str, gpu: str) -> str:
+def driver_compute_mode(root: str, gpu: str) -> str:
     """The compute mode that the driver's file says, whatever the topology shows; empty where there is no such file."""
-    return text_of(os.path.join(root, PCI_DEVICES, gpu, COMPUTE_FILE)).upper()
+    return read_text(os.path.join(root, PCI_DEVICES, gpu, COMPUTE_FILE)).upper()
 
 
 def write_file(path: str, text: str) -> None:
@@ -61,22 +61,22 @@ def run_command(command: tuple[str, ...]) -> None:
     except subprocess.TimeoutExpired as error:
         raise OSError(errno.ETIMEDOUT, f"{command[0]} took longer than {TIMEOUT_S:.0f} s") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        is_busy = any("in use" in line or "busy" in line.lower() for line in said)
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        is_busy = any("in use" in line or "busy" in line.lower() for line in lines)
         code = errno.EBUSY if is_busy else errno.EIO
-        raise OSError(code, f"{' '.join(command)}: {said[-1] if said else f'exit status {done.returncode}'}")
+        raise OSError(code, f"{' '.join(command)}: {lines[-1] if lines else f'exit status {done.returncode}'}")
 
 
-class SysfsWay:
+class SysfsModeWriter:
     """The driver's files."""
 
     def __init__(self, root: str = "/", write: Write = write_file, run: Run = run_command) -> None:
         self._root, self._write, self._run = root, write, run
 
-    def compute_words(self, gpu: str, mode: str) -> str:
+    def describe_compute(self, gpu: str, mode: str) -> str:
         return f"write {mode} to {self._path(gpu, COMPUTE_FILE)}"
 
-    def memory_words(self, gpu: str, mode: str) -> str:
+    def describe_memory(self, gpu: str, mode: str) -> str:
         return f"write {mode} to {self._path(gpu, MEMORY_FILE)}"
 
     def set_compute(self, gpu: str, mode: str) -> None:
@@ -93,7 +93,7 @@ class SysfsWay:
         return os.path.join(self._root, PCI_DEVICES, gpu, name)
 
 
-class SmiWay:
+class SmiModeWriter:
     """AMD's tool, where the files may not be written.
 
     GPUs are named to it by address: it counts partitions as GPUs, so every change gives the later ones other numbers.
@@ -102,10 +102,10 @@ class SmiWay:
     def __init__(self, tool: str = "amd-smi", run: Run = run_command) -> None:
         self._tool, self._run = tool, run
 
-    def compute_words(self, gpu: str, mode: str) -> str:
+    def describe_compute(self, gpu: str, mode: str) -> str:
         return "run " + " ".join(self._command(gpu, "--compute-partition", mode))
 
-    def memory_words(self, gpu: str, mode: str) -> str:
+    def describe_memory(self, gpu: str, mode: str) -> str:
         return "run " + " ".join(self._command(gpu, "--memory-partition", mode))
 
     def set_compute(self, gpu: str, mode: str) -> None:

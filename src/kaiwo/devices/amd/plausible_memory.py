@@ -11,15 +11,15 @@ PAGE_BYTES = 4096  # the driver hands out memory by pages; of a number that was 
 MOST_BYTES = 1 << 46  # 64 TiB on one GPU is no memory size
 
 
-def believed_bytes(told: int, file: str) -> tuple[int, str]:
+def plausible_bytes(reported: int, file: str) -> tuple[int, str]:
     """0 and a problem when it is no size of memory."""
-    is_third = -3 * told % PAGE_BYTES <= 2  # in TPX a partition has a third of whole pages, rounded down
-    if 0 <= told < MOST_BYTES and (told % PAGE_BYTES == 0 or is_third):
-        return told, ""
-    return 0, f"{file} says {told}, which is no size of memory"
+    is_third = -3 * reported % PAGE_BYTES <= 2  # in TPX a partition has a third of whole pages, rounded down
+    if 0 <= reported < MOST_BYTES and (reported % PAGE_BYTES == 0 or is_third):
+        return reported, ""
+    return 0, f"{file} says {reported}, which is no size of memory"
 
 
-def is_likely(mib: int, model: str, parts: int, is_virtual: bool) -> bool:
+def is_plausible(mib: int, model: str, parts: int, is_virtual: bool) -> bool:
     """Near what the data sheet says, where we have one; the lost digits of a number make it ten times smaller.
 
     A virtual function has what its host gave it, and an APU shares with the CPU: those may be much smaller.
@@ -30,6 +30,6 @@ def is_likely(mib: int, model: str, parts: int, is_virtual: bool) -> bool:
     return not nominal or least <= mib <= 2 * nominal
 
 
-def unlikely(file: str, mib: int, model: str) -> str:
+def implausible_text(file: str, mib: int, model: str) -> str:
     """The problem in words."""
     return f"{file} says {mib:,} MiB, which is not believed of an {model}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kaiwo.devices.amd.smi_numbers import at, first, mib, whole, word
+from kaiwo.devices.amd.smi_values import first_value, mib, text_value, value_at, whole
 from kaiwo.devices.gpu_names import parse_target
 from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
@@ -26,38 +26,43 @@ _PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\
 _IDS = ("Device Name", "Card Series", "Card series")
 
 
-def take(document: dict[str, Any], found: "dict[int, SmiGpu]", device: "Callable[..., SmiGpu]") -> None:
+def _read_rocm_smi(document: dict[str, Any], found: "dict[int, SmiGpu]", device: "Callable[..., SmiGpu]") -> None:
     """Cards keep their numbers; what lies between them is told once for the whole machine."""
     for name, card in document.items():
         if (match := _CARD.fullmatch(name)) and isinstance(card, dict):
-            _take_card(card, device(found, int(match[1])))
+            _read_card(card, device(found, int(match[1])))
     system = document.get("system")
     pairs: dict[tuple[int, int], dict[str, Any]] = {}
     for name, value in system.items() if isinstance(system, dict) else ():
         if match := _PAIR.fullmatch(name):
             pairs.setdefault((int(match[2]), int(match[3])), {})[match[1]] = value
     for (one, other), facts in pairs.items():
-        kind = word(facts.get("Link type")).lower()
+        kind = text_value(facts.get("Link type")).lower()
         for here, there in ((one, other), (other, one)):
             if kind and here in found and there in found:
                 found[here].links[there] = (kind, whole(facts.get("Weight")), whole(facts.get("Hops")))
 
 
-def _take_card(card: dict[str, Any], gpu: "SmiGpu") -> None:
-    gpu.pci = word(first(card, "PCI Bus", "PCI Bus Address")).lower()
-    gpu.product = next((text for name in _IDS if (text := word(card.get(name))) and not text.startswith("0x")), "")
-    gpu.device_id = whole(first(card, "Device ID", "GPU ID")) or 0
-    gpu.target = parse_target(word(card.get("GFX Version")))
-    gpu.serial = word(card.get("Unique ID")).lower()
+def _read_card(card: dict[str, Any], gpu: "SmiGpu") -> None:
+    gpu.pci = text_value(first_value(card, "PCI Bus", "PCI Bus Address")).lower()
+    gpu.product = next(
+        (text for name in _IDS if (text := text_value(card.get(name))) and not text.startswith("0x")), ""
+    )
+    gpu.device_id = whole(first_value(card, "Device ID", "GPU ID")) or 0
+    gpu.target = parse_target(text_value(card.get("GFX Version")))
+    gpu.serial = text_value(card.get("Unique ID")).lower()
     gpu.memory_mib = mib(card.get("VRAM Total Memory (B)"), "B") or 0
     gpu.numa = whole(card.get("(Topology) Numa Node"), 0, 4096)
-    compute, memory = word(card.get("Compute Partition")).upper(), word(card.get("Memory Partition")).upper()
+    compute, memory = (
+        text_value(card.get("Compute Partition")).upper(),
+        text_value(card.get("Memory Partition")).upper(),
+    )
     gpu.compute_mode = compute if compute in COMPUTE_MODES else ""
     gpu.memory_mode = memory if memory in MEMORY_MODES else ""
-    watt = first(card, "Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)")
-    heat = first(card, "Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
-    busy = first(card, "GPU Memory Read/Write Activity (%)", "GPU memory use (%)")
-    gpu.seen = {
+    watt = first_value(card, "Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)")
+    heat = first_value(card, "Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
+    busy = first_value(card, "GPU Memory Read/Write Activity (%)", "GPU memory use (%)")
+    gpu.telemetry = {
         "utilisation_percent": whole(card.get("GPU use (%)"), 0, 100),
         "memory_busy_percent": whole(busy, 0, 100),
         "memory_used_mib": mib(card.get("VRAM Total Used Memory (B)"), "B"),
@@ -91,7 +96,7 @@ class SmiGpu(msgspec.Struct):
     memory_mode: str = ""
     compute_modes: tuple[str, ...] = ()
     memory_modes: tuple[str, ...] = ()
-    seen: dict[str, int | None] = {}  # the fields of Telemetry
+    telemetry: dict[str, int | None] = {}  # the fields of Telemetry
     corrected: int | None = None
     uncorrected: int | None = None
     links: dict[int, tuple[str, int | None, int | None]] = {}  # other's index: kind, weight, hops
@@ -103,34 +108,34 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
     documents = list(json_documents(text))
     for document in documents:
         if isinstance(document, dict) and any(name.startswith("card") for name in document):
-            take(document, found, _device)
+            _read_rocm_smi(document, found, _device)
         else:
-            _take(document, found)
+            _read_amd_smi(document, found)
     odd = [] if documents else [NO_JSON]
     gpus = [found[index] for index in sorted(found)]
-    silent = [gpu.index for gpu in gpus if not _is_told(gpu)]
+    silent = [gpu.index for gpu in gpus if not _has_data(gpu)]
     odd += [
         f"the tool lists device {index} and says nothing of it: no address, name, memory or mode" for index in silent
     ]
-    return [gpu for gpu in gpus if _is_told(gpu)], odd
+    return [gpu for gpu in gpus if _has_data(gpu)], odd
 
 
-def _is_told(gpu: SmiGpu) -> bool:
+def _has_data(gpu: SmiGpu) -> bool:
     return bool(gpu.pci or gpu.product or gpu.memory_mib or gpu.compute_mode)
 
 
 def json_documents(text: str) -> list[Any]:
     """All JSON in a text that may hold warnings and legends between."""
-    decoder, found, place, failures = json.JSONDecoder(), [], 0, 0
+    decoder, found, position, failures = json.JSONDecoder(), [], 0, 0
     while failures < MOST_FAILURES:
-        starts = [start for sign in "[{" if (start := text.find(sign, place)) >= 0]
+        starts = [start for sign in "[{" if (start := text.find(sign, position)) >= 0]
         if not starts:
             break
         try:
-            document, place = decoder.raw_decode(text, min(starts))
+            document, position = decoder.raw_decode(text, min(starts))
             found.append(document)
         except (ValueError, RecursionError):
-            place, failures = min(starts) + 1, failures + 1
+            position, failures = min(starts) + 1, failures + 1
     return found
 
 
@@ -159,103 +164,111 @@ def _find_tool(name: str) -> str:
 
 
 def _device(found: dict[int, SmiGpu], index: int) -> SmiGpu:
-    return found.setdefault(index, SmiGpu(index, seen={}, links={}))
+    return found.setdefault(index, SmiGpu(index, telemetry={}, links={}))
 
 
-def _take(document: Any, found: dict[int, SmiGpu]) -> None:
+def _read_amd_smi(document: Any, found: dict[int, SmiGpu]) -> None:
     if isinstance(document, dict):
         rows = document.get("gpu_data")
         if isinstance(rows, list):
-            _take(rows, found)
+            _read_amd_smi(rows, found)
         for name in ("current_partition", "memory_partition", "partition_profiles"):
-            _take_profiles(document.get(name), found)
+            _read_profiles(document.get(name), found)
         if "gpu" in document:
-            _take_row(document, found)
+            _read_row(document, found)
     for row in document if isinstance(document, list) else ():
         if isinstance(row, dict):
-            _take_row(row, found)
+            _read_row(row, found)
 
 
-def _take_row(row: dict[str, Any], found: dict[int, SmiGpu]) -> None:
-    index = whole(first(row, "gpu", "gpu_id"))
+def _read_row(row: dict[str, Any], found: dict[int, SmiGpu]) -> None:
+    index = whole(first_value(row, "gpu", "gpu_id"))
     if index is None or index > 4096:
         return
     gpu = _device(found, index)
-    _take_static(row, gpu)
-    _take_metric(row, gpu)
+    _read_static(row, gpu)
+    _read_metric(row, gpu)
     links = row.get("links")
     for link in links if isinstance(links, list) else ():
-        other = whole(at(link, "gpu"))
-        if other is not None and other != index and (kind := word(at(link, "link_type"))):
-            gpu.links[other] = (kind.lower(), whole(at(link, "weight")), whole(at(link, "num_hops")))
+        other = whole(value_at(link, "gpu"))
+        if other is not None and other != index and (kind := text_value(value_at(link, "link_type"))):
+            gpu.links[other] = (kind.lower(), whole(value_at(link, "weight")), whole(value_at(link, "num_hops")))
 
 
-def _take_static(row: dict[str, Any], gpu: SmiGpu) -> None:
+def _read_static(row: dict[str, Any], gpu: SmiGpu) -> None:
     asic, vram, parts = row.get("asic"), row.get("vram"), row.get("partition")
-    gpu.pci = (word(first(row, "bdf")) or word(at(row, "bus", "bdf")) or gpu.pci).lower()
-    gpu.product = word(first(asic, "market_name")) or gpu.product or word(at(row, "board", "product_name"))
-    gpu.device_id = whole(at(asic, "device_id")) or gpu.device_id
-    gpu.target = parse_target(word(at(asic, "target_graphics_version"))) or gpu.target
-    gpu.serial = word(at(asic, "asic_serial")).lower() or gpu.serial
-    gpu.compute_units = whole(at(asic, "num_compute_units")) or gpu.compute_units
-    gpu.memory_mib = mib(first(vram, "size", "size_mb", "vram_size_mb", "vram_size")) or gpu.memory_mib
-    gpu.memory_mib = gpu.memory_mib or mib(at(row, "mem_usage", "total_vram")) or 0
-    numa = whole(at(row, "numa", "node"), 0, 4096)
+    gpu.pci = (text_value(first_value(row, "bdf")) or text_value(value_at(row, "bus", "bdf")) or gpu.pci).lower()
+    gpu.product = (
+        text_value(first_value(asic, "market_name"))
+        or gpu.product
+        or text_value(value_at(row, "board", "product_name"))
+    )
+    gpu.device_id = whole(value_at(asic, "device_id")) or gpu.device_id
+    gpu.target = parse_target(text_value(value_at(asic, "target_graphics_version"))) or gpu.target
+    gpu.serial = text_value(value_at(asic, "asic_serial")).lower() or gpu.serial
+    gpu.compute_units = whole(value_at(asic, "num_compute_units")) or gpu.compute_units
+    gpu.memory_mib = mib(first_value(vram, "size", "size_mb", "vram_size_mb", "vram_size")) or gpu.memory_mib
+    gpu.memory_mib = gpu.memory_mib or mib(value_at(row, "mem_usage", "total_vram")) or 0
+    numa = whole(value_at(row, "numa", "node"), 0, 4096)
     gpu.numa = gpu.numa if numa is None else numa
-    gpu.partition = whole(first(row, "partition_id"), 0, 7) or whole(at(parts, "partition_id"), 0, 7) or gpu.partition
-    compute = first(parts, "accelerator_partition", "compute_partition") or first(row, "compute_partition")
+    gpu.partition = (
+        whole(first_value(row, "partition_id"), 0, 7) or whole(value_at(parts, "partition_id"), 0, 7) or gpu.partition
+    )
+    compute = first_value(parts, "accelerator_partition", "compute_partition") or first_value(row, "compute_partition")
     gpu.compute_mode = mode_in(compute, COMPUTE_MODES) or gpu.compute_mode
-    memory = first(parts, "memory_partition") or first(row, "memory_partition")
+    memory = first_value(parts, "memory_partition") or first_value(row, "memory_partition")
     gpu.memory_mode = mode_in(memory, MEMORY_MODES) or gpu.memory_mode
 
 
-def _take_metric(row: dict[str, Any], gpu: SmiGpu) -> None:
+def _read_metric(row: dict[str, Any], gpu: SmiGpu) -> None:
     usage, power, heat = row.get("usage"), row.get("power"), row.get("temperature")
-    used = first(row.get("mem_usage"), "used_vram") or first(row.get("fb_usage"), "vram_used", "used_vram")
-    watt = first(power, "socket_power", "current_socket_power", "average_socket_power", "current_power")
+    used = first_value(row.get("mem_usage"), "used_vram") or first_value(row.get("fb_usage"), "vram_used", "used_vram")
+    watt = first_value(power, "socket_power", "current_socket_power", "average_socket_power", "current_power")
     limit = row.get("limit")
-    cap = first(limit, "max_power", "socket_power") or at(limit, "ppt0", "max_power_limit")
-    gpu.seen |= {
+    cap = first_value(limit, "max_power", "socket_power") or value_at(limit, "ppt0", "max_power_limit")
+    gpu.telemetry |= {
         name: value
         for name, value in (
-            ("utilisation_percent", whole(first(usage, "gfx_activity", "gfx_usage"), 0, 100)),
-            ("memory_busy_percent", whole(first(usage, "umc_activity", "mem_usage"), 0, 100)),
+            ("utilisation_percent", whole(first_value(usage, "gfx_activity", "gfx_usage"), 0, 100)),
+            ("memory_busy_percent", whole(first_value(usage, "umc_activity", "mem_usage"), 0, 100)),
             ("memory_used_mib", mib(used)),
-            ("temperature_c", whole(first(heat, "hotspot", "junction", "edge"), 1, 200)),
-            ("memory_temperature_c", whole(first(heat, "mem", "vram"), 1, 200)),
+            ("temperature_c", whole(first_value(heat, "hotspot", "junction", "edge"), 1, 200)),
+            ("memory_temperature_c", whole(first_value(heat, "mem", "vram"), 1, 200)),
             ("power_w", whole(watt, 0, 20_000)),
             ("power_limit_w", whole(cap, 1, 20_000)),
         )
         if value is not None
     }
     ecc = row.get("ecc")
-    corrected = whole(first(ecc, "total_correctable_count", "total_correctable", "correctable"))
+    corrected = whole(first_value(ecc, "total_correctable_count", "total_correctable", "correctable"))
     gpu.corrected = gpu.corrected if corrected is None else corrected
-    uncorrected = whole(first(ecc, "total_uncorrectable_count", "total_uncorrectable", "uncorrectable"))
+    uncorrected = whole(first_value(ecc, "total_uncorrectable_count", "total_uncorrectable", "uncorrectable"))
     gpu.uncorrected = gpu.uncorrected if uncorrected is None else uncorrected
 
 
-def _take_profiles(rows: Any, found: dict[int, SmiGpu]) -> None:
+def _read_profiles(rows: Any, found: dict[int, SmiGpu]) -> None:
     """Rows with an empty number go on describing the device of the row before."""
     gpu: SmiGpu | None = None
     for row in rows if isinstance(rows, list) else ():
-        index = whole(at(row, "gpu_id"), 0, 4096)
+        index = whole(value_at(row, "gpu_id"), 0, 4096)
         gpu = _device(found, index) if index is not None else gpu
         if gpu is None:
             continue
-        gpu.memory_mode = mode_in(first(row, "current_memory_partition", "memory"), MEMORY_MODES) or gpu.memory_mode
-        told = word(at(row, "accelerator_type"))
+        gpu.memory_mode = (
+            mode_in(first_value(row, "current_memory_partition", "memory"), MEMORY_MODES) or gpu.memory_mode
+        )
+        reported = text_value(value_at(row, "accelerator_type"))
         if "num_partitions" not in row:
-            gpu.compute_mode = mode_in(told, COMPUTE_MODES) or gpu.compute_mode
-            gpu.partition = whole(at(row, "partition_id"), 0, 7) or gpu.partition
-        elif mode := mode_in(told, COMPUTE_MODES):
+            gpu.compute_mode = mode_in(reported, COMPUTE_MODES) or gpu.compute_mode
+            gpu.partition = whole(value_at(row, "partition_id"), 0, 7) or gpu.partition
+        elif mode := mode_in(reported, COMPUTE_MODES):
             gpu.compute_modes = tuple(m for m in COMPUTE_MODES if m in (*gpu.compute_modes, mode))
-            gpu.compute_mode = mode if told.endswith("*") else gpu.compute_mode
-        if "num_partitions" not in row and (caps := word(at(row, "memory_partition_caps"))):
+            gpu.compute_mode = mode if reported.endswith("*") else gpu.compute_mode
+        if "num_partitions" not in row and (caps := text_value(value_at(row, "memory_partition_caps"))):
             gpu.memory_modes = tuple(mode for mode in MEMORY_MODES if mode in caps.upper())
 
 
 def mode_in(value: Any, modes: tuple[str, ...]) -> str:
     """The mode that a text names, without the star of the current one."""
-    text = word(value).rstrip("* ").upper()
+    text = text_value(value).rstrip("* ").upper()
     return text if text in modes else ""

@@ -10,8 +10,8 @@ import re
 import msgspec
 
 from kaiwo.devices.amd.machine_paths import drm_names
-from kaiwo.devices.amd.plausible_memory import believed_bytes
-from kaiwo.devices.amd.sysfs_files import entries, number_of, read_bytes, text_of
+from kaiwo.devices.amd.plausible_memory import plausible_bytes
+from kaiwo.devices.amd.sysfs_files import list_entries, read_bytes, read_number, read_text
 from kaiwo.devices.inventory import Errors, Telemetry
 from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
@@ -48,21 +48,21 @@ def read_facts(folder: str) -> SysfsFacts:
         return os.path.join(folder, name)
 
     card, render = drm_names(folder)
-    numa = number_of(at("numa_node"))
+    numa = read_number(at("numa_node"))
     memory_mib, memory_problem = _memory(at(VRAM_TOTAL))
     return SysfsFacts(
-        product=text_of(at("product_name")),
-        device_id=number_of(at("device")) or 0,
-        revision=number_of(at("revision")),
+        product=read_text(at("product_name")),
+        device_id=read_number(at("device")) or 0,
+        revision=read_number(at("revision")),
         memory_mib=memory_mib,
         memory_problem=memory_problem,
         numa=numa if numa is not None and 0 <= numa < 4096 else None,
-        compute_mode=_one_of(COMPUTE_MODES, text_of(at("current_compute_partition"))),
-        memory_mode=_one_of(MEMORY_MODES, text_of(at("current_memory_partition"))),
-        compute_modes=_all_of(COMPUTE_MODES, text_of(at("available_compute_partition"))),
-        memory_modes=_all_of(MEMORY_MODES, text_of(at("available_memory_partition"))),
-        hive=hexadecimal(number_of(at("xgmi_hive_info/xgmi_hive_id"))),
-        serial=_serial(text_of(at("unique_id"))),
+        compute_mode=_one_of(COMPUTE_MODES, read_text(at("current_compute_partition"))),
+        memory_mode=_one_of(MEMORY_MODES, read_text(at("current_memory_partition"))),
+        compute_modes=_all_of(COMPUTE_MODES, read_text(at("available_compute_partition"))),
+        memory_modes=_all_of(MEMORY_MODES, read_text(at("available_memory_partition"))),
+        hive=hexadecimal(read_number(at("xgmi_hive_info/xgmi_hive_id"))),
+        serial=_serial(read_text(at("unique_id"))),
         card=card,
         render=render,
         errors=read_errors(at("ras")),
@@ -71,14 +71,14 @@ def read_facts(folder: str) -> SysfsFacts:
 
 def read_telemetry(folder: str) -> Telemetry:
     """What it does now. Each is a file of its own, and each may be missing."""
-    used = number_of(os.path.join(folder, "mem_info_vram_used"))
+    used = read_number(os.path.join(folder, "mem_info_vram_used"))
     sensors = _hwmon(folder)
     temperatures = _temperatures(sensors)
     chip = [value for label, value in temperatures.items() if label != "mem"]
     return Telemetry(
-        utilisation_percent=_percent(number_of(os.path.join(folder, "gpu_busy_percent"))),
+        utilisation_percent=_percent(read_number(os.path.join(folder, "gpu_busy_percent"))),
         memory_used_mib=used >> 20 if used is not None and used >= 0 else None,
-        memory_busy_percent=_percent(number_of(os.path.join(folder, "mem_busy_percent"))),
+        memory_busy_percent=_percent(read_number(os.path.join(folder, "mem_busy_percent"))),
         temperature_c=max(chip, default=None),
         memory_temperature_c=temperatures.get("mem"),
         power_w=_watt(sensors, "power1_average", "power1_input"),
@@ -88,7 +88,7 @@ def read_telemetry(folder: str) -> Telemetry:
 
 def read_errors(folder: str) -> Errors:
     """RAS counters of all blocks together."""
-    names = [name for name in entries(folder) if name.endswith("_err_count") or name.startswith("aca_")]
+    names = [name for name in list_entries(folder) if name.endswith("_err_count") or name.startswith("aca_")]
     if not names:
         return Errors()
     sums = {b"ue": 0, b"ce": 0}
@@ -104,10 +104,10 @@ def read_errors(folder: str) -> Errors:
 
 def _memory(path: str) -> tuple[int, str]:
     """MiB. A file that is not there says nothing; one with something else in it than a size is a problem."""
-    told = number_of(path)
-    if told is None:
+    reported = read_number(path)
+    if reported is None:
         return 0, f"{VRAM_TOTAL} holds no number" if os.path.isfile(path) and os.access(path, os.R_OK) else ""
-    size, problem = believed_bytes(told, VRAM_TOTAL)
+    size, problem = plausible_bytes(reported, VRAM_TOTAL)
     return size >> 20, problem
 
 
@@ -125,28 +125,28 @@ def _one_of(modes: tuple[str, ...], text: str) -> str:
 
 
 def _all_of(modes: tuple[str, ...], text: str) -> tuple[str, ...]:
-    told = re.split(r"[\s,]+", text.upper())
-    return tuple(mode for mode in modes if mode in told)
+    reported = re.split(r"[\s,]+", text.upper())
+    return tuple(mode for mode in modes if mode in reported)
 
 
 def _hwmon(folder: str) -> str:
     top = os.path.join(folder, "hwmon")
-    return next((os.path.join(top, name) for name in entries(top) if name.startswith("hwmon")), "")
+    return next((os.path.join(top, name) for name in list_entries(top) if name.startswith("hwmon")), "")
 
 
 def _temperatures(sensors: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for number in range(1, 6) if sensors else ():
-        value = number_of(os.path.join(sensors, f"temp{number}_input"))
+        value = read_number(os.path.join(sensors, f"temp{number}_input"))
         if value is not None and 0 < value < _MOST_C * 1000:
-            label = text_of(os.path.join(sensors, f"temp{number}_label")) or f"temp{number}"
+            label = read_text(os.path.join(sensors, f"temp{number}_label")) or f"temp{number}"
             found[label] = round(value / 1000)
     return found
 
 
 def _watt(sensors: str, *names: str) -> int | None:
     for name in names if sensors else ():
-        value = number_of(os.path.join(sensors, name))
+        value = read_number(os.path.join(sensors, name))
         if value is not None and 0 <= value < _MOST_W * 1_000_000:
             return round(value / 1_000_000)
     return None

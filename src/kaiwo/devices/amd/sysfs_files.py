@@ -30,7 +30,7 @@ def read_bytes(path: str, most: int = MOST_BYTES) -> bytes:
     return data
 
 
-def text_of(path: str) -> str:
+def read_text(path: str) -> str:
     """One line, readable signs only; empty when there is none."""
     try:
         data = read_bytes(path)
@@ -40,9 +40,9 @@ def text_of(path: str) -> str:
     return "".join(sign for sign in line if sign.isprintable() and sign != "�").strip()
 
 
-def number_of(path: str) -> int | None:
+def read_number(path: str) -> int | None:
     """A whole number, decimal or 0x...; None when there is none. Some files hold -1 for `not known`."""
-    return parse_number(text_of(path))
+    return parse_number(read_text(path))
 
 
 def parse_number(text: str) -> int | None:
@@ -54,7 +54,7 @@ def parse_number(text: str) -> int | None:
     return value if -MOST_NUMBER <= value <= MOST_NUMBER else None
 
 
-def entries(path: str) -> list[str]:
+def list_entries(path: str) -> list[str]:
     """The names in a folder, sorted; empty when it is none."""
     try:
         names = os.listdir(path)
@@ -63,12 +63,12 @@ def entries(path: str) -> list[str]:
     return sorted(names[:MOST_ENTRIES])
 
 
-def numbered(path: str) -> list[int]:
+def numbered_entries(path: str) -> list[int]:
     """The entries that are plain numbers, in order."""
-    return sorted(int(name) for name in entries(path) if name.isdecimal() and name.isascii() and len(name) < 7)
+    return sorted(int(name) for name in list_entries(path) if name.isdecimal() and name.isascii() and len(name) < 7)
 
 
-def why(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """The fact without the path."""
     return (error.strerror or type(error).__name__).lower()
 
@@ -78,7 +78,7 @@ class Properties(msgspec.Struct):
 
     facts: Mapping[str, int] = {}
     problems: list[str] = []
-    is_cut: bool = False  # it ends in the middle of a line
+    is_truncated: bool = False  # it ends in the middle of a line
 
 
 def read_properties(path: str) -> Properties:
@@ -86,7 +86,7 @@ def read_properties(path: str) -> Properties:
     try:
         data = read_bytes(path)
     except OSError as error:
-        return Properties(problems=[f"{os.path.basename(path)}: {why(error)}"])
+        return Properties(problems=[f"{os.path.basename(path)}: {error_text(error)}"])
     return parse_properties(data)
 
 

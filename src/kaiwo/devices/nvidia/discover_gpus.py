@@ -11,8 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.devices.gpu_names import nvidia_model
-from kaiwo.devices.inventory import Errors, Partition, PhysicalGpu, Telemetry, reasons
-from kaiwo.devices.nvidia.nvlink import address_of, clique_of, links_between, text_of
+from kaiwo.devices.inventory import Errors, Partition, PhysicalGpu, Telemetry, join_reasons
+from kaiwo.devices.nvidia.nvlink import decode_text, fabric_clique, gpu_links, pci_address
 
 DRIVER_LIST = "/proc/driver/nvidia/gpus"
 PCI_DEVICES = "/sys/bus/pci/devices"
@@ -28,20 +28,20 @@ def read_gpus(has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]
     try:
         import pynvml
     except ImportError:
-        return [], _missing("the package nvidia-ml-py is not installed: pip install 'kaiwo[nvidia]'")
+        return [], _note_if_driver_has_gpus("the package nvidia-ml-py is not installed: pip install 'kaiwo[nvidia]'")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return [], _missing(f"NVML does not start: {_words(error)}")
+        return [], _note_if_driver_has_gpus(f"NVML does not start: {_error_text(error)}")
     try:
-        return Reader(pynvml, has_telemetry).gpus()
+        return NvmlReader(pynvml, has_telemetry).gpus()
     except pynvml.NVMLError as error:
-        return [], [f"NVIDIA's driver does not list its GPUs: {_words(error)}"]
+        return [], [f"NVIDIA's driver does not list its GPUs: {_error_text(error)}"]
     finally:
         pynvml.nvmlShutdown()
 
 
-def _missing(why: str) -> list[str]:
+def _note_if_driver_has_gpus(why: str) -> list[str]:
     """Worth a word only where the driver has GPUs."""
     try:
         count = len(os.listdir(DRIVER_LIST))
@@ -50,7 +50,7 @@ def _missing(why: str) -> list[str]:
     return [f"there {'is 1 NVIDIA GPU' if count == 1 else f'are {count} NVIDIA GPUs'} here, and {why}"] if count else []
 
 
-class Reader:
+class NvmlReader:
     """One visit to a library that is started."""
 
     def __init__(self, nvml: Any, has_telemetry: bool) -> None:
@@ -64,14 +64,14 @@ class Reader:
             try:
                 handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
             except self.nvml.NVMLError as error:
-                found.append(_lost(index, _words(error)))
+                found.append(_unreachable_gpu(index, _error_text(error)))
                 continue
             gpu = self._gpu(index, handle)
             handles[gpu.id] = handle
             found.append(gpu)
-        return [replace(gpu, links=links_between(self, gpu.id, handles)) for gpu in found], []
+        return [replace(gpu, links=gpu_links(self, gpu.id, handles)) for gpu in found], []
 
-    def ask(self, name: str, *args: Any) -> Any:
+    def query(self, name: str, *args: Any) -> Any:
         """None when this GPU, driver or library does not answer that."""
         question: Callable[..., Any] | None = getattr(self.nvml, name, None)
         if question is None:
@@ -82,13 +82,13 @@ class Reader:
             return None
 
     def _gpu(self, index: int, handle: Any) -> PhysicalGpu:
-        pci = address_of(self.ask("nvmlDeviceGetPciInfo", handle))
-        product = text_of(self.ask("nvmlDeviceGetName", handle))
-        memory = self.ask("nvmlDeviceGetMemoryInfo", handle)
+        pci = pci_address(self.query("nvmlDeviceGetPciInfo", handle))
+        product = decode_text(self.query("nvmlDeviceGetName", handle))
+        memory = self.query("nvmlDeviceGetMemoryInfo", handle)
         memory_mib = memory.total >> 20 if memory else 0
-        capability = self.ask("nvmlDeviceGetCudaComputeCapability", handle) or (0, 0)
-        cores = self.ask("nvmlDeviceGetNumGpuCores", handle) or 0
-        mig = self.ask("nvmlDeviceGetMigMode", handle)
+        capability = self.query("nvmlDeviceGetCudaComputeCapability", handle) or (0, 0)
+        cores = self.query("nvmlDeviceGetNumGpuCores", handle) or 0
+        mig = self.query("nvmlDeviceGetMigMode", handle)
         is_mig = self._is_mig(handle)
         name = pci or f"nvidia-{index}"
         errors, problems, is_failed = self.errors(handle)
@@ -100,40 +100,40 @@ class Reader:
             product=product,
             order=None if is_mig else index,
             pci=pci,
-            device_id=_device_id(self.ask("nvmlDeviceGetPciInfo", handle)),
+            device_id=_device_id(self.query("nvmlDeviceGetPciInfo", handle)),
             target=f"sm_{capability[0]}{capability[1]}" if capability[0] else "",
-            serial=text_of(self.ask("nvmlDeviceGetUUID", handle)),
+            serial=decode_text(self.query("nvmlDeviceGetUUID", handle)),
             numa=self._numa(pci, handle),
             memory_mib=memory_mib,
             memory_from="driver" if memory_mib else "",
             compute_units=cores // _CORES.get(tuple(capability), 128),
             compute_mode="MIG" if is_mig else "",
             compute_modes=("MIG",) if mig else (),
-            hive=clique_of(self, handle),
+            hive=fabric_clique(self, handle),
             telemetry=self.telemetry(handle, memory, self.power_limit_w(handle)) if self.has_telemetry else Telemetry(),
             errors=errors,
             health="failed" if is_failed else "degraded" if problems else "healthy",
-            reason=reasons(problems),
+            reason=join_reasons(problems),
             partitions=self._mig_devices(name, handle) if is_mig else (),
         )
 
     def _is_mig(self, handle: Any) -> bool:
-        mig = self.ask("nvmlDeviceGetMigMode", handle)
+        mig = self.query("nvmlDeviceGetMigMode", handle)
         return bool(mig) and mig[0] == MIG_ON
 
     def _mig_handles(self, handle: Any) -> Iterator[tuple[int, Any]]:
-        for index in range(self.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
-            mig = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        for index in range(self.query("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            mig = self.query("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
             if mig is not None:  # else a place that no device was made in
                 yield index, mig
 
     def _mig_devices(self, name: str, handle: Any) -> tuple[Partition, ...]:
         found = []
         for index, mig in self._mig_handles(handle):
-            memory = self.ask("nvmlDeviceGetMemoryInfo", mig)
-            attributes = self.ask("nvmlDeviceGetAttributes", mig)
-            uuid = text_of(self.ask("nvmlDeviceGetUUID", mig))
-            profile = text_of(self.ask("nvmlDeviceGetName", mig)).rpartition("MIG ")[2]
+            memory = self.query("nvmlDeviceGetMemoryInfo", mig)
+            attributes = self.query("nvmlDeviceGetAttributes", mig)
+            uuid = decode_text(self.query("nvmlDeviceGetUUID", mig))
+            profile = decode_text(self.query("nvmlDeviceGetName", mig)).rpartition("MIG ")[2]
             found.append(
                 Partition(
                     id=f"{name}-{uuid or f'p{index}'}",
@@ -149,27 +149,27 @@ class Reader:
     def _numa(self, pci: str, handle: Any) -> int | None:
         try:
             with open(os.path.join(PCI_DEVICES, pci, "numa_node"), encoding="ascii") as file:
-                told = int(file.read(16))
-            if told >= 0:
-                return told
+                reported = int(file.read(16))
+            if reported >= 0:
+                return reported
         except (OSError, ValueError):
             pass
-        mask = self.ask("nvmlDeviceGetMemoryAffinity", handle, 1, SCOPE_NODE)
+        mask = self.query("nvmlDeviceGetMemoryAffinity", handle, 1, SCOPE_NODE)
         return int(mask[0]).bit_length() - 1 if mask and mask[0] else None
 
     def power_limit_w(self, handle: Any) -> int | None:
-        limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+        limit_mw = self.query("nvmlDeviceGetEnforcedPowerLimit", handle)
         return None if limit_mw is None else round(limit_mw / 1000)
 
     def telemetry(self, handle: Any, memory: Any, power_limit_w: int | None) -> Telemetry:
         """What the GPU does right now."""
-        rates = self.ask("nvmlDeviceGetUtilizationRates", handle)
-        power_mw = self.ask("nvmlDeviceGetPowerUsage", handle)
+        rates = self.query("nvmlDeviceGetUtilizationRates", handle)
+        power_mw = self.query("nvmlDeviceGetPowerUsage", handle)
         return Telemetry(
             utilisation_percent=rates.gpu if rates else None,
             memory_used_mib=memory.used >> 20 if memory else None,
             memory_busy_percent=rates.memory if rates else None,
-            temperature_c=self.ask("nvmlDeviceGetTemperature", handle, 0),
+            temperature_c=self.query("nvmlDeviceGetTemperature", handle, 0),
             power_w=None if power_mw is None else round(power_mw / 1000),
             power_limit_w=power_limit_w,
         )
@@ -179,8 +179,8 @@ class Reader:
 
         With MIG on and nothing made of it there is no device for a program.
         """
-        corrected, uncorrected = (self.ask("nvmlDeviceGetTotalEccErrors", handle, kind, 0) for kind in (0, 1))
-        rows = self.ask("nvmlDeviceGetRemappedRows", handle)
+        corrected, uncorrected = (self.query("nvmlDeviceGetTotalEccErrors", handle, kind, 0) for kind in (0, 1))
+        rows = self.query("nvmlDeviceGetRemappedRows", handle)
         bad = rows[0] + rows[1] if rows else None
         problems = [f"the hardware counted {uncorrected} uncorrectable errors"] if uncorrected else []
         if rows and rows[2]:
@@ -197,9 +197,9 @@ def _device_id(info: Any) -> str:
     return f"0x{number >> 16:04x}" if number else ""
 
 
-def _lost(index: int, why: str) -> PhysicalGpu:
+def _unreachable_gpu(index: int, why: str) -> PhysicalGpu:
     return PhysicalGpu(f"nvidia-{index}", "nvidia", "NVIDIA", order=index, health="failed", reason=why.lower())
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__

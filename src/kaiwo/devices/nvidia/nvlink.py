@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kaiwo.devices.inventory import Link
 
 if TYPE_CHECKING:
-    from kaiwo.devices.nvidia.discover_gpus import Reader
+    from kaiwo.devices.nvidia.discover_gpus import NvmlReader
 
 MOST_LINKS = 36
 ACTIVE = 1
@@ -22,7 +22,7 @@ FABRIC_COMPLETED = 3
 BUS_LEVELS = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 
 
-def links_between(reader: "Reader", name: str, handles: Mapping[str, Any]) -> tuple[Link, ...]:
+def gpu_links(reader: "NvmlReader", name: str, handles: Mapping[str, Any]) -> tuple[Link, ...]:
     """From one GPU to all others: NVLink where there is one, else the bus."""
     mine = handles.get(name)
     if mine is None or len(handles) < 2:
@@ -33,7 +33,7 @@ def links_between(reader: "Reader", name: str, handles: Mapping[str, Any]) -> tu
     for other, handle in sorted(handles.items()):
         if other == name:
             continue
-        level = reader.ask("nvmlDeviceGetTopologyCommonAncestor", mine, handle)
+        level = reader.query("nvmlDeviceGetTopologyCommonAncestor", mine, handle)
         count = direct.get(other, 0) or (switched if _is_nvlinked(reader, mine, handle) else 0)
         if count:
             found.append(Link(other, "nvlink", level, count=count, bandwidth_mb_s=count * speed if speed else None))
@@ -42,13 +42,13 @@ def links_between(reader: "Reader", name: str, handles: Mapping[str, Any]) -> tu
     return tuple(found)
 
 
-def clique_of(reader: "Reader", handle: Any) -> str:
+def fabric_clique(reader: "NvmlReader", handle: Any) -> str:
     """GPUs of one clique share memory over NVLink, across machines too: cluster UUID and clique number."""
     make = getattr(reader.nvml, "c_nvmlGpuFabricInfo_t", None)
     if make is None:
         return ""
     info = make()
-    if reader.ask("nvmlDeviceGetGpuFabricInfo", handle, byref(info)) is None:
+    if reader.query("nvmlDeviceGetGpuFabricInfo", handle, byref(info)) is None:
         return ""
     cluster = bytes(info.clusterUuid)
     if info.state != FABRIC_COMPLETED or not any(cluster):
@@ -57,32 +57,32 @@ def clique_of(reader: "Reader", handle: Any) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.{info.cliqueId}"
 
 
-def address_of(info: Any) -> str:
+def pci_address(info: Any) -> str:
     """`00000000:1B:00.0` as 0000:1b:00.0."""
-    domain, _, rest = text_of(getattr(info, "busId", "")).lower().partition(":")
+    domain, _, rest = decode_text(getattr(info, "busId", "")).lower().partition(":")
     try:
         return f"{int(domain, 16):04x}:{rest}" if rest else ""
     except ValueError:
         return ""
 
 
-def text_of(value: Any) -> str:
+def decode_text(value: Any) -> str:
     """Older versions of the package give bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
 
-def _count_links(reader: "Reader", handle: Any) -> tuple[dict[str, int], int]:
+def _count_links(reader: "NvmlReader", handle: Any) -> tuple[dict[str, int], int]:
     """Active links to each GPU, and to switches."""
     direct: dict[str, int] = {}
     switched = 0
     for link in range(MOST_LINKS):
-        state = reader.ask("nvmlDeviceGetNvLinkState", handle, link)
+        state = reader.query("nvmlDeviceGetNvLinkState", handle, link)
         if state is None:
             break
         if state != ACTIVE:
             continue
-        kind = reader.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-        other = address_of(reader.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+        kind = reader.query("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+        other = pci_address(reader.query("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
         if kind == TO_GPU and other:
             direct[other] = direct.get(other, 0) + 1
         elif kind == TO_SWITCH:
@@ -90,13 +90,13 @@ def _count_links(reader: "Reader", handle: Any) -> tuple[dict[str, int], int]:
     return direct, switched
 
 
-def _is_nvlinked(reader: "Reader", one: Any, other: Any) -> bool:
-    status = reader.ask("nvmlDeviceGetP2PStatus", one, other, P2P_NVLINK)
+def _is_nvlinked(reader: "NvmlReader", one: Any, other: Any) -> bool:
+    status = reader.query("nvmlDeviceGetP2PStatus", one, other, P2P_NVLINK)
     return status is not None and status == P2P_OK
 
 
-def _speed(reader: "Reader", handle: Any) -> int:
-    values = reader.ask("nvmlDeviceGetFieldValues", handle, [SPEED_FIELD])
+def _speed(reader: "NvmlReader", handle: Any) -> int:
+    values = reader.query("nvmlDeviceGetFieldValues", handle, [SPEED_FIELD])
     if not values or values[0].nvmlReturn != 0:
         return 0
     return int(values[0].value.uiVal)

@@ -10,19 +10,19 @@ import errno
 import os
 
 from kaiwo.devices.amd.sysfs_device import read_errors
-from kaiwo.devices.amd.sysfs_files import entries, parse_number, text_of, why
+from kaiwo.devices.amd.sysfs_files import error_text, list_entries, parse_number, read_text
 from kaiwo.devices.inventory import Errors, Telemetry
 
-SILENT = frozenset({
+NOT_SUPPORTED = frozenset({
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EISDIR,
     errno.ELOOP, errno.ENOTDIR, errno.EAGAIN, errno.ENXIO, errno.ESPIPE,
 })  # fmt: skip
-NOT_TOLD = ("", "N/A", "n/a")
+NO_VALUE = ("", "N/A", "n/a")
 MOST_BYTES = 128
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class HeldFile:
+class SensorFile:
     """One file. It is opened when first read, and again after an error."""
 
     def __init__(self, path: str) -> None:
@@ -37,12 +37,12 @@ class HeldFile:
             data = os.pread(self._handle, MOST_BYTES, 0)
         except OSError as error:
             self.close()
-            if error.errno not in SILENT:
-                problems.append(f"{os.path.basename(self.path)}: {why(error)}")
+            if error.errno not in NOT_SUPPORTED:
+                problems.append(f"{os.path.basename(self.path)}: {error_text(error)}")
             return None
         text = data.decode("latin-1").strip()
         value = parse_number(text)
-        if value is None and text not in NOT_TOLD:
+        if value is None and text not in NO_VALUE:
             problems.append(f"{os.path.basename(self.path)} holds no number")
         return value
 
@@ -56,27 +56,27 @@ ERRORS_EVERY = 3  # samples
 MOST_C, MOST_W = 200, 20_000
 
 
-class AmdGpu:
+class AmdGpuSampler:
     """One GPU, looked at again and again."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         top = os.path.join(folder, "hwmon")
-        sensors = next((os.path.join(top, name) for name in entries(top) if name.startswith("hwmon")), "")
+        sensors = next((os.path.join(top, name) for name in list_entries(top) if name.startswith("hwmon")), "")
         self._files = {
-            name: HeldFile(os.path.join(folder, name))
+            name: SensorFile(os.path.join(folder, name))
             for name in ("gpu_busy_percent", "mem_busy_percent", "mem_info_vram_used")
         }
         self._power = [
-            HeldFile(os.path.join(sensors, name)) for name in _there(sensors, "power1_average", "power1_input")
+            SensorFile(os.path.join(sensors, name)) for name in _existing(sensors, "power1_average", "power1_input")
         ]
-        self._limit = [HeldFile(os.path.join(sensors, name)) for name in _there(sensors, "power1_cap")]
-        self._heat = {
-            text_of(os.path.join(sensors, f"temp{number}_label")) or f"temp{number}": HeldFile(
+        self._limit = [SensorFile(os.path.join(sensors, name)) for name in _existing(sensors, "power1_cap")]
+        self._temperatures = {
+            read_text(os.path.join(sensors, f"temp{number}_label")) or f"temp{number}": SensorFile(
                 os.path.join(sensors, f"temp{number}_input")
             )
             for number in range(1, 6)
-            if _there(sensors, f"temp{number}_input")
+            if _existing(sensors, f"temp{number}_input")
         }
         self._errors = Errors()
         self._age = 0
@@ -86,41 +86,41 @@ class AmdGpu:
         if not os.path.isdir(self.folder):
             return Telemetry(), self._errors, ["the GPU is gone from the bus"]
         used = self._files["mem_info_vram_used"].number(problems)
-        heat = {name: self._bounded(file, 1000, MOST_C, problems) for name, file in self._heat.items()}
-        chip = [value for name, value in heat.items() if name != "mem" and value is not None]
+        temperatures = {name: self._bounded(file, 1000, MOST_C, problems) for name, file in self._temperatures.items()}
+        chip = [value for name, value in temperatures.items() if name != "mem" and value is not None]
         telemetry = Telemetry(
             utilisation_percent=self._bounded(self._files["gpu_busy_percent"], 1, 100, problems),
             memory_used_mib=used >> 20 if used is not None and used >= 0 else None,
             memory_busy_percent=self._bounded(self._files["mem_busy_percent"], 1, 100, problems),
             temperature_c=max(chip, default=None),
-            memory_temperature_c=heat.get("mem"),
+            memory_temperature_c=temperatures.get("mem"),
             power_w=self._first(self._power, problems),
             power_limit_w=self._first(self._limit, problems),
         )
-        return telemetry, self._counted(), problems
+        return telemetry, self._read_errors(), problems
 
     def close(self) -> None:
-        for file in (*self._files.values(), *self._power, *self._limit, *self._heat.values()):
+        for file in (*self._files.values(), *self._power, *self._limit, *self._temperatures.values()):
             file.close()
 
-    def _first(self, files: list[HeldFile], problems: list[str]) -> int | None:
+    def _first(self, files: list[SensorFile], problems: list[str]) -> int | None:
         values = (self._bounded(file, 1_000_000, MOST_W, problems) for file in files)
         return next((value for value in values if value is not None), None)
 
     @staticmethod
-    def _bounded(file: HeldFile, unit: int, most: int, problems: list[str]) -> int | None:
+    def _bounded(file: SensorFile, unit: int, most: int, problems: list[str]) -> int | None:
         value = file.number(problems)
         if value is None or 0 <= value <= most * unit:
             return None if value is None else round(value / unit)
         problems.append(f"{os.path.basename(file.path)} says {value}")
         return None
 
-    def _counted(self) -> Errors:
+    def _read_errors(self) -> Errors:
         if self._age % ERRORS_EVERY == 0:
             self._errors = read_errors(os.path.join(self.folder, "ras"))
         self._age += 1
         return self._errors
 
 
-def _there(folder: str, *names: str) -> list[str]:
+def _existing(folder: str, *names: str) -> list[str]:
     return [name for name in names if folder and os.path.exists(os.path.join(folder, name))]

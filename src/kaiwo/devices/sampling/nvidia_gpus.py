@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse
-from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, reasons
-from kaiwo.devices.nvidia.discover_gpus import Reader
-from kaiwo.devices.nvidia.nvlink import address_of
+from kaiwo.devices.inventory import Errors, Health, PhysicalGpu, join_reasons
+from kaiwo.devices.nvidia.discover_gpus import NvmlReader
+from kaiwo.devices.nvidia.nvlink import pci_address
 
 XID_EVENT = 8
 MOST_EVENTS = 64
@@ -25,13 +25,13 @@ class XidWatch:
 
     def __init__(self, nvml: Any, handles: Iterable[Any]) -> None:
         self.nvml = nvml
-        self.deaf: list[Any] = []
+        self.unsupported: list[Any] = []
         self._events = nvml.nvmlEventSetCreate()
         for handle in handles:
             try:
                 nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._events)
             except nvml.NVMLError:
-                self.deaf.append(handle)
+                self.unsupported.append(handle)
 
     def poll(self, timeout_ms: int = 0) -> list[tuple[str, int]]:
         """What happened since the last call."""
@@ -39,7 +39,7 @@ class XidWatch:
         for _ in range(MOST_EVENTS):
             try:
                 event = self.nvml.nvmlEventSetWait_v2(self._events, timeout_ms)
-                address = address_of(self.nvml.nvmlDeviceGetPciInfo(event.device))
+                address = pci_address(self.nvml.nvmlDeviceGetPciInfo(event.device))
             except self.nvml.NVMLError:  # nothing more to tell
                 break
             if event.eventData not in PROGRAM_XIDS:
@@ -51,23 +51,23 @@ class XidWatch:
         self.nvml.nvmlEventSetFree(self._events)
 
 
-SLOW_EVERY = 3  # samples: counters of errors change rarely, and a health that changed is due within 5 s
+COUNTERS_EVERY = 3  # samples: counters of errors change rarely, and a health that changed is due within 5 s
 
 
-class NvidiaGpus:
+class NvidiaSampler:
     """All of them, looked at again and again."""
 
     def __init__(self, nvml: Any, gpus: Sequence[PhysicalGpu]) -> None:
         self.nvml = nvml
-        self._reader = Reader(nvml, True)
-        self._ask = self._reader.ask
+        self._reader = NvmlReader(nvml, True)
+        self._query = self._reader.query
         self._gpus = gpus
         nvml.nvmlInit()
         self._handles = {gpu.id: self._handle(gpu) for gpu in gpus}
-        self._watch = self._listen()
-        self._slow: dict[str, tuple[int | None, Errors, list[str], bool]] = {}
-        self._seen_us: dict[str, int] = {}
-        self._ill: dict[str, str] = {}  # by an event that says so; until the agent starts again
+        self._watch = self._watch_xids()
+        self._counter_cache: dict[str, tuple[int | None, Errors, list[str], bool]] = {}
+        self._last_sample_us: dict[str, int] = {}
+        self._xid_problems: dict[str, str] = {}  # by an event that says so; until the agent starts again
         self._age = 0
 
     def sample(self) -> list[GpuSample]:
@@ -87,36 +87,42 @@ class NvidiaGpus:
     def _sample(self, gpu: PhysicalGpu, xids: list[int]) -> GpuSample:
         handle = self._handles[gpu.id]
         if xids:
-            self._ill[gpu.id] = f"the driver reported XID {', '.join(map(str, sorted(set(xids))))}"
+            self._xid_problems[gpu.id] = f"the driver reported XID {', '.join(map(str, sorted(set(xids))))}"
         if handle is None:
             return GpuSample(
                 gpu.id, health="failed", reason=gpu.reason or "the driver does not find it", xids=tuple(xids)
             )
         limit, errors, problems, is_failed = self._counters(gpu.id, handle)
-        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        memory = self._query("nvmlDeviceGetMemoryInfo", handle)
         if memory is None:
             problems = [*problems, "the driver does not tell how much memory is used"]
-        problems = [self._ill.get(gpu.id, ""), *problems]
+        problems = [self._xid_problems.get(gpu.id, ""), *problems]
         health: Health = "failed" if is_failed else "degraded" if any(problems) else "healthy"
         processes = tuple(self._processes(gpu, handle))
         return GpuSample(
-            gpu.id, self._reader.telemetry(handle, memory, limit), errors, health, reasons(problems), tuple(xids), "",
-            self._partitions(gpu, processes), processes,
-        )  # fmt: skip
+            id=gpu.id,
+            telemetry=self._reader.telemetry(handle, memory, limit),
+            errors=errors,
+            health=health,
+            reason=join_reasons(problems),
+            xids=tuple(xids),
+            partitions=self._partitions(gpu, processes),
+            processes=processes,
+        )
 
     def _counters(self, name: str, handle: Any) -> tuple[int | None, Errors, list[str], bool]:
-        if name not in self._slow or self._age % SLOW_EVERY == 0:
-            self._slow[name] = (self._reader.power_limit_w(handle), *self._reader.errors(handle))
-        return self._slow[name]
+        if name not in self._counter_cache or self._age % COUNTERS_EVERY == 0:
+            self._counter_cache[name] = (self._reader.power_limit_w(handle), *self._reader.errors(handle))
+        return self._counter_cache[name]
 
     def _processes(self, gpu: PhysicalGpu, handle: Any) -> list[ProcessUse]:
         if gpu.partitions:
-            pairs = [(part.id, self._ask("nvmlDeviceGetHandleByUUID", part.uuid)) for part in gpu.partitions]
+            pairs = [(part.id, self._query("nvmlDeviceGetHandleByUUID", part.uuid)) for part in gpu.partitions]
         else:
             pairs = [(gpu.id, handle)]
         found = []
         for device, place in pairs:
-            running = self._ask("nvmlDeviceGetComputeRunningProcesses", place) if place is not None else None
+            running = self._query("nvmlDeviceGetComputeRunningProcesses", place) if place is not None else None
             busy = self._busy(device, handle) if running and place is handle else {}
             for process in running or ():
                 memory = process.usedGpuMemory
@@ -125,28 +131,28 @@ class NvidiaGpus:
 
     def _busy(self, device: str, handle: Any) -> dict[int, int]:
         """The share of time in which a process computed; NVML gives what came after the last look."""
-        told = self._ask("nvmlDeviceGetProcessUtilization", handle, self._seen_us.get(device, 0)) or ()
+        reported = self._query("nvmlDeviceGetProcessUtilization", handle, self._last_sample_us.get(device, 0)) or ()
         newest: dict[int, Any] = {}
-        for one in told:
+        for one in reported:
             if one.pid not in newest or one.timeStamp > newest[one.pid].timeStamp:
                 newest[one.pid] = one
         if newest:
-            self._seen_us[device] = max(one.timeStamp for one in newest.values())
+            self._last_sample_us[device] = max(one.timeStamp for one in newest.values())
         return {pid: min(100, one.smUtil) for pid, one in newest.items()}
 
     def _partitions(self, gpu: PhysicalGpu, processes: Sequence[ProcessUse]) -> tuple[PartitionUse, ...]:
         found = []
         for part in gpu.partitions:
-            handle = self._ask("nvmlDeviceGetHandleByUUID", part.uuid)
-            memory = self._ask("nvmlDeviceGetMemoryInfo", handle) if handle is not None else None
+            handle = self._query("nvmlDeviceGetHandleByUUID", part.uuid)
+            memory = self._query("nvmlDeviceGetMemoryInfo", handle) if handle is not None else None
             count = sum(process.device == part.id for process in processes)
             found.append(PartitionUse(part.id, memory.used >> 20 if memory else None, None, count))
         return tuple(found)
 
     def _handle(self, gpu: PhysicalGpu) -> Any:
-        return self._ask("nvmlDeviceGetHandleByUUID", gpu.serial) if gpu.serial else None
+        return self._query("nvmlDeviceGetHandleByUUID", gpu.serial) if gpu.serial else None
 
-    def _listen(self) -> XidWatch | None:
+    def _watch_xids(self) -> XidWatch | None:
         try:
             return XidWatch(self.nvml, [handle for handle in self._handles.values() if handle is not None])
         except (self.nvml.NVMLError, AttributeError):

@@ -13,14 +13,14 @@ POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[
 MOST_BYTES = 1 << 20
 
 
-class Owners:
+class ProcessOwners:
     """Of the processes of one machine."""
 
     def __init__(self, root: str) -> None:
         self._folder = os.path.join(root, "proc")
         self._known: dict[int, str] = {}
 
-    def of(self, pid: int) -> str:
+    def owner(self, pid: int) -> str:
         """Known from the first look on: a process is started for somebody and stays theirs."""
         if pid not in self._known:
             self._known[pid] = self._pod(pid) or self._run(pid)

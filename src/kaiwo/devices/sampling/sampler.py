@@ -11,14 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from kaiwo.devices.agent_messages import GpuSample, PartitionUse, ProcessUse, Sample
-from kaiwo.devices.amd.machine_paths import Layout
-from kaiwo.devices.amd.sysfs_files import number_of
-from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, reasons, worse
-from kaiwo.devices.sampling.amd_gpu import AmdGpu
+from kaiwo.devices.amd.machine_paths import MachinePaths
+from kaiwo.devices.amd.sysfs_files import read_number
+from kaiwo.devices.inventory import Health, Inventory, PhysicalGpu, join_reasons, worse_health
+from kaiwo.devices.sampling.amd_gpu import AmdGpuSampler
 from kaiwo.devices.sampling.amd_processes import KfdProcesses
-from kaiwo.devices.sampling.nvidia_gpus import NvidiaGpus
-from kaiwo.devices.sampling.process_owners import Owners
-from kaiwo.devices.sharing.isolation_method import oversubscribed
+from kaiwo.devices.sampling.nvidia_gpus import NvidiaSampler
+from kaiwo.devices.sampling.process_owners import ProcessOwners
+from kaiwo.devices.sharing.isolation_method import oversubscription
 
 
 class Sampler:
@@ -26,14 +26,14 @@ class Sampler:
 
     def __init__(self, inventory: Inventory, root: str = "/", nvml: Any = None) -> None:
         self.inventory = inventory
-        layout = Layout(root)
+        paths = MachinePaths(root)
         mine = [gpu for gpu in inventory.gpus if gpu.vendor == "amd"]
-        folders = {gpu.id: layout.pci_folder(gpu.pci) for gpu in mine if gpu.pci}
-        self._amd = {name: AmdGpu(folder) for name, folder in folders.items() if folder}
-        self._kfd = _processes(layout, inventory)
+        folders = {gpu.id: paths.pci_folder(gpu.pci) for gpu in mine if gpu.pci}
+        self._amd = {name: AmdGpuSampler(folder) for name, folder in folders.items() if folder}
+        self._kfd = _processes(paths, inventory)
         self.notes: list[str] = []
         self._nvidia = self._open_nvidia(nvml)
-        self._owners = Owners(root)
+        self._owners = ProcessOwners(root)
         self._number = 0
 
     def sample(self, time_s: float) -> Sample:
@@ -42,7 +42,7 @@ class Sampler:
         nvidia = {sample.id: sample for sample in self._nvidia.sample()} if self._nvidia else {}
         found = []
         for gpu in self.inventory.gpus:
-            sample = nvidia.get(gpu.id) or self._of_amd(gpu, uses)
+            sample = nvidia.get(gpu.id) or self._amd_sample(gpu, uses)
             found.append(self._with_owners(_with_inventory(gpu, sample)))
         self._owners.keep_only(use.pid for sample in found for use in sample.processes)
         self._number += 1
@@ -57,19 +57,19 @@ class Sampler:
     def _with_owners(self, sample: GpuSample) -> GpuSample:
         if not sample.processes:
             return sample
-        uses = tuple(replace(use, owner=self._owners.of(use.pid)) for use in sample.processes)
+        uses = tuple(replace(use, owner=self._owners.owner(use.pid)) for use in sample.processes)
         return replace(sample, processes=uses)
 
-    def _of_amd(self, gpu: PhysicalGpu, uses: list[ProcessUse]) -> GpuSample:
+    def _amd_sample(self, gpu: PhysicalGpu, uses: list[ProcessUse]) -> GpuSample:
         """A GPU without files of its own says what discovery knew; so does a made-up one."""
         ids = {gpu.id, *(part.id for part in gpu.partitions)}
         mine = tuple(use for use in uses if use.device in ids)
-        is_told = self._kfd is not None and self._kfd.is_there
+        is_told = self._kfd is not None and self._kfd.exists
         parts = tuple(
             _partition(part.id, part.compute_units, mine) if is_told else PartitionUse(part.id)
             for part in gpu.partitions
         )
-        crowd = _crowd(gpu, mine)
+        crowd = _oversubscription(gpu, mine)
         reader = self._amd.get(gpu.id)
         if reader is None:
             return GpuSample(gpu.id, gpu.telemetry, gpu.errors, "healthy", "", (), crowd, parts, mine)
@@ -79,9 +79,9 @@ class Sampler:
             health = "failed"
         if errors.uncorrected:
             problems.insert(0, f"the hardware counted {errors.uncorrected} uncorrectable errors")
-        return GpuSample(gpu.id, telemetry, errors, health, reasons(problems), (), crowd, parts, mine)
+        return GpuSample(gpu.id, telemetry, errors, health, join_reasons(problems), (), crowd, parts, mine)
 
-    def _open_nvidia(self, nvml: Any) -> NvidiaGpus | None:
+    def _open_nvidia(self, nvml: Any) -> NvidiaSampler | None:
         gpus = [gpu for gpu in self.inventory.gpus if gpu.vendor == "nvidia"]
         if not gpus:
             return None
@@ -91,7 +91,7 @@ class Sampler:
             self.notes.append("NVIDIA's GPUs are not measured: pip install 'kaiwo[nvidia]'")
             return None
         try:
-            return NvidiaGpus(library, gpus)
+            return NvidiaSampler(library, gpus)
         except library.NVMLError as error:
             self.notes.append(f"NVIDIA's GPUs are not measured: {error}")
             return None
@@ -101,22 +101,22 @@ def _with_inventory(gpu: PhysicalGpu, sample: GpuSample) -> GpuSample:
     """What discovery found wrong stays wrong until it looks again."""
     if gpu.health == "healthy":
         return sample
-    health = worse(gpu.health, sample.health)
-    return replace(sample, health=health, reason=reasons([gpu.reason, sample.reason]))
+    health = worse_health(gpu.health, sample.health)
+    return replace(sample, health=health, reason=join_reasons([gpu.reason, sample.reason]))
 
 
-def _processes(layout: Layout, inventory: Inventory) -> KfdProcesses | None:
-    if not layout.kfd:
+def _processes(paths: MachinePaths, inventory: Inventory) -> KfdProcesses | None:
+    if not paths.kfd:
         return None
     devices: dict[int, str] = {}
     units: dict[str, int] = {}
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
-            number = None if part.node is None else number_of(os.path.join(layout.kfd, str(part.node), "gpu_id"))
+            number = None if part.node is None else read_number(os.path.join(paths.kfd, str(part.node), "gpu_id"))
             if gpu.vendor == "amd" and number:
                 devices[number] = part.id
                 units[part.id] = part.compute_units
-    folder = os.path.normpath(os.path.join(layout.kfd, "..", "..", "proc"))
+    folder = os.path.normpath(os.path.join(paths.kfd, "..", "..", "proc"))
     return KfdProcesses(folder, devices, units) if devices else None
 
 
@@ -133,10 +133,10 @@ def _sum(values: list[int | None]) -> int | None:
     return sum(known) if known or not values else None
 
 
-def _crowd(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
+def _oversubscription(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
     """Of the most crowded of its devices."""
     for device in dict.fromkeys(use.device for use in uses):
         here = [use for use in uses if use.device == device]
-        if word := oversubscribed(gpu.vendor, len({use.pid for use in here}), sum(use.queues or 0 for use in here)):
+        if word := oversubscription(gpu.vendor, len({use.pid for use in here}), sum(use.queues or 0 for use in here)):
             return word
     return ""

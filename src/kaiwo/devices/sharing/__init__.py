@@ -1,7 +1,18 @@
 """Shares of a GPU: how they are kept apart, and what that is worth."""
 
-from kaiwo.devices.sharing.machine_shares import Sharing, this_platform
-from kaiwo.devices.sharing.share_types import Ask, Device, Grant, Held, Platform, Refusal
+from kaiwo.devices.sharing.prepare_grants import GpuSharing, detect_isolation_support
+from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
 from kaiwo.model.gpu import RANKS, meets
 
-__all__ = ["RANKS", "Ask", "Device", "Grant", "Held", "Platform", "Refusal", "Sharing", "meets", "this_platform"]
+__all__ = [
+    "RANKS",
+    "GpuDevice",
+    "GpuSharing",
+    "Grant",
+    "GrantRequest",
+    "GrantedDevice",
+    "IsolationSupport",
+    "Refusal",
+    "detect_isolation_support",
+    "meets",
+]

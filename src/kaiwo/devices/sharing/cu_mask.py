@@ -14,7 +14,7 @@ units are handed out in atoms, one unit of every XCD.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kaiwo.devices.sharing.share_types import Device
+from kaiwo.devices.sharing.share_types import GpuDevice
 from kaiwo.model.gpu import WHOLE_MILLI
 
 MASKED_TARGETS = "gfx9"  # CDNA and before; RDNA pairs its units and is masked by other rules
@@ -23,7 +23,7 @@ _LIST = r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*"
 _SET = re.compile(rf"({_LIST}):(0[xX][0-9a-fA-F]+|{_LIST})")
 
 
-def why_unmaskable(device: Device) -> str:
+def why_unmaskable(device: GpuDevice) -> str:
     """Why a share of this device cannot be masked; empty when it can."""
     if device.vendor != "amd":
         return "compute-unit masks exist on AMD GPUs only"
@@ -34,17 +34,17 @@ def why_unmaskable(device: Device) -> str:
     return ""
 
 
-def unit_count(device: Device, milli: int) -> int:
+def unit_count(device: GpuDevice, milli: int) -> int:
     """How many units a share has: its part, rounded down to whole atoms; 0 when it is smaller than one."""
     return device.compute_units * milli // WHOLE_MILLI // device.xcds * device.xcds
 
 
-def least_milli(device: Device) -> int:
+def least_milli(device: GpuDevice) -> int:
     """The smallest share that holds one atom."""
     return -(-device.xcds * WHOLE_MILLI // device.compute_units)
 
 
-def choose_units(device: Device, milli: int, taken: Collection[int]) -> tuple[int, ...]:
+def choose_units(device: GpuDevice, milli: int, taken: Collection[int]) -> tuple[int, ...]:
     """The lowest free units, whole atoms only; empty when there are not enough. They need not lie side by side."""
     wanted = unit_count(device, milli)
     busy = {unit // device.xcds for unit in taken}

@@ -11,50 +11,52 @@ import time
 from collections.abc import Callable, Collection
 
 from kaiwo.devices.inventory import Inventory
-from kaiwo.devices.sharing.share_types import devices_of
+from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.model.errors import ClusterError
 
 GENERATION = "sys/class/kfd/kfd/topology/generation_id"
-PATIENCE_S, PAUSE_S = 5.0, 0.1  # a change of mode takes a second or two
-UNSETTLED = "the GPUs of this machine are being changed, and which number each of them gets is not settled; try again"
+MOST_WAIT_S, PAUSE_S = 5.0, 0.1  # a change of mode takes a second or two
+STILL_CHANGING = (
+    "the GPUs of this machine are being changed, and which number each of them gets is not settled; try again"
+)
 
 
-class Present:
+class CurrentInventory:
     """One machine's inventory. Ask from any thread."""
 
-    def __init__(self, look: Callable[[], Inventory], root: str = "/") -> None:
-        self._look, self._path = look, os.path.join(root, GENERATION)
+    def __init__(self, discover: Callable[[], Inventory], root: str = "/") -> None:
+        self._discover, self._path = discover, os.path.join(root, GENERATION)
         self._lock = threading.Lock()
         self.inventory = Inventory("")
         self._generation = ""
-        self.look_again()
+        self.refresh()
 
-    def has_moved(self) -> bool:
+    def has_changed(self) -> bool:
         """The driver has counted up since the last look: a mode was changed, or a GPU came or went."""
         return self._read_generation() != self._generation
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """What only moves, such as heat, makes no other inventory."""
         with self._lock:
             # Counted before the look: a change while it goes on is seen afterwards.
             generation = self._read_generation()
-            found = self._look()
+            found = self._discover()
             self._generation = generation
             if found != self.inventory:
                 self.inventory = found
 
-    def be_sure_of(self, ids: Collection[str]) -> None:
+    def ensure_current(self, ids: Collection[str]) -> None:
         """Before these devices are given to somebody. ClusterError when they do not come to rest."""
-        if self.has_moved() or self._is_uncounted() or not set(ids) <= devices_of(self.inventory).keys():
-            deadline = time.monotonic() + PATIENCE_S
-            self.look_again()
-            while self.has_moved():
+        if self.has_changed() or self._lacks_generation() or not set(ids) <= devices_by_id(self.inventory).keys():
+            deadline = time.monotonic() + MOST_WAIT_S
+            self.refresh()
+            while self.has_changed():
                 if time.monotonic() > deadline:
-                    raise ClusterError(UNSETTLED)
+                    raise ClusterError(STILL_CHANGING)
                 time.sleep(PAUSE_S)
-                self.look_again()
+                self.refresh()
 
-    def _is_uncounted(self) -> bool:
+    def _lacks_generation(self) -> bool:
         """Devices that are told by a number, and nobody says when the numbers change."""
         return not self._generation and any(gpu.vendor == "amd" for gpu in self.inventory.gpus)
 

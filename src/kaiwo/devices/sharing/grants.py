@@ -15,33 +15,33 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.devices.sharing.cu_mask import choose_units, mask_variables
-from kaiwo.devices.sharing.isolation_method import Choice, choose, oversubscribed
+from kaiwo.devices.sharing.isolation_method import IsolationChoice, choose_isolation, oversubscription
 from kaiwo.devices.sharing.mps import client_variables
-from kaiwo.devices.sharing.share_types import Ask, Device, Grant, Held, Platform, Refusal
-from kaiwo.devices.sharing.visible_devices import in_sight, visible_variables
+from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal
+from kaiwo.devices.sharing.visible_devices import visible_order, visible_variables
 from kaiwo.model.gpu import RANKS
 
 
 def decide_grant(
-    ask: Ask, devices: Mapping[str, Device], platform: Platform, grants: Collection[Grant]
+    request: GrantRequest, devices: Mapping[str, GpuDevice], platform: IsolationSupport, grants: Collection[Grant]
 ) -> Grant | Refusal:
     """One method for the whole pod: that of its weakest device."""
-    unknown = [share.gpu for share in ask.shares if share.gpu not in devices]
+    unknown = [share.gpu for share in request.shares if share.gpu not in devices]
     if unknown:
         return Refusal(f"this machine has no device {unknown[0]}; it has {', '.join(devices) or 'none'}")
-    choices: list[Choice] = []
-    for share in ask.shares:
-        choice = choose(ask, share, devices[share.gpu], platform)
+    choices: list[IsolationChoice] = []
+    for share in request.shares:
+        choice = choose_isolation(request, share, devices[share.gpu], platform)
         if isinstance(choice, Refusal):
             return choice
         choices.append(choice)
     if not choices:
-        return Grant(ask.owner, "whole", "partition", ())
-    held = [Held(devices[share.gpu], share.milli, share.mib, name=share.gpu) for share in ask.shares]
-    return _with_units(ask, min(choices, key=lambda choice: RANKS[choice.grade]), _in_order(held), grants)
+        return Grant(request.owner, "whole", "partition", ())
+    held = [GrantedDevice(devices[share.gpu], share.milli, share.mib, name=share.gpu) for share in request.shares]
+    return _make_grant(request, min(choices, key=lambda choice: RANKS[choice.grade]), _in_visible_order(held), grants)
 
 
-def environment_of(grant: Grant, vendors: Collection[str], mps_folder: str = "") -> dict[str, str]:
+def grant_environment(grant: Grant, vendors: Collection[str], mps_folder: str = "") -> dict[str, str]:
     """For a process on the node. `vendors` are those of the node's GPUs, `mps_folder` is the daemon's."""
     variables = visible_variables([one.device for one in grant.held], vendors)
     if grant.method == "mps":
@@ -51,47 +51,51 @@ def environment_of(grant: Grant, vendors: Collection[str], mps_folder: str = "")
     return {**variables, "KAIWO_GPU_ISOLATION": grant.grade}
 
 
-def renumbered(grant: Grant, devices: Mapping[str, Device]) -> Grant | None:
+def with_current_devices(grant: Grant, devices: Mapping[str, GpuDevice]) -> Grant | None:
     """The same grant with the numbers that its devices have now; None when one is gone, or was cut otherwise."""
     held = []
     for one in grant.held:
         now = devices.get(one.device.id)
-        if now is None or _chip(now) != _chip(one.device):
+        if now is None or _mask_basis(now) != _mask_basis(one.device):
             return None
         held.append(replace(one, device=now))
-    return replace(grant, held=tuple(_in_order(held)))
+    return replace(grant, held=tuple(_in_visible_order(held)))
 
 
-def is_on(grant: Grant, device: Device) -> bool:
+def uses_device(grant: Grant, device: GpuDevice) -> bool:
     return any(one.device.id == device.id for one in grant.held)
 
 
-def _in_order(held: Sequence[Held]) -> list[Held]:
-    order = [device.id for device in in_sight([one.device for one in held])]
+def _in_visible_order(held: Sequence[GrantedDevice]) -> list[GrantedDevice]:
+    order = [device.id for device in visible_order([one.device for one in held])]
     return sorted(held, key=lambda one: order.index(one.device.id))
 
 
-def _chip(device: Device) -> tuple[object, ...]:
+def _mask_basis(device: GpuDevice) -> tuple[object, ...]:
     """What a mask and a limit were made for."""
     return device.vendor, device.uuid, device.is_partition, device.compute_units, device.xcds
 
 
-def _with_units(ask: Ask, choice: Choice, held: Sequence[Held], grants: Collection[Grant]) -> Grant | Refusal:
+def _make_grant(
+    request: GrantRequest, choice: IsolationChoice, held: Sequence[GrantedDevice], grants: Collection[Grant]
+) -> Grant | Refusal:
     notes = [choice.note]
     if choice.method == "cu-mask":
-        held = [replace(one, units=choose_units(one.device, one.milli, _taken(one.device, grants))) for one in held]
+        held = [
+            replace(one, units=choose_units(one.device, one.milli, _taken_units(one.device, grants))) for one in held
+        ]
         full = [one.device.id for one in held if not one.units]
         if full:
-            return Refusal(f"{full[0]} has not enough compute units free for {ask.owner}; wait for a neighbour")
+            return Refusal(f"{full[0]} has not enough compute units free for {request.owner}; wait for a neighbour")
     for one in held:
-        others = [grant for grant in grants if is_on(grant, one.device)]
-        notes.append(oversubscribed(one.device.vendor, 1 + len(others)))
+        others = [grant for grant in grants if uses_device(grant, one.device)]
+        notes.append(oversubscription(one.device.vendor, 1 + len(others)))
         if choice.method != "time-slicing" and any(other.method == "time-slicing" for other in others):
             notes.append(f"a neighbour on {one.device.id} takes turns and has no limits")
-    return Grant(ask.owner, choice.method, choice.grade, tuple(held), "; ".join(filter(None, notes)))
+    return Grant(request.owner, choice.method, choice.grade, tuple(held), "; ".join(filter(None, notes)))
 
 
-def _taken(device: Device, grants: Collection[Grant]) -> set[int]:
+def _taken_units(device: GpuDevice, grants: Collection[Grant]) -> set[int]:
     held = (one for grant in grants for one in grant.held if one.device.id == device.id)
     return {unit for one in held for unit in one.units}
 
@@ -99,7 +103,7 @@ def _taken(device: Device, grants: Collection[Grant]) -> set[int]:
 SUFFIX = ".json"
 
 
-class Records:
+class GrantStore:
     """A folder with one file a grant."""
 
     def __init__(self, folder: str) -> None:
@@ -120,7 +124,7 @@ class Records:
             found[grant.owner] = grant
         return found, odd
 
-    def keep(self, grant: Grant) -> None:
+    def save(self, grant: Grant) -> None:
         path = self._path(grant.owner)
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "wb") as file:
@@ -129,7 +133,7 @@ class Records:
             os.fsync(file.fileno())
         os.rename(temporary, path)
 
-    def drop(self, owner: str) -> None:
+    def delete(self, owner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(owner))
 

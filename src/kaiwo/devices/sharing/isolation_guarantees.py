@@ -9,7 +9,7 @@ from typing import Literal
 
 Verdict = Literal["held", "open"]
 
-WAYS: Mapping[str, str] = {
+ESCAPES: Mapping[str, str] = {
     "more-memory": "allocate more than the share has",
     "memory-variable": "take the memory limit out of the environment",
     "more-threads": "ask for all compute units in the environment",
@@ -22,7 +22,7 @@ WAYS: Mapping[str, str] = {
     "kill-service": "kill the MPS server, as the same user",
 }
 
-PROMISES: Mapping[str, Mapping[str, Verdict]] = {
+GUARANTEES: Mapping[str, Mapping[str, Verdict]] = {
     "mps": {
         "more-memory": "held",
         "memory-variable": "open",

@@ -9,7 +9,14 @@ Also: Taking turns on a GPU, and when there are too many for it.
 import msgspec
 
 from kaiwo.devices.sharing.cu_mask import least_milli, unit_count, why_unmaskable
-from kaiwo.devices.sharing.share_types import Ask, Device, Grade, Method, Platform, Refusal
+from kaiwo.devices.sharing.share_types import (
+    GpuDevice,
+    GrantRequest,
+    IsolationGrade,
+    IsolationMethod,
+    IsolationSupport,
+    Refusal,
+)
 from kaiwo.model.gpu import WHOLE_MILLI, Share, meets
 
 NO_MPS_ON_AMD = (
@@ -18,79 +25,87 @@ NO_MPS_ON_AMD = (
 )
 
 
-class Choice(msgspec.Struct, frozen=True):
+class IsolationChoice(msgspec.Struct, frozen=True):
     """For one device."""
 
-    method: Method
-    grade: Grade
+    method: IsolationMethod
+    grade: IsolationGrade
     note: str = ""
 
 
-def choose(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
+def choose_isolation(
+    request: GrantRequest, share: Share, device: GpuDevice, platform: IsolationSupport
+) -> IsolationChoice | Refusal:
     """One share of one device."""
-    found = _method(ask, share, device, platform)
-    if isinstance(found, Refusal) or meets(found.grade, ask.least_grade):
+    found = _method(request, share, device, platform)
+    if isinstance(found, Refusal) or meets(found.grade, request.least_grade):
         return found
     return Refusal(
-        f"{device.id} can be shared with grade {found.grade}, and at least {ask.least_grade} is asked for; "
-        f"{_better(device, platform)}"
+        f"{device.id} can be shared with grade {found.grade}, and at least {request.least_grade} is asked for; "
+        f"{_stronger_options(device, platform)}"
     )
 
 
-def share_grade(device: Device, platform: Platform) -> str:
+def share_grade(device: GpuDevice, platform: IsolationSupport) -> str:
     """What half of a device would get: the scheduler is told that. A partition is not shared."""
     share = Share(device.id, WHOLE_MILLI // 2, 0)
-    choice = None if device.is_partition else choose(Ask("", (share,)), share, device, platform)
-    return choice.grade if isinstance(choice, Choice) else ""
+    choice = None if device.is_partition else choose_isolation(GrantRequest("", (share,)), share, device, platform)
+    return choice.grade if isinstance(choice, IsolationChoice) else ""
 
 
-def region_of(device: Device) -> str:
+def dmem_region(device: GpuDevice) -> str:
     """The name under which the kernel's device-memory controller knows a GPU's memory."""
     return f"drm/{device.pci}/vram"
 
 
-def _method(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
+def _method(
+    request: GrantRequest, share: Share, device: GpuDevice, platform: IsolationSupport
+) -> IsolationChoice | Refusal:
     # A partition's milli are those of its physical GPU: whoever has all its memory has all of it.
     is_all = share.milli >= WHOLE_MILLI or (device.is_partition and 0 < device.memory_mib <= share.mib)
     if is_all:
-        return Choice("partition" if device.is_partition else "whole", "partition")
-    if ask.isolation == "partition":
+        return IsolationChoice("partition" if device.is_partition else "whole", "partition")
+    if request.isolation == "partition":
         return Refusal(f"a fraction of {device.id} is no partition; ask for a partition profile instead of a fraction")
-    if ask.isolation == "mps" and device.vendor == "amd" and platform.mps_on_amd == "refuse":
+    if request.isolation == "mps" and device.vendor == "amd" and platform.mps_on_amd == "refuse":
         return Refusal(NO_MPS_ON_AMD)
-    if ask.isolation == "cu-mask" and device.vendor == "nvidia":
+    if request.isolation == "cu-mask" and device.vendor == "nvidia":
         return Refusal("compute-unit masks exist on AMD GPUs only; on NVIDIA ask for mps or time-slicing")
-    if ask.isolation == "time-slicing":
-        return Choice("time-slicing", "time-slicing")
-    return _nvidia(ask, platform) if device.vendor == "nvidia" else _amd(ask, share, device, platform)
+    if request.isolation == "time-slicing":
+        return IsolationChoice("time-slicing", "time-slicing")
+    return _nvidia(request, platform) if device.vendor == "nvidia" else _amd(request, share, device, platform)
 
 
-def _nvidia(ask: Ask, platform: Platform) -> Choice | Refusal:
+def _nvidia(request: GrantRequest, platform: IsolationSupport) -> IsolationChoice | Refusal:
     if platform.mps_control:
-        return Choice("mps", "mps")
-    if ask.isolation == "mps":
+        return IsolationChoice("mps", "mps")
+    if request.isolation == "mps":
         return Refusal("nvidia-cuda-mps-control is not installed here; install it, or ask for time-slicing")
-    return Choice("time-slicing", "time-slicing", "nvidia-cuda-mps-control is not installed here")
+    return IsolationChoice("time-slicing", "time-slicing", "nvidia-cuda-mps-control is not installed here")
 
 
-def _amd(ask: Ask, share: Share, device: Device, platform: Platform) -> Choice | Refusal:
+def _amd(
+    request: GrantRequest, share: Share, device: GpuDevice, platform: IsolationSupport
+) -> IsolationChoice | Refusal:
     why = why_unmaskable(device)
     if not why and not unit_count(device, share.milli):
         least = least_milli(device)
         why = (
             f"a mask needs one compute unit on each of {device.xcds} XCDs: at least {least / WHOLE_MILLI:g} of the GPU"
         )
-    if why and ask.isolation in ("cu-mask", "mps"):
+    if why and request.isolation in ("cu-mask", "mps"):
         return Refusal(f"{device.id}: {why}; ask for time-slicing")
     if why:
-        return Choice("time-slicing", "time-slicing", why)
-    note = "mps was asked for and there is none on AMD: a compute-unit mask instead" if ask.isolation == "mps" else ""
+        return IsolationChoice("time-slicing", "time-slicing", why)
+    note = (
+        "mps was asked for and there is none on AMD: a compute-unit mask instead" if request.isolation == "mps" else ""
+    )
     # A partition's memory is a part of its GPU's, which the kernel counts as one.
-    is_capped = region_of(device) in platform.dmem_regions and not device.is_partition and not platform.in_containers
-    return Choice("cu-mask", "memory-capped" if is_capped else "cu-mask", note)
+    is_capped = dmem_region(device) in platform.dmem_regions and not device.is_partition and not platform.in_containers
+    return IsolationChoice("cu-mask", "memory-capped" if is_capped else "cu-mask", note)
 
 
-def _better(device: Device, platform: Platform) -> str:
+def _stronger_options(device: GpuDevice, platform: IsolationSupport) -> str:
     if device.vendor == "amd" and platform.in_containers:
         return "ask for a partition or a whole GPU: on Kubernetes no share's memory is capped"
     if device.vendor == "amd":
@@ -101,7 +116,7 @@ def _better(device: Device, platform: Platform) -> str:
 MOST_PROCESSES, MOST_QUEUES = 11, 24
 
 
-def oversubscribed(vendor: str, processes: int, queues: int = 0) -> str:
+def oversubscription(vendor: str, processes: int, queues: int = 0) -> str:
     """Why there are too many; empty when there are not."""
     if vendor != "amd":
         return ""

@@ -17,14 +17,14 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from kaiwo.devices.sharing.share_types import Held
+from kaiwo.devices.sharing.share_types import GrantedDevice
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import WHOLE_MILLI
 
 DEFAULT, EXCLUSIVE_PROCESS = 0, 3
 
 
-def set_mode(uuid: str, mode: int) -> bool:
+def set_compute_mode(uuid: str, mode: int) -> bool:
     """True when the GPU is in that mode now."""
     try:
         import pynvml
@@ -48,7 +48,7 @@ def set_mode(uuid: str, mode: int) -> bool:
 PIPES, LOGS = "pipe", "log"
 
 
-def client_variables(held: Sequence[Held], folder: str) -> dict[str, str]:
+def client_variables(held: Sequence[GrantedDevice], folder: str) -> dict[str, str]:
     """For a process that holds these shares, in the order in which it sees them."""
     milli = min(share.milli for share in held)  # the variable is one for all devices
     variables = {
@@ -80,16 +80,16 @@ def percent(milli: int) -> str:
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
-PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/nvidia/bin")
+CONTROL_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/nvidia/bin")
 MOST_PATH = 80  # a unix socket's path ends at 108, and the daemon adds names of its own
-PATIENCE_S = 10.0
-ASK_S = 5.0
+MOST_WAIT_S = 10.0
+COMMAND_S = 5.0
 POLL_S = 0.02
 
 
-def find_control() -> str:
+def find_mps_control() -> str:
     """Where the program is; empty when it is not installed."""
-    return shutil.which(CONTROL) or shutil.which(CONTROL, path=os.pathsep.join(PLACES)) or ""
+    return shutil.which(CONTROL) or shutil.which(CONTROL, path=os.pathsep.join(CONTROL_FOLDERS)) or ""
 
 
 class MpsDaemon:
@@ -113,14 +113,14 @@ class MpsDaemon:
             return 0
         return pid if ticks and start_ticks(pid) == ticks else 0
 
-    def is_well(self) -> bool:
+    def is_answering(self) -> bool:
         """It lives and answers."""
-        return bool(self.pid) and self.ask("get_server_list") is not None
+        return bool(self.pid) and self.send_command("get_server_list") is not None
 
     def ensure(self) -> str:
         """Have one that answers. What was done: `kept`, `started` or `restarted`."""
         had = bool(self.pid)
-        if had and self.is_well():
+        if had and self.is_answering():
             return "kept"
         if had:
             self.stop()
@@ -134,8 +134,8 @@ class MpsDaemon:
         if not pid:
             return
         servers = self.servers()
-        self.ask("quit")
-        if not _wait_gone(pid, PATIENCE_S):
+        self.send_command("quit")
+        if not _wait_gone(pid, MOST_WAIT_S):
             _kill(pid)
         for server in servers:
             if not _wait_gone(server, 1.0):
@@ -145,20 +145,20 @@ class MpsDaemon:
 
     def servers(self) -> list[int]:
         """The pids of its servers: one for each user that has connected."""
-        answer = self.ask("get_server_list") or ""
+        answer = self.send_command("get_server_list") or ""
         return [int(word) for word in answer.split() if word.isdecimal()]
 
     def clients(self) -> list[int]:
         """The pids of those who are connected."""
-        answers = (self.ask(f"get_client_list {server}") or "" for server in self.servers())
+        answers = (self.send_command(f"get_client_list {server}") or "" for server in self.servers())
         return sorted({int(word) for answer in answers for word in answer.split() if word.isdecimal()})
 
-    def ask(self, command: str) -> str | None:
+    def send_command(self, command: str) -> str | None:
         """What the daemon answers; None when it does not."""
         try:
             done = subprocess.run(
                 [self._control], input=f"{command}\n", env=self._variables, capture_output=True, text=True,
-                timeout=ASK_S, check=False,
+                timeout=COMMAND_S, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return None
@@ -172,21 +172,21 @@ class MpsDaemon:
         try:
             done = subprocess.run(
                 [self._control, "-d"], env=self._variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=PATIENCE_S, check=False, start_new_session=True,
+                timeout=MOST_WAIT_S, check=False, start_new_session=True,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {error}") from error
         if done.returncode:
-            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {_words(done)}")
-        self._record(os.path.join(pipes, f"{CONTROL}.pid"))
+            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {_failure_text(done)}")
+        self._record_pid(os.path.join(pipes, f"{CONTROL}.pid"))
 
-    def _record(self, pid_file: str) -> None:
+    def _record_pid(self, pid_file: str) -> None:
         """Write down who it is, once it answers."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + MOST_WAIT_S
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError), open(pid_file, encoding="ascii") as file:
                 pid = int(file.read())
-                if (ticks := start_ticks(pid)) and self.ask("get_server_list") is not None:
+                if (ticks := start_ticks(pid)) and self.send_command("get_server_list") is not None:
                     _write(os.path.join(self.folder, "daemon"), f"{pid} {ticks}\n")
                     return
             time.sleep(POLL_S)
@@ -223,7 +223,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _words(done: subprocess.CompletedProcess[str]) -> str:
+def _failure_text(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr or done.stdout).strip().partition("\n")[0] or f"exit status {done.returncode}"
 
 

@@ -12,13 +12,13 @@ import msgspec
 from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu
 from kaiwo.model.gpu import Share
 
-Method = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
-Grade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]
+IsolationMethod = Literal["whole", "partition", "mps", "cu-mask", "time-slicing"]
+IsolationGrade = Literal["partition", "memory-capped", "cu-mask", "mps", "time-slicing", "none"]
 
 AMD_SERIAL = re.compile(r"0x(?!0{16})[0-9a-f]{16}")
 
 
-class Device(msgspec.Struct, frozen=True):
+class GpuDevice(msgspec.Struct, frozen=True):
     """What the writers must know of one device: a whole GPU or a partition of one."""
 
     id: str
@@ -34,7 +34,7 @@ class Device(msgspec.Struct, frozen=True):
     node: int | None = None  # of AMD's topology: ROCr counts in this order, from whatever it begins
 
 
-class Ask(msgspec.Struct, frozen=True):
+class GrantRequest(msgspec.Struct, frozen=True):
     """What one pod got from the scheduler, and how it wants it kept apart."""
 
     owner: str  # unique while it runs
@@ -43,10 +43,10 @@ class Ask(msgspec.Struct, frozen=True):
     least_grade: str = ""  # empty: any
 
 
-class Held(msgspec.Struct, frozen=True):
+class GrantedDevice(msgspec.Struct, frozen=True):
     """One device of a grant."""
 
-    device: Device
+    device: GpuDevice
     milli: int
     mib: int
     units: tuple[int, ...] = ()  # the compute units of its mask; empty: no mask
@@ -57,9 +57,9 @@ class Grant(msgspec.Struct, frozen=True):
     """How one pod's devices are kept apart from its neighbours'."""
 
     owner: str
-    method: Method
-    grade: Grade
-    held: tuple[Held, ...]
+    method: IsolationMethod
+    grade: IsolationGrade
+    held: tuple[GrantedDevice, ...]
     note: str = ""  # what the person should know: translated, weaker than it seems, oversubscribed
     cgroup: str = ""  # the group that caps its device memory: the process must be put into it
     environment: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Platform(msgspec.Struct, frozen=True):
+class IsolationSupport(msgspec.Struct, frozen=True):
     """What this machine offers beside its devices."""
 
     mps_control: str = ""  # the path of nvidia-cuda-mps-control; empty: there is none
@@ -80,9 +80,9 @@ class Platform(msgspec.Struct, frozen=True):
     in_containers: bool = False  # the kubelet makes the cgroups of processes here, and nobody can cap them in time
 
 
-def devices_of(inventory: Inventory) -> dict[str, Device]:
+def devices_by_id(inventory: Inventory) -> dict[str, GpuDevice]:
     """Every device by its id; a whole GPU beside cut ones by the longer id that carries its UUID, too."""
-    found: dict[str, Device] = {}
+    found: dict[str, GpuDevice] = {}
     serials = Counter(gpu.serial for gpu in inventory.gpus)
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
@@ -103,8 +103,8 @@ def _uuid(gpu: PhysicalGpu, part: PhysicalGpu | Partition, is_only: bool) -> str
     return f"GPU-{gpu.serial[2:].upper()}" if is_known else ""
 
 
-def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, uuid: str) -> Device:
-    return Device(
+def _device(gpu: PhysicalGpu, part: PhysicalGpu | Partition, uuid: str) -> GpuDevice:
+    return GpuDevice(
         id=part.id,
         vendor=gpu.vendor,
         order=part.order,

@@ -17,7 +17,7 @@ from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.devices.agent.node_agent import with_health
 from kaiwo.devices.agent_messages import Correction, GpuSample, Hello, Line, Sample
 from kaiwo.devices.inventory import Inventory
-from kaiwo.devices.sharing.share_types import Platform
+from kaiwo.devices.sharing.share_types import IsolationSupport
 from kaiwo.model.errors import ConfigError, NotFoundError, RefusedError
 from kaiwo.model.gpu import Gpu
 from kaiwo.model.node import Node, Wiring
@@ -36,7 +36,7 @@ class Heard(msgspec.Struct):
     node: str
     version: str
     inventory: Inventory
-    platform: Platform | None = None
+    platform: IsolationSupport | None = None
     sample: Sample | None = None
     at: float = 0.0  # by the monotonic clock
     is_lost: bool = False

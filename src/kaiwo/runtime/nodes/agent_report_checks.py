@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kaiwo.devices.agent_messages import GpuSample, Sample
-from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, reasons, worse
+from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, join_reasons, worse_health
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import Wiring
@@ -46,7 +46,7 @@ def believed_inventory(told: Inventory) -> Believed:
     for gpu in told.gpus:
         fresh, problems, odd = _gpu(gpu)
         if problems:
-            doubts[gpu.id] = reasons(problems)
+            doubts[gpu.id] = join_reasons(problems)
         notes += [f"{gpu.id}: {text}" for text in (*problems, *odd)]
         gpus.append(fresh)
     return Believed(replace(told, gpus=tuple(gpus)) if notes else told, doubts, tuple(notes[:MOST_NOTES]))
@@ -99,7 +99,7 @@ def _gpu(gpu: PhysicalGpu) -> tuple[PhysicalGpu, list[str], list[str]]:
         return gpu, [], []
     fresh = replace(gpu, partitions=parts, links=links, numa=gpu.numa if is_numa else None)
     if problems:
-        health, reason = worse(gpu.health, "degraded"), reasons([*problems, gpu.reason])
+        health, reason = worse_health(gpu.health, "degraded"), join_reasons([*problems, gpu.reason])
         fresh = replace(fresh, memory_mib=0, health=health, reason=reason)
     return fresh, problems, odd
 
@@ -108,7 +108,9 @@ def _partition(part: Partition) -> Partition:
     problems = _memory_problem(part)
     if not problems:
         return part
-    return replace(part, memory_mib=0, health=worse(part.health, "degraded"), reason=reasons([*problems, part.reason]))
+    return replace(
+        part, memory_mib=0, health=worse_health(part.health, "degraded"), reason=join_reasons([*problems, part.reason])
+    )
 
 
 def _memory_problem(device: PhysicalGpu | Partition) -> list[str]:
@@ -129,7 +131,7 @@ def _sample(gpu: GpuSample, most_mib: int, doubt: str, notes: list[str]) -> GpuS
     if len(notes) > before:
         gpu = replace(gpu, telemetry=telemetry, errors=errors, partitions=parts, processes=uses)
     if doubt:
-        gpu = replace(gpu, health=worse(gpu.health, "degraded"), reason=reasons([doubt, gpu.reason]))
+        gpu = replace(gpu, health=worse_health(gpu.health, "degraded"), reason=join_reasons([doubt, gpu.reason]))
     return gpu
 
 

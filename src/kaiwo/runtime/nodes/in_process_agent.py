@@ -9,7 +9,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from kaiwo.devices.agent.node_agent import Agent, AgentOptions
+from kaiwo.devices.agent.node_agent import NodeAgent
+from kaiwo.devices.agent.options import AgentOptions
 from kaiwo.devices.agent_messages import Hello, Line
 from kaiwo.model.errors import KaiwoError
 from kaiwo.runtime.log import emit
@@ -49,7 +50,7 @@ async def watching(agents: Agents, node: str, root: str) -> AsyncIterator[None]:
     """While this is open, the machine is looked at every second."""
     inside = _Inside(agents)
     say = lambda text: emit("watch", detail=text)  # noqa: E731
-    agent = await asyncio.to_thread(Agent, AgentOptions(node=node, root=root), say, None, inside)
+    agent = await asyncio.to_thread(NodeAgent, AgentOptions(node=node, root=root), say, None, inside)
     inside.hello = agent.hello
     thread = threading.Thread(target=agent.run, name="kaiwo-watch", daemon=True)
     thread.start()

@@ -9,9 +9,9 @@ from pathlib import Path
 from kaiwo.clusters.local.share_provider import Kept
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory
-from kaiwo.devices.sharing.current_inventory import Present
-from kaiwo.devices.sharing.machine_shares import Sharing
-from kaiwo.devices.sharing.share_types import Ask, Refusal
+from kaiwo.devices.sharing.current_inventory import CurrentInventory
+from kaiwo.devices.sharing.prepare_grants import GpuSharing
+from kaiwo.devices.sharing.share_types import GrantRequest, Refusal
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Share
 from kaiwo.runtime.log import emit
@@ -24,13 +24,13 @@ class MachineShares:
         self, folder: Path, look: Callable[[], Inventory] = lambda: discover(has_telemetry=False), root: str = "/"
     ) -> None:
         self._folder, self._look, self._root = folder, look, root
-        self._opened: tuple[Present, Sharing] | None = None
+        self._opened: tuple[CurrentInventory, GpuSharing] | None = None
 
     def prepare(self, run_id: str, devices: Sequence[Share], isolation: str = "", least_grade: str = "") -> Kept:
         """The best way of keeping apart that the devices have, or the one that was asked for."""
         try:
             sharing = self._open_for([share.gpu for share in devices])
-            grant = sharing.prepare(Ask(run_id, tuple(devices), isolation, least_grade))
+            grant = sharing.prepare(GrantRequest(run_id, tuple(devices), isolation, least_grade))
         except ClusterError as error:
             raise OSError(str(error)) from error
         if isinstance(grant, Refusal):
@@ -52,25 +52,25 @@ class MachineShares:
     def keep_only(self, run_ids: Collection[str]) -> None:
         """Release what a former Kaiwo left behind."""
         if run_ids or self._folder.exists():
-            self._open()[1].keep_only(run_ids)
+            self._open()[1].release_others(run_ids)
 
     def tend(self) -> None:
         """Start daemons again that are gone."""
         if self._opened is not None:
-            for line in self._opened[1].tend():
+            for line in self._opened[1].maintain_daemons():
                 emit("gpu-sharing-tended", level="warning", detail=line)
 
-    def _open(self) -> tuple[Present, Sharing]:
+    def _open(self) -> tuple[CurrentInventory, GpuSharing]:
         if self._opened is None:
-            present = Present(self._look, self._root)
-            self._opened = present, Sharing(str(self._folder), present.inventory)
+            present = CurrentInventory(self._look, self._root)
+            self._opened = present, GpuSharing(str(self._folder), present.inventory)
         return self._opened
 
-    def _open_for(self, ids: Collection[str]) -> Sharing:
+    def _open_for(self, ids: Collection[str]) -> GpuSharing:
         """With the numbers that these devices have at this moment: after a change of mode they are others."""
         present, sharing = self._open()
         before = present.inventory
-        present.be_sure_of(ids)
+        present.ensure_current(ids)
         if present.inventory is not before:
             sharing.refresh(present.inventory)
         return sharing

@@ -14,9 +14,9 @@ from kaiwo.clusters.local.cluster_file import HOST_LABEL, MODEL_LABEL
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu
 from kaiwo.devices.sharing.isolation_method import share_grade
-from kaiwo.devices.sharing.machine_shares import this_platform
-from kaiwo.devices.sharing.share_types import Platform
-from kaiwo.devices.sharing.share_types import devices_of as sharing_devices
+from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
+from kaiwo.devices.sharing.share_types import IsolationSupport
+from kaiwo.devices.sharing.share_types import devices_by_id as sharing_devices
 from kaiwo.model.gpu import GPU_MODELS, WHOLE_MILLI, Gpu
 from kaiwo.model.node import Node, Wiring
 from kaiwo.model.partition_modes import part_milli, partition_count
@@ -31,9 +31,9 @@ def real_node(root: str = "/") -> Node | None:
     return node_of(discover(root, has_telemetry=False))
 
 
-def node_of(inventory: Inventory, platform: Platform | None = None) -> Node | None:
+def node_of(inventory: Inventory, platform: IsolationSupport | None = None) -> Node | None:
     """Every GPU, or each of its partitions, is one device."""
-    gpus = devices_of(inventory, platform or this_platform())
+    gpus = devices_of(inventory, platform or detect_isolation_support())
     if not gpus:
         return None
     return Node(
@@ -46,7 +46,7 @@ def node_of(inventory: Inventory, platform: Platform | None = None) -> Node | No
     )
 
 
-def devices_of(inventory: Inventory, platform: Platform | None = None) -> tuple[Gpu, ...]:
+def devices_of(inventory: Inventory, platform: IsolationSupport | None = None) -> tuple[Gpu, ...]:
     """By vendor, then as the vendor's runtime counts; those it does not count come last.
 
     `platform`: what else the machine has to keep tenants apart; without it nothing is said of shares.
@@ -62,7 +62,7 @@ def devices_of(inventory: Inventory, platform: Platform | None = None) -> tuple[
     return devices if platform is None else _with_grades(devices, inventory, platform)
 
 
-def _with_grades(devices: tuple[Gpu, ...], inventory: Inventory, platform: Platform) -> tuple[Gpu, ...]:
+def _with_grades(devices: tuple[Gpu, ...], inventory: Inventory, platform: IsolationSupport) -> tuple[Gpu, ...]:
     known = sharing_devices(inventory)
     return tuple(
         replace(gpu, share_grade=share_grade(known[gpu.id], platform)) if gpu.id in known else gpu for gpu in devices

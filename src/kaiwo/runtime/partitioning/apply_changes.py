@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
-from kaiwo.devices.amd.change_partitions import Outcome
+from kaiwo.devices.amd.change_partitions import ChangeOutcome
 from kaiwo.gpus.partitioning.demand import Ongoing
 from kaiwo.gpus.partitioning.planner_types import Key, NodeNow, PartitionPlan, Step
 from kaiwo.gpus.partitioning.rollout import begun, closed, done, follow, redrawn, size_of, touched
@@ -44,10 +44,10 @@ class Change(msgspec.Struct, frozen=True):
 class Executor(Protocol):
     """Changes the GPUs of one node, as a whole."""
 
-    async def carry_out(self, changes: Sequence[ModeChange]) -> Outcome:
+    async def carry_out(self, changes: Sequence[ModeChange]) -> ChangeOutcome:
         """All of them or none."""
 
-    async def resume(self, note: str) -> Outcome:
+    async def resume(self, note: str) -> ChangeOutcome:
         """Go on with what a former leader began."""
 
 
@@ -65,8 +65,8 @@ class Following:
         self.changed: Counter[str] = Counter()  # GPUs, by what became of it
         self.machine: Machine | None = None  # the one on which we run
         self.others: Callable[[str], Executor | None] = lambda _: None  # who changes the GPUs of other real nodes
-        self._running: dict[str, asyncio.Task[Outcome]] = {}  # by node
-        self._resumed = Outcome("rolled-back", "Kaiwo was stopped before the change began")
+        self._running: dict[str, asyncio.Task[ChangeOutcome]] = {}  # by node
+        self._resumed = ChangeOutcome("rolled-back", "Kaiwo was stopped before the change began")
 
     def underway(self) -> tuple[Underway, ...]:
         """For `keep`."""
@@ -82,7 +82,7 @@ class Following:
         try:
             outcome = await self.machine.resume()
         except (OSError, KaiwoError) as error:
-            outcome = Outcome("stuck", str(error))
+            outcome = ChangeOutcome("stuck", str(error))
         if outcome is not None:
             self._resumed = outcome
             emit("partition-change-resumed", node=self.machine.node, status=outcome.status, reason=outcome.reason)
@@ -185,7 +185,7 @@ class Following:
             if is_here or name in self._running:
                 await self._finish_real(name, keys, now_s)
             elif self._is_virtual(name) and all(self._due_s.get(key, 0) <= now_s for key in keys):
-                await self._conclude(name, keys, Outcome("done"), now_s)
+                await self._conclude(name, keys, ChangeOutcome("done"), now_s)
 
     async def _finish_real(self, name: str, keys: Sequence[Key], now_s: int) -> None:
         task = self._running.get(name)
@@ -195,10 +195,10 @@ class Following:
         try:
             outcome = task.result() if task is not None else self._resumed
         except (OSError, KaiwoError) as error:
-            outcome = Outcome("stuck", str(error))
+            outcome = ChangeOutcome("stuck", str(error))
         await self._conclude(name, keys, outcome, now_s)
 
-    async def _conclude(self, name: str, keys: Sequence[Key], outcome: Outcome, now_s: int) -> None:
+    async def _conclude(self, name: str, keys: Sequence[Key], outcome: ChangeOutcome, now_s: int) -> None:
         states = dict(self.states)
         for key in keys:
             state = states[key]

@@ -17,14 +17,14 @@ import msgspec
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import NodeProgress
-from kaiwo.devices.amd.change_partitions import Outcome
+from kaiwo.devices.amd.change_partitions import ChangeOutcome
 from kaiwo.devices.amd.device_config_manager import (
     OPT_IN,
     PROFILE_LABEL,
     TAINT,
+    dcm_state,
     labels_for,
     profile_name,
-    state_of,
     with_profile,
 )
 from kaiwo.gpus.partitioning.demand import Ongoing, mode_of
@@ -81,11 +81,11 @@ class DcmNode:
         self._tender, self._in_use, self._profile, self._config = tender, in_use, profile, config
         self._patience = patience or Patience()
 
-    async def carry_out(self, changes: Sequence[ModeChange]) -> Outcome:
+    async def carry_out(self, changes: Sequence[ModeChange]) -> ChangeOutcome:
         """All of them or none."""
         node = self._tender.node(self.node)
         if node is None:
-            return Outcome("refused", "the node is gone")
+            return ChangeOutcome("refused", "the node is gone")
         before = modes_of(node)
         after = before | {change.gpu: change.after for change in changes}
         name = self._profile or profile_name(list(after.values()))
@@ -98,11 +98,11 @@ class DcmNode:
         await asyncio.sleep(SETTLE_S)
         if self._in_use():
             await self._open()
-            return Outcome("busy", "somebody was placed on the node while it was being closed")
+            return ChangeOutcome("busy", "somebody was placed on the node while it was being closed")
         await self._ask(name)
         return await self._finish(record)
 
-    async def resume(self, note: str) -> Outcome:
+    async def resume(self, note: str) -> ChangeOutcome:
         """Go on with what a former leader began."""
         record = msgspec.json.decode(note, type=Record)
         profile = record.before_profile if record.is_back else record.profile
@@ -110,7 +110,7 @@ class DcmNode:
         if node is not None and node.labels.get(PROFILE_LABEL) != profile:
             if self._in_use():  # it was stopped before anything was touched, and somebody else has it now
                 await self._open()
-                return Outcome("busy", "somebody was placed on the node while it was being closed")
+                return ChangeOutcome("busy", "somebody was placed on the node while it was being closed")
             await self._ask(profile)
         return await self._finish(record)
 
@@ -124,19 +124,19 @@ class DcmNode:
         await self._tender.untaint(self.node, DRAINED.key)
         await self._tender.unmark(self.node)
 
-    async def _finish(self, record: Record) -> Outcome:
+    async def _finish(self, record: Record) -> ChangeOutcome:
         if not record.is_back:
             problem, devices = await self._wait(record.profile, record.after)
             if not problem:
                 await self._open()
-                return Outcome("done", devices=devices)
+                return ChangeOutcome("done", devices=devices)
             record = replace(record, is_back=True, reason=problem)
             await self._tender.mark(self.node, _note(record), labels_for(record.before_profile))
         problem, devices = await self._wait(record.before_profile, record.before)
         if problem:
-            return Outcome("stuck", f"{record.reason}; and after going back: {problem}", devices)
+            return ChangeOutcome("stuck", f"{record.reason}; and after going back: {problem}", devices)
         await self._open()
-        return Outcome("rolled-back", record.reason, devices)
+        return ChangeOutcome("rolled-back", record.reason, devices)
 
     async def _wait(self, profile: str, modes: Mapping[str, Mode]) -> tuple[str, int]:
         """What went wrong, or nothing, and how many devices there are."""
@@ -201,7 +201,7 @@ def difference(node: Node, modes: Mapping[str, Mode]) -> tuple[str, bool]:
 
 
 def _manager_problem(node: Node, profile: str) -> tuple[str, bool]:
-    match state_of(node.labels, profile):
+    match dcm_state(node.labels, profile):
         case "done":
             return "", True
         case "failed":

@@ -12,10 +12,16 @@ from pathlib import Path
 import msgspec
 
 from kaiwo.devices.agent_messages import Hello
-from kaiwo.devices.amd.change_partitions import Outcome, Site, carry_out, resume
-from kaiwo.devices.amd.partition_mode_writers import COMPUTE_FILE, PCI_DEVICES, SmiWay, SysfsWay, Way
+from kaiwo.devices.amd.change_partitions import ChangeOutcome, PartitionSite, change_partitions, resume
+from kaiwo.devices.amd.partition_mode_writers import (
+    COMPUTE_FILE,
+    PCI_DEVICES,
+    ModeWriter,
+    SmiModeWriter,
+    SysfsModeWriter,
+)
 from kaiwo.devices.discover import discover
-from kaiwo.devices.sharing.machine_shares import this_platform
+from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
 from kaiwo.model.partition_modes import ModeChange
 
 
@@ -26,30 +32,30 @@ class Machine:
         self.node, self.root = node, root
         self._folder, self._tenant = folder, tenant
 
-    async def carry_out(self, changes: Sequence[ModeChange]) -> Outcome:
+    async def carry_out(self, changes: Sequence[ModeChange]) -> ChangeOutcome:
         """All of them or none."""
-        return await asyncio.to_thread(carry_out, self._site(changes[0].gpu), changes)
+        return await asyncio.to_thread(change_partitions, self._site(changes[0].gpu), changes)
 
-    async def resume(self) -> Outcome | None:
+    async def resume(self) -> ChangeOutcome | None:
         """Finish what a crash left."""
         return await asyncio.to_thread(lambda: resume(self._site("")))
 
     def hello(self) -> Hello:
         """The machine as it is now."""
         found = discover(self.root, has_telemetry=False)
-        return Hello(self.node, "", "", msgspec.structs.replace(found, node=self.node), this_platform())
+        return Hello(self.node, "", "", msgspec.structs.replace(found, node=self.node), detect_isolation_support())
 
     @property
     def words(self) -> str:
         """How it is told, for people."""
         return f"the driver's files under {os.path.join(self.root, PCI_DEVICES)}, or amd-smi"
 
-    def _site(self, gpu: str) -> Site:
-        return Site(self._way(gpu), str(self._folder / "record.json"), self.root, self._tenant)
+    def _site(self, gpu: str) -> PartitionSite:
+        return PartitionSite(self._way(gpu), str(self._folder / "record.json"), self.root, self._tenant)
 
-    def _way(self, gpu: str) -> Way:
+    def _way(self, gpu: str) -> ModeWriter:
         """The driver's own file where we may write it."""
         path = os.path.join(self.root, PCI_DEVICES, gpu, COMPUTE_FILE)
         if not gpu or os.access(path, os.W_OK) or os.path.realpath(self.root) != "/" or not shutil.which("amd-smi"):
-            return SysfsWay(self.root)
-        return SmiWay()
+            return SysfsModeWriter(self.root)
+        return SmiModeWriter()

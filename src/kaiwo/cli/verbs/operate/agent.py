@@ -11,7 +11,7 @@ from kaiwo.cli.output.formatting import count
 from kaiwo.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kaiwo.devices.agent.node_agent import DevicesOf
+    from kaiwo.devices.agent.options import DevicesOf
 
 DEFAULT_KUBELET = "/var/lib/kubelet"
 
@@ -55,7 +55,8 @@ def agent(
       kaiwo agent --metrics 9410
       kaiwo agent --server https://kaiwo.example:8443 --token-file /etc/kaiwo/token --kubelet
     """
-    from kaiwo.devices.agent.node_agent import Agent, AgentOptions, node_name
+    from kaiwo.devices.agent.node_agent import NodeAgent, node_name
+    from kaiwo.devices.agent.options import AgentOptions
 
     if once:
         _print_sample(root)
@@ -79,7 +80,7 @@ def agent(
         api=api,
         state_folder=state,
     )
-    running = Agent(options, printing.hint, _devices_of() if kubelet else None)
+    running = NodeAgent(options, printing.hint, _devices_of() if kubelet else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
     if running.endpoint:
@@ -89,10 +90,10 @@ def agent(
 
 
 def _devices_of() -> "DevicesOf":
-    from kaiwo.devices.sharing.machine_shares import this_platform
+    from kaiwo.devices.sharing.prepare_grants import detect_isolation_support
     from kaiwo.runtime.nodes.local_node import devices_of
 
-    platform = this_platform(in_containers=True)
+    platform = detect_isolation_support(in_containers=True)
     return lambda inventory: devices_of(inventory, platform)
 
 

@@ -153,11 +153,11 @@ def _links(gpu: "PhysicalGpu") -> str:
 
 def _explain_no_gpu(root: str, output: str) -> None:
     """Say where we looked for GPUs, and what to do."""
-    from kaiwo.devices.discover import looked_for, nearby_roots
+    from kaiwo.devices.discover import nearby_roots, searched_paths
 
     say = printing.hint if output in ("json", "yaml") else click.echo
     say(f"no GPU found under {root}; looked for")
-    for place in looked_for(root):
+    for place in searched_paths(root):
         say(f"  {place}")
     if near := nearby_roots(root):
         say("these folders below it contain a topology:")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from kaiwo.devices.agent.kubelet.match_pod import Match
+from kaiwo.devices.agent.kubelet.match_pod import PodMatch
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
     resource: str
     ids: tuple[str, ...]  # the kubelet's names, sorted
-    match: Match
+    match: PodMatch
     is_verified: bool = False
 
     @property
@@ -26,16 +26,16 @@ class Allocation(msgspec.Struct, frozen=True):
         return f"{match.pod.namespace}/{match.pod.name}/{match.pod.uid}/{match.held_as or match.container}"
 
     @property
-    def turn(self) -> tuple[str, str]:
+    def served_key(self) -> tuple[str, str]:
         """Whose Allocate it was taken for."""
         return self.match.pod.uid, self.match.container
 
-    def is_on(self, resource: str, names: Collection[str]) -> bool:
+    def overlaps(self, resource: str, names: Collection[str]) -> bool:
         """It has some of these names."""
         return self.resource == resource and any(name in names for name in self.ids)
 
 
-def is_before(one: Match, other: Match) -> bool:
+def is_earlier_init(one: PodMatch, other: PodMatch) -> bool:
     """A start-up container of the same pod: it has ended when the other begins."""
     return one.is_init and one.pod.uid == other.pod.uid and one.container != other.container
 
@@ -46,7 +46,7 @@ class _Saved(msgspec.Struct):
     served: set[tuple[str, str]] = set()
 
 
-class Book:
+class AllocationRecords:
     """All allocations that are in force."""
 
     def __init__(self, path: str) -> None:
@@ -54,14 +54,14 @@ class Book:
         self._all: list[Allocation] = []
         self.corrected: dict[str, str] = {}  # pod uid: the devices it has, other than are written on it
         self.served: set[tuple[str, str]] = set()  # (pod uid, container) that had their Allocate
-        self.trouble = ""
+        self.problem = ""
         try:
             with open(path, "rb") as file:
                 saved = msgspec.json.decode(file.read(), type=_Saved)
         except FileNotFoundError:
             return
         except (OSError, msgspec.MsgspecError) as error:
-            self.trouble = f"{path} is not understood and begins anew: {error}"
+            self.problem = f"{path} is not understood and begins anew: {error}"
             return
         self._all, self.corrected, self.served = saved.allocations, saved.corrected, saved.served
 
@@ -76,15 +76,15 @@ class Book:
 
     def add(self, allocation: Allocation) -> None:
         """Names that the kubelet gives out again belong to nobody else any more, but to those before it in the pod."""
-        kept = [one for one in self._all if not one.is_on(allocation.resource, allocation.ids)]
-        before = [one for one in self._all if one not in kept and is_before(one.match, allocation.match)]
-        self.served.add(allocation.turn)
+        kept = [one for one in self._all if not one.overlaps(allocation.resource, allocation.ids)]
+        before = [one for one in self._all if one not in kept and is_earlier_init(one.match, allocation.match)]
+        self.served.add(allocation.served_key)
         self._save([*kept, *before, allocation])
 
     def drop(self, gone: Collection[Allocation]) -> None:
         """It was somebody else: those that were meant still wait, unless they have been served under other names."""
         kept = [one for one in self._all if one not in gone]
-        self.served -= {one.turn for one in gone} - {one.turn for one in kept}
+        self.served -= {one.served_key for one in gone} - {one.served_key for one in kept}
         self._save(kept)
 
     def replace(self, pairs: Sequence[tuple[Allocation, Allocation]]) -> None:
@@ -96,7 +96,7 @@ class Book:
         self.corrected |= devices
         self._save(self._all)
 
-    def exchange_served(self, waits: tuple[str, str], had: tuple[str, str]) -> None:
+    def swap_served(self, waits: tuple[str, str], had: tuple[str, str]) -> None:
         """It was the other one's Allocate."""
         self.served = self.served - {waits} | {had}
         self._save(self._all)

@@ -13,33 +13,35 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent.kubelet.allocation_records import Allocation, Book, is_before
-from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Pods, alive
-from kaiwo.devices.agent.kubelet.match_pod import Match, find_match, nobody_waits
+from kaiwo.devices.agent.kubelet.allocation_records import Allocation, AllocationRecords, is_earlier_init
+from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, PodLister, unfinished_uids
+from kaiwo.devices.agent.kubelet.match_pod import PodMatch, find_match, no_waiting_pod
 from kaiwo.devices.agent.kubelet.pod_resources import PodResources
-from kaiwo.devices.agent.kubelet.verify_allocation import Verifier
+from kaiwo.devices.agent.kubelet.verify_allocation import AllocationVerifier
 from kaiwo.devices.agent_messages import Correction
-from kaiwo.devices.sharing import Ask, Grant, Refusal, Sharing
+from kaiwo.devices.sharing import GpuSharing, Grant, GrantRequest, Refusal
 from kaiwo.model.errors import ClusterError
 
 
 class Allocator:
     """For all resources of one node."""
 
-    def __init__(self, node: str, pods: Pods, book: Book, sharing: Sharing, resources: PodResources) -> None:
+    def __init__(
+        self, node: str, pods: PodLister, records: AllocationRecords, sharing: GpuSharing, resources: PodResources
+    ) -> None:
         self.node = node
-        self._pods, self._book, self._sharing = pods, book, sharing
+        self._pods, self._records, self._sharing = pods, records, sharing
         self._lock = threading.Lock()
-        self._verifier = Verifier(self._bound, book, sharing, resources)
+        self._verifier = AllocationVerifier(self._bound_pods, records, sharing, resources)
         self._refused = self._verifier.refused
-        self.tell: Callable[[Correction], None] = lambda _: None
-        self.be_sure_of: Callable[[Collection[str]], None] = lambda _: None  # that these devices are still so
-        self.why_unfit: Callable[[Collection[str]], str] = lambda _: ""  # why one of them takes no new work
+        self.report: Callable[[Correction], None] = lambda _: None
+        self.ensure_current: Callable[[Collection[str]], None] = lambda _: None  # that these devices are still so
+        self.why_unusable: Callable[[Collection[str]], str] = lambda _: ""  # why one of them takes no new work
 
     def allocate(self, resource: str, requests: Sequence[list[str]]) -> list[Grant]:
         """For the containers of one call: all, or ClusterError with a reason for the pod."""
         with self._lock:
-            found: list[Match] = []
+            found: list[PodMatch] = []
             for ids in requests:
                 found.append(self._match(resource, ids, found))
             pairs = zip(requests, found, strict=True)
@@ -48,10 +50,10 @@ class Allocator:
     def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
         """The names that stand for the devices of the pod that is expected next."""
         try:
-            found = self._expected(resource, must, size, self._bound(), self._book.served)
+            found = self._expected(resource, must, size, self._bound_pods(), self._records.served)
         except ClusterError:
             found = ""
-        wanted = [share.gpu for share in found.shares] if isinstance(found, Match) else []
+        wanted = [share.gpu for share in found.shares] if isinstance(found, PodMatch) else []
         chosen = list(must)
         for gpu in wanted:
             free = (name for name in available if name not in chosen and name.partition("::")[0] == gpu)
@@ -62,133 +64,133 @@ class Allocator:
     def verify(self, resource: str, ids: list[str]) -> None:
         """Before a container starts: is it the one that was meant? ClusterError when it must not start."""
         with self._lock:
-            here = self._book.find(resource, ids)
+            here = self._records.find(resource, ids)
             if not here:
-                raise ClusterError(self._verifier.why_nobody(resource, ids))
-            self.be_sure_of([share.gpu for share in here[0].match.shares])
-            if lost := self._sharing.lost(here[0].owner):
+                raise ClusterError(self._verifier.explain_unknown_names(resource, ids))
+            self.ensure_current([share.gpu for share in here[0].match.shares])
+            if lost := self._sharing.missing_device(here[0].owner):
                 raise ClusterError(f"{lost} is not on this machine any more; delete the pod to have it scheduled again")
             if all(one.is_verified for one in here):
                 return
             for line in self._verifier.verify(here, self.node):
-                self.tell(line)
-            self._check_fit(self._book.find(resource, ids))
+                self.report(line)
+            self._check_usable(self._records.find(resource, ids))
 
-    def forget_gone(self) -> list[str]:
+    def release_ended(self) -> list[str]:
         """Release what ended pods had; their names."""
         with self._lock:
-            known = {one.match.pod.uid for one in self._book.allocations} | self._refused
-            return [] if known <= alive(self._bound()) else self._forget_gone()
+            known = {one.match.pod.uid for one in self._records.allocations} | self._refused
+            return [] if known <= unfinished_uids(self._bound_pods()) else self._release_ended()
 
-    def _match(self, resource: str, ids: list[str], before: Sequence[Match]) -> Match:
+    def _match(self, resource: str, ids: list[str], before: Sequence[PodMatch]) -> PodMatch:
         """The container that is meant; `before`: those of the same call, of which none is meant twice."""
         own = {(match.pod.uid, match.container) for match in before}
-        served = self._book.served | own
-        found = self._expected(resource, ids, len(ids), self._bound(), served)
+        served = self._records.served | own
+        found = self._expected(resource, ids, len(ids), self._bound_pods(), served)
         if isinstance(found, str) or found.pod.uid in self._refused or found.pod.is_leaving:
-            pods = self._bound(is_fresh=True)
+            pods = self._bound_pods(is_fresh=True)
             found = self._expected(resource, ids, len(ids), pods, served)
-            if found == nobody_waits(resource, len(ids)) and not own:
-                found = self._served_before(resource, ids, alive(pods))
+            if found == no_waiting_pod(resource, len(ids)) and not own:
+                found = self._already_served(resource, ids, unfinished_uids(pods))
         if isinstance(found, str):
             raise ClusterError(found)
-        return replace(found, is_certain=found.is_certain and not self._is_mixed_up(resource, len(ids)))
+        return replace(found, is_certain=found.is_certain and not self._may_be_swapped(resource, len(ids)))
 
     def _expected(
         self, resource: str, names: list[str], count: int, pods: list[BoundPod], served: Collection[tuple[str, str]]
-    ) -> Match | str:
+    ) -> PodMatch | str:
         """Names of a start-up container go to those after it in the same pod, as long as that is there."""
-        before = [one for one in self._book.allocations if one.is_on(resource, names)]
+        before = [one for one in self._records.allocations if one.overlaps(resource, names)]
         same = [pod for pod in pods if pod.uid in {one.match.pod.uid for one in before}]
         found = find_match(resource, count, same, served) if len(same) == 1 else ""
-        if isinstance(found, Match):
+        if isinstance(found, PodMatch):
             return replace(found, is_certain=all(one.match.is_certain for one in before))
         return find_match(resource, count, pods, served, self._refused)
 
-    def _is_mixed_up(self, resource: str, count: int) -> bool:
+    def _may_be_swapped(self, resource: str, count: int) -> bool:
         """Somebody who waited for as many may have another's devices: then whoever comes last is not certain either."""
-        like = [one for one in self._book.allocations if one.resource == resource and len(one.ids) == count]
+        like = [one for one in self._records.allocations if one.resource == resource and len(one.ids) == count]
         return any(not one.is_verified and not one.match.is_certain for one in like)
 
     def _grant(self, allocation: Allocation) -> Grant:
         pod = allocation.match.pod
         self._refused.add(pod.uid)  # until it has everything
-        self.be_sure_of([share.gpu for share in allocation.match.shares])
-        is_new = all(one.owner != allocation.owner for one in self._book.allocations)
-        if is_new and allocation.match.is_certain and (why := self._why_unfit(allocation)):
+        self.ensure_current([share.gpu for share in allocation.match.shares])
+        is_new = all(one.owner != allocation.owner for one in self._records.allocations)
+        if is_new and allocation.match.is_certain and (why := self._why_unusable(allocation)):
             raise ClusterError(why)  # it fails, and whoever made it makes another, which goes elsewhere
-        self._take_over(allocation)
-        grant = self._sharing.prepare(_ask(allocation), self._apart_from(allocation))
-        if isinstance(grant, Refusal) and self._forget_gone():  # whoever has ended may have held what is wanted
-            grant = self._sharing.prepare(_ask(allocation), self._apart_from(allocation))
+        self._free_names(allocation)
+        grant = self._sharing.prepare(_grant_request(allocation), self._never_concurrent(allocation))
+        if isinstance(grant, Refusal) and self._release_ended():  # whoever has ended may have held what is wanted
+            grant = self._sharing.prepare(_grant_request(allocation), self._never_concurrent(allocation))
         if isinstance(grant, Refusal):
             raise ClusterError(f"pod {pod.namespace}/{pod.name}: {grant.reason}")
         self._refused.discard(pod.uid)
-        self._book.add(allocation)
+        self._records.add(allocation)
         return grant
 
-    def _check_fit(self, here: Sequence[Allocation]) -> None:
+    def _check_usable(self, here: Sequence[Allocation]) -> None:
         """At Allocate it may have been somebody else. It is asked again: a device that gets well is started on."""
-        if here and (why := self._why_unfit(here[0])):
-            self._book.replace([(one, replace(one, is_verified=False)) for one in here])
+        if here and (why := self._why_unusable(here[0])):
+            self._records.replace([(one, replace(one, is_verified=False)) for one in here])
             raise ClusterError(why)
 
-    def _why_unfit(self, allocation: Allocation) -> str:
-        pod, why = allocation.match.pod, self.why_unfit([share.gpu for share in allocation.match.shares])
+    def _why_unusable(self, allocation: Allocation) -> str:
+        pod, why = allocation.match.pod, self.why_unusable([share.gpu for share in allocation.match.shares])
         return f"pod {pod.namespace}/{pod.name}: {why}" if why else ""
 
-    def _forget_gone(self) -> list[str]:
+    def _release_ended(self) -> list[str]:
         """A list that lags behind does not know the newest pods: only a fresh one says that a pod is gone."""
-        uids = alive(self._bound(is_fresh=True))
+        uids = unfinished_uids(self._bound_pods(is_fresh=True))
         self._refused &= uids
-        gone = self._book.keep_only(uids)
+        gone = self._records.keep_only(uids)
         for allocation in gone:
             self._sharing.release(allocation.owner)
         return [one.owner for one in gone]
 
-    def _served_before(self, resource: str, ids: list[str], uids: set[str]) -> Match | str:
+    def _already_served(self, resource: str, ids: list[str], uids: set[str]) -> PodMatch | str:
         """The kubelet lost its list and asks again: the one container that can be meant has its devices already."""
-        mine = [one for one in self._book.allocations if one.resource == resource and len(one.ids) == len(ids)]
+        mine = [one for one in self._records.allocations if one.resource == resource and len(one.ids) == len(ids)]
         mine = [one for one in mine if one.match.pod.uid in uids]
         same = [one for one in mine if one.ids == tuple(sorted(ids))] or mine
         owners = {one.owner: one.match for one in same}
         if len(owners) == 1:
             theirs = [one for one in mine if one.owner == same[0].owner]
-            again = {one.match.container for one in theirs if one.is_on(resource, ids)}
+            again = {one.match.container for one in theirs if one.overlaps(resource, ids)}
             left = [one for one in theirs if one.match.container not in again] or theirs
             return replace(left[0].match, is_certain=False)  # before it starts, the kubelet's own list must say so
         names = ", ".join(sorted(f"{match.pod.namespace}/{match.pod.name}" for match in owners.values()))
         if not names:
-            return nobody_waits(resource, len(ids))
+            return no_waiting_pod(resource, len(ids))
         return (
             f"the kubelet asks for {len(ids)} {resource}, and {names} have theirs already; which of them it means "
             "cannot be told: delete the one that does not start"
         )
 
-    def _take_over(self, allocation: Allocation) -> None:
+    def _free_names(self, allocation: Allocation) -> None:
         """The kubelet gives these names away again: whoever had them has ended, or was somebody else."""
-        old = [one for one in self._book.allocations if one.is_on(allocation.resource, allocation.ids)]
-        gone = [one for one in old if not is_before(one.match, allocation.match)]
-        strangers = [one for one in gone if one.match.pod.uid != allocation.match.pod.uid and not one.is_verified]
-        self._book.drop(strangers)  # they may still come
+        old = [one for one in self._records.allocations if one.overlaps(allocation.resource, allocation.ids)]
+        gone = [one for one in old if not is_earlier_init(one.match, allocation.match)]
+        mismatched = [one for one in gone if one.match.pod.uid != allocation.match.pod.uid and not one.is_verified]
+        self._records.drop(mismatched)  # they may still come
         # A container that was asked for twice goes on under its other names.
-        kept = {one.owner for one in self._book.allocations if one not in gone} | {allocation.owner}
+        kept = {one.owner for one in self._records.allocations if one not in gone} | {allocation.owner}
         for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
             self._sharing.release(owner)
 
-    def _apart_from(self, allocation: Allocation) -> list[str]:
+    def _never_concurrent(self, allocation: Allocation) -> list[str]:
         """The grants of those who have the same devices before or after it: start-up containers, and who follows."""
         mine = allocation.match
-        pod = [one for one in self._book.allocations if one.match.pod.uid == mine.pod.uid]
+        pod = [one for one in self._records.allocations if one.match.pod.uid == mine.pod.uid]
         return [one.owner for one in pod if set(one.match.shares) & set(mine.shares)]
 
-    def _bound(self, is_fresh: bool = False) -> list[BoundPod]:
+    def _bound_pods(self, is_fresh: bool = False) -> list[BoundPod]:
         """The pods of this node, with the devices that they really have."""
-        corrected = self._book.corrected
+        corrected = self._records.corrected
         pods = self._pods.bound(is_fresh)
         return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]
 
 
-def _ask(allocation: Allocation) -> Ask:
+def _grant_request(allocation: Allocation) -> GrantRequest:
     pod = allocation.match.pod
-    return Ask(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade)
+    return GrantRequest(allocation.owner, allocation.match.shares, pod.isolation, pod.least_grade)

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.devices.agent.kubelet.granted_devices import ANNOTATION, ISOLATION, LEAST_GRADE, SHARING, SIZES
-from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
+from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
+from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, ISOLATION, LEAST_GRADE, SHARING, SIZES
 from kaiwo.model.errors import ClusterError
 
 OURS, UPSTREAMS = "kaiwo.ai/", "kaiwo.silogen.ai/"
@@ -41,12 +41,12 @@ class BoundPod(msgspec.Struct, frozen=True):
     containers: tuple[Container, ...] = ()  # as the kubelet goes through them
 
 
-def alive(pods: Iterable[BoundPod]) -> set[str]:
+def unfinished_uids(pods: Iterable[BoundPod]) -> set[str]:
     """The uids of those that have not ended."""
     return {pod.uid for pod in pods if not pod.is_over}
 
 
-class Pods(Protocol):
+class PodLister(Protocol):
     """Whoever knows the pods of this node."""
 
     def bound(self, is_fresh: bool = False) -> list[BoundPod]:
@@ -99,10 +99,10 @@ class _List(msgspec.Struct):
     items: list[_Pod] = []
 
 
-class ApiPods:
+class ApiPodLister:
     """Asks the API server for the pods of one node."""
 
-    def __init__(self, api: KubeApi, node: str) -> None:
+    def __init__(self, api: KubernetesApi, node: str) -> None:
         self._api = api
         self._path = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={node}')}"
 
@@ -121,7 +121,7 @@ def _bound(pod: _Pod) -> BoundPod:
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        assigned=notes.get(ANNOTATION, ""),
+        assigned=notes.get(GRANTED_DEVICES, ""),
         isolation=_said(notes, ISOLATION) or _of_sharing(notes),
         least_grade=_said(notes, LEAST_GRADE),
         created=pod.metadata.created,

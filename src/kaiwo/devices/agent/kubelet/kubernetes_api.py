@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from kaiwo.model.errors import ClusterError
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 MOST_BYTES = 64 << 20
 
 
-class KubeApi:
+class KubernetesApi:
     """An address and whom to trust there."""
 
     def __init__(self, address: str = "", account: str = "") -> None:
@@ -46,12 +46,12 @@ class KubeApi:
         parts = urlsplit(self.address)
         host, port = parts.hostname or "", parts.port
         if parts.scheme != "https":
-            return http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
+            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
         try:
             trust = ssl.create_default_context(cafile=os.path.join(self.account, "ca.crt"))
         except OSError as error:
             raise ClusterError(f"{self.account}/ca.crt cannot be used: {error}") from error
-        return http.client.HTTPSConnection(host, port, timeout=PATIENCE_S, context=trust)
+        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=trust)
 
     def _headers(self, kind: str) -> dict[str, str]:
         headers = {"Accept": "application/json", **({"Content-Type": kind} if kind else {})}

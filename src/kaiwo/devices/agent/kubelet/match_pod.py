@@ -9,14 +9,14 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
-from kaiwo.devices.agent.kubelet.granted_devices import ANNOTATION, read_assigned, write_assigned
+from kaiwo.devices.agent.kubelet.pod_annotations import GRANTED_DEVICES, decode_granted, encode_granted
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import Share
 
 BY_KAIWO = "schedulerName: kaiwo-scheduler"
 
 
-class Match(msgspec.Struct, frozen=True):
+class PodMatch(msgspec.Struct, frozen=True):
     """A container that waits for devices, and those that are written for it."""
 
     pod: BoundPod
@@ -33,66 +33,64 @@ def find_match(
     pods: Sequence[BoundPod],
     served: Collection[tuple[str, str]],
     refused: Collection[str] = (),
-) -> Match | str:
+) -> PodMatch | str:
     """The container that has waited longest, or why there is none. `served`: (pod uid, container) that have theirs.
 
     `refused`: uids of pods that were told no. The kubelet does not ask for them again, so others come first; nor does
     it for those that somebody deleted before it saw them.
     """
-    waiting: list[Match] = []
+    waiting: list[PodMatch] = []
     odd: dict[str, str] = {}
     # Those bound in one second the kubelet takes in the order in which they were made.
     late = {pod.uid for pod in pods if pod.uid in refused or pod.is_leaving}
     for pod in sorted(pods, key=lambda pod: (pod.uid in late, pod.bound, pod.created, pod.uid)):
-        found = _waiting(resource, count, pod, served)
-        if isinstance(found, Match):
+        found = _waiting_match(resource, count, pod, served)
+        if isinstance(found, PodMatch):
             waiting.append(found)
         elif found:
             odd[pod.uid] = found
     if waiting:
         return msgspec.structs.replace(waiting[0], is_certain=len(waiting) + len(odd) == 1)
-    return "; ".join(text for uid, text in odd.items() if uid not in late) or nobody_waits(resource, count)
+    return "; ".join(text for uid, text in odd.items() if uid not in late) or no_waiting_pod(resource, count)
 
 
-def users_of(resource: str, pod: BoundPod, container: str) -> list[Match] | str:
+def containers_on_same_devices(resource: str, pod: BoundPod, container: str) -> list[PodMatch] | str:
     """All containers of a pod that use the same devices as this one, one after the other; or why it has none."""
     asked = [one for one in pod.containers if one.devices.get(resource)]
     mine = next((one for one in asked if one.name == container), None)
     if mine is None:
         return f"pod {pod.namespace}/{pod.name} has no container {container} that asks for {resource}"
-    place = _place(resource, pod, mine)
-    found = [_match(resource, pod, one) for one in asked if _place(resource, pod, one) == place]
+    place = _device_range(resource, pod, mine)
+    found = [_match(resource, pod, one) for one in asked if _device_range(resource, pod, one) == place]
     why = [one for one in found if isinstance(one, str)]
-    return why[0] if why else [one for one in found if isinstance(one, Match)]
+    return why[0] if why else [one for one in found if isinstance(one, PodMatch)]
 
 
-def nobody_waits(resource: str, count: int) -> str:
+def no_waiting_pod(resource: str, count: int) -> str:
     """Why there is no match, when no pod that asks for as many is without them."""
-    return (
-        f"no pod on this node waits for {count} {resource} with {ANNOTATION} on it; let Kaiwo schedule it: {BY_KAIWO}"
-    )
+    return f"no pod on this node waits for {count} {resource} with {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
 
 
-def same_shape(one: Match, other: Match) -> bool:
+def are_interchangeable(one: PodMatch, other: PodMatch) -> bool:
     """Two pods could be given each other's devices: as many, as large, kept apart in the same way."""
-    return _shape(one) == _shape(other)
+    return _amounts(one) == _amounts(other)
 
 
-def exchanged(mine: Match, theirs: Match) -> dict[str, str]:
+def swapped_devices(mine: PodMatch, theirs: PodMatch) -> dict[str, str]:
     """What is written on both pods, by uid, with these devices in each other's place. They may be one pod."""
     places: dict[str, dict[Share, Share]] = {}
     for match, others in ((mine, theirs.shares), (theirs, mine.shares)):
         places.setdefault(match.pod.uid, {}).update(zip(match.shares, others, strict=True))
-    assigned = {match.pod.uid: read_assigned(match.pod.assigned) for match in (mine, theirs)}
-    return {uid: write_assigned(tuple(places[uid].get(one, one) for one in found)) for uid, found in assigned.items()}
+    assigned = {match.pod.uid: decode_granted(match.pod.assigned) for match in (mine, theirs)}
+    return {uid: encode_granted(tuple(places[uid].get(one, one) for one in found)) for uid, found in assigned.items()}
 
 
-def _shape(match: Match) -> tuple[object, ...]:
+def _amounts(match: PodMatch) -> tuple[object, ...]:
     amounts = sorted((share.milli, share.mib) for share in match.shares)
     return amounts, match.pod.isolation, match.pod.least_grade
 
 
-def _waiting(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> Match | str:
+def _waiting_match(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> PodMatch | str:
     if pod.is_over:
         return ""
     container = _next_container(resource, count, pod, served)
@@ -105,23 +103,23 @@ def _next_container(resource: str, count: int, pod: BoundPod, served: Collection
     return left[0] if left and left[0].devices[resource] == count else None
 
 
-def _match(resource: str, pod: BoundPod, container: Container) -> Match | str:
-    first, count = _place(resource, pod, container)
+def _match(resource: str, pod: BoundPod, container: Container) -> PodMatch | str:
+    first, count = _device_range(resource, pod, container)
     who = f"pod {pod.namespace}/{pod.name}"
     if not pod.assigned:
-        return f"{who} asks for {count} {resource} and has no {ANNOTATION}; let Kaiwo schedule it: {BY_KAIWO}"
+        return f"{who} asks for {count} {resource} and has no {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
     try:
-        shares = read_assigned(pod.assigned)
+        shares = decode_granted(pod.assigned)
     except ConfigError as error:
         return f"{who}: {error}"
     mine = shares[first : first + count]
     if len(mine) < count:
         return f"{who} asks for {count} {resource}, and {len(shares)} devices are written on it"
-    same = [one.name for one in pod.containers if _place(resource, pod, one) == (first, count)]
-    return Match(pod, container.name, mine, is_init=container.is_init, held_as=same[-1])
+    same = [one.name for one in pod.containers if _device_range(resource, pod, one) == (first, count)]
+    return PodMatch(pod, container.name, mine, is_init=container.is_init, held_as=same[-1])
 
 
-def _place(resource: str, pod: BoundPod, container: Container) -> tuple[int, int]:
+def _device_range(resource: str, pod: BoundPod, container: Container) -> tuple[int, int]:
     """Which of the pod's devices are a container's: the first, and how many. Those that stay have theirs to the end."""
     before = pod.containers[: pod.containers.index(container)]
     first = sum(one.devices.get(resource, 0) for one in before if not one.is_init)

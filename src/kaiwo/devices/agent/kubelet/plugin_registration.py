@@ -10,28 +10,28 @@ from collections.abc import Sequence
 
 import grpc
 
-from kaiwo.devices.agent.kubelet.device_plugin import Plugin, options
+from kaiwo.devices.agent.kubelet.device_plugin import DevicePlugin, plugin_options
 from kaiwo.devices.agent.kubelet.grpc_messages import DEVICE_PLUGIN, PLUGIN
 from kaiwo.model.errors import ClusterError
 
 FOLDER = "/var/lib/kubelet/device-plugins"
 KUBELET = "kubelet.sock"
 REGISTER = f"/{DEVICE_PLUGIN}.Registration/Register"
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 NO_GPU = "this node has no GPU to offer to the kubelet; one that comes later is offered"
 
 
-class Registration:
+class PluginRegistration:
     """Call `tend` now and then; it does what is due."""
 
     def __init__(self, folder: str = FOLDER) -> None:
-        self.plugins: Sequence[Plugin] = ()  # more may come
+        self.plugins: Sequence[DevicePlugin] = ()  # more may come
         self.folder = folder
         self.times = 0
         self._known: tuple[int, int] | None = None  # the kubelet's socket, as it was when we registered
         self._registered: set[str] = set()  # resources that this kubelet knows
 
-    def tend(self) -> str:
+    def ensure_registered(self) -> str:
         """What was done or what is amiss; empty when all is as it was."""
         kubelet = self._kubelet()
         if kubelet is None:
@@ -61,15 +61,15 @@ class Registration:
             if os.path.exists(self._socket(plugin)):
                 os.unlink(self._socket(plugin))
 
-    def _is_registered(self, plugin: Plugin) -> bool:
+    def _is_registered(self, plugin: DevicePlugin) -> bool:
         return plugin.resource in self._registered and os.path.exists(self._socket(plugin))
 
-    def _register(self, plugin: Plugin) -> None:
+    def _register(self, plugin: DevicePlugin) -> None:
         request = PLUGIN["RegisterRequest"](
             version=DEVICE_PLUGIN,
             endpoint=os.path.basename(self._socket(plugin)),
             resource_name=plugin.resource,
-            options=options(),
+            options=plugin_options(),
         )
         with grpc.insecure_channel(f"unix://{os.path.join(self.folder, KUBELET)}") as channel:
             register = channel.unary_unary(
@@ -78,7 +78,7 @@ class Registration:
                 response_deserializer=PLUGIN["Empty"].FromString,
             )
             try:
-                register(request, timeout=PATIENCE_S)
+                register(request, timeout=TIMEOUT_S)
             except grpc.RpcError as error:
                 raise ClusterError(getattr(error, "details", lambda: "")() or type(error).__name__) from error
 
@@ -89,5 +89,5 @@ class Registration:
             return None
         return found.st_ino, found.st_ctime_ns
 
-    def _socket(self, plugin: Plugin) -> str:
+    def _socket(self, plugin: DevicePlugin) -> str:
         return os.path.join(self.folder, f"kaiwo-{plugin.resource.replace('/', '_')}.sock")

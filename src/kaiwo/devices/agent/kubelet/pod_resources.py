@@ -18,11 +18,11 @@ from kaiwo.model.errors import ClusterError
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 LIST = "/v1.PodResourcesLister/List"
-PATIENCE_S = 3.0
+TIMEOUT_S = 3.0
 MOST_BYTES = 64 << 20
 
 
-class Holder(msgspec.Struct, frozen=True):
+class DeviceHolder(msgspec.Struct, frozen=True):
     """A container that has devices, in the kubelet's words."""
 
     namespace: str
@@ -38,7 +38,7 @@ class PodResources:
     def __init__(self, socket: str = SOCKET) -> None:
         self.socket = socket
 
-    def holders(self) -> list[Holder]:
+    def holders(self) -> list[DeviceHolder]:
         """Every container with devices; ClusterError when the kubelet does not answer."""
         options = [("grpc.max_receive_message_length", MOST_BYTES)]
         with grpc.insecure_channel(f"unix://{self.socket}", options) as channel:
@@ -48,27 +48,27 @@ class PodResources:
                 response_deserializer=RESOURCES["ListPodResourcesResponse"].FromString,
             )
             try:
-                answer = ask(RESOURCES["ListPodResourcesRequest"](), timeout=PATIENCE_S)
+                answer = ask(RESOURCES["ListPodResourcesRequest"](), timeout=TIMEOUT_S)
             except grpc.RpcError as error:
-                raise ClusterError(f"the kubelet does not tell who has its devices: {_words(error)}") from error
+                raise ClusterError(f"the kubelet does not tell who has its devices: {_error_text(error)}") from error
         found: dict[tuple[str, str, str, str], set[str]] = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
                 for devices in container.devices:
-                    who = (pod.namespace, pod.name, container.name, devices.resource_name)
-                    found.setdefault(who, set()).update(devices.device_ids)
-        return [Holder(*who, tuple(sorted(ids))) for who, ids in found.items()]
+                    key = (pod.namespace, pod.name, container.name, devices.resource_name)
+                    found.setdefault(key, set()).update(devices.device_ids)
+        return [DeviceHolder(*key, tuple(sorted(ids))) for key, ids in found.items()]
 
 
-def holder_of(holders: Iterable[Holder], resource: str, ids: Iterable[str]) -> Holder | None:
+def find_holder(holders: Iterable[DeviceHolder], resource: str, ids: Iterable[str]) -> DeviceHolder | None:
     """The container that has exactly these, else the pod that has some of them; None when no pod alone has."""
     wanted = set(ids)
     found = [one for one in holders if one.resource == resource and wanted & set(one.ids)]
     if len({(one.namespace, one.pod) for one in found}) != 1:
         return None
     exact = [one for one in found if set(one.ids) == wanted]
-    return exact[0] if exact else Holder(found[0].namespace, found[0].pod, "", resource, tuple(sorted(wanted)))
+    return exact[0] if exact else DeviceHolder(found[0].namespace, found[0].pod, "", resource, tuple(sorted(wanted)))
 
 
-def _words(error: Any) -> str:
+def _error_text(error: Any) -> str:
     return getattr(error, "details", lambda: "")() or type(error).__name__

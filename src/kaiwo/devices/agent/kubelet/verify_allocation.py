@@ -12,77 +12,96 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.agent.kubelet.allocation_records import Allocation, Book
+from kaiwo.devices.agent.kubelet.allocation_records import Allocation, AllocationRecords
 from kaiwo.devices.agent.kubelet.bound_pods import BoundPod, Container
-from kaiwo.devices.agent.kubelet.granted_devices import read_assigned
-from kaiwo.devices.agent.kubelet.match_pod import Match, exchanged, same_shape, users_of
-from kaiwo.devices.agent.kubelet.pod_resources import Holder, PodResources, holder_of
+from kaiwo.devices.agent.kubelet.match_pod import (
+    PodMatch,
+    are_interchangeable,
+    containers_on_same_devices,
+    swapped_devices,
+)
+from kaiwo.devices.agent.kubelet.pod_annotations import decode_granted
+from kaiwo.devices.agent.kubelet.pod_resources import DeviceHolder, PodResources, find_holder
 from kaiwo.devices.agent_messages import Correction
-from kaiwo.devices.sharing import Sharing
+from kaiwo.devices.sharing import GpuSharing
 from kaiwo.model.errors import ClusterError
 
 
-def can_exchange(book: Book, here: Sequence[Allocation], users: Sequence[Match], corrected: dict[str, str]) -> bool:
+def can_swap(
+    records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch], corrected: dict[str, str]
+) -> bool:
     """No when a pod would have a device twice, or one that a third has got by now.
 
     That is so when containers were taken for ones that use devices one after the other, and do not.
     """
-    mine, theirs = _now(here[0].match, corrected), _now(users[0], corrected)
+    mine, theirs = _corrected_match(here[0].match, corrected), _corrected_match(users[0], corrected)
     before = {match.pod.uid: _gpus(match.pod.assigned) for match in (mine, theirs)}
-    corrected |= exchanged(mine, theirs)
+    corrected |= swapped_devices(mine, theirs)
     is_theirs = {share.gpu for share in mine.shares} <= set().union(*before.values())
     is_as_many = all(len(_gpus(corrected[uid])) >= len(gpus) for uid, gpus in before.items())
-    return is_theirs and is_as_many and all(one.match.shares == theirs.shares for one in _others(book, here, users))
+    return (
+        is_theirs
+        and is_as_many
+        and all(one.match.shares == theirs.shares for one in _other_allocations(records, here, users))
+    )
 
 
-def exchange(book: Book, sharing: Sharing, here: Sequence[Allocation], users: Sequence[Match]) -> None:
+def swap(
+    records: AllocationRecords, sharing: GpuSharing, here: Sequence[Allocation], users: Sequence[PodMatch]
+) -> None:
     """These containers get what they were started with, and the others what is written for these."""
-    mine, theirs = _now(here[0].match, book.corrected), _now(users[0], book.corrected)
-    written, others = exchanged(mine, theirs), _others(book, here, users)
-    book.correct(written)
+    mine, theirs = _corrected_match(here[0].match, records.corrected), _corrected_match(users[0], records.corrected)
+    written, others = swapped_devices(mine, theirs), _other_allocations(records, here, users)
+    records.correct(written)
     new = []
     for one, user in zip(here, users, strict=True):
         started = replace(user, pod=replace(user.pod, assigned=written[theirs.pod.uid]), shares=mine.shares)
         waits = replace(one.match, pod=replace(one.match.pod, assigned=written[mine.pod.uid]), shares=theirs.shares)
         new.append((one, replace(one, match=started, is_verified=True)))
         turn = (user.pod.uid, user.container)
-        those = [other for other in others if other.turn == turn]
+        those = [other for other in others if other.served_key == turn]
         new += [(other, replace(other, match=replace(waits, is_certain=False))) for other in those]
         if not those:
-            book.exchange_served(one.turn, turn)
+            records.swap_served(one.served_key, turn)
     sharing.rename(here[0].owner, new[0][1].owner)
-    book.replace(new)
+    records.replace(new)
 
 
-def _others(book: Book, here: Sequence[Allocation], users: Sequence[Match]) -> list[Allocation]:
+def _other_allocations(
+    records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch]
+) -> list[Allocation]:
     """What these were given themselves, in their own name or in another's."""
     turns = [(user.pod.uid, user.container) for user in users]
-    return [one for one in book.allocations if one.turn in turns and one not in here]
+    return [one for one in records.allocations if one.served_key in turns and one not in here]
 
 
-def _now(match: Match, corrected: Mapping[str, str]) -> Match:
+def _corrected_match(match: PodMatch, corrected: Mapping[str, str]) -> PodMatch:
     """With the devices that its pod really has."""
     return replace(match, pod=replace(match.pod, assigned=corrected.get(match.pod.uid, match.pod.assigned)))
 
 
 def _gpus(assigned: str) -> set[str]:
-    return {share.gpu for share in read_assigned(assigned)}
+    return {share.gpu for share in decode_granted(assigned)}
 
 
 OTHER_SIZE = "its own are of another size; delete it to try again"
-OF_TWO_PODS = (
+MIXED_PODS = (
     "its containers were given the devices of two pods, since the kubelet admitted pods in another order than that in "
     "which they were bound; delete it to try again"
 )
 
 
-class Verifier:
+class AllocationVerifier:
     """For all resources of one node."""
 
     def __init__(
-        self, bound: Callable[[bool], list[BoundPod]], book: Book, sharing: Sharing, resources: PodResources
+        self,
+        bound: Callable[[bool], list[BoundPod]],
+        records: AllocationRecords,
+        sharing: GpuSharing,
+        resources: PodResources,
     ) -> None:
-        self._bound, self._book, self._sharing, self._resources = bound, book, sharing, resources
+        self._bound, self._records, self._sharing, self._resources = bound, records, sharing, resources
         self.refused: set[str] = set()  # uids of pods that the API server may not know yet to have failed
 
     def verify(self, here: Sequence[Allocation], node: str) -> list[Correction]:
@@ -94,35 +113,35 @@ class Verifier:
                 return []
             raise
         holder = self._holder(here, holders)
-        mine, meant = here[0].match, self._meant(here, holder)
+        mine, meant = here[0].match, self._intended(here, holder)
         if not isinstance(meant, str) and (meant[0].pod.uid, meant[0].shares) == (mine.pod.uid, mine.shares):
-            self._book.replace([(one, replace(one, is_verified=True)) for one in here])
+            self._records.replace([(one, replace(one, is_verified=True)) for one in here])
             return []
         try:
-            return self._correct(self._with_others(here), holders, holder, node)
+            return self._correct(self._with_overlapping(here), holders, holder, node)
         except ClusterError:
-            self._give_back(here, holders, holder)
+            self._undo(here, holders, holder)
             raise
 
-    def why_nobody(self, resource: str, ids: Sequence[str]) -> str:
+    def explain_unknown_names(self, resource: str, ids: Sequence[str]) -> str:
         """Why names that stand for nobody's devices are not started on."""
-        holder = holder_of(self._resources.holders(), resource, ids)
+        holder = find_holder(self._resources.holders(), resource, ids)
         if holder is None:
             return f"{', '.join(ids)} were handed out by another agent and to nobody we know"
-        users = self._users(resource, len(ids), holder)
+        users = self._containers(resource, len(ids), holder)
         if isinstance(users, str):
             return users
         who = f"{holder.namespace}/{holder.pod}"
         return f"pod {who} was not given the devices that are written on it; delete it to try again"
 
-    def _holder(self, here: Sequence[Allocation], holders: Sequence[Holder]) -> Holder:
+    def _holder(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder]) -> DeviceHolder:
         """Who has these names: as the kubelet lists it, else by who alone can have them."""
         resource, ids = here[0].resource, here[0].ids
-        if (listed := holder_of(holders, resource, ids)) is not None:
+        if (listed := find_holder(holders, resource, ids)) is not None:
             return listed
         able = [pod for pod in self._bound(True) if self._may_be_unlisted(pod, resource, ids)]
         if len(able) == 1:
-            return Holder(able[0].namespace, able[0].name, "", resource, ids)
+            return DeviceHolder(able[0].namespace, able[0].name, "", resource, ids)
         if not able:
             raise ClusterError(f"the kubelet does not list {', '.join(ids)} under any pod; it is asked again")
         names = " or ".join(sorted(f"{pod.namespace}/{pod.name}" for pod in able))
@@ -133,104 +152,104 @@ class Verifier:
 
     def _may_be_unlisted(self, pod: BoundPod, resource: str, ids: tuple[str, ...]) -> bool:
         """A start-up container asks for as many, and none after it that stays: that would have the names, listed."""
-        last = max((place for place, one in enumerate(pod.containers) if _stays(one, resource)), default=-1)
+        last = max((index for index, one in enumerate(pod.containers) if _is_long_running(one, resource)), default=-1)
         after = [one for one in pod.containers[last + 1 :] if one.devices.get(resource) == len(ids)]
-        mine = [one for one in self._book.allocations if one.match.pod.uid == pod.uid and one.is_verified]
+        mine = [one for one in self._records.allocations if one.match.pod.uid == pod.uid and one.is_verified]
         known = [one for one in mine if one.match.is_init and one.match.container in {each.name for each in after}]
-        return not pod.is_over and bool(after) and all(one.is_on(resource, ids) for one in known)
+        return not pod.is_over and bool(after) and all(one.overlaps(resource, ids) for one in known)
 
-    def _meant(self, here: Sequence[Allocation], holder: Holder) -> list[Match] | str:
+    def _intended(self, here: Sequence[Allocation], holder: DeviceHolder) -> list[PodMatch] | str:
         """What is written for the containers that really have these names."""
-        users = self._users(here[0].resource, len(here[0].ids), holder)
-        if not isinstance(users, str) and (len(users) != len(here) or not self._is_one(here)):
-            return OF_TWO_PODS
+        users = self._containers(here[0].resource, len(here[0].ids), holder)
+        if not isinstance(users, str) and (len(users) != len(here) or not self._is_consistent(here)):
+            return MIXED_PODS
         return users
 
-    def _is_one(self, here: Sequence[Allocation]) -> bool:
+    def _is_consistent(self, here: Sequence[Allocation]) -> bool:
         """Who has some of these names has some of the devices, and who has the same names has the same devices."""
         names, mine = here[0].ids, here[0].match
-        all_on = [one for one in self._book.allocations if one.is_on(here[0].resource, names)]
+        all_on = [one for one in self._records.allocations if one.overlaps(here[0].resource, names)]
         is_near = all(set(one.match.shares) & set(mine.shares) for one in all_on)
         return is_near and all(one.owner == here[0].owner for one in here)
 
-    def _users(self, resource: str, count: int, holder: Holder) -> list[Match] | str:
+    def _containers(self, resource: str, count: int, holder: DeviceHolder) -> list[PodMatch] | str:
         pod = self._pod(holder)
         if pod is None:
             return f"pod {holder.namespace}/{holder.pod} is not on this node as far as the API server tells"
         start_up = (one.name for one in pod.containers if one.is_init and one.devices.get(resource) == count)
-        return users_of(resource, pod, holder.container or next(start_up, ""))
+        return containers_on_same_devices(resource, pod, holder.container or next(start_up, ""))
 
-    def _pod(self, holder: Holder) -> BoundPod | None:
+    def _pod(self, holder: DeviceHolder) -> BoundPod | None:
         return next((pod for pod in self._bound(False) if _is_pod(holder, pod)), None)
 
-    def _with_others(self, here: Sequence[Allocation]) -> list[list[Allocation]]:
+    def _with_overlapping(self, here: Sequence[Allocation]) -> list[list[Allocation]]:
         """And what the same pod got under names that these go on with: a kubelet does not mix pods in those."""
         uid, resource = here[0].match.pod.uid, here[0].resource
-        mine = [one for one in self._book.allocations if one.match.pod.uid == uid]
+        mine = [one for one in self._records.allocations if one.match.pod.uid == uid]
         names, before = set(here[0].ids), 0
         while len(names) > before:
             before = len(names)
-            names.update(name for one in mine if one.is_on(resource, names) for name in one.ids)
-        every = dict.fromkeys(one.ids for one in mine if one.is_on(resource, names))
-        return [list(here), *(self._book.find(resource, ids) for ids in every if ids != here[0].ids)]
+            names.update(name for one in mine if one.overlaps(resource, names) for name in one.ids)
+        every = dict.fromkeys(one.ids for one in mine if one.overlaps(resource, names))
+        return [list(here), *(self._records.find(resource, ids) for ids in every if ids != here[0].ids)]
 
     def _correct(
-        self, groups: list[list[Allocation]], holders: Sequence[Holder], holder: Holder, node: str
+        self, groups: list[list[Allocation]], holders: Sequence[DeviceHolder], holder: DeviceHolder, node: str
     ) -> list[Correction]:
         """The containers that start are another's: let both have each other's devices, or fail them."""
-        found: list[list[Match]] = []
+        found: list[list[PodMatch]] = []
         for here in groups:
-            who = holder_of(holders, here[0].resource, here[0].ids) or holder
-            meant = self._meant(here, who) if _same_pod(who, holder) else OF_TWO_PODS
-            if not isinstance(meant, str) and not same_shape(here[0].match, meant[0]):
+            who = find_holder(holders, here[0].resource, here[0].ids) or holder
+            meant = self._intended(here, who) if _same_pod(who, holder) else MIXED_PODS
+            if not isinstance(meant, str) and not are_interchangeable(here[0].match, meant[0]):
                 meant = OTHER_SIZE
-            if any(one.owner == here[0].owner and one.ids != here[0].ids for one in self._book.allocations):
-                meant = OF_TWO_PODS  # somebody has them already, under other names
+            if any(one.owner == here[0].owner and one.ids != here[0].ids for one in self._records.allocations):
+                meant = MIXED_PODS  # somebody has them already, under other names
             if isinstance(meant, str):
-                raise ClusterError(_no(holder, groups[0][0].match, meant))
+                raise ClusterError(_refusal_text(holder, groups[0][0].match, meant))
             found.append(meant)
-        corrected = dict(self._book.corrected)
+        corrected = dict(self._records.corrected)
         for here, users in zip(groups, found, strict=True):
-            if not can_exchange(self._book, here, users, corrected):
-                raise ClusterError(_no(holder, groups[0][0].match, OF_TWO_PODS))
+            if not can_swap(self._records, here, users, corrected):
+                raise ClusterError(_refusal_text(holder, groups[0][0].match, MIXED_PODS))
         for here, users in zip(groups, found, strict=True):
-            exchange(self._book, self._sharing, here, users)
+            swap(self._records, self._sharing, here, users)
         mine, theirs = groups[0][0].match.pod, found[0][0].pod
         lines = {theirs.uid: (theirs, f"the kubelet started it before {mine.name}")}
         lines.setdefault(mine.uid, (mine, f"the kubelet started {theirs.name} before it"))
-        return [self._told(node, pod, reason) for pod, reason in lines.values()]
+        return [self._correction(node, pod, reason) for pod, reason in lines.values()]
 
-    def _give_back(self, here: Sequence[Allocation], holders: Sequence[Holder], holder: Holder) -> None:
+    def _undo(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder], holder: DeviceHolder) -> None:
         """Whatever this pod got in the name of others is theirs again; what runs already keeps what it has."""
-        every = [one for one in self._book.allocations if not one.is_verified]
-        whose = [(one, holder_of(holders, one.resource, one.ids)) for one in every]
+        every = [one for one in self._records.allocations if not one.is_verified]
+        whose = [(one, find_holder(holders, one.resource, one.ids)) for one in every]
         gone = [one for one, who in whose if one in here or (who is not None and _same_pod(who, holder))]
-        self._book.drop(gone)
-        kept = {one.owner for one in self._book.allocations}
+        self._records.drop(gone)
+        kept = {one.owner for one in self._records.allocations}
         for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
             self._sharing.release(owner)
         if (pod := self._pod(holder)) is not None:
             self.refused.add(pod.uid)
 
-    def _told(self, node: str, pod: BoundPod, reason: str) -> Correction:
-        devices = read_assigned(self._book.corrected[pod.uid])
+    def _correction(self, node: str, pod: BoundPod, reason: str) -> Correction:
+        devices = decode_granted(self._records.corrected[pod.uid])
         return Correction(node, pod.namespace, pod.name, pod.uid, devices, reason)
 
 
-def _no(holder: Holder, match: Match, why: str) -> str:
+def _refusal_text(holder: DeviceHolder, match: PodMatch, why: str) -> str:
     who, whose = f"pod {holder.namespace}/{holder.pod}", f"{match.pod.namespace}/{match.pod.name}"
     return (
         f"{who}: {why}" if _is_pod(holder, match.pod) else f"{who} was about to start on the devices of {whose}: {why}"
     )
 
 
-def _stays(container: Container, resource: str) -> bool:
+def _is_long_running(container: Container, resource: str) -> bool:
     return not container.is_init and bool(container.devices.get(resource))
 
 
-def _is_pod(holder: Holder, pod: BoundPod) -> bool:
+def _is_pod(holder: DeviceHolder, pod: BoundPod) -> bool:
     return (holder.namespace, holder.pod) == (pod.namespace, pod.name)
 
 
-def _same_pod(one: Holder, other: Holder) -> bool:
+def _same_pod(one: DeviceHolder, other: DeviceHolder) -> bool:
     return (one.namespace, one.pod) == (other.namespace, other.pod)

@@ -10,55 +10,55 @@ from urllib.parse import quote
 
 import msgspec
 
-from kaiwo.devices.agent.kubelet.kubernetes_api import KubeApi
+from kaiwo.devices.agent.kubelet.kubernetes_api import KubernetesApi
 from kaiwo.model.errors import ClusterError
 from kaiwo.model.gpu import Gpu
 
-DEVICES_NOTE = "kaiwo.ai/devices"
+DEVICES_ANNOTATION = "kaiwo.ai/devices"
 MERGE = "application/merge-patch+json"
-AGAIN_S = 5.0
+RETRY_S = 5.0
 
 
-class Announcer:
+class NodeAnnotationWriter:
     """One node's annotation."""
 
-    def __init__(self, api: KubeApi, node: str, say: Callable[[str, str], None]) -> None:
-        self._api, self._say = api, say
+    def __init__(self, api: KubernetesApi, node: str, log: Callable[[str, str], None]) -> None:
+        self._api, self._log = api, log
         self._path = f"/api/v1/nodes/{quote(node, safe='')}"
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._wanted: tuple[Gpu, ...] | None = None
         self._written: tuple[Gpu, ...] | None = None
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
         self._thread.start()
 
-    def tell(self, gpus: tuple[Gpu, ...]) -> None:
+    def write(self, gpus: tuple[Gpu, ...]) -> None:
         """What there is now."""
-        with self._news:
+        with self._changed:
             if gpus != self._wanted:
                 self._wanted = gpus
-                self._news.notify()
+                self._changed.notify()
 
     def close(self) -> None:
-        with self._news:
+        with self._changed:
             self._is_closed = True
-            self._news.notify()
-        self._thread.join(AGAIN_S)
+            self._changed.notify()
+        self._thread.join(RETRY_S)
 
     def _run(self) -> None:
         while True:
-            with self._news:
-                self._news.wait_for(lambda: self._is_closed or self._wanted != self._written)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed or self._wanted != self._written)
                 if self._is_closed:
                     return
                 wanted = self._wanted
-            note = {DEVICES_NOTE: msgspec.json.encode(wanted).decode()}
+            note = {DEVICES_ANNOTATION: msgspec.json.encode(wanted).decode()}
             body = msgspec.json.encode({"metadata": {"annotations": note}})
             try:
                 self._api.call("PATCH", self._path, body, MERGE)
                 self._written = wanted
-                self._say("announcer", "")
+                self._log("announcer", "")
             except ClusterError as error:
-                self._say("announcer", f"the scheduler does not hear of this node's devices: {error}")
-                with self._news:
-                    self._news.wait_for(lambda: self._is_closed, AGAIN_S)
+                self._log("announcer", f"the scheduler does not hear of this node's devices: {error}")
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closed, RETRY_S)

@@ -20,37 +20,39 @@ from msgspec.structs import replace
 
 from kaiwo.devices.inventory import Inventory
 from kaiwo.devices.sharing import dmem_cgroup
-from kaiwo.devices.sharing.grants import Records, decide_grant, environment_of, is_on, renumbered
-from kaiwo.devices.sharing.isolation_method import region_of
-from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, MpsDaemon, find_control, set_mode
-from kaiwo.devices.sharing.share_types import Ask, Grant, Platform, Refusal, devices_of
-from kaiwo.devices.sharing.visible_devices import uncounted
+from kaiwo.devices.sharing.grants import GrantStore, decide_grant, grant_environment, uses_device, with_current_devices
+from kaiwo.devices.sharing.isolation_method import dmem_region
+from kaiwo.devices.sharing.mps import DEFAULT, EXCLUSIVE_PROCESS, MpsDaemon, find_mps_control, set_compute_mode
+from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupport, Refusal, devices_by_id
+from kaiwo.devices.sharing.visible_devices import first_without_order
 from kaiwo.model.errors import ClusterError
 
-UNGUARDED = "a process that leaves its MPS variables out is not stopped: only root may set the GPU's compute mode"
-UNCOUNTED = (
+NOT_ENFORCED = "a process that leaves its MPS variables out is not stopped: only root may set the GPU's compute mode"
+UNKNOWN_ORDER = (
     "the number that ROCr gives {} on this machine is not known, since a part of the driver's topology cannot be read, "
     "and a guess could be a neighbour's GPU; kaiwo discover says which part"
 )
 
 
-def this_platform(in_containers: bool = False) -> Platform:
+def detect_isolation_support(in_containers: bool = False) -> IsolationSupport:
     """What this machine offers."""
-    return Platform(mps_control=find_control(), dmem_regions=dmem_cgroup.regions(), in_containers=in_containers)
+    return IsolationSupport(
+        mps_control=find_mps_control(), dmem_regions=dmem_cgroup.regions(), in_containers=in_containers
+    )
 
 
-class Sharing:
+class GpuSharing:
     """The shares of one machine's GPUs."""
 
     def __init__(
-        self, folder: str, inventory: Inventory, platform: Platform | None = None, in_containers: bool = False
+        self, folder: str, inventory: Inventory, platform: IsolationSupport | None = None, in_containers: bool = False
     ) -> None:
         self._in_containers = in_containers  # where devices are counted anew, over those that are given
         self.folder = os.path.abspath(folder)
-        self._is_platform_told = platform is not None
-        self.platform = replace(platform or this_platform(), in_containers=in_containers)
-        self._devices = devices_of(inventory)
-        self._records = Records(os.path.join(self.folder, "grants"))
+        self._is_platform_given = platform is not None
+        self.platform = replace(platform or detect_isolation_support(), in_containers=in_containers)
+        self._devices = devices_by_id(inventory)
+        self._records = GrantStore(os.path.join(self.folder, "grants"))
         self._grants, self.notes = self._records.load()
         self._lock = threading.RLock()  # an agent prepares on the kubelet's threads and tends on its own
 
@@ -62,38 +64,38 @@ class Sharing:
 
     def refresh(self, inventory: Inventory) -> None:
         """The machine has other devices now, or they have other numbers."""
-        platform = self.platform if self._is_platform_told else this_platform(self._in_containers)
+        platform = self.platform if self._is_platform_given else detect_isolation_support(self._in_containers)
         with self._lock:
-            self._devices, self.platform = devices_of(inventory), platform
+            self._devices, self.platform = devices_by_id(inventory), platform
 
-    def lost(self, owner: str) -> str:
+    def missing_device(self, owner: str) -> str:
         """A device that an owner was given and that this machine has no more; empty: all are there."""
         with self._lock:
             grant = self._grants.get(owner)
             ids = [one.device.id for one in grant.held] if grant is not None else []
             return next((name for name in ids if name not in self._devices), "")
 
-    def prepare(self, ask: Ask, apart_from: Collection[str] = ()) -> Grant | Refusal:
+    def prepare(self, request: GrantRequest, never_concurrent: Collection[str] = ()) -> Grant | Refusal:
         """Everything a pod needs to run on its shares. The same owner gets the same grant again, if it still can.
 
         `apart_from`: owners that never run at the same time, so that both may be on the same units.
         """
         with self._lock:
-            known = self._grants.get(ask.owner)
-            decided: Grant | Refusal | None = renumbered(known, self._devices) if known is not None else None
+            known = self._grants.get(request.owner)
+            decided: Grant | Refusal | None = with_current_devices(known, self._devices) if known is not None else None
             if decided is None:
-                self.release(ask.owner)
-                beside = [grant for owner, grant in self._grants.items() if owner not in apart_from]
-                decided = decide_grant(ask, self._devices, self.platform, beside)
+                self.release(request.owner)
+                beside = [grant for owner, grant in self._grants.items() if owner not in never_concurrent]
+                decided = decide_grant(request, self._devices, self.platform, beside)
             if isinstance(decided, Refusal):
                 return decided
-            unknown = "" if self._in_containers else uncounted([one.device for one in decided.held])
+            unknown = "" if self._in_containers else first_without_order([one.device for one in decided.held])
             if unknown:
-                return Refusal(UNCOUNTED.format(unknown))
+                return Refusal(UNKNOWN_ORDER.format(unknown))
             if decided == known:
-                self._serve(decided)
+                self._ensure_daemon(decided)
                 return decided
-            return self._put_in_force(decided)
+            return self._apply(decided)
 
     def release(self, owner: str) -> None:
         """Its process is gone. The last one to leave a daemon ends it."""
@@ -105,8 +107,8 @@ class Sharing:
                 dmem_cgroup.remove_group(grant.cgroup)
             if grant.method == "mps" and not any(_same_gpus(grant, other) for other in self._grants.values()):
                 self.daemon_of(grant).stop()
-            self._guard(grant)
-            self._records.drop(owner)
+            self._set_compute_modes(grant)
+            self._records.delete(owner)
 
     def rename(self, owner: str, new_owner: str) -> None:
         """A grant goes over to another owner as it is. When that has one too, they change places."""
@@ -115,23 +117,23 @@ class Sharing:
                 return
             grant, other = self._grants.pop(owner, None), self._grants.pop(new_owner, None)
             for name, kept in ((new_owner, grant), (owner, other)):
-                self._records.drop(name)
+                self._records.delete(name)
                 if kept is not None:
                     self._grants[name] = replace(kept, owner=name)
-                    self._records.keep(self._grants[name])
+                    self._records.save(self._grants[name])
 
-    def keep_only(self, owners: Collection[str]) -> None:
+    def release_others(self, owners: Collection[str]) -> None:
         """After a start: release what nobody runs any more."""
         with self._lock:
             for owner in set(self._grants) - set(owners):
                 self.release(owner)
 
-    def tend(self) -> list[str]:
+    def maintain_daemons(self) -> list[str]:
         """Look after the daemons; what had to be done, a line each."""
         done = []
         with self._lock:
             clients = [grant for grant in self._grants.values() if grant.method == "mps"]
-            for grant in {_gpus(grant): grant for grant in clients}.values():
+            for grant in {_gpu_uuids(grant): grant for grant in clients}.values():
                 daemon = self.daemon_of(grant)
                 try:
                     if daemon.ensure() != "kept":
@@ -142,56 +144,56 @@ class Sharing:
 
     def daemon_of(self, grant: Grant) -> MpsDaemon:
         """The MPS daemon of a grant. One for each set of GPUs: a client can reach a single daemon."""
-        uuids = _gpus(grant)
+        uuids = _gpu_uuids(grant)
         name = hashlib.sha256(",".join(uuids).encode()).hexdigest()[:8]
         return MpsDaemon(os.path.join(self.folder, f"mps-{name}"), uuids, self.platform.mps_control)
 
-    def _put_in_force(self, decided: Grant) -> Grant:
+    def _apply(self, decided: Grant) -> Grant:
         folder = self.daemon_of(decided).folder if decided.method == "mps" else ""
         vendors = {device.vendor for device in self._devices.values()}
-        environment = environment_of(decided, vendors, folder)
-        grant = replace(decided, environment=environment, cgroup=self._cgroup(decided))
+        environment = grant_environment(decided, vendors, folder)
+        grant = replace(decided, environment=environment, cgroup=self._make_cgroup(decided))
         # On record first: whoever is killed now leaves no daemon behind that nobody knows.
-        self._keep(grant)
+        self._store(grant)
         try:
-            self._serve(grant)
+            self._ensure_daemon(grant)
         except ClusterError:
             self.release(grant.owner)
             raise
-        if not self._guard(grant) and UNGUARDED not in grant.note:
-            grant = replace(grant, note="; ".join(filter(None, (grant.note, UNGUARDED))))
-            self._keep(grant)
+        if not self._set_compute_modes(grant) and NOT_ENFORCED not in grant.note:
+            grant = replace(grant, note="; ".join(filter(None, (grant.note, NOT_ENFORCED))))
+            self._store(grant)
         return grant
 
-    def _keep(self, grant: Grant) -> None:
-        self._records.keep(grant)
+    def _store(self, grant: Grant) -> None:
+        self._records.save(grant)
         self._grants[grant.owner] = grant
 
-    def _cgroup(self, grant: Grant) -> str:
+    def _make_cgroup(self, grant: Grant) -> str:
         if grant.grade != "memory-capped":
             return ""
-        caps = {region_of(one.device): one.mib for one in grant.held}
+        caps = {dmem_region(one.device): one.mib for one in grant.held}
         return dmem_cgroup.make_group(hashlib.sha256(grant.owner.encode()).hexdigest()[:16], caps)
 
-    def _serve(self, grant: Grant) -> None:
+    def _ensure_daemon(self, grant: Grant) -> None:
         if grant.method == "mps":
             self.daemon_of(grant).ensure()
 
-    def _guard(self, grant: Grant) -> bool:
+    def _set_compute_modes(self, grant: Grant) -> bool:
         """While everybody on a GPU is an MPS client of one daemon, nobody else can open it. False: that failed."""
         is_done = True
         for one in grant.held:
-            here = [other for other in self._grants.values() if is_on(other, one.device)]
+            here = [other for other in self._grants.values() if uses_device(other, one.device)]
             if not any(other.method == "mps" for other in (*here, grant)) or not one.device.uuid.startswith("GPU-"):
                 continue  # the mode is the administrator's, not ours
             is_guarded = bool(here) and all(other.method == "mps" and _same_gpus(other, here[0]) for other in here)
-            is_done &= set_mode(one.device.uuid, EXCLUSIVE_PROCESS if is_guarded else DEFAULT)
+            is_done &= set_compute_mode(one.device.uuid, EXCLUSIVE_PROCESS if is_guarded else DEFAULT)
         return is_done
 
 
-def _gpus(grant: Grant) -> tuple[str, ...]:
+def _gpu_uuids(grant: Grant) -> tuple[str, ...]:
     return tuple(sorted(one.device.uuid for one in grant.held))
 
 
 def _same_gpus(grant: Grant, other: Grant) -> bool:
-    return other.method == "mps" and _gpus(grant) == _gpus(other)
+    return other.method == "mps" and _gpu_uuids(grant) == _gpu_uuids(other)

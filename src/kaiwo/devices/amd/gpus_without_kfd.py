@@ -7,26 +7,26 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.amd.machine_paths import Layout
-from kaiwo.devices.amd.plausible_memory import is_likely, unlikely
+from kaiwo.devices.amd.machine_paths import MachinePaths
+from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.sysfs_device import VRAM_TOTAL, SysfsFacts, read_facts, read_telemetry
 from kaiwo.devices.gpu_names import VIRTUAL_FUNCTIONS, amd_model
-from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, reasons
+from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, join_reasons
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.partition_modes import CHIPS, partition_count
 
 NOT_LISTED = "the driver has it, and the compute topology (KFD) does not list it: ROCm cannot use it"
 
 
-def unlisted_gpus(
-    layout: Layout, listed: Sequence[PhysicalGpu], devices: Mapping[int, tuple[str, str]], has_telemetry: bool
+def gpus_without_kfd(
+    paths: MachinePaths, listed: Sequence[PhysicalGpu], devices: Mapping[int, tuple[str, str]], has_telemetry: bool
 ) -> list[PhysicalGpu]:
     """By PCI address."""
     known = {gpu.pci for gpu in listed}
     facts = {
-        address: (folder, _believed(read_facts(folder)))
-        for address in layout.amd_addresses()
-        if address not in known and (folder := layout.pci_folder(address))
+        address: (folder, _with_plausible_memory(read_facts(folder)))
+        for address in paths.amd_addresses()
+        if address not in known and (folder := paths.pci_folder(address))
     }
     renders = sorted(int(sysfs.render[7:]) for _, sysfs in facts.values() if sysfs.render)
     claimed = {int(part.render[7:]) for gpu in listed for part in gpu.partitions if part.render}
@@ -38,12 +38,12 @@ def unlisted_gpus(
     return gpus
 
 
-def _believed(sysfs: SysfsFacts) -> SysfsFacts:
+def _with_plausible_memory(sysfs: SysfsFacts) -> SysfsFacts:
     """Without a size of memory that its model cannot have."""
     model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
-    if not sysfs.memory_mib or is_likely(sysfs.memory_mib, model, 1, sysfs.device_id in VIRTUAL_FUNCTIONS):
+    if not sysfs.memory_mib or is_plausible(sysfs.memory_mib, model, 1, sysfs.device_id in VIRTUAL_FUNCTIONS):
         return sysfs
-    return replace(sysfs, memory_mib=0, memory_problem=unlikely(VRAM_TOTAL, sysfs.memory_mib, model))
+    return replace(sysfs, memory_mib=0, memory_problem=implausible_text(VRAM_TOTAL, sysfs.memory_mib, model))
 
 
 def _gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetry: Telemetry) -> PhysicalGpu:
@@ -74,7 +74,7 @@ def _gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetr
         telemetry=telemetry,
         errors=sysfs.errors,
         health="degraded",
-        reason=reasons([NOT_LISTED, sysfs.memory_problem]),
+        reason=join_reasons([NOT_LISTED, sysfs.memory_problem]),
         partitions=parts,
     )
 
@@ -91,11 +91,11 @@ def _partitions(
     mine = [(render, *device) for render, device in sorted(devices.items()) if first < render < until]
     model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
     chip = CHIPS.get(model)
-    told = partition_count(model, sysfs.compute_mode) if chip and sysfs.compute_mode else 0
-    mine = mine[: told - 1] if told else mine
+    reported = partition_count(model, sysfs.compute_mode) if chip and sysfs.compute_mode else 0
+    mine = mine[: reported - 1] if reported else mine
     if not first or not mine:
         return ()
-    count = told or len(mine) + 1
+    count = reported or len(mine) + 1
     units, xcds = (chip.compute_units // count, chip.xcds // count) if chip else (0, 0)
     return tuple(
         Partition(

@@ -8,45 +8,47 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.devices.amd.current_partitions import mode_problems, usual
+from kaiwo.devices.amd.current_partitions import mode_problems, most_common
 from kaiwo.devices.amd.machine_paths import ADDRESS
-from kaiwo.devices.amd.plausible_memory import is_likely, unlikely
+from kaiwo.devices.amd.plausible_memory import implausible_text, is_plausible
 from kaiwo.devices.amd.smi_tools import SmiGpu
 from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS, amd_model, nominal_mib, target_name
-from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry, reasons
+from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Telemetry, join_reasons
 from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_count
 
 TOOL = "the tool"
 NO_MEMORY, NO_UNITS = "the size of its memory is not told", "no compute units are told"
 
 
-def merge(gpus: Sequence[PhysicalGpu], told: Sequence[SmiGpu]) -> tuple[list[PhysicalGpu], list[str]]:
+def merge_smi(gpus: Sequence[PhysicalGpu], reported: Sequence[SmiGpu]) -> tuple[list[PhysicalGpu], list[str]]:
     """Every GPU of both; the tool is matched by PCI address, and by its own numbers where it names none."""
-    numbers = _numbers(gpus)
+    numbers = _tool_numbers(gpus)
     groups: dict[str, list[SmiGpu]] = {}
-    for device in told:
-        groups.setdefault(_place(device.pci) or numbers.get(device.index) or f"smi-{device.index}", []).append(device)
+    for device in reported:
+        groups.setdefault(_pci_slot(device.pci) or numbers.get(device.index) or f"smi-{device.index}", []).append(
+            device
+        )
     merged: list[PhysicalGpu] = []
     owner: dict[int, str] = {}
     for gpu in gpus:
-        devices = groups.pop(_place(gpu.pci), None) or groups.pop(gpu.id, [])
-        merged.append(_fill(gpu, devices[0]) if devices else gpu)
+        devices = groups.pop(_pci_slot(gpu.pci), None) or groups.pop(gpu.id, [])
+        merged.append(_fill_gaps(gpu, devices[0]) if devices else gpu)
         owner.update((device.index, gpu.id) for device in devices)
-    added = [_gpu(devices) for devices in groups.values()]
+    added = [_gpu_from_tool(devices) for devices in groups.values()]
     for gpu, devices in zip(added, groups.values(), strict=True):
         owner.update((device.index, gpu.id) for device in devices)
     notes = [f"{gpu.id} is named by the tool, and not by the kernel's files" for gpu in added if gpus]
-    return _link(merged + added, told, owner), notes
+    return _link(merged + added, reported, owner), notes
 
 
-def _numbers(gpus: Sequence[PhysicalGpu]) -> dict[int, str]:
+def _tool_numbers(gpus: Sequence[PhysicalGpu]) -> dict[int, str]:
     """The tool counts devices along the bus; ROCr does not."""
     devices = sorted((gpu.pci, part.index, gpu.id) for gpu in gpus for part in gpu.partitions)
     devices += sorted((gpu.pci, 0, gpu.id) for gpu in gpus if not gpu.partitions)
-    return {number: _place(pci) or name for number, (pci, _, name) in enumerate(sorted(devices))}
+    return {number: _pci_slot(pci) or name for number, (pci, _, name) in enumerate(sorted(devices))}
 
 
-def _place(pci: str) -> str:
+def _pci_slot(pci: str) -> str:
     """An address without its function, which may be a partition's number."""
     if not ADDRESS.fullmatch(pci):
         return ""
@@ -54,17 +56,17 @@ def _place(pci: str) -> str:
     return f"{int(domain, 16):04x}:{rest[:-2]}"
 
 
-def _fill(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
+def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
     product = gpu.product or device.product
     is_named = gpu.model in CHIPS or gpu.model in AMD_DEVICES.values()
     device_id = int(gpu.device_id, 16) if gpu.device_id else device.device_id
     is_virtual, problems = gpu.platform == "vf", []
     memory_mib = gpu.memory_mib
     if gpu.memory_from != "driver" and device.memory_mib and not gpu.partitions:
-        if is_likely(device.memory_mib, gpu.model, 1, is_virtual):
+        if is_plausible(device.memory_mib, gpu.model, 1, is_virtual):
             memory_mib = device.memory_mib
         else:
-            problems.append(unlikely(TOOL, device.memory_mib, gpu.model))
+            problems.append(implausible_text(TOOL, device.memory_mib, gpu.model))
     units = gpu.compute_units or (0 if gpu.partitions else device.compute_units)
     left = [part for part in gpu.reason.split("; ") if part]
     left = [part for part in left if not (part == NO_MEMORY and memory_mib) and not (part == NO_UNITS and units)]
@@ -89,30 +91,30 @@ def _fill(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
         memory_mode=memory_mode,
         compute_modes=device.compute_modes or gpu.compute_modes,
         memory_modes=device.memory_modes or gpu.memory_modes,
-        telemetry=_seen(gpu.telemetry, device),
+        telemetry=_merge_telemetry(gpu.telemetry, device),
         errors=Errors(
             device.corrected if gpu.errors.corrected is None else gpu.errors.corrected,
             device.uncorrected if gpu.errors.uncorrected is None else gpu.errors.uncorrected,
             gpu.errors.bad_pages,
         ),
         health="failed" if is_failed else "degraded" if left else "healthy",
-        reason=reasons(left),
+        reason=join_reasons(left),
     )
 
 
-def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
+def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     """A GPU that only the tool knows, with its partitions when it names several devices at one address."""
     first = devices[0]
-    name = f"{_place(first.pci)}.0" if _place(first.pci) else f"smi-{first.index}"
+    name = f"{_pci_slot(first.pci)}.0" if _pci_slot(first.pci) else f"smi-{first.index}"
     model = amd_model(first.device_id, first.product, first.target, first.memory_mib, first.compute_units)
     is_virtual = first.device_id in VIRTUAL_FUNCTIONS
     chip = CHIPS.get(model)
     is_cut = len(devices) > 1
-    is_believed = is_likely(first.memory_mib, model, len(devices), is_virtual)
+    is_believed = is_plausible(first.memory_mib, model, len(devices), is_virtual)
     count = max(len(devices), partition_count(model, first.compute_mode) if is_cut and first.compute_mode else 1)
     told_mib = _whole_mib(first.memory_mib, model, count) if is_believed else 0
     memory_mib = told_mib or (0 if is_virtual else nominal_mib(model))
-    problems = [unlikely(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
+    problems = [implausible_text(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
     problems += [] if memory_mib else [NO_MEMORY]
     all_units = chip.compute_units if chip and not is_virtual else 0  # rocm-smi tells none
     parts = _partitions(name, devices, memory_mib // count, all_units // count) if is_cut else ()
@@ -131,10 +133,10 @@ def _gpu(devices: Sequence[SmiGpu]) -> PhysicalGpu:
         xcds=chip.xcds if chip and not is_virtual else 0,
         compute_modes=tuple(dict.fromkeys(mode.compute for mode in legal_modes(model))),
         memory_modes=tuple(sorted({mode.memory for mode in legal_modes(model)})),
-        reason=reasons(problems),
+        reason=join_reasons(problems),
         partitions=parts,
     )
-    return _fill(gpu, first)
+    return _fill_gaps(gpu, first)
 
 
 def _whole_mib(told_mib: int, model: str, count: int) -> int:
@@ -144,26 +146,26 @@ def _whole_mib(told_mib: int, model: str, count: int) -> int:
 
 
 def _partitions(name: str, devices: Sequence[SmiGpu], part_mib: int, part_units: int) -> tuple[Partition, ...]:
-    units = usual([device.compute_units for device in devices]) or part_units
+    units = most_common([device.compute_units for device in devices]) or part_units
     return tuple(
         Partition(
-            id=f"{name}-p{device.partition or place}",
-            index=device.partition or place,
+            id=f"{name}-p{device.partition or index}",
+            index=device.partition or index,
             memory_mib=part_mib,
             compute_units=device.compute_units or units,
         )
-        for place, device in enumerate(devices)
+        for index, device in enumerate(devices)
     )
 
 
-def _seen(telemetry: Telemetry, device: SmiGpu) -> Telemetry:
-    gaps = {name: value for name, value in device.seen.items() if getattr(telemetry, name) is None}
+def _merge_telemetry(telemetry: Telemetry, device: SmiGpu) -> Telemetry:
+    gaps = {name: value for name, value in device.telemetry.items() if getattr(telemetry, name) is None}
     return replace(telemetry, **gaps)
 
 
-def _link(gpus: list[PhysicalGpu], told: Sequence[SmiGpu], owner: Mapping[int, str]) -> list[PhysicalGpu]:
+def _link(gpus: list[PhysicalGpu], reported: Sequence[SmiGpu], owner: Mapping[int, str]) -> list[PhysicalGpu]:
     """The tool's links, for GPUs whose files name none."""
-    spoken = {owner.get(device.index, ""): device for device in reversed(told) if device.links}
+    spoken = {owner.get(device.index, ""): device for device in reversed(reported) if device.links}
     return [
         gpu if gpu.links or gpu.id not in spoken else replace(gpu, links=_links(gpu, spoken[gpu.id], owner))
         for gpu in gpus

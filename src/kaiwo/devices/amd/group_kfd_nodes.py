@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from kaiwo.devices.amd.kfd_topology import LINK_KINDS, PCIE, XGMI, KfdNode, pci_address, read_links
-from kaiwo.devices.amd.machine_paths import Layout, drm_names
+from kaiwo.devices.amd.machine_paths import MachinePaths, drm_names
 from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS
 from kaiwo.devices.inventory import Link
 from kaiwo.model.partition_modes import CHIPS
@@ -24,13 +24,13 @@ _NEAREST = {XGMI: 0, PCIE: 1}
 def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> list[list[KfdNode]]:
     """Nodes of one physical GPU together, in the kernel's order; `functions` are addresses of GPUs of their own."""
     groups: list[list[KfdNode]] = []
-    places: dict[tuple[int, int], list[list[KfdNode]]] = {}
-    are_own = have_own_numbers(nodes)
+    slots: dict[tuple[int, int], list[list[KfdNode]]] = {}
+    are_own = have_own_ids(nodes)
     for node in nodes:
-        if not is_partitioned_kind(node) or not pci_address(node) or pci_address(node) in functions:
+        if not can_be_partitioned(node) or not pci_address(node) or pci_address(node) in functions:
             groups.append([node])
             continue
-        here = places.setdefault((node.fact("domain"), node.fact("location_id") >> 3), [])
+        here = slots.setdefault((node.fact("domain"), node.fact("location_id") >> 3), [])
         group = next((group for group in here if _belongs(node, group, are_own)), None)
         if group is None:
             group = []
@@ -40,31 +40,31 @@ def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> li
     return groups
 
 
-def have_own_numbers(nodes: Sequence[KfdNode]) -> bool:
+def have_own_ids(nodes: Sequence[KfdNode]) -> bool:
     """Newer kernels give every partition of a GPU a `unique_id` of its own, where older ones told the chip's.
 
     A virtual function's host knows of no such numbers: its partitions tell the function's.
     """
-    told = [node for node in nodes if node.fact("unique_id") and is_partitioned_kind(node)]
-    counts = Counter(node.fact("unique_id") for node in told)
-    return all(count == 1 for count in counts.values()) and not any(map(is_virtual, told))
+    reported = [node for node in nodes if node.fact("unique_id") and can_be_partitioned(node)]
+    counts = Counter(node.fact("unique_id") for node in reported)
+    return all(count == 1 for count in counts.values()) and not any(map(is_virtual, reported))
 
 
 def is_virtual(node: KfdNode) -> bool:
     return node.fact("device_id") in VIRTUAL_FUNCTIONS
 
 
-def is_partitioned_kind(node: KfdNode) -> bool:
+def can_be_partitioned(node: KfdNode) -> bool:
     return any(node.fact("gfx_target_version") in targets for targets in PARTITIONED_TARGETS)
 
 
-def indices_of(group: Sequence[KfdNode]) -> list[int]:
+def partition_indices(group: Sequence[KfdNode]) -> list[int]:
     """The partitions' numbers; the first kernels with partitions gave all of them one address."""
-    told = [_index(node) for node in group]
-    return told if len(set(told)) == len(told) else list(range(len(told)))
+    reported = [_index(node) for node in group]
+    return reported if len(set(reported)) == len(reported) else list(range(len(reported)))
 
 
-def links_of(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, ...]:
+def gpu_links(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, ...]:
     """To every other GPU, the nearest way. The partitions of a GPU all say the same: the first that speaks is heard.
 
     Reading them all would be 4,000 files on a node of 64 partitions, and take longer than everything else together.
@@ -84,7 +84,7 @@ def links_of(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, ..
     )
 
 
-def numa_of(group: Sequence[KfdNode], cpus: Sequence[int]) -> int | None:
+def numa_node(group: Sequence[KfdNode], cpus: Sequence[int]) -> int | None:
     """The nearest CPU node; the kernel numbers them as it does NUMA nodes."""
     near = [(link.weight, link.to) for node in group[:1] for link in read_links(node) if link.to in cpus]
     return cpus.index(min(near)[1]) if near else None
@@ -103,27 +103,27 @@ def _index(node: KfdNode) -> int:
     return node.fact("location_id") & 7
 
 
-_OF_THE_CHIP = ("gfx_target_version", "device_id", "num_xcc")  # the same for all parts of one GPU
+_CHIP_PROPERTIES = ("gfx_target_version", "device_id", "num_xcc")  # the same for all parts of one GPU
 
 
-def place_lost(layout: Layout, nodes: Sequence[KfdNode]) -> tuple[list[KfdNode], list[str]]:
+def locate_nodes(paths: MachinePaths, nodes: Sequence[KfdNode]) -> tuple[list[KfdNode], list[str]]:
     """All nodes that are a GPU or a part of one, in order; notes on those that can be none."""
-    homeless = [node for node in nodes if not _home(layout, node)]
-    if not homeless:
+    unlocated = [node for node in nodes if not _pci_folder(paths, node)]
+    if not unlocated:
         return list(nodes), []
-    known = layout.amd_addresses()
-    homeless = [node for node in homeless if not _is_part_of(node, known)]
-    numbers = {node.number for node in homeless}
+    known = paths.amd_addresses()
+    unlocated = [node for node in unlocated if not _is_part_of(node, known)]
+    numbers = {node.number for node in unlocated}
     placed = [node for node in nodes if node.number not in numbers]
-    free = [address for address in known if address not in {_address(node) for node in placed}]
+    free = [address for address in known if address not in {_function_address(node) for node in placed}]
     notes: list[str] = []
-    for node in sorted(homeless, key=lambda node: not pci_address(node)):  # those without a place beside the others
-        said = pci_address(node)
-        if said and known and _is_misplaced(node, placed, free):
-            told = node.facts.pop("location_id")
-            node.problems.append(f"properties says location_id {told} ({said}), and no GPU is there")
-            said = ""
-        if said or _place(layout, node, placed, free) or not known:
+    for node in sorted(unlocated, key=lambda node: not pci_address(node)):  # those without a place beside the others
+        address = pci_address(node)
+        if address and known and _is_misplaced(node, placed, free):
+            reported = node.facts.pop("location_id")
+            node.problems.append(f"properties says location_id {reported} ({address}), and no GPU is there")
+            address = ""
+        if address or _locate(paths, node, placed, free) or not known:
             placed.append(node)
         else:
             why = "; ".join(node.problems)
@@ -135,51 +135,51 @@ def _is_misplaced(node: KfdNode, placed: Sequence[KfdNode], free: Sequence[str])
     """A copy may hold some PCI devices only: that nothing is at its address is no proof without a place that waits."""
     mine = node.fact("unique_id")
     return bool(free) or any(
-        mine and mine == group[0].fact("unique_id") and _lacks_a_part(group) for group in group_nodes(placed)
+        mine and mine == group[0].fact("unique_id") and _lacks_partition(group) for group in group_nodes(placed)
     )
 
 
-def _home(layout: Layout, node: KfdNode) -> str:
-    address = _address(node)
-    return layout.pci_folder(address) if address else ""
+def _pci_folder(paths: MachinePaths, node: KfdNode) -> str:
+    address = _function_address(node)
+    return paths.pci_folder(address) if address else ""
 
 
 def _is_part_of(node: KfdNode, known: Sequence[str]) -> bool:
     """Of a virtual function the last digit is its own or its partition's: the device decides."""
     address = pci_address(node)
-    return bool(address) and is_partitioned_kind(node) and any(one[:-1] == address[:-1] for one in known)
+    return bool(address) and can_be_partitioned(node) and any(one[:-1] == address[:-1] for one in known)
 
 
-def _address(node: KfdNode) -> str:
+def _function_address(node: KfdNode) -> str:
     """Of the PCI function; a partition's number stands where a function has its own."""
     address = pci_address(node)
-    is_part = is_partitioned_kind(node) and node.fact("device_id") not in VIRTUAL_FUNCTIONS
+    is_part = can_be_partitioned(node) and node.fact("device_id") not in VIRTUAL_FUNCTIONS
     return f"{address[:-1]}0" if address and is_part else address
 
 
-def _place(layout: Layout, node: KfdNode, placed: Sequence[KfdNode], free: list[str]) -> bool:
+def _locate(paths: MachinePaths, node: KfdNode, placed: Sequence[KfdNode], free: list[str]) -> bool:
     """By its render node; beside its neighbours; on a GPU that no other node names; with any GPU that lacks a part."""
-    if address := _by_render(layout, node, free):
+    if address := _address_by_render(paths, node, free):
         free.remove(address)
-        _settle(node, address)
+        _set_address(node, address)
         return True
-    short = [group for group in group_nodes(placed) if _lacks_a_part(group)]
+    short = [group for group in group_nodes(placed) if _lacks_partition(group)]
     beside = [group for group in short if _distance(node, group) == 1]
     if not beside and free:
-        _settle(node, free.pop(0))
+        _set_address(node, free.pop(0))
     elif beside or short:
-        _join(node, min(beside or short, key=lambda group: _distance(node, group)))
+        _add_to_group(node, min(beside or short, key=lambda group: _distance(node, group)))
     else:
         return False
     return True
 
 
-def _by_render(layout: Layout, node: KfdNode, free: Sequence[str]) -> str:
+def _address_by_render(paths: MachinePaths, node: KfdNode, free: Sequence[str]) -> str:
     render = f"renderD{node.fact('drm_render_minor')}"
-    return next((address for address in free if drm_names(layout.pci_folder(address))[1] == render), "")
+    return next((address for address in free if drm_names(paths.pci_folder(address))[1] == render), "")
 
 
-def _lacks_a_part(group: Sequence[KfdNode]) -> bool:
+def _lacks_partition(group: Sequence[KfdNode]) -> bool:
     chip = CHIPS.get(AMD_DEVICES.get(group[0].fact("device_id"), ""))
     each = min(node.fact("num_xcc") for node in group)
     return bool(chip and each) and sum(node.fact("num_xcc") for node in group) + each <= (chip.xcds if chip else 0)
@@ -189,18 +189,18 @@ def _distance(node: KfdNode, group: Sequence[KfdNode]) -> int:
     return min(abs(node.number - other.number) for other in group)
 
 
-def _settle(node: KfdNode, address: str) -> None:
+def _set_address(node: KfdNode, address: str) -> None:
     domain, bus, rest = address.split(":")
     device, _, function = rest.partition(".")
     node.facts["domain"] = int(domain, 16)
     node.facts["location_id"] = int(bus, 16) << 8 | int(device, 16) << 3 | int(function, 16)
 
 
-def _join(node: KfdNode, group: Sequence[KfdNode]) -> None:
+def _add_to_group(node: KfdNode, group: Sequence[KfdNode]) -> None:
     """The kernel numbers the parts of a GPU one after another: the number tells which one it is."""
     near = min(group, key=lambda other: abs(node.number - other.number))
     # A number of its own is not known: its free place among the others says whose part it is.
-    node.facts |= {name: near.fact(name) for name in _OF_THE_CHIP} | {"domain": near.fact("domain"), "unique_id": 0}
+    node.facts |= {name: near.fact(name) for name in _CHIP_PROPERTIES} | {"domain": near.fact("domain"), "unique_id": 0}
     taken = [other.fact("location_id") & 7 for other in group]
     index = (near.fact("location_id") & 7) + node.number - near.number
     if index in taken or not 0 <= index < 8:

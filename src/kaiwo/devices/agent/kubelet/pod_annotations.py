@@ -8,7 +8,7 @@ import msgspec
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 
-ANNOTATION = "kaiwo.ai/granted-devices"
+GRANTED_DEVICES = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
 LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
 SHARING = "kaiwo.ai/gpu-sharing"  # of GPUs that are asked for whole
@@ -16,18 +16,18 @@ SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; who name
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"
 
 
-def write_assigned(shares: tuple[Share, ...]) -> str:
+def encode_granted(shares: tuple[Share, ...]) -> str:
     """`[{"gpu":"0000:05:00.0","milli":500,"mib":98304}]`."""
     return msgspec.json.encode(shares).decode()
 
 
-def read_assigned(text: str) -> tuple[Share, ...]:
+def decode_granted(text: str) -> tuple[Share, ...]:
     """ConfigError when it is no such list."""
     try:
         shares = msgspec.json.decode(text, type=tuple[Share, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{ANNOTATION} is not understood: {error}", ANNOTATION) from error
+        raise ConfigError(f"{GRANTED_DEVICES} is not understood: {error}", GRANTED_DEVICES) from error
     for share in shares:
         if not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0:  # little memory is 0 milli
-            raise ConfigError(f"{ANNOTATION} holds a share that cannot be: {share}", ANNOTATION)
+            raise ConfigError(f"{GRANTED_DEVICES} holds a share that cannot be: {share}", GRANTED_DEVICES)
     return shares

@@ -31,17 +31,17 @@ def mib(value: Any, unit: str = "MB") -> int | None:
     found = _split(value)
     if found is None or found[0] < 0:
         return None
-    told = (found[1] or unit).upper().replace("IB", "B")
-    return int(found[0] * _MIB[told]) if told in _MIB else None
+    reported = (found[1] or unit).upper().replace("IB", "B")
+    return int(found[0] * _MIB[reported]) if reported in _MIB else None
 
 
-def word(value: Any) -> str:
+def text_value(value: Any) -> str:
     """Text that says something."""
     text = value.strip() if isinstance(value, str) else ""
     return "" if text.upper() in ("N/A", "NA", "NONE", "UNKNOWN", "NULL") or text.upper().startswith("N/A ") else text
 
 
-def at(data: Any, *names: str) -> Any:
+def value_at(data: Any, *names: str) -> Any:
     """A value deep inside, None when the way there is not."""
     for name in names:
         if not isinstance(data, dict):
@@ -50,11 +50,11 @@ def at(data: Any, *names: str) -> Any:
     return data
 
 
-def first(data: Any, *names: str) -> Any:
+def first_value(data: Any, *names: str) -> Any:
     """The first of these entries that says something."""
     for name in names:
-        value = at(data, name)
-        if value is not None and (not isinstance(value, str) or word(value)):
+        value = value_at(data, name)
+        if value is not None and (not isinstance(value, str) or text_value(value)):
             return value
     return None
 
