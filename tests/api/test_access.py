@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from kaiwo.api.application import context_of, make_app
-from kaiwo.api.security.access import COOKIE, Bucket, host_name
+from kaiwo.api.security.access import COOKIE, RateLimit, host_name
 from kaiwo.api.security.browser_sessions import MAX_CODES, MAX_SESSIONS, SESSION_S, Sessions
 from kaiwo.api.security.token_file import read_or_make_token
 from kaiwo.api.settings import Settings
@@ -222,7 +222,7 @@ def test_sessions_are_bounded_and_end() -> None:
 
 def test_a_bucket_fills_again() -> None:
     now = [0.0]
-    bucket = Bucket(per_s=2, burst=3, clock=lambda: now[0])
+    bucket = RateLimit(per_s=2, burst=3, clock=lambda: now[0])
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
     now[0] = 0.5
     assert [bucket.take(), bucket.take()] == [True, False]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kaiwo.api import views
-from kaiwo.api.application import BASE, INSIDE, document, make_app
+from kaiwo.api.application import API_ROUTES, BASE, document, make_app
 from kaiwo.api.settings import Settings
 from tests.api.fake import FakeLoop
 from tests.api.world import run
@@ -77,7 +77,7 @@ def test_names_are_unique_and_references_lead_somewhere() -> None:
 
 def test_every_route_is_in_it_and_writes_need_a_right() -> None:
     written = {(path, method) for path, method, _ in operations()}
-    for route in INSIDE:
+    for route in API_ROUTES:
         assert (BASE + route.path, route.method.lower()) in written
     for path, method, found in operations():
         is_free = {} in found["security"]

@@ -53,14 +53,14 @@ def took_ms(work: Callable[[], object], times: int = 5) -> float:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Context:
     async def build() -> Context:
         context = context_of(make_app(large_loop(), Settings(home=str(tmp_path_factory.mktemp("home")))))
-        await context.board.fresh_queues()
+        await context.overview.fresh_queues()
         return context
 
     return run(build())
 
 
 def test_pages_are_quick(large: Context) -> None:
-    board, encode = large.board, msgspec.json.encode
+    board, encode = large.overview, msgspec.json.encode
     times = {
         "1000 gpus": took_ms(lambda: encode(gpu_page(board, GpuPick(limit=1000)))),
         "50 gpus": took_ms(lambda: encode(gpu_page(board, GpuPick(limit=50)))),
@@ -83,15 +83,15 @@ def test_the_loop_stays_alive_while_everybody_looks(large: Context) -> None:
     assert isinstance(loop, FakeLoop)
 
     async def work() -> LoopLag:
-        large.board._lock = asyncio.Lock()  # of this event loop
+        large.overview._lock = asyncio.Lock()  # of this event loop
         gc.freeze()  # a full collection over 100,000 workloads stops all threads for 77 ms; not measured here
         lag = LoopLag()
         watch = asyncio.create_task(lag.run())
         listing = LISTINGS["workloads"]
         for turn in range(40):
             loop.put(record(f"w{turn:06d}", State.RUNNING, submitted_s=turn))
-            await large.board.fresh()
-            listing.page(large.board, Pick(sort="-submitted"))
+            await large.overview.fresh()
+            listing.page(large.overview, Pick(sort="-submitted"))
             await asyncio.sleep(0.05)
         watch.cancel()
         return lag
@@ -112,7 +112,7 @@ def test_a_start_with_100000_workloads_does_not_stop_the_loop(tmp_path: Path) ->
         lag = LoopLag()
         watch = asyncio.create_task(lag.run())
         await asyncio.sleep(0.2)
-        rows = await context.board.fresh()
+        rows = await context.overview.fresh()
         assert len(rows) == WAITING
         watch.cancel()
         return lag

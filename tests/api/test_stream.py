@@ -232,8 +232,8 @@ async def _keep_changing(loop: FakeLoop, seconds: float) -> None:
 
 def test_readers_of_one_page_share_its_computation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
-    plain = live_pages.Feed.show
-    monkeypatch.setattr(live_pages.Feed, "show", lambda feed, page: (shown.append(feed), plain(feed, page)))
+    plain = live_pages.LivePage.update
+    monkeypatch.setattr(live_pages.LivePage, "update", lambda live, page: (shown.append(live), plain(live, page)))
 
     async def work() -> None:
         loop = FakeLoop()
@@ -256,7 +256,7 @@ def test_readers_of_one_page_share_its_computation(tmp_path: Path, monkeypatch: 
             loop.put(record("new"))
             await until(lambda: shown, "the page to be computed")
             go.set()
-            assert len(context.feeds) == 1
+            assert len(context.live_pages) == 1
             assert len(shown) <= 2
 
     run(work())
@@ -297,7 +297,7 @@ def test_a_client_that_does_not_read_blocks_nobody(tmp_path: Path, monkeypatch: 
                     began = time.monotonic()
                     await reader.next()
                     assert time.monotonic() - began < 8  # far below the time after which a stuck client is dropped
-            feed = next(iter(context.feeds._feeds.values()))
+            feed = next(iter(context.live_pages._pages.values()))
             assert sum(len(event) for _, event in feed._ring) <= live_pages.RING_BYTES
             stuck.close()
             await until(lambda: context.streams.count == 0, "the stuck stream to end")
@@ -315,7 +315,7 @@ def test_a_page_that_cannot_be_made_does_not_stop_the_others(tmp_path: Path) -> 
         ):
             await broken.next()
             await well.next()
-            context.board.sum_queues = None  # type: ignore[assignment,method-assign]
+            context.overview.sum_queues = None  # type: ignore[assignment,method-assign]
             loop.put(record("new"))
             await well.until_names(["default/new"])
             assert context.bugs >= 1

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from kaiwo.api.endpoint import owner
+from kaiwo.api.endpoint import process_owner
 from kaiwo.api.views import Outcome, Page, Problem, QueueView, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.clusters.local.demo_workloads import submit_demo
 from tests.api.world import decode, run, until, world
@@ -56,7 +56,9 @@ def test_every_write_is_in_both_logs(tmp_path: Path) -> None:
         ("", "POST", 401),
     ]
     audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(line["who"], line["verb"], line["object"]) for line in audit] == [(owner(), "submit", "default/one")]
+    assert [(line["who"], line["verb"], line["object"]) for line in audit] == [
+        (process_owner(), "submit", "default/one")
+    ]
     assert (tmp_path / "api.log").stat().st_mode & 0o077 == 0
 
 
@@ -236,7 +238,7 @@ def test_whoever_cancels_is_named(tmp_path: Path) -> None:
             await kaiwo.submit("one", hold=True)
             await kaiwo.delete("/workloads/default/one")
             detail = decode(await kaiwo.get("/workloads/default/one"), WorkloadDetail)
-            assert detail.message == (f"cancelled by {owner()}" if owner() else "cancelled")
+            assert detail.message == (f"cancelled by {process_owner()}" if process_owner() else "cancelled")
 
     run(work())
 

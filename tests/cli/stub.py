@@ -10,7 +10,7 @@ import msgspec
 
 from kaiwo import __version__
 from kaiwo.api import views
-from kaiwo.api.views.bulk_actions import ManyOutcome, NamesForm, SteeredView
+from kaiwo.api.views.bulk_actions import ActionResult, BulkOutcome, NamesForm
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import State
@@ -246,12 +246,12 @@ class Stub:
     def steer(self, http: Any, verb: str, names: list[str]) -> None:
         self.steered += [f"{verb} {name}" for name in names]
         results = [
-            SteeredView(name, f"workload {name} {verb}", None)
+            ActionResult(name, f"workload {name} {verb}", None)
             if name in self.workloads
-            else SteeredView(name, "", views.Problem("not-found", f"there is no workload '{name}'"))
+            else ActionResult(name, "", views.Problem("not-found", f"there is no workload '{name}'"))
             for name in names
         ]
-        self.json(http, ManyOutcome(results))
+        self.json(http, BulkOutcome(results))
 
     def stream(self, http: Any, query: dict[str, list[str]]) -> None:
         kind = query["view"][0]

@@ -28,7 +28,7 @@ def share(queue: str, place: int = 0, parent: str = "", ppm: int = 500_000) -> v
             priority=100, has_no_share=False, dominant_with_it_ppm=ppm, dominant_ppm=125_000, gpu_milli=4000, age=0,
         )  # fmt: skip
     resources = [terms(name, 12) for name in ("gpu", "cpu", "memory")]
-    line = [views.PlaceView(f"default/{queue}-job", 50, NOW - 120, [[-50, NOW - 120], [7]])] if place else []
+    line = [views.WaitingWorkloadView(f"default/{queue}-job", 50, NOW - 120, [[-50, NOW - 120], [7]])] if place else []
     policy = SharePolicy.FIFO if parent else SharePolicy.DRF
     return views.ShareView(
         queue, parent, 1 if parent else 0, policy, "none: it never takes", resources, turn, ["age"], line

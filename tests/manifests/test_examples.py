@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kaiwo.manifests import describe_wants, parse_all
+from kaiwo.manifests import describe_workload, parse_all
 from tests.conftest import ROOT
 
 WANTS = {
@@ -21,7 +21,7 @@ WANTS = {
 @pytest.mark.parametrize("name", WANTS)
 def test_an_example_means_what_it_says(name: str) -> None:
     parsed = parse_all((ROOT / "examples" / f"{name}.yaml").read_bytes())
-    assert [describe_wants(workload) for workload, _ in parsed.submissions] == WANTS[name]
+    assert [describe_workload(workload) for workload, _ in parsed.submissions] == WANTS[name]
     assert len(parsed.queues) == (3 if name == "queue" else 0)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kaiwo.manifests import (
     Parsed,
     describe_role,
-    describe_wants,
+    describe_workload,
     parse,
     parse_all,
     parse_submission,
@@ -74,7 +74,7 @@ def check(source: Any, reader: Any = parse) -> None:
         for workload, program in parsed.submissions[:20]:
             again = msgspec.msgpack.decode(msgspec.msgpack.encode((workload, program)), type=PAIR)
             assert again == (workload, program)
-            assert describe_wants(workload)
+            assert describe_workload(workload)
             assert all(describe_role(role) for role in workload.roles)
         msgspec.json.encode(parsed.warnings)
     assert message

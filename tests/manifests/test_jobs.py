@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import describe_wants, parse, parse_documents
+from kaiwo.manifests import describe_workload, parse, parse_documents
 from tests.manifests.texts import check_refusal, job, kaiwojob, one, pod, queue, warnings_of
 
 
@@ -45,7 +45,7 @@ def test_retries_time_and_hold_come_from_the_job() -> None:
 def test_the_templates_annotation_counts_before_the_jobs() -> None:
     document = annotated(job(), gpu_fraction="0.5")
     document["spec"]["template"]["metadata"] = {"annotations": {"kaiwo.ai/gpu-fraction": "0.25"}}
-    assert describe_wants(one(document)[0]) == "0.25 GPU"
+    assert describe_workload(one(document)[0]) == "0.25 GPU"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import describe_wants
+from kaiwo.manifests import describe_workload
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from tests.manifests.texts import check_refusal, kaiwojob, one, pod, request_of, warnings_of
 
@@ -36,7 +36,7 @@ def with_template(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_how_many_pods_and_gpus(spec: dict[str, Any], wants: str) -> None:
-    assert describe_wants(one(kaiwojob(**spec))[0]) == wants
+    assert describe_workload(one(kaiwojob(**spec))[0]) == wants
 
 
 def test_gpus_without_resources_bring_cpu_and_memory() -> None:
@@ -89,7 +89,7 @@ def test_resources_are_defaults_for_the_template() -> None:
 def test_the_template_says_how_the_pod_looks() -> None:
     document = with_template(job={"parallelism": 3, "backoffLimit": 2}, gpus=2, image="example/other")
     workload, program = one(document)
-    assert describe_wants(workload) == "3 pods x 2 GPUs"
+    assert describe_workload(workload) == "3 pods x 2 GPUs"
     assert (program.image, program.retries) == ("example/a", 2)
 
 
@@ -107,7 +107,7 @@ def test_without_gpu_fields_the_containers_own_gpus_count() -> None:
 def test_a_fraction_by_annotation() -> None:
     document = kaiwojob(gpus=1)
     document["metadata"]["annotations"] = {"kaiwo.silogen.ai/gpu-fraction": "0.5"}
-    assert describe_wants(one(document)[0]) == "0.5 GPU"
+    assert describe_workload(one(document)[0]) == "0.5 GPU"
 
 
 def test_what_is_not_used_is_said() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, Object
+from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, ManifestObject
 from kaiwo.manifests.kinds.partitioning_plan import (
     API_VERSION,
     KIND,
     PartitioningPlan,
-    choose,
+    choose_rules,
     mode_of_profile,
     read_plan,
 )
@@ -28,7 +28,7 @@ def document(name: str = "plan", **spec: Any) -> dict[str, Any]:
 
 def read(written: dict[str, Any]) -> tuple[PartitioningPlan, list[str]]:
     warnings: list[str] = []
-    return read_plan(Object(written, "document 1", NO_DEFAULTS, warnings)), warnings
+    return read_plan(ManifestObject(written, "document 1", NO_DEFAULTS, warnings)), warnings
 
 
 def test_every_plan_of_upstream_is_accepted(shared_dir: Path) -> None:
@@ -117,14 +117,14 @@ def test_the_first_rule_that_matches_counts_and_control_planes_are_left_alone() 
     second = {"selector": {"matchLabels": {"pool": "inference"}}, "profile": {"dcmProfileName": "spx"}}
     plan, _ = read(document(rules=[first, second]))
     nodes = {"a": {GPU: "8", "pool": "inference"}, "b": {"pool": "inference"}, "c": {}, "d": {GPU: "8", CONTROL: ""}}
-    chosen = choose([plan], nodes)
+    chosen = choose_rules([plan], nodes)
     assert {node: rule.profile for node, (_, rule) in chosen.rules.items()} == {"a": "cpx", "b": "spx"}
     without = {
         "selector": {"matchExpressions": [{"key": GPU, "operator": "DoesNotExist"}]},
         "profileRef": {"name": "x"},
     }
     other, _ = read(document(rules=[without], rollout={"excludeControlPlane": False}))
-    assert sorted(choose([other], nodes).rules) == ["b", "c"]
+    assert sorted(choose_rules([other], nodes).rules) == ["b", "c"]
 
 
 def test_two_plans_of_different_minds_leave_the_node_as_it_is() -> None:
@@ -132,15 +132,15 @@ def test_two_plans_of_different_minds_leave_the_node_as_it_is() -> None:
     beta, _ = read(
         document("beta", rules=[{"selector": {"matchLabels": {"pool": "inference"}}, "profileRef": {"name": "spx"}}])
     )
-    chosen = choose([beta, alpha], {"n": {"pool": "inference"}, "m": {}})
+    chosen = choose_rules([beta, alpha], {"n": {"pool": "inference"}, "m": {}})
     assert chosen.rules == {}
     assert chosen.conflicts == (
         "node 'n': plan 'alpha' wants cpx-nps4 and plan 'beta' wants spx; narrow the selector of one of them",
     )
     again, _ = read(document("again"))
-    assert choose([alpha, again], {"n": {"pool": "inference"}}).conflicts == ()
+    assert choose_rules([alpha, again], {"n": {"pool": "inference"}}).conflicts == ()
     paused, _ = read(document("paused", paused=True))
-    assert choose([paused], {"n": {"pool": "inference"}}).rules == {}
+    assert choose_rules([paused], {"n": {"pool": "inference"}}).rules == {}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kaiwo.manifests.parse import parse, parse_submission
-from kaiwo.manifests.workload_summary import describe_wants
+from kaiwo.manifests.workload_summary import describe_workload
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import Request
 
@@ -66,7 +66,7 @@ def test_upstreams_partitioned_is_any_partition_and_beside_memory_it_is_said_to_
 
     parsed = job(count=2, partitioned=True)
     assert parsed.submissions[0][0].roles[0].request.partition == "any"
-    assert describe_wants(parsed.submissions[0][0]) == "2 partitions"
+    assert describe_workload(parsed.submissions[0][0]) == "2 partitions"
     assert job(count=1, partitioned=False).submissions[0][0].roles[0].request.is_whole
     both = job(totalVram="96Gi", partitioned=True)
     assert both.submissions[0][0].roles[0].request.is_memory
@@ -75,4 +75,4 @@ def test_upstreams_partitioned_is_any_partition_and_beside_memory_it_is_said_to_
 
 def test_what_is_wanted_is_said_in_words() -> None:
     ((workload, _),) = parse_submission({"name": "w", "gpus": 2, "gpuPartition": "CPX"}).submissions
-    assert describe_wants(workload) == "2 CPX partitions"
+    assert describe_workload(workload) == "2 CPX partitions"

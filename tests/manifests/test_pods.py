@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import describe_wants
+from kaiwo.manifests import describe_workload
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
@@ -208,7 +208,7 @@ def test_a_slip_in_the_name_of_a_gpu_resource_says_what_was_meant(slip: str, mea
 def test_an_unknown_resource_is_no_slip(name: str) -> None:
     document = pod(resources={"limits": {name: 2}})
     assert request_of(document).extended == ((name, 2),)
-    assert describe_wants(one(document)[0]) == f"2 {name}"
+    assert describe_workload(one(document)[0]) == f"2 {name}"
 
 
 @pytest.mark.parametrize("spec", [{}, None, {"containers": []}, {"containers": None}, {"restartPolicy": "Never"}])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.quantities import (
     read_cpu_milli,
     read_duration_s,
@@ -18,11 +18,11 @@ from kaiwo.manifests.values.quantities import (
 )
 from kaiwo.model.errors import ConfigError
 
-Reader = Callable[[object, Place], int]
-PLACE = Place("Pod 'x'", "the.field")
+Reader = Callable[[object, FieldPath], int]
+PLACE = FieldPath("Pod 'x'", "the.field")
 
 
-def read_gpus(value: object, place: Place) -> int:
+def read_gpus(value: object, place: FieldPath) -> int:
     return read_whole_gpus(value, place, "kaiwo.ai/gpu-fraction")
 
 

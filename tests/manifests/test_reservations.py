@@ -6,8 +6,8 @@ import pytest
 
 from kaiwo.manifests import Defaults, parse, parse_submission
 from kaiwo.manifests.kinds.reservation import read_reservation_form
-from kaiwo.manifests.text.field_errors import Place
-from kaiwo.manifests.values.timestamps import read_moment_s
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.values.timestamps import read_timestamp_s
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.reservation import AtEnd, Device, Owner, Reservation, ReservationPhase, clock_words
 
@@ -123,4 +123,4 @@ def test_a_moment_before_the_clock_begins_is_refused(text: str) -> None:
 
 
 def test_the_last_moment_of_the_calendar_is_read_in_every_time_zone() -> None:
-    assert read_moment_s("9999-12-31T23:59:59-23:00", Place("", "end")) == 253_402_300_799 + 23 * 3600
+    assert read_timestamp_s("9999-12-31T23:59:59-23:00", FieldPath("", "end")) == 253_402_300_799 + 23 * 3600

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kaiwo.manifests import Defaults, describe_wants, parse, parse_all, parse_submission, submission_schema
+from kaiwo.manifests import Defaults, describe_workload, parse, parse_all, parse_submission, submission_schema
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.request import Toleration
@@ -85,7 +85,7 @@ def test_every_field_has_its_place() -> None:
     ],
 )
 def test_what_is_wanted(fields: dict[str, Any], wants: str) -> None:
-    assert describe_wants(one({"name": "t", **fields})[0]) == wants
+    assert describe_workload(one({"name": "t", **fields})[0]) == wants
 
 
 def test_types_have_their_own_priority() -> None:

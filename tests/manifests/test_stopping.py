@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaiwo.manifests.text.field_errors import Place
-from kaiwo.manifests.values.timestamps import read_past_moment_s
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.errors import ConfigError
 from tests.manifests.texts import one, pod
 
@@ -60,7 +60,7 @@ def test_a_slip_gets_one_sentence_with_the_way_out(document: Any, field: str, wa
     ],
 )
 def test_a_moment_of_the_past_has_a_zone_or_is_counted_in_seconds(written: object, at_s: int) -> None:
-    assert read_past_moment_s(written, Place("it", "at")) == at_s
+    assert read_past_timestamp_s(written, FieldPath("it", "at")) == at_s
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_a_moment_of_the_past_has_a_zone_or_is_counted_in_seconds(written: objec
 def test_everything_else_is_refused(written: object) -> None:
     """Milliseconds, local times and times that no clock has shown are slips, not moments."""
     with pytest.raises(ConfigError, match="whole seconds since 1970"):
-        read_past_moment_s(written, Place("it", "at"))
+        read_past_timestamp_s(written, FieldPath("it", "at"))
 
 
 @given(st.text() | st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|[+-][0-9]{2}:[0-9]{2})"))
 def test_whatever_a_program_writes_is_a_moment_or_one_sentence(written: str) -> None:
     with contextlib.suppress(ConfigError):
-        assert read_past_moment_s(written, Place("it", "at")) > 0
+        assert read_past_timestamp_s(written, FieldPath("it", "at")) > 0

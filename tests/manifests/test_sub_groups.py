@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kaiwo.manifests import describe_wants
+from kaiwo.manifests import describe_workload
 from kaiwo.model.workload import SubGroup
 from tests.manifests.texts import check_refusal, one, pod
 
@@ -19,7 +19,7 @@ def test_two_of_three_replicas() -> None:
         ("r0", 2, 2, 4), ("r1", 2, 2, 4), ("r2", 2, 2, 4),
     ]  # fmt: skip
     assert workload.groups == (SubGroup(minimum=2),)
-    assert describe_wants(workload) == "3 x (2 pods x 4 GPUs), at least 2 of 3 sub-groups"
+    assert describe_workload(workload) == "3 x (2 pods x 4 GPUs), at least 2 of 3 sub-groups"
 
 
 def test_a_tree_with_pods_that_differ() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaiwo.manifests import describe_wants, parse_all
+from kaiwo.manifests import describe_workload, parse_all
 from kaiwo.model.errors import ConfigError
 from tests.conftest import find_shared_dir
 
@@ -35,7 +35,7 @@ def test_there_are_cases() -> None:
 def test_it_is_accepted_unchanged(path: Path) -> None:
     parsed = parse_all(filled_in(path))
     assert len(parsed.submissions) + len(parsed.queues) == len(READ.findall(path.read_text()))
-    assert all(describe_wants(workload) for workload, _ in parsed.submissions)
+    assert all(describe_workload(workload) for workload, _ in parsed.submissions)
 
 
 @pytest.mark.parametrize("path", [p for p in MANIFESTS if "($" in p.read_text()], ids=lambda path: path.name)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kaiwo.manifests import describe_request, describe_role, describe_wants
+from kaiwo.manifests import describe_request, describe_role, describe_workload
 from kaiwo.manifests.values.gpu_model_names import VENDOR_MODELS
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.request import Request
@@ -30,10 +30,10 @@ def test_one_pod(request_: Request, words: str) -> None:
 
 def test_many_pods() -> None:
     gpus = Request(gpus=4)
-    assert describe_wants(Workload("a/b", (Role(gpus, count=8),))) == "8 pods x 4 GPUs"
-    assert describe_wants(Workload("a/b", (Role(gpus, count=8, minimum=4),))) == "4-8 pods x 4 GPUs"
+    assert describe_workload(Workload("a/b", (Role(gpus, count=8),))) == "8 pods x 4 GPUs"
+    assert describe_workload(Workload("a/b", (Role(gpus, count=8, minimum=4),))) == "4-8 pods x 4 GPUs"
     two_roles = (Role(Request(cpu_milli=2000), "head"), Role(gpus, "worker", 3))
-    assert describe_wants(Workload("a/b", two_roles)) == "2 CPU + 3 pods x 4 GPUs"
+    assert describe_workload(Workload("a/b", two_roles)) == "2 CPU + 3 pods x 4 GPUs"
 
 
 def test_a_role_in_full() -> None:

@@ -15,7 +15,7 @@ from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
 EXAMPLES = {
     ValueKind.BOOLEAN: (False, "false", False),
     ValueKind.DURATION: ("2h30m", "2h30m", 9000),
-    ValueKind.MOMENT: ("1970-01-02T00:00:00Z", "1970-01-02T00:00:00Z", 86_400),
+    ValueKind.TIMESTAMP: ("1970-01-02T00:00:00Z", "1970-01-02T00:00:00Z", 86_400),
     ValueKind.NAME: ("lab", "lab", "lab"),
 }
 every_field = pytest.mark.parametrize("field", FIELDS, ids=[field.name for field in FIELDS])

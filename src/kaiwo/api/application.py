@@ -37,13 +37,13 @@ from kaiwo.api.routes import (
     submissions,
     workloads,
 )
-from kaiwo.api.routes.web_page import Pages
+from kaiwo.api.routes.web_page import WebPage
 from kaiwo.api.security.request_guard import Guard
 from kaiwo.api.settings import Settings
 from kaiwo.runtime.overview.cluster_overview import Live
 
 BASE = "/api/v1"
-INSIDE: tuple[Route, ...] = (
+API_ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES,
     *nodes.ROUTES,
     *agents.ROUTES,
@@ -93,7 +93,7 @@ def context_of(app: Starlette) -> Context:
 
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
-    return make_document(BASE, (*INSIDE, OPENAPI), (*health.ROUTES, agents.OUTSIDE))
+    return make_document(BASE, (*API_ROUTES, OPENAPI), (*health.ROUTES, agents.REPORT_ROUTE))
 
 
 @cache
@@ -109,12 +109,12 @@ OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "ob
 
 
 def _routes(context: Context) -> list[Any]:
-    inside = [*_doors(context, (*INSIDE, OPENAPI)), Mount("/", _nothing_there)]
-    outside = _doors(context, (*health.ROUTES, login.OUTSIDE, agents.OUTSIDE, OPENAPI))
-    return [*outside, Mount(BASE, routes=inside), Mount("/api", _nothing_there), Mount("/", Pages(context))]
+    inside = [*_endpoints(context, (*API_ROUTES, OPENAPI)), Mount("/", _nothing_there)]
+    outside = _endpoints(context, (*health.ROUTES, login.LOGIN_ROUTE, agents.REPORT_ROUTE, OPENAPI))
+    return [*outside, Mount(BASE, routes=inside), Mount("/api", _nothing_there), Mount("/", WebPage(context))]
 
 
-def _doors(context: Context, routes: Sequence[Route]) -> list[Any]:
+def _endpoints(context: Context, routes: Sequence[Route]) -> list[Any]:
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)

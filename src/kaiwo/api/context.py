@@ -13,7 +13,7 @@ from typing import Any
 
 from kaiwo.api.http.request_log import LineLog
 from kaiwo.api.http.streaming_response import OpenStreams
-from kaiwo.api.presenters.live_pages import Feeds
+from kaiwo.api.presenters.live_pages import LivePages
 from kaiwo.api.security.access import Access
 from kaiwo.api.settings import Settings
 from kaiwo.api.views.reservations import ReservationView
@@ -32,11 +32,11 @@ class Context:
         self.live = live
         self.settings = settings
         self.access = Access(settings)
-        self.board = ClusterOverview(live)
+        self.overview = ClusterOverview(live)
         self.agents = Agents(live.cluster)
         self.partitions = Partitions(live, self.agents, settings.home, settings.partitions, settings.dcm_config)
         self.log = LineLog(Path(settings.home) / "api.log")
-        self.feeds = Feeds(self.board, self.report)
+        self.live_pages = LivePages(self.overview, self.report)
         self.lag = LoopLag()
         self.cycles = CycleTimes()
         self.streams = OpenStreams(settings.streams, self.report)
@@ -49,7 +49,7 @@ class Context:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """While this is open, streams are fed and times are taken."""
-        tasks = [asyncio.create_task(work) for work in self._works()]
+        tasks = [asyncio.create_task(work) for work in self._background_tasks()]
         try:
             yield
         finally:
@@ -58,8 +58,8 @@ class Context:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _works(self) -> list[Coroutine[Any, Any, None]]:
-        return [self.feeds.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run()]
+    def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
+        return [self.live_pages.run(), self.lag.run(), self._watch_cycles(), self.agents.watch(), self.partitions.run()]
 
     async def _watch_cycles(self) -> None:
         seen = -1
@@ -74,12 +74,12 @@ class Context:
         self.log.emit("bug", where=where, error=repr(error)[:500], trace=trace[-8000:])
 
 
-SETTLE_S = 1.0
+VISIBLE_S = 1.0
 
 
-async def settle(live: Live, is_seen: Callable[[], bool]) -> None:
+async def wait_until_visible(live: Live, is_seen: Callable[[], bool]) -> None:
     """A moment at most."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SETTLE_S):
+        async with asyncio.timeout(VISIBLE_S):
             while not is_seen():
                 await live.changed(live.revision)

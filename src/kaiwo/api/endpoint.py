@@ -30,12 +30,12 @@ class Call(NamedTuple):
     query: dict[str, Any]
     path: dict[str, str]
     body: bytes
-    who: str  # what lets them write: the token or a login; empty for reads
+    credential: str  # what lets them write: the token or a login; empty for reads
 
     @property
-    def person(self) -> str:
+    def user(self) -> str:
         """Who has the token, or a login that it gave out: the one who started this process."""
-        return owner()
+        return process_owner()
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -45,14 +45,14 @@ class Route(msgspec.Struct, frozen=True):
     path: str
     summary: str
     endpoint: Callable[[Call], Awaitable[Any]]
-    gives: Any
+    answer: Any
     status: int = 200
     params: tuple[Param, ...] = ()
     body: Body | None = None
-    may: tuple[int, ...] = ()  # further status codes of this endpoint, all of them Problems
+    errors: tuple[int, ...] = ()  # further status codes of this endpoint, all of them Problems
     needs_state: bool = True  # answers 503 until the first state has arrived
     is_for_agents: bool = False  # takes a node agent's token
-    is_open: bool = False  # for anybody, even from outside: probes and the login itself
+    is_public: bool = False  # for anybody, even from outside: probes and the login itself
 
     @property
     def is_write(self) -> bool:
@@ -61,7 +61,7 @@ class Route(msgspec.Struct, frozen=True):
 
     def statuses(self) -> list[int]:
         """Every code this route can answer with, apart from success."""
-        codes = {400, 401, 403, 421, 429, *self.may}
+        codes = {400, 401, 403, 421, 429, *self.errors}
         if self.needs_state:
             codes.add(503)
         if self.is_write:
@@ -93,10 +93,10 @@ class Endpoint:
         if route is None:
             message = f"{request.url.path} does not take {request.method}; it takes {self._allow}"
             return respond(ApiError(405, "invalid", message, headers={"Allow": self._allow}))
-        return await guarded(request, self._context, route)
+        return await answer_request(request, self._context, route)
 
 
-async def guarded(request: Request, context: Context, route: Route) -> Response:
+async def answer_request(request: Request, context: Context, route: Route) -> Response:
     """Run an endpoint and turn whatever happens into an answer; writes go to the log."""
     began = time.perf_counter()
     who = ""
@@ -105,7 +105,7 @@ async def guarded(request: Request, context: Context, route: Route) -> Response:
             who = await context.access.check_agent(request)
         elif route.is_write:
             who = context.access.check_write(request)
-        if not route.is_write and not route.is_open:
+        if not route.is_write and not route.is_public:
             context.access.check_read(request)
         response = as_response(await _run(request, context, route, who), route.status)
     except ApiError as error:
@@ -120,7 +120,7 @@ async def guarded(request: Request, context: Context, route: Route) -> Response:
         broken = "something in Kaiwo broke over this request; the log in KAIWO_HOME/api.log says what"
         response = respond(ApiError(500, "broken", broken))
     if route.is_write and not route.is_for_agents:
-        context.board.touch()
+        context.overview.touch()
         took_ms = round((time.perf_counter() - began) * 1000, 1)
         address = request.url.path[:500]
         context.log.emit("write", who=who, method=request.method, path=address, status=response.status_code, ms=took_ms)
@@ -136,7 +136,7 @@ async def _run(request: Request, context: Context, route: Route, who: str) -> An
 
 
 @cache
-def owner() -> str:
+def process_owner() -> str:
     """The login name of whoever started this process; empty when the machine does not know."""
     try:
         return getpass.getuser()

@@ -60,7 +60,7 @@ def make_document(base: str, routes: Sequence[Route], outside: Sequence[Route]) 
 def _schemas(routes: Iterable[Route]) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
     types: list[Any] = [Problem]
     for route in routes:
-        for kind in (route.gives, route.body.schema if route.body else None):
+        for kind in (route.answer, route.body.schema if route.body else None):
             if kind is not None and not isinstance(kind, str | dict) and kind not in types:
                 types.append(kind)
     references, components = msgspec.json.schema_components(types, ref_template=REF)
@@ -68,7 +68,7 @@ def _schemas(routes: Iterable[Route]) -> tuple[dict[Any, dict[str, Any]], dict[s
 
 
 def _operation(path: str, route: Route, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    success = {"description": STATUS_WORDS[route.status], "content": _content(route.gives, schemas)}
+    success = {"description": STATUS_WORDS[route.status], "content": _content(route.answer, schemas)}
     answers = {str(route.status): success} | {str(code): _problem(code, schemas) for code in route.statuses()}
     rights: list[dict[str, list[str]]] = [{"token": []}, {"login": []}]
     operation: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _query_parameter(param: Param) -> dict[str, Any]:
         "name": param.name,
         "in": "query",
         "required": param.required,
-        "description": param.doc,
+        "description": param.help,
         "schema": param.schema(),
         **many,
     }

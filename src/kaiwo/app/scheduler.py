@@ -100,12 +100,12 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
             stack.push_async_callback((await _extender(options, cluster, loop, leading)).close)
         from kaiwo.runtime.kubernetes.publish_queue_status import EVERY_S, publish_queue_status
 
-        status = publish_queue_status(context.board, cluster.queue_status, leading.may_decide, EVERY_S)
+        status = publish_queue_status(context.overview, cluster.queue_status, leading.may_decide, EVERY_S)
         stack.push_async_callback(_cancel, [asyncio.create_task(status)])
         server, url = await serve(app, options.host, options.port, options.home, context.closing.set, tls)
         stack.push_async_callback(server.stop)
         if options.agents:
-            context.access.agent_judge = AgentTokens(admission.client, options.agent_account)
+            context.access.agent_tokens = AgentTokens(admission.client, options.agent_account)
             trusted, stop = admission.custodian.context, context.closing.set
             door, port = await serve_beside(app, options.host, options.agents_port, trusted, stop)
             stack.push_async_callback(door.stop)

@@ -165,7 +165,7 @@ def _greet(options: UpOptions, kaiwo: Running) -> None:
         f"  cluster   {cluster}" + (f", time x{options.speed:g}" if options.speed != 1 else ""),
         f"  page      {login}   (works once; it lets this browser change things)",
         f"  state     {options.home}",
-        *([f"  note      {access.told}"] if access.told else []),
+        *([f"  note      {access.token_notice}"] if access.token_notice else []),
         "  try       kaiwo submit hello --gpus 1 -- sh -c 'echo hello from $KAIWO_GPUS'",
         "Ctrl-C stops Kaiwo; running work goes on and is found again by the next `kaiwo up`.",
     ]

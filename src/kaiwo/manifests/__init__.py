@@ -8,7 +8,7 @@ from kaiwo.manifests.kinds.object_metadata import Defaults, Parsed
 from kaiwo.manifests.parse import parse, parse_all, parse_documents, parse_submission
 from kaiwo.manifests.short_form.submission_form import SUBMISSION_FORM, submission_schema
 from kaiwo.manifests.text.read_documents import read_documents, read_json
-from kaiwo.manifests.workload_summary import describe_request, describe_role, describe_wants
+from kaiwo.manifests.workload_summary import describe_request, describe_role, describe_workload
 
 __all__ = [
     "SUBMISSION_FORM",
@@ -16,7 +16,7 @@ __all__ = [
     "Parsed",
     "describe_request",
     "describe_role",
-    "describe_wants",
+    "describe_workload",
     "parse",
     "parse_all",
     "parse_documents",

@@ -8,15 +8,15 @@ from typing import Any
 
 from kaiwo.manifests.kinds import partitioning_plan
 from kaiwo.manifests.kinds.job import read_job_object, read_pod_object
-from kaiwo.manifests.kinds.join_gangs import Entry, join_gangs
+from kaiwo.manifests.kinds.join_gangs import ManifestWork, join_gangs
 from kaiwo.manifests.kinds.kaiwojob import read_kaiwojob
-from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, Defaults, Object, Parsed
+from kaiwo.manifests.kinds.object_metadata import NO_DEFAULTS, Defaults, ManifestObject, Parsed
 from kaiwo.manifests.kinds.queue import read_queue
 from kaiwo.manifests.kinds.reservation import KIND as RESERVATION
 from kaiwo.manifests.kinds.reservation import read_reservation
 from kaiwo.manifests.short_form.read_submission import read_short_form
 from kaiwo.manifests.text.document_limits import check_tree
-from kaiwo.manifests.text.field_errors import Place, quote_name, show, suggest
+from kaiwo.manifests.text.field_errors import FieldPath, quote_name, show, suggest
 from kaiwo.manifests.text.read_documents import LIMIT_BYTES, read_documents, read_json
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partitioning_plan import PartitioningPlan
@@ -27,7 +27,7 @@ MAX_WORKLOADS = 10_000  # in one text
 MAX_PODS_IN_ALL = 100_000  # in one text
 MAX_WARNINGS = 100
 
-_WORK: dict[tuple[str, str], Callable[[Object], Entry]] = {
+_WORK: dict[tuple[str, str], Callable[[ManifestObject], ManifestWork]] = {
     ("kaiwo.silogen.ai/v1alpha1", "KaiwoJob"): read_kaiwojob,
     ("batch/v1", "Job"): read_job_object,
     ("v1", "Pod"): read_pod_object,
@@ -62,7 +62,7 @@ def parse_submission(form: str | bytes | Mapping[str, Any], defaults: Defaults =
     """One workload in short form: JSON text, or the mapping itself."""
     document = dict(form) if isinstance(form, Mapping) else read_json(form)
     if document.get("kind", "Workload") != "Workload":
-        raise Place("the form", "kind").error(f"is {show(document['kind'])}; write Workload, or leave it out")
+        raise FieldPath("the form", "kind").error(f"is {show(document['kind'])}; write Workload, or leave it out")
     reader = _Reader(defaults)
     reader.read(document, "the form")
     return reader.parsed()
@@ -79,7 +79,7 @@ def parse_documents(documents: Sequence[Any], defaults: Defaults = NO_DEFAULTS) 
 class _Reader:
     def __init__(self, defaults: Defaults) -> None:
         self.defaults = defaults
-        self.entries: list[Entry] = []
+        self.entries: list[ManifestWork] = []
         self.queues: list[Queue] = []
         self.reservations: list[Reservation] = []
         self.partitioning: list[PartitioningPlan] = []
@@ -93,18 +93,18 @@ class _Reader:
         kind = _read_kind(document, where)
         if kind == "Workload":
             for workload, program in read_short_form(document, where, self.defaults, self.warnings):
-                self._add(Entry(workload, program), where)
+                self._add(ManifestWork(workload, program), where)
         elif kind == "List" or kind.endswith("List"):
             self._read_list(document, where, inside_list)
         elif kind in _SKIPPED:
             self.warnings.append(f"{where}: a {kind} brings no work and is left out")
         elif kind == "KaiwoQueue":
-            self.queues.append(read_queue(Object(document, where, self.defaults, self.warnings)))
+            self.queues.append(read_queue(ManifestObject(document, where, self.defaults, self.warnings)))
         elif kind == partitioning_plan.KIND:
-            item = Object(document, where, self.defaults, self.warnings)
+            item = ManifestObject(document, where, self.defaults, self.warnings)
             self.partitioning.append(partitioning_plan.read_plan(item))
         elif kind == RESERVATION:
-            self.reservations.append(read_reservation(Object(document, where, self.defaults, self.warnings)))
+            self.reservations.append(read_reservation(ManifestObject(document, where, self.defaults, self.warnings)))
         else:
             self._read_work(document, where, kind)
 
@@ -121,7 +121,7 @@ class _Reader:
         return Parsed(tuple(submissions), tuple(self.queues), tuple(said), *rest)
 
     def _read_work(self, document: dict[str, Any], where: str, kind: str) -> None:
-        item = Object(document, where, self.defaults, self.warnings)
+        item = ManifestObject(document, where, self.defaults, self.warnings)
         self._add(_WORK[_VERSIONS[kind], kind](item), where)
 
     def _read_list(self, document: dict[str, Any], where: str, inside_list: bool) -> None:
@@ -131,7 +131,7 @@ class _Reader:
         for index, item in enumerate(items):
             self.read(item, f"{where}, item {index + 1}", inside_list=True)
 
-    def _add(self, entry: Entry, where: str) -> None:
+    def _add(self, entry: ManifestWork, where: str) -> None:
         self.entries.append(entry)
         self._pods += entry.workload.pods
         if len(self.entries) > MAX_WORKLOADS:
@@ -146,21 +146,21 @@ def _read_kind(document: Mapping[str, Any], where: str) -> str:
         return "Workload"
     readable = f"{', '.join(_VERSIONS)}"
     if kind is None:
-        raise Place(where, "kind").error(
+        raise FieldPath(where, "kind").error(
             f"is missing; write one of {readable}, or leave apiVersion out for the short form"
         )
     if not isinstance(kind, str):
-        raise Place(where, "kind").error(f"is {show(kind)}; write one of {readable}")
+        raise FieldPath(where, "kind").error(f"is {show(kind)}; write one of {readable}")
     if version is not None and not isinstance(version, str):
-        raise Place(where, "apiVersion").error(f"is {show(version)}; write text, such as v1")
+        raise FieldPath(where, "apiVersion").error(f"is {show(version)}; write text, such as v1")
     if kind in _SKIPPED or kind.endswith("List"):
         return kind
     if kind not in _VERSIONS:
-        raise Place(where, "kind").error(
+        raise FieldPath(where, "kind").error(
             f"is {show(kind)}, which is not read here; use one of {readable}{suggest(kind, _VERSIONS)}"
         )
     if version is not None and version != _VERSIONS[kind]:
-        raise Place(where, "apiVersion").error(
+        raise FieldPath(where, "apiVersion").error(
             f"is {show(version)}, but a {kind} is read as {_VERSIONS[kind]}; write that"
         )
     return kind
@@ -170,5 +170,7 @@ def _check_unique(names: list[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise Place(f"{what} {quote_name(name)}", "name").error("stands twice in the text; rename one of the two")
+            raise FieldPath(f"{what} {quote_name(name)}", "name").error(
+                "stands twice in the text; rename one of the two"
+            )
         seen.add(name)

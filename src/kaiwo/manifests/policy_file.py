@@ -12,8 +12,8 @@ An unknown field is an error: a mistyped action must not become none.
 
 from decimal import Decimal
 
-from kaiwo.manifests.text.field_errors import Place, show, suggest
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.quantities import read_duration_s, read_quantity
 from kaiwo.model.policy import ACTIONS, DEFAULT_POLICY, Policy
@@ -26,7 +26,7 @@ MOST_STEPS, MOST_POINTS, MOST_STRENGTH, MOST_PROMISES, MOST_WEIGHT = 1_000_000, 
 
 def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
     """The policy of a YAML file."""
-    fields = Fields(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
+    fields = FieldReader(read_single(text, where, "write all fields in one", "placement: spread"), where, [])
     past = fields.inner("pastUse")
     policy = Policy(
         steps=fields.integer("steps", DEFAULT_POLICY.steps, 1, MOST_STEPS),
@@ -46,50 +46,50 @@ def read_policy(text: str | bytes, where: str = THE_FILE) -> Policy:
         past_use_strength_milli=past.read("strength", _read_strength_milli, DEFAULT_POLICY.past_use_strength_milli),
     )
     if past.names() and not policy.past_use_half_life_s:
-        raise past.place("halfLife").error('is missing; write after what time use counts half, such as "7d"')
+        raise past.path_of("halfLife").error('is missing; write after what time use counts half, such as "7d"')
     past.finish()
     fields.finish()
     return policy
 
 
-def _read_actions(fields: Fields) -> tuple[str, ...]:
+def _read_actions(fields: FieldReader) -> tuple[str, ...]:
     if not fields.has("actions"):
         return DEFAULT_POLICY.actions
     actions = fields.texts("actions")
     for index, action in enumerate(actions):
-        place = Place(fields.owner, f"{fields.place('actions').field}[{index}]")
+        path = FieldPath(fields.owner, f"{fields.path_of('actions').field}[{index}]")
         if action not in ACTIONS:
-            raise place.error(f"is {show(action)}; write {', '.join(ACTIONS)}{suggest(action, ACTIONS)}")
+            raise path.error(f"is {show(action)}; write {', '.join(ACTIONS)}{suggest(action, ACTIONS)}")
         if action in actions[:index]:
-            raise place.error(f"is {show(action)}, which stands there already; keep one of them")
+            raise path.error(f"is {show(action)}, which stands there already; keep one of them")
     if "allocate" not in actions:
-        raise fields.place("actions").error(
+        raise fields.path_of("actions").error(
             "has no allocate, and without that nothing ever starts; write [allocate] and what else a cycle shall do"
         )
     return actions
 
 
-def _read_weights(fields: Fields) -> dict[str, int]:
+def _read_weights(fields: FieldReader) -> dict[str, int]:
     return {name: fields.integer(name, 0, 0, MOST_WEIGHT) for name in sorted(fields.names())}
 
 
-def _read_points_milli(value: object, place: Place) -> int:
-    return _read_milli(value, place, "0.5 (priority points)", -MOST_POINTS, MOST_POINTS)
+def _read_points_milli(value: object, path: FieldPath) -> int:
+    return _read_milli(value, path, "0.5 (priority points)", -MOST_POINTS, MOST_POINTS)
 
 
-def _read_strength_milli(value: object, place: Place) -> int:
-    return _read_milli(value, place, "1 (0: past use does not count)", 0, MOST_STRENGTH)
+def _read_strength_milli(value: object, path: FieldPath) -> int:
+    return _read_milli(value, path, "1 (0: past use does not count)", 0, MOST_STRENGTH)
 
 
-def _read_permille(value: object, place: Place) -> int:
-    return _read_milli(value, place, "0.1 (a part of the cluster's GPUs)", 0, 1)
+def _read_permille(value: object, path: FieldPath) -> int:
+    return _read_milli(value, path, "0.1 (a part of the cluster's GPUs)", 0, 1)
 
 
-def _read_milli(value: object, place: Place, example: str, least: int, most: int) -> int:
-    amount = read_quantity(value, place, example)
+def _read_milli(value: object, path: FieldPath, example: str, least: int, most: int) -> int:
+    amount = read_quantity(value, path, example)
     if not least <= amount <= most:
-        raise place.error(f"is {show(value)}, but must be {least:,} to {most:,}; write it as {example}")
+        raise path.error(f"is {show(value)}, but must be {least:,} to {most:,}; write it as {example}")
     milli = amount * 1000
     if milli != milli.to_integral_value():
-        raise place.error(f"is {show(value)}, but is counted in steps of 0.001; write it as {example}")
+        raise path.error(f"is {show(value)}, but is counted in steps of 0.001; write it as {example}")
     return int(Decimal(milli))

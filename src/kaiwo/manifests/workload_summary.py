@@ -13,7 +13,7 @@ from kaiwo.model.workload import Role, Workload, tree_of
 _VENDOR_NAMES = {"amd": "AMD", "nvidia": "NVIDIA"}
 
 
-def describe_wants(workload: Workload) -> str:
+def describe_workload(workload: Workload) -> str:
     """The `wants` column: pods and what each is mostly about."""
     if not workload.groups:
         return " + ".join(_describe_pods(role) for role in workload.roles)

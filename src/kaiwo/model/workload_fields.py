@@ -16,7 +16,7 @@ class ValueKind(enum.Enum):
 
     BOOLEAN = enum.auto()
     DURATION = enum.auto()
-    MOMENT = enum.auto()
+    TIMESTAMP = enum.auto()
     NAME = enum.auto()
 
 
@@ -92,7 +92,7 @@ FIELDS = (
     ),
     WorkloadField(
         "expires_s",
-        ValueKind.MOMENT,
+        ValueKind.TIMESTAMP,
         short="expires",
         annotation="kaiwo.ai/expires",
         flag="--expires",

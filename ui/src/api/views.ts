@@ -7,6 +7,13 @@ export interface Page<T> {
   next: string
 }
 
+/** One of them: what was done, or why not. */
+export interface ActionResult {
+  name: string
+  done: string
+  problem: Problem | null
+}
+
 /** A node's agent. */
 export interface AgentView {
   node: string
@@ -41,6 +48,11 @@ export interface AttemptView {
 export interface AttemptsView {
   attempts: AttemptView[]
   state: State
+}
+
+/** One answer for each name, in their order; a name that was given twice has one. */
+export interface BulkOutcome {
+  results: ActionResult[]
 }
 
 /** One change that would start the workload now. */
@@ -105,11 +117,6 @@ export interface GpuView {
 /** An address that logs one browser in once. */
 export interface LoginView {
   path: string
-}
-
-/** One answer for each name, in their order; a name that was given twice has one. */
-export interface ManyOutcome {
-  results: SteeredView[]
 }
 
 /** What a device, or a tenant's processes on it, used when its agent looked last. null: not told. */
@@ -195,14 +202,6 @@ export interface PartitionsView {
 
 /** Where a pod is between the decision and the end. */
 export type Phase = 'assumed' | 'done' | 'releasing' | 'running' | 'stuck'
-
-/** One of the first in a queue's line; the least keys go first. */
-export interface PlaceView {
-  workload: string
-  priority: number
-  submitted_s: number
-  keys: number[][]
-}
 
 /** How a node stands to the plan that names it. */
 export interface PlanNodeView {
@@ -299,7 +298,7 @@ export interface ShareView {
   resources: TermsView[]
   turn: TurnView | null
   orders: string[]
-  line: PlaceView[]
+  line: WaitingWorkloadView[]
 }
 
 /** Where a workload is in its life. */
@@ -318,13 +317,6 @@ export interface StatusView {
   queues: number
   last_cycle: CycleView | null
   version: string
-}
-
-/** One of them: what was done, or why not. */
-export interface SteeredView {
-  name: string
-  done: string
-  problem: Problem | null
 }
 
 /** How many lines of a stream were taken. */
@@ -389,6 +381,14 @@ export interface Usage {
 export interface VersionView {
   version: string
   api: string
+}
+
+/** One of the first in a queue's line; the least keys go first. */
+export interface WaitingWorkloadView {
+  workload: string
+  priority: number
+  submitted_s: number
+  keys: number[][]
 }
 
 /** The answer to: why is my work waiting, and what would start it now. */

@@ -24,10 +24,10 @@ def read_cursor(word: str | None, kind: type[T]) -> T | None:
         content = base64.b64decode(word + "=" * (-len(word) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(content, type=kind)
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        raise stale_cursor() from None
+        raise foreign_cursor() from None
 
 
-def stale_cursor() -> Exception:
+def foreign_cursor() -> Exception:
     """The word is none of ours, or belongs to another list."""
     return invalid(
         "after is not the `next` of an earlier page of this list; leave it out to begin at the start", "after"

@@ -22,7 +22,7 @@ class Param(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    doc: str
+    help: str
     default: Any = None
     low: int = 0
     high: int = 0
@@ -123,6 +123,6 @@ def read_query(given: QueryParams, params: Sequence[Param]) -> dict[str, Any]:
     return values
 
 
-def labels(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def label_pairs(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """`k=v` words as pairs."""
     return tuple((key, value) for key, _, value in (word.partition("=") for word in values))

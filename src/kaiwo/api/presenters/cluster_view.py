@@ -8,9 +8,9 @@ from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, Live
 
 
-def status_view(board: ClusterOverview) -> StatusView:
+def status_view(overview: ClusterOverview) -> StatusView:
     """The cluster on one screen; read after `fresh`."""
-    live, sums = board.live, board.sum_nodes()
+    live, sums = overview.live, overview.sum_nodes()
     return StatusView(
         cluster=cluster_view(live),
         nodes=Usage(sums.nodes, sums.nodes_used),
@@ -19,7 +19,7 @@ def status_view(board: ClusterOverview) -> StatusView:
         gpu_milli=Usage(sums.gpu_milli, sums.gpu_used_milli),
         cpu_milli=Usage(sums.cpu_milli, sums.cpu_used_milli),
         memory_mib=Usage(sums.memory_mib, sums.memory_used_mib),
-        workloads=board.count_states(),
+        workloads=overview.count_states(),
         queues=len(live.state.queue_objects),
         last_cycle=None if live.last_cycle is None else cycle_view(live.last_cycle),
         version=__version__,

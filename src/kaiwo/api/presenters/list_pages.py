@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.http.page_cursor import read_cursor, stale_cursor
-from kaiwo.api.http.query_params import LABEL_PATTERN, Param, labels
+from kaiwo.api.http.page_cursor import foreign_cursor, read_cursor
+from kaiwo.api.http.query_params import LABEL_PATTERN, Param, label_pairs
 from kaiwo.api.presenters.cluster_view import status_view
 from kaiwo.api.presenters.node_view import GpuPick, NodePick, gpu_page, node_page
 from kaiwo.api.presenters.queue_view import queue_page
@@ -66,12 +66,12 @@ class Listing(msgspec.Struct, frozen=True):
 def _workload_pick(query: dict[str, Any]) -> Pick:
     after = read_cursor(query["after"], After)
     if after is not None and after.sort != query["sort"]:
-        raise stale_cursor()
+        raise foreign_cursor()
     return Pick(
         states=tuple(State(state) for state in query["state"]),
         queue=query["queue"] or "",
         user=query["user"] or "",
-        labels=labels(query["label"]),
+        labels=label_pairs(query["label"]),
         text=query["q"] or "",
         sort=query["sort"],
         after=after,
@@ -81,7 +81,7 @@ def _workload_pick(query: dict[str, Any]) -> Pick:
 
 def _node_pick(query: dict[str, Any]) -> NodePick:
     read_cursor(query["after"], str)
-    return NodePick(query["q"] or "", labels(query["label"]), query["after"], query["limit"])
+    return NodePick(query["q"] or "", label_pairs(query["label"]), query["after"], query["limit"])
 
 
 def _gpu_pick(query: dict[str, Any]) -> GpuPick:
@@ -97,11 +97,16 @@ LISTINGS: dict[str, Listing] = {
     listing.view: listing
     for listing in (
         Listing(
-            "status", "cluster", (), lambda _: None, lambda board, _: Page([status_view(board)], 1), lambda _: "cluster"
+            "status",
+            "cluster",
+            (),
+            lambda _: None,
+            lambda overview, _: Page([status_view(overview)], 1),
+            lambda _: "cluster",
         ),
         Listing("nodes", "name", NODE_PARAMS, _node_pick, node_page, _name),
         Listing("gpus", "node/id", GPU_PARAMS, _gpu_pick, gpu_page, lambda gpu: f"{gpu.node}/{gpu.id}"),
-        Listing("queues", "name", (), lambda _: None, lambda board, _: queue_page(board), _name, True),
+        Listing("queues", "name", (), lambda _: None, lambda overview, _: queue_page(overview), _name, True),
         Listing("workloads", "name", WORKLOAD_PARAMS, _workload_pick, workload_page, _name),
     )
 }

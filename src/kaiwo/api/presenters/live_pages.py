@@ -22,10 +22,10 @@ REST_FACTOR = 4  # a round that keeps the event loop busy is followed by a rest 
 REST_MAX_S = 2.0
 RING_EVENTS = 64
 RING_BYTES = 1024 * 1024
-IDLE_FEEDS = 64  # kept for readers who come back
+IDLE_PAGES = 64  # kept for readers who come back
 
 
-class Feed:
+class LivePage:
     """One page, its last state, and the changes that led there."""
 
     def __init__(self, listing: Listing, pick: Any) -> None:
@@ -36,7 +36,7 @@ class Feed:
         self.readers = 0
         self.refreshed_at = float("-inf")
         self.revision = -1  # of the cluster, that it was last computed for
-        self.moved = asyncio.Event()  # set and replaced at each change
+        self.changed = asyncio.Event()  # set and replaced at each change
         self._items: dict[str, Any] = {}
         self._page: Page[Any] | None = None
         self._ring: deque[tuple[int, bytes]] = deque()
@@ -48,7 +48,7 @@ class Feed:
         """It has never been computed."""
         return self._page is None
 
-    def show(self, page: Page[Any]) -> None:
+    def update(self, page: Page[Any]) -> None:
         """The page as it is now: when it differs, everybody who follows it wakes up."""
         items = {self.listing.key_of(item): item for item in page.items}
         before, self._page = self._page, page
@@ -59,9 +59,9 @@ class Feed:
         delta = make_delta(before, page, self._items, items)
         self._items = items
         if delta is not None:
-            self._keep(delta)
+            self._append(delta)
 
-    def since(self, event_id: str) -> list[bytes]:
+    def events_after(self, event_id: str) -> list[bytes]:
         """What a reader who has seen this event must be sent: the changes since, or everything anew."""
         epoch, _, number = event_id.rpartition("-")
         if epoch == self.epoch and number.isdecimal():
@@ -69,24 +69,24 @@ class Feed:
             missed = [event for seq, event in self._ring if seq > seen]
             if seen <= self.seq and len(missed) == self.seq - seen:
                 return missed
-        return [self._whole()]
+        return [self._reset_event()]
 
     @property
     def event_id(self) -> str:
         """The number of the last event."""
         return f"{self.epoch}-{self.seq}"
 
-    def _keep(self, delta: StreamDelta) -> None:
+    def _append(self, delta: StreamDelta) -> None:
         self.seq += 1
         event = encode_event("delta", self.event_id, delta)
         self._ring.append((self.seq, event))
         self._ring_bytes += len(event)
         while len(self._ring) > RING_EVENTS or self._ring_bytes > RING_BYTES:
             self._ring_bytes -= len(self._ring.popleft()[1])
-        self.moved.set()
-        self.moved = asyncio.Event()
+        self.changed.set()
+        self.changed = asyncio.Event()
 
-    def _whole(self) -> bytes:
+    def _reset_event(self) -> bytes:
         """Everything, encoded once for all who need it."""
         page = self._page
         assert page is not None
@@ -96,94 +96,94 @@ class Feed:
         return self._reset[1]
 
 
-class Feeds:
+class LivePages:
     """All pages that are followed, and the task that keeps them true."""
 
-    def __init__(self, board: ClusterOverview, report: Callable[[Exception, str], None]) -> None:
-        self._board = board
+    def __init__(self, overview: ClusterOverview, report: Callable[[Exception, str], None]) -> None:
+        self._overview = overview
         self._report = report
-        self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()
-        self._wanted = asyncio.Event()
-        self._stirred = asyncio.Event()  # the cluster changed, or somebody came to a page
+        self._pages: OrderedDict[Hashable, LivePage] = OrderedDict()
+        self._has_readers = asyncio.Event()
+        self._changed = asyncio.Event()  # the cluster changed, or somebody came to a page
         self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
-        return len(self._feeds)
+        return len(self._pages)
 
-    async def join(self, listing: Listing, pick: Any) -> Feed:
+    async def subscribe(self, listing: Listing, pick: Any) -> LivePage:
         """Follow a page; `leave` it again."""
         key = (listing.view, pick)
-        feed = self._feeds.get(key)
-        if feed is None:
-            feed = self._feeds[key] = Feed(listing, pick)
-        feed.readers += 1
-        self._feeds.move_to_end(key)
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = LivePage(listing, pick)
+        page.readers += 1
+        self._pages.move_to_end(key)
         try:
             # A page with other readers is being kept true; one that nobody followed missed what happened meanwhile.
-            is_behind = feed.readers == 1 and feed.revision != self._board.live.revision
-            if is_behind or time.monotonic() - feed.refreshed_at > PERIOD_S:
-                await self._refresh(feed)
+            is_behind = page.readers == 1 and page.revision != self._overview.live.revision
+            if is_behind or time.monotonic() - page.refreshed_at > PERIOD_S:
+                await self._refresh(page)
         except BaseException:
-            self.leave(feed)
+            self.unsubscribe(page)
             raise
-        self._wanted.set()
-        self._stirred.set()
-        return feed
+        self._has_readers.set()
+        self._changed.set()
+        return page
 
-    def leave(self, feed: Feed) -> None:
+    def unsubscribe(self, page: LivePage) -> None:
         """Follow it no longer. It stays a while, for readers who come back."""
-        feed.readers -= 1
-        idle = [key for key, each in self._feeds.items() if not each.readers]
-        for key in idle[: max(0, len(idle) - IDLE_FEEDS)]:
-            del self._feeds[key]
-        if len(idle) == len(self._feeds):
-            self._wanted.clear()
+        page.readers -= 1
+        idle = [key for key, each in self._pages.items() if not each.readers]
+        for key in idle[: max(0, len(idle) - IDLE_PAGES)]:
+            del self._pages[key]
+        if len(idle) == len(self._pages):
+            self._has_readers.clear()
 
     async def run(self) -> None:
         """For ever: compute every followed page again that is older than the cluster."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             while True:
-                await self._wanted.wait()
+                await self._has_readers.wait()
                 began, busy_s = time.monotonic(), 0.0
-                for feed in await self._behind():
-                    busy_s += await self._try_refresh(feed)
+                for page in await self._outdated():
+                    busy_s += await self._try_refresh(page)
                     await asyncio.sleep(0)
                 await asyncio.sleep(max(PERIOD_S - (time.monotonic() - began), min(REST_FACTOR * busy_s, REST_MAX_S)))
 
     async def _watch(self) -> None:
         seen = -1
         while True:
-            seen = await self._board.live.changed(seen)
-            self._stirred.set()
+            seen = await self._overview.live.changed(seen)
+            self._changed.set()
 
-    async def _behind(self) -> list[Feed]:
+    async def _outdated(self) -> list[LivePage]:
         """Wait until pages that somebody follows are older than the cluster. Rows that were good enough for a page may
         be older than what woke us: then that page comes again."""
         while True:
-            self._stirred.clear()
-            revision = self._board.live.revision
-            if found := [each for each in self._feeds.values() if each.readers and each.revision != revision]:
+            self._changed.clear()
+            revision = self._overview.live.revision
+            if found := [each for each in self._pages.values() if each.readers and each.revision != revision]:
                 return found
-            await self._stirred.wait()
+            await self._changed.wait()
 
-    async def _try_refresh(self, feed: Feed) -> float:
+    async def _try_refresh(self, page: LivePage) -> float:
         # The edge of the streams: one page that cannot be made must not stop the others.
-        revision = self._board.live.revision
+        revision = self._overview.live.revision
         try:
-            return await self._refresh(feed)
+            return await self._refresh(page)
         except Exception as error:
-            feed.revision = revision  # tried again at the next change, not for ever
-            self._report(error, f"stream of {feed.listing.view}")
+            page.revision = revision  # tried again at the next change, not for ever
+            self._report(error, f"stream of {page.listing.view}")
             return 0.0
 
-    async def _refresh(self, feed: Feed) -> float:
+    async def _refresh(self, page: LivePage) -> float:
         """Returns how long the event loop was busy with it."""
         async with self._lock:
-            await (self._board.fresh_queues() if feed.listing.needs_queues else self._board.fresh())
+            await (self._overview.fresh_queues() if page.listing.needs_queues else self._overview.fresh())
             began = time.thread_time()
-            feed.revision = self._board.shown_revision
-            feed.show(feed.listing.page(self._board, feed.pick))
+            page.revision = self._overview.shown_revision
+            page.update(page.listing.page(self._overview, page.pick))
             return time.thread_time() - began
 
 

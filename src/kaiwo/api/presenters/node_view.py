@@ -40,9 +40,9 @@ class GpuPick(msgspec.Struct, frozen=True):
     limit: int = 50
 
 
-def node_page(board: ClusterOverview, pick: NodePick) -> Page[NodeView]:
+def node_page(overview: ClusterOverview, pick: NodePick) -> Page[NodeView]:
     """Nodes in the order of their names."""
-    state = board.live.state
+    state = overview.live.state
     names = state.nodes.names
     if pick.text or pick.labels:
         text = pick.text.lower()
@@ -59,11 +59,11 @@ def node_page(board: ClusterOverview, pick: NodePick) -> Page[NodeView]:
     return Page(items, len(names), write_cursor(shown[-1]) if more else "")
 
 
-def gpu_page(board: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
+def gpu_page(overview: ClusterOverview, pick: GpuPick) -> Page[GpuView]:
     """Devices in the order of their nodes' names, then of their own place."""
-    state = board.live.state
+    state = overview.live.state
     table = state.nodes
-    found = board.find_gpus(pick.node, pick.model, pick.free)
+    found = overview.find_gpus(pick.node, pick.model, pick.free)
     begin = 0
     after = read_cursor(pick.after, tuple[str, int])
     if after is not None:
@@ -116,7 +116,7 @@ def taint_words(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def ill_devices(state: ClusterState, workload: str) -> str:
+def unhealthy_devices(state: ClusterState, workload: str) -> str:
     """What is wrong with the devices that a workload runs on; empty when nothing is."""
     said = []
     for pod in state.pods.get(workload, {}).values():

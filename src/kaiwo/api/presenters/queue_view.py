@@ -7,14 +7,23 @@ from collections.abc import Callable, Iterable
 from heapq import merge
 from itertools import islice
 
-from kaiwo.api.views import AmountView, ModelAmountView, Page, PlaceView, QueueView, ShareView, TermsView, TurnView
+from kaiwo.api.views import (
+    AmountView,
+    ModelAmountView,
+    Page,
+    QueueView,
+    ShareView,
+    TermsView,
+    TurnView,
+    WaitingWorkloadView,
+)
 from kaiwo.model.queue import DEFAULT_FAIRNESS, UNLIMITED, Amounts, ReclaimStrategy, SharePolicy
 from kaiwo.queues.share_breakdown import ShareTerms
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview, QueueSums
 from kaiwo.runtime.overview.queue_shares import QueueStanding, Turn
 from kaiwo.snapshot.cluster_state import ClusterState
 
-Writer = Callable[[int], str]
+Formatter = Callable[[int], str]
 ROUNDED = {"gpu": "rounded down to whole GPUs", "cpu": "rounded down to 0.001 CPU", "memory": "rounded down to 1 MiB"}
 
 
@@ -51,18 +60,18 @@ def reclaim_words(each: QueueStanding) -> str:
     return f"{strategy}: it may take back {write(bound - used)} GPUs = {what} {write(bound)} - {write(used)} used"
 
 
-def _sum(terms: ShareTerms, write: Writer) -> str:
+def _sum(terms: ShareTerms, write: Formatter) -> str:
     part = f"{write(terms.whole)} ({_part(terms, write)})"
     return f"deserved {write(terms.deserved)} + {part} + {write(terms.remainder)} remainder"
 
 
-def _bounds(terms: ShareTerms, write: Writer) -> str:
+def _bounds(terms: ShareTerms, write: Formatter) -> str:
     quota = f"quota unlimited ({write(terms.total)})" if terms.quota is None else f"quota {write(terms.quota)}"
     limit = "" if terms.limit is None else f", limit {write(terms.limit)}"
     return f"{quota}, wants {write(terms.wants)}{limit}"
 
 
-def _part(terms: ShareTerms, write: Writer) -> str:
+def _part(terms: ShareTerms, write: Formatter) -> str:
     """Why it gets just that much of the rest."""
     if terms.weights:
         rounded = ROUNDED.get(terms.resource, ROUNDED["gpu"])
@@ -80,7 +89,7 @@ def _part(terms: ShareTerms, write: Writer) -> str:
     return "nothing is left for it"
 
 
-def _writer(terms: ShareTerms, used: int) -> Writer:
+def _writer(terms: ShareTerms, used: int) -> Formatter:
     if terms.resource != "memory":
         return _thousandths
     amounts = (used, terms.total, terms.wants, terms.deserved, terms.whole, terms.remainder, terms.offered)
@@ -104,29 +113,31 @@ def _mib(amount: int) -> str:
 FIRST = 5  # of each line
 
 
-class Lines:
+class QueueHeads:
     """Who is first in line in each of these queues: taken while the picture stands still."""
 
     def __init__(self, state: ClusterState, names: Iterable[str]) -> None:
         self.orders = [plugin.name for plugin in getattr(state.backlog.order, "plugins", ())]
         self.of = {name: self._first(state, name) for name in names}
 
-    def _first(self, state: ClusterState, queue: str) -> list[PlaceView]:
+    def _first(self, state: ClusterState, queue: str) -> list[WaitingWorkloadView]:
         lines = [each.waiters for each in state.backlog.by_queue.get(queue, {}).values()]
         found = []
         for keys, name in islice(merge(*lines), FIRST):
             workload = state.workloads[name]
-            found.append(PlaceView(name, workload.priority, workload.submitted_s, [list(each) for each in keys]))
+            found.append(
+                WaitingWorkloadView(name, workload.priority, workload.submitted_s, [list(each) for each in keys])
+            )
         return found
 
 
-def queue_page(board: ClusterOverview) -> Page[QueueView]:
+def queue_page(overview: ClusterOverview) -> Page[QueueView]:
     """Every queue."""
-    items = [_queue_view(sums) for sums in board.sum_queues()]
+    items = [_queue_view(sums) for sums in overview.sum_queues()]
     return Page(items, len(items))
 
 
-def share_page(queues: list[QueueStanding], lines: Lines) -> Page[ShareView]:
+def share_page(queues: list[QueueStanding], lines: QueueHeads) -> Page[ShareView]:
     """The arithmetic of every queue. With 1,000 queues it takes a thread's time, not the event loop's."""
     by_name = {each.queue.name: each for each in queues}
     items = [_share_view(each, by_name.get(each.queue.parent), lines) for each in queues]
@@ -174,7 +185,7 @@ def _models(each: QueueStanding) -> dict[str, ModelAmountView]:
     }
 
 
-def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: Lines) -> ShareView:
+def _share_view(each: QueueStanding, parent: QueueStanding | None, lines: QueueHeads) -> ShareView:
     policy = DEFAULT_FAIRNESS.policy if parent is None else parent.policy
     return ShareView(
         queue=each.queue.name,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from kaiwo import explain
 from kaiwo.api.http.page_cursor import write_cursor
 from kaiwo.api.views import ObstacleView, Page, PodView, Usage, WorkloadDetail, WorkloadView
-from kaiwo.manifests import describe_role, describe_wants
+from kaiwo.manifests import describe_role, describe_workload
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.workload import Phase, Pod
@@ -24,10 +24,10 @@ KUBERNETES = "kubernetes"
 WAITS = (State.WAITING, State.HELD)
 
 
-def workload_page(board: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
+def workload_page(overview: ClusterOverview, pick: Pick) -> Page[WorkloadView]:
     """The workloads that somebody picked; read after `fresh`."""
-    rows, state = board.rows, board.live.state
-    found = select(rows, pick, board.queues_below(pick.queue) if pick.queue else ())
+    rows, state = overview.rows, overview.live.state
+    found = select(rows, pick, overview.queues_below(pick.queue) if pick.queue else ())
     items = [workload_view(state, rows.records[at], int(rows.table[GPU, at])) for at in found.positions]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 
@@ -44,7 +44,7 @@ def workload_view(state: ClusterState, record: Record, gpu_milli: int) -> Worklo
         kind=workload.kind,
         state=record.state,
         priority=workload.priority,
-        wants=describe_wants(workload),
+        wants=describe_workload(workload),
         gpu_milli=gpu_milli,
         pods=Usage(workload.pods, len(pods)),
         submitted_s=workload.submitted_s,

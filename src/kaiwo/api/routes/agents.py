@@ -95,7 +95,7 @@ def _check(line: Line, node: str, taken: int) -> None:
 
 
 ROUTES = (Route("GET", "/agents", "The node agents that were heard.", list_agents, Page[AgentView]),)
-OUTSIDE = Route(
+REPORT_ROUTE = Route(
     "POST", "/api/agents/{node}/reports", "A node agent's stream of reports: lines of JSON.", report, TakenView,
-    may=(404, 415), is_for_agents=True,
+    errors=(404, 415), is_for_agents=True,
 )  # fmt: skip

@@ -12,45 +12,45 @@ import msgspec
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON, invalid, translate
 from kaiwo.api.http.request_body import Body, read_object
-from kaiwo.api.routes.workloads import DONE
-from kaiwo.api.views.bulk_actions import MOST_NAMES, ManyOutcome, NamesForm, SteeredView
+from kaiwo.api.routes.workloads import ACTION_DONE
+from kaiwo.api.views.bulk_actions import MOST_NAMES, ActionResult, BulkOutcome, NamesForm
 from kaiwo.clusters.embedded.cluster import EmbeddedCluster
 from kaiwo.model.errors import ConfigError, KaiwoError, NotFoundError, RefusedError
 
 
-async def cancel(call: Call) -> ManyOutcome:
+async def cancel(call: Call) -> BulkOutcome:
     """Stop them for good."""
-    return await _steer(call, "cancel")
+    return await _act_on_all(call, "cancel")
 
 
-async def hold(call: Call) -> ManyOutcome:
+async def hold(call: Call) -> BulkOutcome:
     """Keep them from starting."""
-    return await _steer(call, "hold")
+    return await _act_on_all(call, "hold")
 
 
-async def release(call: Call) -> ManyOutcome:
+async def release(call: Call) -> BulkOutcome:
     """Let them start again."""
-    return await _steer(call, "release")
+    return await _act_on_all(call, "release")
 
 
-async def requeue(call: Call) -> ManyOutcome:
+async def requeue(call: Call) -> BulkOutcome:
     """Let them wait again, from the start."""
-    return await _steer(call, "requeue")
+    return await _act_on_all(call, "requeue")
 
 
-async def _steer(call: Call, verb: str) -> ManyOutcome:
+async def _act_on_all(call: Call, verb: str) -> BulkOutcome:
     names = _read_names(call.body)
-    refusals = await _steer_all(call.context.live.cluster, verb, names, call.person)
-    return ManyOutcome([_answer(verb, *each) for each in zip(names, refusals, strict=True)])
+    refusals = await _act(call.context.live.cluster, verb, names, call.user)
+    return BulkOutcome([_answer(verb, *each) for each in zip(names, refusals, strict=True)])
 
 
-async def _steer_all(cluster: Any, verb: str, names: Sequence[str], who: str) -> Sequence[KaiwoError | None]:
+async def _act(cluster: Any, verb: str, names: Sequence[str], who: str) -> Sequence[KaiwoError | None]:
     if isinstance(cluster, EmbeddedCluster):
         return await cluster.steer(verb, names, who)
-    return [await _steer_one(cluster, verb, name, who) for name in names]
+    return [await _act_on_one(cluster, verb, name, who) for name in names]
 
 
-async def _steer_one(cluster: Any, verb: str, name: str, who: str) -> KaiwoError | None:
+async def _act_on_one(cluster: Any, verb: str, name: str, who: str) -> KaiwoError | None:
     """Where work is somebody else's object there is no change for many."""
     try:
         await getattr(cluster, verb)(name, who=who)
@@ -59,10 +59,10 @@ async def _steer_one(cluster: Any, verb: str, name: str, who: str) -> KaiwoError
     return None
 
 
-def _answer(verb: str, name: str, refusal: KaiwoError | None) -> SteeredView:
+def _answer(verb: str, name: str, refusal: KaiwoError | None) -> ActionResult:
     if refusal is None:
-        return SteeredView(name, f"workload {name} {DONE[verb]}")
-    return SteeredView(name, "", translate(refusal).problem)
+        return ActionResult(name, f"workload {name} {ACTION_DONE[verb]}")
+    return ActionResult(name, "", translate(refusal).problem)
 
 
 def _read_names(body: bytes) -> list[str]:
@@ -75,8 +75,8 @@ def _read_names(body: bytes) -> list[str]:
 
 NAMES = Body((JSON,), NamesForm)
 ROUTES = (
-    Route("POST", "/workloads/cancel", "Cancel many, with an answer for each.", cancel, ManyOutcome, body=NAMES),
-    Route("POST", "/workloads/hold", "Keep many from starting.", hold, ManyOutcome, body=NAMES),
-    Route("POST", "/workloads/release", "Undo hold for many.", release, ManyOutcome, body=NAMES),
-    Route("POST", "/workloads/requeue", "Let many wait again.", requeue, ManyOutcome, body=NAMES),
+    Route("POST", "/workloads/cancel", "Cancel many, with an answer for each.", cancel, BulkOutcome, body=NAMES),
+    Route("POST", "/workloads/hold", "Keep many from starting.", hold, BulkOutcome, body=NAMES),
+    Route("POST", "/workloads/release", "Undo hold for many.", release, BulkOutcome, body=NAMES),
+    Route("POST", "/workloads/requeue", "Let many wait again.", requeue, BulkOutcome, body=NAMES),
 )

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import msgspec
 
-from kaiwo.api.context import settle
+from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote
 from kaiwo.api.http.request_body import Body, read_object
 from kaiwo.api.routes.workloads import NAMED, find_record
 from kaiwo.api.views import Outcome
-from kaiwo.manifests.text.field_errors import Place
-from kaiwo.manifests.values.timestamps import EXAMPLE, read_past_moment_s
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.values.timestamps import EXAMPLE, read_past_timestamp_s
 from kaiwo.model.reservation import clock_words
 
 
@@ -30,8 +30,10 @@ async def checkpoint(call: Call) -> Outcome:
     """It saved its work. A time to come counts as now: a clock that is ahead must not hide what it loses."""
     name, at_s = find_record(call).workload.name, _read_at_s(call.body)
     live = call.context.live
-    saved_s = await live.cluster.checkpoint(name, at_s, who=call.person)
-    await settle(live, lambda: name not in live.state.workloads or live.state.workloads[name].checkpoint_s >= saved_s)
+    saved_s = await live.cluster.checkpoint(name, at_s, who=call.user)
+    await wait_until_visible(
+        live, lambda: name not in live.state.workloads or live.state.workloads[name].checkpoint_s >= saved_s
+    )
     return Outcome([f"workload {name} last saved its work at {clock_words(saved_s)}"], [], [name])
 
 
@@ -40,12 +42,12 @@ def _read_at_s(body: bytes) -> int:
     for field in fields:
         if field != "at":
             raise invalid(f"there is no field {quote(field)}{did_you_mean(field, ['at'])}", field[:100])
-    return read_past_moment_s(fields["at"], Place("checkpoint", "at")) if "at" in fields else 0
+    return read_past_timestamp_s(fields["at"], FieldPath("checkpoint", "at")) if "at" in fields else 0
 
 
 ROUTES = (
     Route(
         "POST", NAMED + "/checkpoint", "It has saved its work, now or at the time given.", checkpoint, Outcome,
-        body=Body((JSON,), CheckpointForm, required=False), may=(404,),
+        body=Body((JSON,), CheckpointForm, required=False), errors=(404,),
     ),
 )  # fmt: skip

@@ -20,8 +20,8 @@ async def version(call: Call) -> VersionView:
 
 async def status(call: Call) -> StatusView:
     """The cluster on one screen."""
-    await call.context.board.fresh()
-    return status_view(call.context.board)
+    await call.context.overview.fresh()
+    return status_view(call.context.overview)
 
 
 async def cycles(call: Call) -> Page[CycleView]:

@@ -53,4 +53,6 @@ def _why_not(cluster: Any, program: Program, input_from: str) -> str:
     return ""
 
 
-ROUTES = (Route("GET", NAMED + "/console", "Where its input is taken, if anywhere.", console, ConsoleView, may=(404,)),)
+ROUTES = (
+    Route("GET", NAMED + "/console", "Where its input is taken, if anywhere.", console, ConsoleView, errors=(404,)),
+)

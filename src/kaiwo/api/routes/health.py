@@ -37,7 +37,7 @@ async def metrics(call: Call) -> Response:
     await asyncio.to_thread(importlib.import_module, "kaiwo.api.routes.metrics")
     from kaiwo.api.routes.metrics import write_metrics
 
-    await call.context.board.fresh_queues()
+    await call.context.overview.fresh_queues()
     now_s = call.context.live.cluster.now_s()
     stand = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
     call.context.reservations = [reservation_view(each) for each in stand]
@@ -56,8 +56,8 @@ def why_not_ready(live: Live) -> str:
 
 
 ROUTES = (
-    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
-    Route("GET", "/livez", "The process is alive.", alive, TEXT, needs_state=False, is_open=True),
-    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, is_open=True, may=(503,)),
+    Route("GET", "/healthz", "The process is alive.", alive, TEXT, needs_state=False, is_public=True),
+    Route("GET", "/livez", "The process is alive.", alive, TEXT, needs_state=False, is_public=True),
+    Route("GET", "/readyz", "It is ready for work.", ready, TEXT, needs_state=False, is_public=True, errors=(503,)),
     Route("GET", "/metrics", "Prometheus metrics.", metrics, TEXT, needs_state=False),
 )

@@ -17,7 +17,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Kaiwo</tit
 
 async def new_login(call: Call) -> LoginView:
     """For whoever has the token: an address for a browser."""
-    if call.who != "token":
+    if call.credential != "token":
         raise forbidden(403, "only the token gives out logins, not another login")
     return LoginView(call.context.access.login_path())
 
@@ -40,6 +40,6 @@ async def log_in(call: Call) -> Response:
 ROUTES = (
     Route("POST", "/logins", "A new address that logs one browser in.", new_login, LoginView, 201, needs_state=False),
 )
-OUTSIDE = Route(
-    "GET", "/login", "Log this browser in.", log_in, "text/html", params=(CODE,), needs_state=False, is_open=True
+LOGIN_ROUTE = Route(
+    "GET", "/login", "Log this browser in.", log_in, "text/html", params=(CODE,), needs_state=False, is_public=True
 )

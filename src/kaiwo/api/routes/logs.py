@@ -197,6 +197,8 @@ def _logs_of(call: Call) -> Sequence[LogFile]:
 
 
 ROUTES = (
-    Route("GET", NAMED + "/logs", "What its processes wrote.", logs, "text/plain", params=LOG_PARAMS, may=(404,)),
-    Route("GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,), may=(404,)),
+    Route("GET", NAMED + "/logs", "What its processes wrote.", logs, "text/plain", params=LOG_PARAMS, errors=(404,)),
+    Route(
+        "GET", NAMED + "/attempts", "Which attempts have a log.", attempts, AttemptsView, params=(POD,), errors=(404,)
+    ),
 )

@@ -115,7 +115,7 @@ class _Collector:
 
 
 def _cluster(context: Context) -> Iterator[Metric]:
-    sums = context.board.sum_nodes()
+    sums = context.overview.sum_nodes()
     yield GaugeMetricFamily("kaiwo_nodes", "Nodes.", sums.nodes)
     yield GaugeMetricFamily("kaiwo_nodes_out", "Nodes that take no work.", sums.nodes_out)
     yield GaugeMetricFamily("kaiwo_gpus", "Schedulable GPU devices.", sums.gpus)
@@ -123,7 +123,7 @@ def _cluster(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily("kaiwo_gpu_capacity_milli", "GPU capacity in milli-GPU.", sums.gpu_milli)
     yield GaugeMetricFamily("kaiwo_gpu_allocated_milli", "Allocated milli-GPU.", sums.gpu_used_milli)
     workloads = GaugeMetricFamily("kaiwo_workloads", "Workloads by state.", labels=["state"])
-    for state, count in context.board.count_states().items():
+    for state, count in context.overview.count_states().items():
         workloads.add_metric([state], count)
     yield workloads
 
@@ -141,7 +141,7 @@ def _queues(context: Context) -> Iterator[Metric]:
     }
     running = GaugeMetricFamily("kaiwo_queue_running", f"Running workloads of {below}.", labels=["queue"])
     waiting = GaugeMetricFamily("kaiwo_queue_waiting", f"Waiting workloads of {below}.", labels=["queue"])
-    for queue in queue_page(context.board).items:
+    for queue in queue_page(context.overview).items:
         running.add_metric([queue.name], queue.running)
         waiting.add_metric([queue.name], queue.waiting)
         for resource, view, unit in (

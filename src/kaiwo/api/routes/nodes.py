@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.api.context import settle
+from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, invalid, quote
 from kaiwo.api.http.request_body import Body, read_object
@@ -20,15 +20,15 @@ REASON_MAX = 500
 async def list_nodes(call: Call) -> Page[NodeView]:
     """Nodes by name."""
     listing = LISTINGS["nodes"]
-    await call.context.board.fresh()
-    return listing.page(call.context.board, listing.pick(call.query))
+    await call.context.overview.fresh()
+    return listing.page(call.context.overview, listing.pick(call.query))
 
 
 async def list_gpus(call: Call) -> Page[GpuView]:
     """Devices by node."""
     listing = LISTINGS["gpus"]
-    await call.context.board.fresh()
-    page = listing.page(call.context.board, listing.pick(call.query))
+    await call.context.overview.fresh()
+    page = listing.page(call.context.overview, listing.pick(call.query))
     return msgspec.structs.replace(page, items=with_gpu_use(call.context.agents, call.context.live, page.items))
 
 
@@ -41,7 +41,7 @@ async def get_node(call: Call) -> NodeView:
 async def cordon(call: Call) -> Outcome:
     """No new pods there."""
     name = call.path["name"]
-    await _work(call).cordon(name, True, _reason(call), who=call.person)
+    await _work(call).cordon(name, True, _reason(call), who=call.user)
     await _seen(call, True)
     return Outcome([f"node {name} cordoned"])
 
@@ -50,7 +50,7 @@ async def uncordon(call: Call) -> Outcome:
     """Pods may come again."""
     name = call.path["name"]
     _reason(call)
-    await _work(call).cordon(name, False, who=call.person)
+    await _work(call).cordon(name, False, who=call.user)
     await _seen(call, False)
     return Outcome([f"node {name} uncordoned"])
 
@@ -58,7 +58,7 @@ async def uncordon(call: Call) -> Outcome:
 async def drain(call: Call) -> Outcome:
     """No new pods, and those there must go."""
     name = call.path["name"]
-    gone = await _work(call).drain(name, _reason(call), who=call.person)
+    gone = await _work(call).drain(name, _reason(call), who=call.user)
     await _seen(call, True)
     return Outcome([f"node {name} drained", *(f"workload {workload} waits again" for workload in gone)], [], list(gone))
 
@@ -72,7 +72,7 @@ def _work(call: Call) -> Any:
 async def _seen(call: Call, cordoned: bool) -> None:
     """Whoever looks next sees it."""
     nodes, name = call.context.live.state.node_objects, call.path["name"]
-    await settle(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
+    await wait_until_visible(call.context.live, lambda: name not in nodes or nodes[name].cordoned == cordoned)
 
 
 def _reason(call: Call) -> str:
@@ -90,9 +90,9 @@ def _reason(call: Call) -> str:
 
 ROUTES = (
     Route("GET", "/nodes", "List nodes.", list_nodes, Page[NodeView], params=NODE_PARAMS),
-    Route("GET", "/nodes/{name}", "One node with its devices.", get_node, NodeView, may=(404,)),
-    Route("POST", "/nodes/{name}/cordon", "Place no new pods on it.", cordon, Outcome, body=REASON, may=(404,)),
-    Route("POST", "/nodes/{name}/uncordon", "Place pods on it again.", uncordon, Outcome, body=REASON, may=(404,)),
-    Route("POST", "/nodes/{name}/drain", "Cordon it and move its pods away.", drain, Outcome, body=REASON, may=(404,)),
+    Route("GET", "/nodes/{name}", "One node with its devices.", get_node, NodeView, errors=(404,)),
+    Route("POST", "/nodes/{name}/cordon", "Place no new pods on it.", cordon, Outcome, body=REASON, errors=(404,)),
+    Route("POST", "/nodes/{name}/uncordon", "Place pods on it again.", uncordon, Outcome, body=REASON, errors=(404,)),
+    Route("POST", "/nodes/{name}/drain", "Cordon it and evict its pods.", drain, Outcome, body=REASON, errors=(404,)),
     Route("GET", "/gpus", "List GPU devices and who is on them.", list_gpus, Page[GpuView], params=GPU_PARAMS),
 )  # fmt: skip

@@ -5,14 +5,14 @@ from typing import NoReturn
 
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import did_you_mean, not_found, quote
-from kaiwo.api.presenters.queue_view import Lines, queue_page, share_page
+from kaiwo.api.presenters.queue_view import QueueHeads, queue_page, share_page
 from kaiwo.api.views import Page, QueueView, ShareView
 
 
 async def list_queues(call: Call) -> Page[QueueView]:
     """Every queue, parents before children."""
-    await call.context.board.fresh_queues()
-    return queue_page(call.context.board)
+    await call.context.overview.fresh_queues()
+    return queue_page(call.context.overview)
 
 
 async def get_queue(call: Call) -> QueueView:
@@ -26,21 +26,21 @@ async def get_queue(call: Call) -> QueueView:
 
 async def list_shares(call: Call) -> Page[ShareView]:
     """The arithmetic of every queue."""
-    await call.context.board.fresh_queues()
-    queues = call.context.board.standings.queues
-    lines = Lines(call.context.live.state, [each.queue.name for each in queues])
+    await call.context.overview.fresh_queues()
+    queues = call.context.overview.standings.queues
+    lines = QueueHeads(call.context.live.state, [each.queue.name for each in queues])
     return await asyncio.to_thread(share_page, queues, lines)
 
 
 async def get_share(call: Call) -> ShareView:
     """The arithmetic of one queue."""
-    await call.context.board.fresh_queues()
-    standings = {each.queue.name: each for each in call.context.board.standings.queues}
+    await call.context.overview.fresh_queues()
+    standings = {each.queue.name: each for each in call.context.overview.standings.queues}
     found = standings.get(call.path["name"])
     if found is None:
         _miss(call.path["name"], list(standings))
     above = [standings[found.queue.parent]] if found.queue.parent in standings else []
-    return share_page([*above, found], Lines(call.context.live.state, [found.queue.name])).items[-1]
+    return share_page([*above, found], QueueHeads(call.context.live.state, [found.queue.name])).items[-1]
 
 
 def _miss(name: str, names: list[str]) -> NoReturn:
@@ -49,7 +49,9 @@ def _miss(name: str, names: list[str]) -> NoReturn:
 
 ROUTES = (
     Route("GET", "/queues", "List queues, parents before children.", list_queues, Page[QueueView]),
-    Route("GET", "/queues/{name}", "One queue with its numbers.", get_queue, QueueView, may=(404,)),
+    Route("GET", "/queues/{name}", "One queue with its numbers.", get_queue, QueueView, errors=(404,)),
     Route("GET", "/shares", "The fair shares of all queues, every term of them.", list_shares, Page[ShareView]),
-    Route("GET", "/shares/{name}", "The fair share of one queue, every term of it.", get_share, ShareView, may=(404,)),
+    Route(
+        "GET", "/shares/{name}", "The fair share of one queue, every term of it.", get_share, ShareView, errors=(404,)
+    ),
 )

@@ -1,6 +1,6 @@
 """Routes about reservations: list, look at, make and delete. Writes take a token and are in the audit log."""
 
-from kaiwo.api.context import settle
+from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON, did_you_mean, not_found, quote
 from kaiwo.api.http.query_params import Param
@@ -42,9 +42,11 @@ async def make_reservation(call: Call) -> Outcome:
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
     before = {each.name: each for each in live.cluster.reservations()}.get(reservation.name)
-    await live.cluster.put((), (), who=call.person, dry_run=dry_run, reservations=(reservation,))
+    await live.cluster.put((), (), who=call.user, dry_run=dry_run, reservations=(reservation,))
     if not dry_run:
-        await settle(live, lambda: is_same(reservation, live.state.reservations.objects.get(reservation.name)))
+        await wait_until_visible(
+            live, lambda: is_same(reservation, live.state.reservations.objects.get(reservation.name))
+        )
     suffix = " (dry run)" if dry_run else ""
     return Outcome([put_words(reservation, before) + suffix], [], [] if dry_run else [reservation.name])
 
@@ -52,8 +54,8 @@ async def make_reservation(call: Call) -> Outcome:
 async def delete_reservation(call: Call) -> Outcome:
     """Work that runs on its GPUs runs on."""
     live, name = call.context.live, call.path["name"]
-    await live.cluster.remove((), (), who=call.person, reservations=(name,))
-    await settle(live, lambda: name not in live.state.reservations.objects)
+    await live.cluster.remove((), (), who=call.user, reservations=(name,))
+    await wait_until_visible(live, lambda: name not in live.state.reservations.objects)
     return Outcome([f"reservation {name} deleted"], [], [name])
 
 
@@ -67,13 +69,13 @@ FORM = Body((JSON,), ReservationForm)
 
 ROUTES = (
     Route("GET", "/reservations", "List reservations.", list_reservations, Page[ReservationView], params=(PHASE,)),
-    Route("GET", "/reservations/{name}", "One reservation.", get_reservation, ReservationView, may=(404,)),
+    Route("GET", "/reservations/{name}", "One reservation.", get_reservation, ReservationView, errors=(404,)),
     Route(
         "POST", "/reservations", "Make or change a reservation.", make_reservation, Outcome, 201,
         params=(DRY_RUN,), body=FORM,
     ),
     Route(
         "DELETE", "/reservations/{name}", "Delete a reservation; work on its GPUs runs on.", delete_reservation,
-        Outcome, may=(404,),
+        Outcome, errors=(404,),
     ),
 )  # fmt: skip

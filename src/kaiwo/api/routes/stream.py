@@ -8,7 +8,7 @@ from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.query_params import Param, read_query
 from kaiwo.api.http.streaming_response import Streaming
 from kaiwo.api.presenters.list_pages import LISTINGS
-from kaiwo.api.presenters.live_pages import Feed
+from kaiwo.api.presenters.live_pages import LivePage
 
 HEARTBEAT_S = 15.0
 EVENTS = "text/event-stream"
@@ -22,23 +22,23 @@ async def follow(call: Call) -> Streaming:
     query = read_query(call.request.query_params, (VIEW, *listing.params))
     pick = listing.pick(query)
     context.streams.check_limit()
-    feed = await context.feeds.join(listing, pick)
+    page = await context.live_pages.subscribe(listing, pick)
     seen = call.request.headers.get("last-event-id", "")
-    return Streaming(context.streams, events(feed, seen), EVENTS, lambda: context.feeds.leave(feed))
+    return Streaming(context.streams, events(page, seen), EVENTS, lambda: context.live_pages.unsubscribe(page))
 
 
-async def events(feed: Feed, seen: str) -> AsyncGenerator[bytes, None]:
+async def events(page: LivePage, seen: str) -> AsyncGenerator[bytes, None]:
     """What one reader gets. A reader who is too slow skips the changes and gets the whole page again."""
     yield b"retry: 1000\n\n"
     while True:
-        missed, seen = feed.since(seen), feed.event_id
+        missed, seen = page.events_after(seen), page.event_id
         if missed:
             yield b"".join(missed)
-        if feed.event_id != seen:
+        if page.event_id != seen:
             continue
         try:
             async with asyncio.timeout(HEARTBEAT_S):
-                await feed.moved.wait()
+                await page.changed.wait()
         except TimeoutError:
             yield b": still here\n\n"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import fields, replace
 
-from kaiwo.api.context import settle
+from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import JSON
 from kaiwo.api.http.query_params import Param
@@ -51,7 +51,7 @@ _WORDS = {
 }
 
 
-def unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+def find_unchanged(cluster: Work, items: Sequence[tuple[Workload, Program]]) -> list[str]:
     """Those that live and are described as they are; a living one that is described otherwise is refused."""
     names = []
     for workload, program in items:
@@ -112,7 +112,7 @@ async def apply(call: Call) -> Outcome:
     """Everything that the documents describe."""
     with _counting_refusals(call):
         parsed = await _parse(call, parse_all)
-        return await _put(call, parsed, unchanged(call.context.live.cluster, parsed.submissions))
+        return await _put(call, parsed, find_unchanged(call.context.live.cluster, parsed.submissions))
 
 
 async def delete(call: Call) -> Outcome:
@@ -122,12 +122,12 @@ async def delete(call: Call) -> Outcome:
     names = [workload.name for workload, _ in parsed.submissions]
     queues = [queue.name for queue in parsed.queues]
     reservations = [reservation.name for reservation in parsed.reservations]
-    stopping = await live.cluster.remove(queues, names, who=call.person, reservations=reservations)
-    done = [*await _see_them_off(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
+    stopping = await live.cluster.remove(queues, names, who=call.user, reservations=reservations)
+    done = [*await _wait_until_stopped(call, names, stopping), *(f"queue {name} deleted" for name in queues)]
     done += [f"reservation {name} deleted" for name in reservations]
     done += await drop_plans(call.context.partitions, parsed.partitioning)
     known, reserved = live.state.queue_objects, live.state.reservations.objects
-    await settle(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
+    await wait_until_visible(live, lambda: known.keys().isdisjoint(queues) and reserved.keys().isdisjoint(reservations))
     return Outcome(done, list(parsed.warnings), names)
 
 
@@ -136,10 +136,10 @@ async def clear_demo(call: Call) -> Outcome:
     from kaiwo.clusters.local.demo_workloads import clear_demo
 
     live = call.context.live
-    cleared = await clear_demo(live.cluster, who=call.person)
-    done = await _see_them_off(call, cleared.names, cleared.stopping)
+    cleared = await clear_demo(live.cluster, who=call.user)
+    done = await _wait_until_stopped(call, cleared.names, cleared.stopping)
     done += [f"queue {name} deleted" for name in cleared.queues]
-    await settle(live, lambda: not any(name in live.state.queue_objects for name in cleared.queues))
+    await wait_until_visible(live, lambda: not any(name in live.state.queue_objects for name in cleared.queues))
     return Outcome(done or ["there is no demo work to remove"], [], list(cleared.names))
 
 
@@ -153,7 +153,7 @@ def _counting_refusals(call: Call) -> Iterator[None]:
 
 
 async def _parse(call: Call, parse: Any) -> Parsed:
-    defaults = Defaults(submitted_s=call.context.live.cluster.now_s(), user=call.person)
+    defaults = Defaults(submitted_s=call.context.live.cluster.now_s(), user=call.user)
     return await asyncio.to_thread(parse, call.body, defaults)
 
 
@@ -163,7 +163,7 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     reservations = parsed.reservations
     _refuse_mps_on_amd(live.state, items)
     there = {each.name: each for each in live.cluster.reservations()} if reservations else {}
-    before = await live.cluster.put(queues, items, who=call.person, dry_run=dry_run, reservations=reservations)
+    before = await live.cluster.put(queues, items, who=call.user, dry_run=dry_run, reservations=reservations)
     suffix = " (dry run)" if dry_run else ""
     done = [f"queue {queue.name} {_verb(old, queue)}{suffix}" for queue, old in zip(queues, before, strict=True)]
     done += [put_words(each, there.get(each.name)) + suffix for each in reservations]
@@ -174,15 +174,15 @@ async def _put(call: Call, parsed: Parsed, there_already: Sequence[str] = ()) ->
     if not dry_run:
         known = live.state.queue_objects
         reserved = live.state.reservations.objects
-        await settle(
+        await wait_until_visible(
             live,
             lambda: (
                 all(is_same(queue, known.get(queue.name)) for queue in queues)
                 and all(each.name in reserved for each in reservations)
             ),
         )
-    promises = await asyncio.to_thread(_promises, dict(live.state.queue_objects), queues) if queues else []
-    warnings = [*parsed.warnings, *promises, *([] if dry_run else _meant_twice(live.cluster, items))]
+    promises = await asyncio.to_thread(_queue_warnings, dict(live.state.queue_objects), queues) if queues else []
+    warnings = [*parsed.warnings, *promises, *([] if dry_run else _ambiguous_names(live.cluster, items))]
     return Outcome(done, warnings, names)
 
 
@@ -196,7 +196,7 @@ def _refuse_mps_on_amd(state: ClusterState, items: Sequence[tuple[Workload, Prog
             )
 
 
-async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
+async def _wait_until_stopped(call: Call, names: Sequence[str], stopping: Sequence[str]) -> list[str]:
     """Wait until removed work is gone, and forget it. What takes longer stays, as cancelled."""
     cluster, live = call.context.live.cluster, call.context.live
     loop = asyncio.get_running_loop()
@@ -207,11 +207,11 @@ async def _see_them_off(call: Call, names: Sequence[str], stopping: Sequence[str
                 await live.changed(live.revision)
     over = [name for name in stopping if name not in left and _state(cluster, name) is not None]
     if over:
-        await cluster.forget_ended(over, who=call.person)
+        await cluster.forget_ended(over, who=call.user)
     return [f"workload {name} {'is stopping' if name in left else 'deleted'}" for name in names]
 
 
-def _meant_twice(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> list[str]:
+def _ambiguous_names(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> list[str]:
     """Who waits for a name that a workload has and an array, too."""
     found = []
     for workload, _ in items:
@@ -224,7 +224,7 @@ def _meant_twice(cluster: Any, items: Sequence[tuple[Workload, Program]]) -> lis
     return found
 
 
-def _promises(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[str]:
+def _queue_warnings(known: Mapping[str, Queue], queues: Sequence[Queue]) -> list[str]:
     """What works but not as it reads: of these queues, and of the queues right above them."""
     fresh = {queue.name: queue for queue in queues}
     concerned = {name for queue in queues for name in (queue.name, queue.parent)}
@@ -261,6 +261,8 @@ ROUTES = (
     Route(
         "POST", "/manifests", "Apply every document, all or nothing.", apply, Outcome, params=(DRY_RUN,), body=DOCUMENTS
     ),
-    Route("POST", "/manifests/delete", "Delete what the documents name.", delete, Outcome, body=DOCUMENTS, may=(404,)),
+    Route(
+        "POST", "/manifests/delete", "Delete what the documents name.", delete, Outcome, body=DOCUMENTS, errors=(404,)
+    ),
     Route("DELETE", "/demo", "Remove the demo's work and queues.", clear_demo, Outcome),
 )

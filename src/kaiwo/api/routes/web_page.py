@@ -20,7 +20,7 @@ the API is at <a href="/api/v1/status">/api/v1/status</a>, and the command line 
 </body></html>"""
 
 
-class Pages:
+class WebPage:
     """Serves the files of one folder. The page keeps what it shows behind the #, so no other path is a page."""
 
     def __init__(self, context: Context) -> None:

@@ -8,7 +8,7 @@ from kaiwo import explain
 from kaiwo.api.endpoint import Call, Route
 from kaiwo.api.http.problems import did_you_mean, quote
 from kaiwo.api.presenters.list_pages import LISTINGS, WORKLOAD_PARAMS
-from kaiwo.api.presenters.node_view import ill_devices
+from kaiwo.api.presenters.node_view import unhealthy_devices
 from kaiwo.api.presenters.workload_view import KUBERNETES, WAITS, obstacle_view, workload_detail
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.manifests.values.names import ARRAY_LABEL
@@ -21,25 +21,25 @@ from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.runtime.partitioning.wait_sentences import said_for
 from kaiwo.snapshot.cluster_state import ClusterState
 
-PATIENCE_S = 1.0
+RETRY_S = 1.0
 MOST_NEAR = 1_000  # names to compare with one that there is not: some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
-DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
+ACTION_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue": "requeued"}
 
 
 async def list_workloads(call: Call) -> Page[WorkloadView]:
     """The workloads that match."""
     listing = LISTINGS["workloads"]
     pick = listing.pick(call.query)
-    await call.context.board.fresh()
-    return listing.page(call.context.board, pick)
+    await call.context.overview.fresh()
+    return listing.page(call.context.overview, pick)
 
 
 async def get_workload(call: Call) -> WorkloadDetail:
     """All there is to say of one."""
     record = find_record(call)
     live = call.context.live
-    rows = await call.context.board.fresh()
+    rows = await call.context.overview.fresh()
     name, now_s = record.workload.name, live.cluster.now_s()
     at = rows.find(name)
     gpu_milli = 0 if at is None else int(rows.table[GPU, at])
@@ -52,22 +52,22 @@ async def get_workload(call: Call) -> WorkloadDetail:
 
 async def cancel(call: Call) -> Outcome:
     """Stop it for good."""
-    return await _steer(call, "cancel")
+    return await _act(call, "cancel")
 
 
 async def hold(call: Call) -> Outcome:
     """Keep it from starting."""
-    return await _steer(call, "hold")
+    return await _act(call, "hold")
 
 
 async def release(call: Call) -> Outcome:
     """Let it start again."""
-    return await _steer(call, "release")
+    return await _act(call, "release")
 
 
 async def requeue(call: Call) -> Outcome:
     """Let it wait again, from the start."""
-    return await _steer(call, "requeue")
+    return await _act(call, "requeue")
 
 
 async def why(call: Call) -> WhyView:
@@ -81,7 +81,7 @@ async def why(call: Call) -> WhyView:
         answer = f"{record.workload.name.removeprefix('default/')} waits: {record.message}"
         return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s)
     if found is None:
-        answer = plain_answer(record) + ill_devices(live.state, name)
+        answer = plain_answer(record) + unhealthy_devices(live.state, name)
         return WhyView(name, record.state, answer, [], 0, 0, None, "it does not wait", now_s)
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
@@ -109,7 +109,7 @@ async def _explain(live: Live, name: str, now_s: int) -> explain.Why | None:
 
     found = await live.ask(question)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_S):
             while found is not None and any(each.obstacle.reason is Reason.NOT_TRIED for each in found.obstacles):
                 last = live.last_cycle
                 while live.last_cycle is last:
@@ -171,18 +171,18 @@ def _ended(state: str) -> str:
     return f"was {state}" if state == "cancelled" else state
 
 
-async def _steer(call: Call, verb: str) -> Outcome:
+async def _act(call: Call, verb: str) -> Outcome:
     name = find_record(call).workload.name
-    await getattr(call.context.live.cluster, verb)(name, who=call.person)
-    return Outcome([f"workload {name} {DONE[verb]}"], [], [name])
+    await getattr(call.context.live.cluster, verb)(name, who=call.user)
+    return Outcome([f"workload {name} {ACTION_DONE[verb]}"], [], [name])
 
 
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
-    Route("GET", NAMED, "All there is to say of one workload.", get_workload, WorkloadDetail, may=(404,)),
-    Route("DELETE", NAMED, "Cancel it.", cancel, Outcome, may=(404,)),
-    Route("POST", NAMED + "/hold", "Keep it from starting.", hold, Outcome, may=(404,)),
-    Route("POST", NAMED + "/release", "Undo hold.", release, Outcome, may=(404,)),
-    Route("POST", NAMED + "/requeue", "Stop it if it runs, and let it wait again.", requeue, Outcome, may=(404,)),
-    Route("GET", NAMED + "/why", "Why it waits, and what would start it now.", why, WhyView, may=(404,)),
+    Route("GET", NAMED, "All there is to say of one workload.", get_workload, WorkloadDetail, errors=(404,)),
+    Route("DELETE", NAMED, "Cancel it.", cancel, Outcome, errors=(404,)),
+    Route("POST", NAMED + "/hold", "Keep it from starting.", hold, Outcome, errors=(404,)),
+    Route("POST", NAMED + "/release", "Undo hold.", release, Outcome, errors=(404,)),
+    Route("POST", NAMED + "/requeue", "Stop it if it runs, and let it wait again.", requeue, Outcome, errors=(404,)),
+    Route("GET", NAMED + "/why", "Why it waits, and what would start it now.", why, WhyView, errors=(404,)),
 )

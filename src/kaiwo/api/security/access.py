@@ -23,7 +23,7 @@ from kaiwo.api.security.token_file import AGENT_FILE, read_given_token, read_or_
 from kaiwo.api.settings import LOOPBACK_NAMES, Settings
 
 
-class Bucket:
+class RateLimit:
     """Holds `burst` drops at most and gains `per_s` a second."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,7 +58,7 @@ _NEEDS_TOKEN = (
 )
 
 
-class AgentJudge(Protocol):
+class AgentTokenReviewer(Protocol):
     """Knows whose token it is that an agent shows."""
 
     async def node_of(self, token: str) -> str:
@@ -70,13 +70,13 @@ class Access:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.token, self.told = read_or_make_token(settings.home)
+        self.token, self.token_notice = read_or_make_token(settings.home)
         given = settings.agent_token_file
         self.agent_token = read_given_token(given) if given else read_or_make_token(settings.home, AGENT_FILE)[0]
-        self.agent_judge: AgentJudge | None = None  # None: the agents' token is one for all
+        self.agent_tokens: AgentTokenReviewer | None = None  # None: the agents' token is one for all
         self.sessions = Sessions()
-        self._writes = Bucket(settings.writes_per_s, settings.writes_burst)
-        self._failures = Bucket(per_s=2, burst=30)
+        self._writes = RateLimit(settings.writes_per_s, settings.writes_burst)
+        self._failures = RateLimit(per_s=2, burst=30)
         self._names = {name.lower() for name in (*LOOPBACK_NAMES, settings.host, *settings.names)}
 
     def login_path(self) -> str:
@@ -123,11 +123,11 @@ class Access:
 
     async def _is_agent(self, token: str, node: str) -> bool:
         """With a judge, an agent speaks for the node where its pod runs; with one token for all, for any node."""
-        if self.agent_judge is None:
+        if self.agent_tokens is None:
             return hmac.compare_digest(token.encode(), self.agent_token.encode())
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return False  # the server's own: nobody else need see it
-        of = await self.agent_judge.node_of(token)
+        of = await self.agent_tokens.node_of(token)
         if of and of != node:
             raise forbidden(403, f"this is the token of an agent on {quote(of)}, and the report is about {quote(node)}")
         return bool(of)

@@ -7,7 +7,15 @@ from kaiwo.api.views.answers import LoginView, Outcome, Page, Problem, StreamDel
 from kaiwo.api.views.cluster import ClusterView, CycleView, StatusView, Usage, VersionView
 from kaiwo.api.views.nodes import AgentView, GpuView, MeasuredView, NodeView, ReasonForm, TenantView
 from kaiwo.api.views.partitions import PartitionStepView, PartitionsView, PlanNodeView, PlanView, PolicyForm, TakenView
-from kaiwo.api.views.queues import AmountView, ModelAmountView, PlaceView, QueueView, ShareView, TermsView, TurnView
+from kaiwo.api.views.queues import (
+    AmountView,
+    ModelAmountView,
+    QueueView,
+    ShareView,
+    TermsView,
+    TurnView,
+    WaitingWorkloadView,
+)
 from kaiwo.api.views.workloads import (
     AttemptsView,
     AttemptView,
@@ -39,7 +47,6 @@ __all__ = [
     "Page",
     "PartitionStepView",
     "PartitionsView",
-    "PlaceView",
     "PlanNodeView",
     "PlanView",
     "PodView",
@@ -57,6 +64,7 @@ __all__ = [
     "TurnView",
     "Usage",
     "VersionView",
+    "WaitingWorkloadView",
     "WhyView",
     "WorkloadDetail",
     "WorkloadView",

@@ -15,7 +15,7 @@ class NamesForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_NAMES)]
 
 
-class SteeredView(msgspec.Struct, frozen=True):
+class ActionResult(msgspec.Struct, frozen=True):
     """One of them: what was done, or why not."""
 
     name: str
@@ -23,7 +23,7 @@ class SteeredView(msgspec.Struct, frozen=True):
     problem: Problem | None = None
 
 
-class ManyOutcome(msgspec.Struct, frozen=True):
+class BulkOutcome(msgspec.Struct, frozen=True):
     """One answer for each name, in their order; a name that was given twice has one."""
 
-    results: list[SteeredView]
+    results: list[ActionResult]

@@ -88,7 +88,7 @@ class TurnView(msgspec.Struct, frozen=True):
     age: int  # 0: the oldest queue
 
 
-class PlaceView(msgspec.Struct, frozen=True):
+class WaitingWorkloadView(msgspec.Struct, frozen=True):
     """One of the first in a queue's line; the least keys go first."""
 
     workload: str
@@ -108,4 +108,4 @@ class ShareView(msgspec.Struct, frozen=True):
     resources: list[TermsView]
     turn: TurnView | None  # None: nobody waits in it
     orders: list[str]  # the order plugins by which its work stands in line
-    line: list[PlaceView]  # the first few
+    line: list[WaitingWorkloadView]  # the first few

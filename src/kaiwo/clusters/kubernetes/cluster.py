@@ -30,7 +30,7 @@ from kaiwo.clusters.kubernetes.writers.queue_status_writer import QueueStatusWri
 from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
 from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
 from kaiwo.clusters.ledger import in_use
-from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import Event
 from kaiwo.model.gpu import Share
@@ -140,7 +140,7 @@ class KubernetesCluster(Records):
     def run_of(self, workload: str, pod: str) -> tuple[str, str]:
         """The pod's UID, and what the agent wrote on it."""
         found = self.cache.find_pod(workload, pod)
-        return ("", "") if found is None else (found.uid, found.annotations.get(OURS + "gpu-grade", ""))
+        return ("", "") if found is None else (found.uid, found.annotations.get(OUR_PREFIX + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
         """Write on the pod which devices it really has. The status takes annotations too."""

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kaiwo.manifests.text.field_errors import Place, show, suggest
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.text.read_documents import read_single
 from kaiwo.manifests.values.names import check_label_key, check_label_value, check_labels, read_name
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_gpu_mib, read_memory_mib
@@ -66,35 +66,35 @@ class NodeGroup(msgspec.Struct, frozen=True):
 def virtual_nodes(count: int = DEFAULT_NODES, model: str = DEFAULT_MODEL) -> tuple[Node, ...]:
     """The cluster that `--nodes` and `--gpu-model` ask for: four nodes to a leaf, all under one spine."""
     if not 1 <= count <= MOST_NODES:
-        raise Place("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_NODES:,}")
+        raise FieldPath("", "--nodes").error(f"is {count}; it must be between 1 and {MOST_NODES:,}")
     if model not in GPU_MODELS:
-        raise _unknown_model(model, Place("", "--gpu-model"), "")
+        raise _unknown_model(model, FieldPath("", "--gpu-model"), "")
     return nodes_of((NodeGroup(count=count, model=model),))
 
 
 def read_cluster_file(text: str | bytes, where: str = THE_FILE) -> tuple[Node, ...]:
     """The nodes of a YAML cluster file."""
     way_out, example = "write one list `nodes` in one document", f"nodes: [{EXAMPLE}]"
-    fields = Fields(read_single(text, where, way_out, example, "nodes"), where, [])
+    fields = FieldReader(read_single(text, where, way_out, example, "nodes"), where, [])
     groups = fields.items("nodes")
     fields.finish()
     if not groups:
         fact = "is empty" if fields.has("nodes") else "is missing"
-        raise fields.place("nodes").error(f"{fact}; write at least one, such as - {EXAMPLE}")
+        raise fields.path_of("nodes").error(f"{fact}; write at least one, such as - {EXAMPLE}")
     return nodes_of([_read_group(group) for group in groups], where)
 
 
 def nodes_of(groups: Sequence[NodeGroup], where: str = THE_FILE) -> tuple[Node, ...]:
     """Every node by name; places in the topology are filled in where a group names none."""
     if (total := sum(group.count for group in groups)) > MOST_NODES:
-        raise Place(where, "nodes").error(f"has {total:,} nodes in all; at most {MOST_NODES:,} are possible")
+        raise FieldPath(where, "nodes").error(f"has {total:,} nodes in all; at most {MOST_NODES:,} are possible")
     _check_devices(groups, total, where)
     nodes: dict[str, Node] = {}
     for index, group in enumerate(groups):
         for number in range(1, group.count + 1):
             name = group.name if group.count == 1 and group.name != "node" else _numbered(group, number)
             if name in nodes:
-                place = Place(where, f"nodes[{index}].name")
+                place = FieldPath(where, f"nodes[{index}].name")
                 raise place.error(f"makes a second node named {name}; name one of the two differently")
             nodes[name] = _node(name, group, len(nodes))
     return tuple(nodes.values())
@@ -106,7 +106,7 @@ def gpus_of(model: str, count: int, memory_mib: int, partition: str = "") -> tup
     return tuple(part for gpu in whole for part in (cut(gpu, _mode(partition)) if partition else (gpu,)))
 
 
-def _read_group(fields: Fields) -> NodeGroup:
+def _read_group(fields: FieldReader) -> NodeGroup:
     group = NodeGroup(
         name=fields.read("name", read_name, "node"),
         count=fields.integer("count", 1, 1, MOST_NODES),
@@ -115,33 +115,33 @@ def _read_group(fields: Fields) -> NodeGroup:
         gpu_mib=fields.read("gpuMemory", read_gpu_mib, 0),
         cpu_milli=fields.read("cpu", read_cpu_milli, DEFAULT_CPU_MILLI),
         memory_mib=fields.read("memory", read_memory_mib, DEFAULT_MEMORY_MIB),
-        labels=check_labels(fields.text_map("labels"), fields.place("labels")),
+        labels=check_labels(fields.text_map("labels"), fields.path_of("labels")),
         taints=tuple(_read_taint(taint) for taint in fields.items("taints")),
         partition=fields.text("partition"),
     )
     fields.finish()
     for name, amount, example in (("cpu", group.cpu_milli, "64 or 500m"), ("memory", group.memory_mib, "512Gi")):
         if not amount:
-            raise fields.place(name).error(f"is 0, so that nothing fits on the node; write it as {example}")
+            raise fields.path_of(name).error(f"is 0, so that nothing fits on the node; write it as {example}")
     if group.gpus and (not group.model or (not group.gpu_mib and group.model not in GPU_MODELS)):
-        raise _unknown_model(group.model, fields.place("model"), ", or give gpuMemory for a model of your own")
-    check_label_value(group.model, fields.place("model"))  # it stands in one
+        raise _unknown_model(group.model, fields.path_of("model"), ", or give gpuMemory for a model of your own")
+    check_label_value(group.model, fields.path_of("model"))  # it stands in one
     if group.partition and _mode(group.partition) not in legal_modes(group.model):
         modes = ", ".join("+".join(mode) for mode in legal_modes(group.model))
         way_out = f"write one of {modes}" if modes else "leave it out"
-        raise fields.place("partition").error(
+        raise fields.path_of("partition").error(
             f"is {show(group.partition)}, which {group.model} cannot be cut into; {way_out}"
         )
     return group
 
 
-def _read_taint(fields: Fields) -> Taint:
+def _read_taint(fields: FieldReader) -> Taint:
     if not fields.has("key"):
-        raise fields.place("key").error("is missing; write it, such as {key: reserved, effect: NoSchedule}")
+        raise fields.path_of("key").error("is missing; write it, such as {key: reserved, effect: NoSchedule}")
     taint = Taint(fields.text("key"), fields.text("value"), fields.choice("effect", EFFECTS, EFFECTS[0]))
     fields.finish()
-    check_label_key(taint.key, fields.place("key"))
-    check_label_value(taint.value, fields.place("value"))
+    check_label_key(taint.key, fields.path_of("key"))
+    check_label_value(taint.value, fields.path_of("value"))
     return taint
 
 
@@ -154,7 +154,7 @@ def _check_devices(groups: Sequence[NodeGroup], total: int, where: str) -> None:
     """Before any of them is made: there may be more than any memory holds."""
     most = max((group.gpus * len(gpus_of(group.model, 1, 0, group.partition)) for group in groups), default=0)
     if total * most > MOST_PLACES:
-        raise Place(where, "nodes").error(
+        raise FieldPath(where, "nodes").error(
             f"has {total:,} nodes and up to {most:,} devices on one; the two multiplied may be at most "
             f"{MOST_PLACES:,}, so write fewer nodes, fewer GPUs or fewer partitions"
         )
@@ -186,7 +186,7 @@ def _node(name: str, group: NodeGroup, position: int) -> Node:
     )
 
 
-def _unknown_model(model: str, place: Place, or_else: str) -> ConfigError:
+def _unknown_model(model: str, place: FieldPath, or_else: str) -> ConfigError:
     near = suggest(model, GPU_MODELS)
     return place.error(
         f"is {show(model)}, which is no known GPU model; write one of {', '.join(GPU_MODELS)}{or_else}{near}"

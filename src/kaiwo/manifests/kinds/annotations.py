@@ -7,9 +7,9 @@ The template's word counts before the object's, `kaiwo.ai/` before `kaiwo.siloge
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kaiwo.manifests.text.field_errors import Place, join, show, suggest
-from kaiwo.manifests.text.field_reader import Fields
-from kaiwo.manifests.values.gpu_request import GpuWish, GpuWords, read_grade, read_isolation, read_partition
+from kaiwo.manifests.text.field_errors import FieldPath, join, show, suggest
+from kaiwo.manifests.text.field_reader import FieldReader
+from kaiwo.manifests.values.gpu_request import GpuFieldNames, WrittenGpus, read_grade, read_isolation, read_partition
 from kaiwo.manifests.values.names import check_label_key, check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, read_fraction_milli, read_gpu_mib
 from kaiwo.manifests.values.setting_values import READERS, read_flag
@@ -17,9 +17,9 @@ from kaiwo.model.workload_fields import FIELDS
 
 T = TypeVar("T")
 
-OURS = "kaiwo.ai/"
-UPSTREAMS = "kaiwo.silogen.ai/"
-KNOWN = (
+OUR_PREFIX = "kaiwo.ai/"
+UPSTREAM_PREFIX = "kaiwo.silogen.ai/"
+KNOWN_ANNOTATIONS = (
     "gpu-fraction",
     "gpu-memory",
     "gpu-devices",
@@ -39,10 +39,10 @@ KNOWN = (
     "last-checkpoint",
     "simulate",
     "run-locally",
-    *(field.annotation.removeprefix(OURS) for field in FIELDS),
+    *(field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS),
 )
 # Written by Kaiwo itself, or read elsewhere: an object that was read from a cluster may carry them.
-WRITTEN = (
+SCHEDULER_ANNOTATIONS = (
     "granted-devices", "devices", "kept-space", "planned-start", "planned-place", "fills-until",
     "gpu-grade", "gpu-note", "last-checkpoint",
 )  # fmt: skip
@@ -57,52 +57,56 @@ class Annotations:
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self._found: dict[str, tuple[str, Place]] = {}
+        self._found: dict[str, tuple[str, FieldPath]] = {}
         self.labels: dict[str, str] = {}
 
-    def add(self, metadata: Fields) -> None:
+    def add(self, metadata: FieldReader) -> None:
         """Take those of one `metadata`; what was added before wins."""
-        place = metadata.place("annotations")
+        path = metadata.path_of("annotations")
         notes = metadata.text_map("annotations")
-        for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OURS)):
-            self._found.setdefault(_short(key), (value, Place(place.owner, key)))
-        self.labels = check_labels(metadata.text_map("labels"), metadata.place("labels")) | self.labels
+        for key, value in sorted(notes.items(), key=lambda item: not item[0].startswith(OUR_PREFIX)):
+            self._found.setdefault(_short(key), (value, FieldPath(path.owner, key)))
+        self.labels = check_labels(metadata.text_map("labels"), metadata.path_of("labels")) | self.labels
         for key in notes:
-            check_label_key(key, place)
-        unknown = [key for key in notes if key.startswith((OURS, UPSTREAMS)) and _short(key) not in KNOWN]
-        slips = [key for key in unknown if key.startswith(OURS) and _short(key) not in WRITTEN]
+            check_label_key(key, path)
+        unknown = [
+            key
+            for key in notes
+            if key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) and _short(key) not in KNOWN_ANNOTATIONS
+        ]
+        slips = [key for key in unknown if key.startswith(OUR_PREFIX) and _short(key) not in SCHEDULER_ANNOTATIONS]
         if slips:
-            hint = suggest(slips[0], [OURS + name for name in KNOWN]) or "; remove it"
-            raise Place(place.owner, slips[0]).error(f"is not a known annotation{hint}")
+            hint = suggest(slips[0], [OUR_PREFIX + name for name in KNOWN_ANNOTATIONS]) or "; remove it"
+            raise FieldPath(path.owner, slips[0]).error(f"is not a known annotation{hint}")
         if unknown:
             metadata.warnings.append(f"{self.owner}: annotations not used here: {join(unknown)}")
 
-    def read(self, name: str, reader: Callable[[object, Place], T], default: T) -> T:
+    def read(self, name: str, reader: Callable[[object, FieldPath], T], default: T) -> T:
         """One annotation through a reader."""
         if name not in self._found:
             return default
-        value, place = self._found[name]
-        return reader(value, place)
+        value, path = self._found[name]
+        return reader(value, path)
 
     def text(self, name: str, default: str = "") -> str:
         return self.read(name, lambda value, _: str(value), default)
 
-    def place(self, name: str) -> Place:
+    def path_of(self, name: str) -> FieldPath:
         """Where it was written, or where it would be."""
-        return self._found[name][1] if name in self._found else Place(self.owner, OURS + name)
+        return self._found[name][1] if name in self._found else FieldPath(self.owner, OUR_PREFIX + name)
 
     def settings(self) -> dict[str, Any]:
         """The settings in the table of workload fields that were written, by their name in `Workload`."""
         found = {}
         for field in FIELDS:
-            name = field.annotation.removeprefix(OURS)
+            name = field.annotation.removeprefix(OUR_PREFIX)
             if name in self._found:
                 found[field.name] = READERS[field.kind].read_text(*self._found[name])
         return found
 
-    def gpu_wish(self, whole: int, vendor: str, models: tuple[str, ...]) -> GpuWish:
+    def written_gpus(self, whole: int, vendor: str, models: tuple[str, ...]) -> WrittenGpus:
         """What the annotations add to a number of whole GPUs."""
-        return GpuWish(
+        return WrittenGpus(
             whole,
             self.read("gpu-fraction", read_fraction_milli, None),
             self.read("gpu-memory", read_gpu_mib, None),
@@ -115,33 +119,37 @@ class Annotations:
             self.read("gpu-isolation-grade", read_grade, ""),
         )
 
-    def gpu_words(self, whole: str, models: str) -> GpuWords:
+    def gpu_field_names(self, whole: str, models: str) -> GpuFieldNames:
         """What to call them in messages."""
-        fraction, memory, devices = (self.place(f"gpu-{name}").field for name in ("fraction", "memory", "devices"))
+        fraction, memory, devices = (self.path_of(f"gpu-{name}").field for name in ("fraction", "memory", "devices"))
         names = ("gpu-sharing", "gpu-isolation", "gpu-partition", "gpu-isolation-grade")
-        sharing, isolation, partition, grade = (self.place(name).field for name in names)
+        sharing, isolation, partition, grade = (self.path_of(name).field for name in names)
         words = (whole, fraction, memory, devices, models, sharing, isolation, True, partition, grade)
-        return GpuWords(self.owner, *words)
+        return GpuFieldNames(self.owner, *words)
 
 
-def read_number(value: object, place: Place, least: int, most: int) -> int:
+def read_number(value: object, path: FieldPath, least: int, most: int) -> int:
     """A whole number in quotes."""
     text = str(value)
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 12 and least <= int(text) <= most):
-        raise place.error(
+        raise path.error(
             f'is {show(value)}, but must be a whole number from {least:,} to {most:,}; write "{max(least, 1)}"'
         )
     return int(text)
 
 
-def read_devices(value: object, place: Place) -> int:
+def read_devices(value: object, path: FieldPath) -> int:
     """On how many devices a share is wanted."""
-    return read_number(value, place, 1, MAX_GPUS)
+    return read_number(value, path, 1, MAX_GPUS)
 
 
-def _read_list(value: object, _: Place) -> tuple[str, ...]:
+def _read_list(value: object, _: FieldPath) -> tuple[str, ...]:
     return tuple(name for part in str(value).split(",") if (name := part.strip()))
 
 
 def _short(key: str) -> str:
-    return key.removeprefix(UPSTREAMS).removeprefix(OURS) if key.startswith((OURS, UPSTREAMS)) else key
+    return (
+        key.removeprefix(UPSTREAM_PREFIX).removeprefix(OUR_PREFIX)
+        if key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
+        else key
+    )

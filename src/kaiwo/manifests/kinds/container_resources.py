@@ -7,9 +7,9 @@ it asks for more than the rest; one that stays (`restartPolicy: Always`) is summ
 
 from collections.abc import Iterable
 
-from kaiwo.manifests.text.field_errors import Place, show
-from kaiwo.manifests.text.field_reader import Fields
-from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS, meant_resource
+from kaiwo.manifests.text.field_errors import FieldPath, show
+from kaiwo.manifests.text.field_reader import FieldReader
+from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS, likely_gpu_resource
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.manifests.values.quantities import read_cpu_milli, read_memory_bytes, read_quantity, read_whole_gpus
 from kaiwo.model.errors import ConfigError
@@ -21,7 +21,7 @@ Amounts = dict[str, int]
 Requirements = tuple[Amounts, Amounts]  # requests, limits
 
 
-def pod_amounts(spec: Fields, defaults: Requirements) -> Amounts:
+def pod_amounts(spec: FieldReader, defaults: Requirements) -> Amounts:
     """What the whole pod asks for. `defaults` fill what a container does not say."""
     every = spec.items("containers")
     main = [container_amounts(item, defaults) for item in every]
@@ -38,7 +38,7 @@ def pod_amounts(spec: Fields, defaults: Requirements) -> Amounts:
     return total([asked | pod_level, read_amounts(spec, "overhead")])
 
 
-def container_amounts(container: Fields, defaults: Requirements) -> Amounts:
+def container_amounts(container: FieldReader, defaults: Requirements) -> Amounts:
     """What one container asks for."""
     return effective(read_requirements(container), defaults)
 
@@ -50,27 +50,27 @@ def effective(own: Requirements, defaults: Requirements) -> Amounts:
     return default_limits | limits | default_requests | requests
 
 
-def read_requirements(owner: Fields) -> Requirements:
+def read_requirements(owner: FieldReader) -> Requirements:
     """`resources` of a container, or of anything that has the same form."""
     resources = owner.inner("resources")
     requests, limits = read_amounts(resources, "requests"), read_amounts(resources, "limits")
     for name, asked in requests.items():
         if name in limits and asked > limits[name]:
-            place = Place(resources.owner, f"{resources.path}.requests.{name}")
-            raise place.error("is more than the limit beside it; lower it, or raise the limit")
+            path = FieldPath(resources.owner, f"{resources.prefix}.requests.{name}")
+            raise path.error("is more than the limit beside it; lower it, or raise the limit")
         if name in RESOURCE_VENDORS and limits.get(name, asked) != asked:
-            place = Place(resources.owner, f"{resources.path}.limits.{name}")
-            raise place.error(
+            path = FieldPath(resources.owner, f"{resources.prefix}.limits.{name}")
+            raise path.error(
                 f"is {limits[name]} and the request is {asked}, but for GPUs they must be equal; change one"
             )
     if resources.has("claims"):
-        raise resources.place("claims").error("asks for a device claim, which is not supported; ask with amd.com/gpu")
+        raise resources.path_of("claims").error("asks for a device claim, which is not supported; ask with amd.com/gpu")
     resources.skip("claims")
     resources.finish()
     return requests, limits
 
 
-def read_amounts(owner: Fields, name: str) -> Amounts:
+def read_amounts(owner: FieldReader, name: str) -> Amounts:
     """A mapping from resource to quantity."""
     fields = owner.inner(name)
     fields.ignore("not counted: disk space is not scheduled", *NOT_COUNTED)
@@ -93,30 +93,30 @@ def largest(one: Amounts, other: Amounts) -> Amounts:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
 
 
-def _read_amount(name: str, fields: Fields) -> int:
-    value, place = fields.value(name), fields.place(name)
+def _read_amount(name: str, fields: FieldReader) -> int:
+    value, path = fields.value(name), fields.path_of(name)
     if isinstance(value, str) and value.strip().startswith("($"):
-        raise place.error(f"is {show(value)}, which is a template; fill it in first")
+        raise path.error(f"is {show(value)}, which is a template; fill it in first")
     if name == "cpu":
-        return read_cpu_milli(value, place)
+        return read_cpu_milli(value, path)
     if name == "memory":
-        return read_memory_bytes(value, place)
+        return read_memory_bytes(value, path)
     if name in RESOURCE_VENDORS:
-        return read_whole_gpus(value, place, "kaiwo.ai/gpu-fraction")
-    return _read_extended(name, value, place)
+        return read_whole_gpus(value, path, "kaiwo.ai/gpu-fraction")
+    return _read_extended(name, value, path)
 
 
-def _read_extended(name: str, value: object, place: Place) -> int:
+def _read_extended(name: str, value: object, path: FieldPath) -> int:
     if "/" not in name and not name.startswith("hugepages-"):
         raise ConfigError(
-            f"{place.sentence('is not a known resource')}; write cpu, memory, amd.com/gpu or nvidia.com/gpu",
-            place.field,
+            f"{path.sentence('is not a known resource')}; write cpu, memory, amd.com/gpu or nvidia.com/gpu",
+            path.field,
         )
-    if meant := meant_resource(name):
-        raise place.error(f"is not a resource that a node can have; write {meant}")
-    check_label_key(name, place)
-    amount = read_quantity(value, place, '"1"')
+    if meant := likely_gpu_resource(name):
+        raise path.error(f"is not a resource that a node can have; write {meant}")
+    check_label_key(name, path)
+    amount = read_quantity(value, path, '"1"')
     most = MAX_EXTENDED << 20 if name.startswith("hugepages-") else MAX_EXTENDED
     if amount != amount.to_integral_value() or not 0 <= amount <= most:
-        raise place.error(f'is {show(value)}, but must be a whole number from 0 to {most:,}; write "1"')
+        raise path.error(f'is {show(value)}, but must be a whole number from 0 to {most:,}; write "1"')
     return int(amount)

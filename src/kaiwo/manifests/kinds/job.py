@@ -14,19 +14,19 @@ from kaiwo.manifests.kinds.annotations import (
     Annotations,
     read_number,
 )
-from kaiwo.manifests.kinds.join_gangs import Entry
-from kaiwo.manifests.kinds.object_metadata import Object, Wishes, build_workload, finish_metadata
+from kaiwo.manifests.kinds.join_gangs import ManifestWork
+from kaiwo.manifests.kinds.object_metadata import ManifestObject, ObjectSettings, build_workload, finish_metadata
 from kaiwo.manifests.kinds.pod_spec import (
-    NOTHING,
+    NO_OVERRIDES,
     RESTARTS,
-    Around,
+    PodOverrides,
     PodPlan,
-    need_containers,
     read_deadline_s,
     read_pod,
+    require_containers,
 )
-from kaiwo.manifests.text.field_errors import Place
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import read_name
 from kaiwo.manifests.values.setting_values import read_flag
 from kaiwo.model.workload import Role
@@ -50,45 +50,47 @@ class JobPlan(msgspec.Struct, frozen=True):
     held: bool
 
 
-def read_pod_object(item: Object) -> Entry:
+def read_pod_object(item: ManifestObject) -> ManifestWork:
     """A Pod is a workload of one."""
     annotations = Annotations(item.owner)
     annotations.add(item.metadata)
-    wishes = read_priority_wishes(item.spec)
-    need_containers(item.spec)
+    settings = read_priority_settings(item.spec)
+    require_containers(item.spec)
     plan = read_pod(item.spec, annotations)
-    wishes = msgspec.structs.replace(wishes, time_limit_s=plan.time_limit_s, held=plan.is_gated)
-    workload = build_workload(item, annotations, (Role(plan.request),), wishes)
+    settings = msgspec.structs.replace(settings, time_limit_s=plan.time_limit_s, held=plan.is_gated)
+    workload = build_workload(item, annotations, (Role(plan.request),), settings)
     item.finish()
     gang, size = _read_gang(annotations)
     leads = annotations.read("leader", read_flag, False)
     if leads and not gang:
-        raise annotations.place("leader").error("says who leads a gang, and no gang is named; add kaiwo.ai/gang")
-    return Entry(workload, plan.program, item.owner, gang, size, leads)
+        raise annotations.path_of("leader").error("says who leads a gang, and no gang is named; add kaiwo.ai/gang")
+    return ManifestWork(workload, plan.program, item.owner, gang, size, leads)
 
 
-def read_job_object(item: Object) -> Entry:
+def read_job_object(item: ManifestObject) -> ManifestWork:
     """A batch Job."""
     annotations = Annotations(item.owner)
     if item.fields.has("spec"):
-        need_template(item.spec)
+        require_template(item.spec)
     template = item.spec.inner("template")
     annotations.add(template.inner("metadata"))
     annotations.add(item.metadata)
-    wishes = read_priority_wishes(template.inner("spec"))
+    settings = read_priority_settings(template.inner("spec"))
     plan = read_job_spec(item.spec, annotations, default_retries=RESTARTS)
-    wishes = msgspec.structs.replace(wishes, time_limit_s=plan.time_limit_s, held=plan.held)
-    workload = build_workload(item, annotations, (plan.role,), wishes)
+    settings = msgspec.structs.replace(settings, time_limit_s=plan.time_limit_s, held=plan.held)
+    workload = build_workload(item, annotations, (plan.role,), settings)
     item.finish()
-    return Entry(workload, plan.program, item.owner)
+    return ManifestWork(workload, plan.program, item.owner)
 
 
-def read_job_spec(spec: Fields, annotations: Annotations, default_retries: int, around: Around = NOTHING) -> JobPlan:
+def read_job_spec(
+    spec: FieldReader, annotations: Annotations, default_retries: int, overrides: PodOverrides = NO_OVERRIDES
+) -> JobPlan:
     """The spec of a Job, alone or inside a KaiwoJob."""
     template = spec.inner("template")
     if template.has("spec"):
-        need_containers(template.inner("spec"))
-    pod = read_pod(template.inner("spec"), annotations, around)
+        require_containers(template.inner("spec"))
+    pod = read_pod(template.inner("spec"), annotations, overrides)
     role = Role(pod.request, count=(count := _read_count(spec)), minimum=_read_minimum(spec, annotations, count))
     retries = spec.integer("backoffLimit", default_retries, 0, (1 << 31) - 1)
     plan = JobPlan(
@@ -107,18 +109,18 @@ def read_job_spec(spec: Fields, annotations: Annotations, default_retries: int, 
     return plan
 
 
-def need_template(spec: Fields) -> None:
+def require_template(spec: FieldReader) -> None:
     """A Job's spec has a template. Where documentation leaves its pods out, only `metadata` may stand in it."""
     if not spec.inner("template").names():
         fact = "is empty" if spec.has("template") else "is missing"
-        raise spec.place("template").error(f"{fact}; write the pods' spec with their containers below it")
+        raise spec.path_of("template").error(f"{fact}; write the pods' spec with their containers below it")
 
 
-def read_priority_wishes(spec: Fields) -> Wishes:
+def read_priority_settings(spec: FieldReader) -> ObjectSettings:
     """A pod's priority, by class or by number."""
-    return Wishes(
+    return ObjectSettings(
         priority_class=spec.text("priorityClassName"),
-        class_place=spec.place("priorityClassName"),
+        class_path=spec.path_of("priorityClassName"),
         priority=spec.integer("priority", 0, -(1 << 31), 2_000_001_000) if spec.has("priority") else None,
     )
 
@@ -126,20 +128,22 @@ def read_priority_wishes(spec: Fields) -> Wishes:
 def _read_gang(annotations: Annotations) -> tuple[str, int]:
     name = annotations.read("gang", read_name, "")
     if not name and (group := annotations.labels.get(KUEUE_GROUP)):
-        name = read_name(group, Place(annotations.owner, KUEUE_GROUP))
+        name = read_name(group, FieldPath(annotations.owner, KUEUE_GROUP))
     size = 0
     for field in (KUEUE_GROUP_SIZE, "gang-size"):
-        size = annotations.read(field, lambda value, place: read_number(value, place, 1, MAX_PODS), size)
+        size = annotations.read(field, lambda value, path: read_number(value, path, 1, MAX_PODS), size)
     if size and not name:
-        raise annotations.place("gang-size").error("counts the pods of a gang, and no gang is named; add kaiwo.ai/gang")
+        raise annotations.path_of("gang-size").error(
+            "counts the pods of a gang, and no gang is named; add kaiwo.ai/gang"
+        )
     return name, size
 
 
-def _read_count(spec: Fields) -> int:
+def _read_count(spec: FieldReader) -> int:
     for name in ("parallelism", "completions"):
         if spec.value(name) == 0:
             hint = ", or write `suspend: true` to hold it" if name == "parallelism" else ""
-            raise spec.place(name).error(f"is 0, which asks for no pods; write at least 1{hint}")
+            raise spec.path_of(name).error(f"is 0, which asks for no pods; write at least 1{hint}")
     parallelism = spec.integer("parallelism", 1, 1, MAX_PODS)
     completions = spec.integer("completions", parallelism, 1, MAX_PODS)
     if completions > parallelism > 1:
@@ -147,15 +151,15 @@ def _read_count(spec: Fields) -> int:
     return completions
 
 
-def _read_minimum(spec: Fields, annotations: Annotations, count: int) -> int:
+def _read_minimum(spec: FieldReader, annotations: Annotations, count: int) -> int:
     """-1: all of them."""
     for name in ("min-pods", KUEUE_MINIMUM):
-        asked = annotations.read(name, lambda value, place: _check_minimum(value, place, count), 0)
+        asked = annotations.read(name, lambda value, path: _check_minimum(value, path, count), 0)
         if asked:
             return -1 if asked == count else asked
     together = annotations.read("gang", read_flag, spec.integer("parallelism", 1, 1, MAX_PODS) >= count)
     return -1 if together or count == 1 else 1
 
 
-def _check_minimum(value: object, place: Place, count: int) -> int:
-    return read_number(value, place, 1, count)
+def _check_minimum(value: object, path: FieldPath, count: int) -> int:
+    return read_number(value, path, 1, count)

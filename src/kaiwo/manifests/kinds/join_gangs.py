@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaiwo.manifests.text.field_errors import Place, quote_name
+from kaiwo.manifests.text.field_errors import FieldPath, quote_name
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import Program
 
 
-class Entry(NamedTuple):
+class ManifestWork(NamedTuple):
     """One piece of work, and the gang it belongs to."""
 
     workload: Workload
@@ -25,9 +25,9 @@ class Entry(NamedTuple):
     leads: bool = False  # of its gang
 
 
-def join_gangs(entries: list[Entry]) -> list[tuple[Workload, Program]]:
+def join_gangs(entries: list[ManifestWork]) -> list[tuple[Workload, Program]]:
     """In the order of the text; a gang stands where its first pod stood."""
-    members: dict[tuple[str, str], list[Entry]] = {}
+    members: dict[tuple[str, str], list[ManifestWork]] = {}
     for entry in entries:
         if entry.gang:
             members.setdefault(_key(entry), []).append(entry)
@@ -40,16 +40,16 @@ def join_gangs(entries: list[Entry]) -> list[tuple[Workload, Program]]:
     return joined
 
 
-def _key(entry: Entry) -> tuple[str, str]:
+def _key(entry: ManifestWork) -> tuple[str, str]:
     return entry.workload.name.partition("/")[0], entry.gang
 
 
-def _join(entries: list[Entry]) -> tuple[Workload, Program]:
+def _join(entries: list[ManifestWork]) -> tuple[Workload, Program]:
     first = entries[0]
     size = max(entry.gang_size for entry in entries)
-    place = Place(f"gang {quote_name(first.gang)}", "kaiwo.ai/gang-size")
+    path = FieldPath(f"gang {quote_name(first.gang)}", "kaiwo.ai/gang-size")
     if size and size != len(entries):
-        raise place.error(f"is {size}, but the text has {len(entries)} of its pods; submit them all in one text")
+        raise path.error(f"is {size}, but the text has {len(entries)} of its pods; submit them all in one text")
     for entry in entries:
         _check_alike(first, entry)
     namespace, gang = _key(first)
@@ -63,20 +63,20 @@ def _join(entries: list[Entry]) -> tuple[Workload, Program]:
     return workload, first.program
 
 
-def _check_alike(first: Entry, entry: Entry) -> None:
+def _check_alike(first: ManifestWork, entry: ManifestWork) -> None:
     """One workload has one queue, one priority, one user and one program."""
     for field in ("queue", "priority", "user", "kind", "preemptible"):
         if getattr(first.workload, field) != getattr(entry.workload, field):
-            raise Place(entry.owner, field).error(
+            raise FieldPath(entry.owner, field).error(
                 f"differs from that of {first.owner}, which is in the same gang; make them equal"
             )
     if first.program.command != entry.program.command:
-        raise Place(entry.owner, "command").error(
+        raise FieldPath(entry.owner, "command").error(
             f"differs from that of {first.owner}, which is in the same gang; run one script in all of them"
         )
 
 
-def _roles(entries: list[Entry]) -> tuple[Role, ...]:
+def _roles(entries: list[ManifestWork]) -> tuple[Role, ...]:
     """Equal requests are one role, named after its first pod when there are several. Who leads is apart, and first."""
     counts: dict[tuple[bool, bytes], int] = {}
     named: dict[tuple[bool, bytes], Role] = {}

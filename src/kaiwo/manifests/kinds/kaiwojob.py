@@ -10,12 +10,12 @@ import msgspec
 
 from kaiwo.manifests.kinds.annotations import Annotations
 from kaiwo.manifests.kinds.container_resources import Requirements, read_requirements
-from kaiwo.manifests.kinds.job import MAX_PODS, JobPlan, need_template, read_job_spec, read_priority_wishes
-from kaiwo.manifests.kinds.join_gangs import Entry
-from kaiwo.manifests.kinds.object_metadata import Object, Wishes, build_workload, finish_metadata
-from kaiwo.manifests.kinds.pod_spec import RESTARTS, Around, Gpus, read_env
+from kaiwo.manifests.kinds.job import MAX_PODS, JobPlan, read_job_spec, read_priority_settings, require_template
+from kaiwo.manifests.kinds.join_gangs import ManifestWork
+from kaiwo.manifests.kinds.object_metadata import ManifestObject, ObjectSettings, build_workload, finish_metadata
+from kaiwo.manifests.kinds.pod_spec import RESTARTS, ObjectGpus, PodOverrides, read_env
 from kaiwo.manifests.text.field_errors import show
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS, VENDOR_MODELS, read_vendor
 from kaiwo.manifests.values.names import check_labels
 from kaiwo.manifests.values.quantities import MAX_GPUS, MIB, read_duration_s, read_memory_bytes, to_mib
@@ -31,14 +31,14 @@ _NOT_MOUNTED = ("storage", "secretVolumes", "imagePullSecrets")
 _RAY_TEMPLATES = ("rayJob", "rayCluster", "rayService")
 
 
-class _Size(msgspec.Struct, frozen=True):
+class _JobSize(msgspec.Struct, frozen=True):
     pods: int
-    gpus: Gpus
+    gpus: ObjectGpus
 
 
-def read_kaiwojob(item: Object) -> Entry:
+def read_kaiwojob(item: ManifestObject) -> ManifestWork:
     """One KaiwoJob."""
-    item.need_spec()
+    item.require_spec()
     spec = item.spec
     job = spec.inner("job")
     is_ray = _is_ray(spec)
@@ -46,23 +46,27 @@ def read_kaiwojob(item: Object) -> Entry:
     annotations = _read_annotations(item, job)
     size = _read_size(spec, is_ray)
     resources = _read_resources(spec, size.gpus.whole, has_template)
-    around = Around(resources, size.gpus, spec.text("entrypoint"), spec.text("image"), read_env(spec), "Never")
-    plan = _read_template(spec, job, annotations, around) if has_template else _one_container(item, annotations, around)
+    overrides = PodOverrides(resources, size.gpus, spec.text("entrypoint"), spec.text("image"), read_env(spec), "Never")
+    plan = (
+        _read_template(spec, job, annotations, overrides)
+        if has_template
+        else _one_container(item, annotations, overrides)
+    )
     role = plan.role if has_template else Role(plan.role.request, count=size.pods)
-    workload = build_workload(item, annotations, (role,), _read_wishes(item, job, plan))
-    _say_what_is_ignored(spec, is_ray, size.pods)
+    workload = build_workload(item, annotations, (role,), _read_settings(item, job, plan))
+    _warn_about_ignored_fields(spec, is_ray, size.pods)
     spec.finish()
     item.finish()
-    return Entry(workload, plan.program, item.owner)
+    return ManifestWork(workload, plan.program, item.owner)
 
 
-def _is_ray(spec: Fields) -> bool:
+def _is_ray(spec: FieldReader) -> bool:
     for name in _RAY_TEMPLATES:
         spec.inner(name)  # which must be a mapping, though nothing in it is used
     return spec.flag("ray") or any(spec.has(name) for name in _RAY_TEMPLATES)
 
 
-def _read_annotations(item: Object, job: Fields) -> Annotations:
+def _read_annotations(item: ManifestObject, job: FieldReader) -> Annotations:
     annotations = Annotations(item.owner)
     annotations.add(job.inner("spec").inner("template").inner("metadata"))
     annotations.add(job.inner("metadata"))
@@ -70,9 +74,9 @@ def _read_annotations(item: Object, job: Fields) -> Annotations:
     return annotations
 
 
-def _read_template(spec: Fields, job: Fields, annotations: Annotations, around: Around) -> JobPlan:
-    need_template(job.inner("spec"))
-    plan = read_job_spec(job.inner("spec"), annotations, RESTARTS, around)
+def _read_template(spec: FieldReader, job: FieldReader, annotations: Annotations, overrides: PodOverrides) -> JobPlan:
+    require_template(job.inner("spec"))
+    plan = read_job_spec(job.inner("spec"), annotations, RESTARTS, overrides)
     job.choice("apiVersion", ("batch/v1",))
     job.choice("kind", ("Job",))
     finish_metadata(job.inner("metadata"))
@@ -83,30 +87,30 @@ def _read_template(spec: Fields, job: Fields, annotations: Annotations, around: 
     return plan
 
 
-def _one_container(item: Object, annotations: Annotations, around: Around) -> JobPlan:
+def _one_container(item: ManifestObject, annotations: Annotations, overrides: PodOverrides) -> JobPlan:
     document = {"template": {"spec": {"containers": [{"name": "main"}]}}}
-    return read_job_spec(Fields(document, item.owner, item.warnings, "spec.job.spec"), annotations, 0, around)
+    return read_job_spec(FieldReader(document, item.owner, item.warnings, "spec.job.spec"), annotations, 0, overrides)
 
 
-def _read_wishes(item: Object, job: Fields, plan: JobPlan) -> Wishes:
+def _read_settings(item: ManifestObject, job: FieldReader, plan: JobPlan) -> ObjectSettings:
     spec = item.spec
     pod_spec = job.inner("spec").inner("template").inner("spec")
     class_field = next((name for name in ("workloadPriorityClass", "priorityClass") if spec.has(name)), "priorityClass")
-    written = read_priority_wishes(pod_spec)
+    written = read_priority_settings(pod_spec)
     labels = spec.text_map("podTemplateSpecLabels")
-    return Wishes(
+    return ObjectSettings(
         queue=spec.text("clusterQueue") or spec.text("queue"),
         user=spec.text("user"),
         priority_class=spec.text(class_field) or written.priority_class,
-        class_place=spec.place(class_field) if spec.has(class_field) else written.class_place,
+        class_path=spec.path_of(class_field) if spec.has(class_field) else written.class_path,
         priority=written.priority,
         time_limit_s=spec.read("duration", read_duration_s, plan.time_limit_s),
         held=plan.held,
-        labels=check_labels(labels, spec.place("podTemplateSpecLabels")),
+        labels=check_labels(labels, spec.path_of("podTemplateSpecLabels")),
     )
 
 
-def _read_size(spec: Fields, is_ray: bool) -> _Size:
+def _read_size(spec: FieldReader, is_ray: bool) -> _JobSize:
     """How many pods, and the GPUs of each."""
     branch = spec.inner("gpuResources")
     models = spec.texts("gpuModels") or branch.texts("models")
@@ -114,7 +118,7 @@ def _read_size(spec: Fields, is_ray: bool) -> _Size:
     if not vendor and not models:
         vendor = "amd"
     if spec.value("replicas") == 0:
-        raise spec.place("replicas").error("is 0, which asks for no pods; write at least 1")
+        raise spec.path_of("replicas").error("is 0, which asks for no pods; write at least 1")
     replicas = spec.integer("replicas", 1, 1, MAX_PODS)
     in_all = spec.integer("gpus", 0, 0, MAX_TOTAL_GPUS)
     each = spec.integer("gpusPerReplica", 0, 0, MAX_TOTAL_GPUS) or branch.integer("count", 0, 0, MAX_TOTAL_GPUS)
@@ -131,8 +135,9 @@ def _read_size(spec: Fields, is_ray: bool) -> _Size:
             spec.warn("gpus", f"is {in_all}, which {pods} equal pods do not share evenly: each gets {each}")
     if replicas > 1 and not is_ray and not spec.has("job"):
         spec.warn("replicas", "is not used: without `ray: true` a KaiwoJob is one pod")
-    return _Size(
-        pods, Gpus(each or in_all, field, vendor, models, memory_mib, devices, ANY_PARTITION if is_partitioned else "")
+    return _JobSize(
+        pods,
+        ObjectGpus(each or in_all, field, vendor, models, memory_mib, devices, ANY_PARTITION if is_partitioned else ""),
     )
 
 
@@ -142,21 +147,21 @@ def spread(gpus: int) -> tuple[int, int]:
     return pods, -(-gpus // pods)
 
 
-def _read_total_memory(branch: Fields, vendor: str) -> tuple[int | None, int | None]:
+def _read_total_memory(branch: FieldReader, vendor: str) -> tuple[int | None, int | None]:
     """Memory over all devices, as memory on each of as few as hold it."""
     value = branch.value("totalVram")
     if value is None:
         return None, None
     if isinstance(value, str) and value.startswith("($"):
-        raise branch.place("totalVram").error(f"is {show(value)}, which is a template; fill it in first")
-    size = read_memory_bytes(value, branch.place("totalVram"))
+        raise branch.path_of("totalVram").error(f"is {show(value)}, which is a template; fill it in first")
+    size = read_memory_bytes(value, branch.path_of("totalVram"))
     if size < MIB:
-        raise branch.place("totalVram").error(f'is {show(value)}, which is less than 1 MiB; write "96Gi"')
+        raise branch.path_of("totalVram").error(f'is {show(value)}, which is less than 1 MiB; write "96Gi"')
     total_mib = to_mib(size)
     names = VENDOR_MODELS.get(vendor, tuple(GPU_MODELS))
     devices = -(-total_mib // max(GPU_MODELS[name].memory_mib for name in names))
     if devices > MAX_GPUS:
-        raise branch.place("totalVram").error(
+        raise branch.path_of("totalVram").error(
             f"is {show(value)}, which is more than {MAX_GPUS} GPUs have; ask for less"
         )
     each_mib = -(-total_mib // devices)
@@ -164,7 +169,7 @@ def _read_total_memory(branch: Fields, vendor: str) -> tuple[int | None, int | N
     return each_mib, devices
 
 
-def _read_resources(spec: Fields, gpus: int, has_template: bool) -> Requirements:
+def _read_resources(spec: FieldReader, gpus: int, has_template: bool) -> Requirements:
     requests, limits = read_requirements(spec)
     if any(name in RESOURCE_VENDORS for name in requests | limits):
         spec.warn("resources", "names GPUs, which are not used: gpus, gpusPerReplica and gpuVendor count")
@@ -176,7 +181,7 @@ def _read_resources(spec: Fields, gpus: int, has_template: bool) -> Requirements
     return requests, limits
 
 
-def _say_what_is_ignored(spec: Fields, is_ray: bool, pods: int) -> None:
+def _warn_about_ignored_fields(spec: FieldReader, is_ray: bool, pods: int) -> None:
     spec.ignore("not mounted here", *_NOT_MOUNTED)
     spec.ignore("not used yet: topology does not count", "preferredTopologyLabel", "requiredTopologyLabel")
     spec.ignore("not used: the fields around it count", *_RAY_TEMPLATES)

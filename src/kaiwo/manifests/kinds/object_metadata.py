@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_number
-from kaiwo.manifests.text.field_errors import Place, quote_name
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OUR_PREFIX, UPSTREAM_PREFIX, Annotations, read_number
+from kaiwo.manifests.text.field_errors import FieldPath, quote_name
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
-from kaiwo.manifests.values.timestamps import read_past_moment_s
+from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 from kaiwo.model.reservation import Reservation
@@ -49,7 +49,7 @@ class Parsed(msgspec.Struct, frozen=True):
     partitioning: tuple[PartitioningPlan, ...] = ()
 
 
-class Object:
+class ManifestObject:
     """A document with `metadata` and `spec`."""
 
     def __init__(self, document: Mapping[str, Any], where: str, defaults: Defaults, warnings: list[str]) -> None:
@@ -58,7 +58,7 @@ class Object:
         written = metadata.get("name") if isinstance(metadata, dict) else None
         self.owner = f"{kind} {quote_name(written)}" if isinstance(written, str) and written else f"{where} ({kind})"
         self.defaults = defaults
-        self.fields = Fields(document, self.owner, warnings)
+        self.fields = FieldReader(document, self.owner, warnings)
         self.fields.skip("apiVersion", "kind", "status")
         self.metadata = self.fields.inner("metadata")
         self.name = self._read_name()
@@ -73,90 +73,92 @@ class Object:
 
     def read_labels(self) -> dict[str, str]:
         """Its own labels."""
-        return check_labels(self.metadata.text_map("labels"), self.metadata.place("labels"))
+        return check_labels(self.metadata.text_map("labels"), self.metadata.path_of("labels"))
 
-    def need_spec(self) -> None:
+    def require_spec(self) -> None:
         """Who writes `spec:` and nothing below it lost something on the way."""
         if not self.fields.has("spec"):
             fact = "is empty" if "spec" in self.fields.written else "is missing"
-            raise self.fields.place("spec").error(f"{fact}; write its fields below it, two spaces in")
+            raise self.fields.path_of("spec").error(f"{fact}; write its fields below it, two spaces in")
 
     def _read_name(self) -> str:
         if not self.metadata.has("name"):
             way_out = "; generateName cannot be used here" if self.metadata.has("generateName") else ""
-            raise self.metadata.place("name").error(f"is missing; give the object a name{way_out}")
+            raise self.metadata.path_of("name").error(f"is missing; give the object a name{way_out}")
         return self.metadata.read("name", read_name, "")
 
 
-def finish_metadata(metadata: Fields, strict: bool = True) -> None:
+def finish_metadata(metadata: FieldReader, strict: bool = True) -> None:
     """Say what was not understood of an object's `metadata`, or of its template's."""
     metadata.skip("name", "generateName", "namespace", "labels", "annotations", *_SERVER_FILLED)
     metadata.finish(strict)
 
 
-class Wishes(msgspec.Struct, frozen=True):
+class ObjectSettings(msgspec.Struct, frozen=True):
     """What an object says of its workload as a whole, outside its annotations."""
 
     queue: str = ""
     user: str = ""
     priority_class: str = ""
-    class_place: Place = Place("", "priorityClassName")
+    class_path: FieldPath = FieldPath("", "priorityClassName")
     priority: int | None = None
     time_limit_s: int = 0
     held: bool = False
     labels: dict[str, str] = {}
 
 
-def build_workload(item: Object, annotations: Annotations, roles: tuple[Role, ...], wishes: Wishes) -> Workload:
+def build_workload(
+    item: ManifestObject, annotations: Annotations, roles: tuple[Role, ...], settings: ObjectSettings
+) -> Workload:
     """The annotations count before the object's own fields, and these before the caller's defaults."""
     kind = annotations.read("type", read_type, DEFAULT_TYPE)
     return Workload(
         name=f"{item.namespace}/{item.name}",
         roles=roles,
-        queue=_read_queue(item, annotations, wishes),
+        queue=_read_queue(item, annotations, settings),
         user=check_user(
             annotations.text("user")
-            or wishes.user
-            or annotations.labels.get(UPSTREAMS + "user", "")
+            or settings.user
+            or annotations.labels.get(UPSTREAM_PREFIX + "user", "")
             or item.defaults.user,
-            Place(item.owner, "user"),
+            FieldPath(item.owner, "user"),
         ),
         kind=kind,
-        priority=_read_priority(item, annotations, wishes, TYPE_PRIORITIES[kind]),
+        priority=_read_priority(item, annotations, settings, TYPE_PRIORITIES[kind]),
         submitted_s=item.defaults.submitted_s,
-        held=wishes.held,
-        checkpoint_s=annotations.read("last-checkpoint", read_past_moment_s, 0),
-        labels=wishes.labels | item.read_labels(),
-        **({"time_limit_s": wishes.time_limit_s} | annotations.settings()),
+        held=settings.held,
+        checkpoint_s=annotations.read("last-checkpoint", read_past_timestamp_s, 0),
+        labels=settings.labels | item.read_labels(),
+        **({"time_limit_s": settings.time_limit_s} | annotations.settings()),
     )
 
 
-def check_user(user: str, place: Place) -> str:
+def check_user(user: str, path: FieldPath) -> str:
     """A person's name or address: anything short that can be printed."""
     if len(user) > MAX_USER or not user.isprintable():
-        raise place.error(f"must be printable and have at most {MAX_USER} signs; shorten it")
+        raise path.error(f"must be printable and have at most {MAX_USER} signs; shorten it")
     return user
 
 
-def _read_queue(item: Object, annotations: Annotations, wishes: Wishes) -> str:
+def _read_queue(item: ManifestObject, annotations: Annotations, settings: ObjectSettings) -> str:
     labels = annotations.labels
     for field, value in (
-        (annotations.place("queue").field, annotations.text("queue")),
-        ("spec.clusterQueue", wishes.queue),
-        (OURS + "queue", labels.get(OURS + "queue", "")),
+        (annotations.path_of("queue").field, annotations.text("queue")),
+        ("spec.clusterQueue", settings.queue),
+        (OUR_PREFIX + "queue", labels.get(OUR_PREFIX + "queue", "")),
         (KUEUE_QUEUE, labels.get(KUEUE_QUEUE, "")),
     ):
         if value:
-            return read_name(value, Place(item.owner, field))
+            return read_name(value, FieldPath(item.owner, field))
     return item.defaults.queue
 
 
-def _read_priority(item: Object, annotations: Annotations, wishes: Wishes, default: int) -> int:
+def _read_priority(item: ManifestObject, annotations: Annotations, settings: ObjectSettings, default: int) -> int:
     asked = annotations.read(
-        "priority", lambda value, place: read_number(value, place, -MAX_PRIORITY, MAX_PRIORITY), None
+        "priority", lambda value, path: read_number(value, path, -MAX_PRIORITY, MAX_PRIORITY), None
     )
     if asked is not None:
         return asked
-    if wishes.priority_class:
-        return class_priority(wishes.priority_class, wishes.class_place, default, item.warnings)
-    return default if wishes.priority is None else wishes.priority
+    if settings.priority_class:
+        return class_priority(settings.priority_class, settings.class_path, default, item.warnings)
+    return default if settings.priority is None else settings.priority

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kaiwo.manifests.kinds.node_affinity import MAX_RULES, selector_rules
-from kaiwo.manifests.kinds.object_metadata import Object
-from kaiwo.manifests.text.field_errors import Place, show
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.kinds.object_metadata import ManifestObject
+from kaiwo.manifests.text.field_errors import FieldPath, show
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.model.affinity import NodeRule
 from kaiwo.model.partition_modes import CHIPS, COMPUTE_MODES, MEMORY_MODES, Mode, legal_modes
@@ -27,22 +27,22 @@ DEFAULT_PROFILE = "default"  # what the Device Config Manager brings along: its 
 _LEGAL = tuple(dict.fromkeys(mode for model in CHIPS for mode in legal_modes(model)))
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ChosenRules(msgspec.Struct, frozen=True):
     """What the plans say together."""
 
     rules: dict[str, tuple[str, PlanRule]]  # by node: the plan and its rule
     conflicts: tuple[str, ...] = ()  # sentences; a node of two minds is left as it is
 
 
-def read_plan(item: Object) -> PartitioningPlan:
+def read_plan(item: ManifestObject) -> PartitioningPlan:
     """One PartitioningPlan."""
     spec = item.spec
     rollout = spec.inner("rollout")
     rules = spec.items("rules")
     if not rules:
-        raise spec.place("rules").error("is empty; add a rule with a selector and a profile")
+        raise spec.path_of("rules").error("is empty; add a rule with a selector and a profile")
     if len(rules) > MAX_RULES:
-        raise spec.place("rules").error(f"has {len(rules)} rules and the most is {MAX_RULES}; use fewer")
+        raise spec.path_of("rules").error(f"has {len(rules)} rules and the most is {MAX_RULES}; use fewer")
     plan = PartitioningPlan(
         item.name,
         tuple(_read_rule(rule) for rule in rules),
@@ -59,7 +59,7 @@ def read_plan(item: Object) -> PartitioningPlan:
     return plan
 
 
-def choose(plans: Sequence[PartitioningPlan], nodes: Mapping[str, Mapping[str, str]]) -> Chosen:
+def choose_rules(plans: Sequence[PartitioningPlan], nodes: Mapping[str, Mapping[str, str]]) -> ChosenRules:
     """The first rule of a plan that matches a node counts; two plans that want different things cancel each other."""
     rules: dict[str, tuple[str, PlanRule]] = {}
     conflicts = []
@@ -69,11 +69,11 @@ def choose(plans: Sequence[PartitioningPlan], nodes: Mapping[str, Mapping[str, s
         ]
         profiles = {(rule.profile, rule.is_reference) for _, rule in found}
         if len(profiles) > 1:
-            wishes = " and ".join(f"plan '{name}' wants {rule.profile}" for name, rule in found)
-            conflicts.append(f"node '{node}': {wishes}; narrow the selector of one of them")
+            settings = " and ".join(f"plan '{name}' wants {rule.profile}" for name, rule in found)
+            conflicts.append(f"node '{node}': {settings}; narrow the selector of one of them")
         elif found:
             rules[node] = found[0]
-    return Chosen(rules, tuple(conflicts))
+    return ChosenRules(rules, tuple(conflicts))
 
 
 def mode_of_profile(name: str) -> Mode | None:
@@ -86,18 +86,18 @@ def mode_of_profile(name: str) -> Mode | None:
     return Mode(compute[0], memory[0] if memory else "NPS1")
 
 
-def _read_rule(rule: Fields) -> PlanRule:
+def _read_rule(rule: FieldReader) -> PlanRule:
     selector, profile, reference = rule.inner("selector"), rule.inner("profile"), rule.inner("profileRef")
-    labels = selector_rules(selector.text_map("matchLabels"), selector.place("matchLabels"))
+    labels = selector_rules(selector.text_map("matchLabels"), selector.path_of("matchLabels"))
     nodes = (*labels, *(_read_expression(item) for item in selector.items("matchExpressions")))
     if not nodes:
-        raise rule.place("selector").error("is empty, and would cut the GPUs of every node; name a label")
+        raise rule.path_of("selector").error("is empty, and would cut the GPUs of every node; name a label")
     name = profile.text("dcmProfileName") or profile.text("profileName") or _mode_words(profile)
     is_reference = not name and reference.has("name")
     name = name or reference.text("name")
     if not name:
-        raise rule.place("profile").error("names no profile; add dcmProfileName, or profileRef with a name")
-    _check_profile(name, is_reference, rule.place("profileRef" if is_reference else "profile"))
+        raise rule.path_of("profile").error("names no profile; add dcmProfileName, or profileRef with a name")
+    _check_profile(name, is_reference, rule.path_of("profileRef" if is_reference else "profile"))
     read = PlanRule(rule.text("description") or rule.text("name"), nodes, name, is_reference)
     profile.ignore("not checked: the node's own count of devices is", "expectedResources", "targetSelector")
     profile.skip("description", "displayName")
@@ -106,30 +106,30 @@ def _read_rule(rule: Fields) -> PlanRule:
     return read
 
 
-def _check_profile(name: str, is_reference: bool, place: Place) -> None:
+def _check_profile(name: str, is_reference: bool, path: FieldPath) -> None:
     """A mode that some GPU has. What a reference means is for the object that it names to say."""
     mode = mode_of_profile(name)
     if mode in _LEGAL or (mode is None and (is_reference or name == DEFAULT_PROFILE)):
         return
     wrong = "tells no partition mode" if mode is None else f"is {'+'.join(mode)}, in which no GPU can be"
     legal = ", ".join("-".join(each).lower() for each in _LEGAL)
-    raise place.error(f"names {show(name)}, which {wrong}; write one of {legal}")
+    raise path.error(f"names {show(name)}, which {wrong}; write one of {legal}")
 
 
-def _mode_words(profile: Fields) -> str:
+def _mode_words(profile: FieldReader) -> str:
     """`cpx-nps4` of computeMode and memoryMode."""
     compute, memory = profile.text("computeMode"), profile.text("memoryMode")
     return "-".join(filter(None, (compute, memory))).lower() if compute else ""
 
 
-def _read_expression(item: Fields) -> NodeRule:
+def _read_expression(item: FieldReader) -> NodeRule:
     rule = NodeRule(item.text("key"), item.choice("operator", OPERATORS, "In"), item.texts("values"))
     item.finish(strict=False)
     if not rule.key:
-        raise item.place("key").error("is missing; name a label")
-    check_label_key(rule.key, item.place("key"))
+        raise item.path_of("key").error("is missing; name a label")
+    check_label_key(rule.key, item.path_of("key"))
     if rule.operator in ("In", "NotIn") and not rule.values:
-        raise item.place("values").error(f"is empty, and `operator: {rule.operator}` needs at least one; add it")
+        raise item.path_of("values").error(f"is empty, and `operator: {rule.operator}` needs at least one; add it")
     return rule
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from kaiwo.manifests.kinds.annotations import Annotations
 from kaiwo.manifests.kinds.container_resources import Amounts, Requirements, pod_amounts
 from kaiwo.manifests.kinds.node_affinity import read_node_rules, read_tolerations
-from kaiwo.manifests.text.field_errors import Place, show
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_errors import FieldPath, show
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
-from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE, settle
+from kaiwo.manifests.values.gpu_request import SHARE_RESOURCE, resolve_gpus
 from kaiwo.manifests.values.names import check_command, check_env, read_container_name, read_name
 from kaiwo.manifests.values.quantities import (
     MAX_CPU_MILLI,
@@ -34,12 +34,12 @@ MAX_GRACE_S = (1 << 31) - 1
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 
 
-def read_deadline_s(spec: Fields, default: int) -> int:
+def read_deadline_s(spec: FieldReader, default: int) -> int:
     """`activeDeadlineSeconds`: a number of seconds, and nothing else, as Kubernetes takes it."""
     return spec.integer("activeDeadlineSeconds", default, 1, MAX_DURATION_S)
 
 
-def check_quiet(spec: Fields) -> None:
+def check_unused_fields(spec: FieldReader) -> None:
     """Fields that change nothing here, and still must be what they are called."""
     scheduler = spec.read("schedulerName", read_name, SCHEDULERS[0])
     if scheduler not in SCHEDULERS:
@@ -49,7 +49,7 @@ def check_quiet(spec: Fields) -> None:
     spec.choice("dnsPolicy", DNS_POLICIES)
 
 
-def need_containers(spec: Fields) -> None:
+def require_containers(spec: FieldReader) -> None:
     """A pod's spec that somebody wrote has containers."""
     containers = spec.items("containers")
     every = [*containers, *spec.items("initContainers")]
@@ -57,10 +57,12 @@ def need_containers(spec: Fields) -> None:
     for container, name in zip(every, names, strict=True):
         if not name or names.count(name) > 1:
             fact = "stands twice" if name else "is missing"
-            raise container.place("name").error(f"{fact}; give each container a name of its own, such as main")
+            raise container.path_of("name").error(f"{fact}; give each container a name of its own, such as main")
     if not containers:
         fact = "is empty" if spec.has("containers") else "is missing"
-        raise spec.place("containers").error(f"{fact}; a pod needs a container, such as - {{name: main, image: train}}")
+        raise spec.path_of("containers").error(
+            f"{fact}; a pod needs a container, such as - {{name: main, image: train}}"
+        )
 
 
 RESTARTS = 6  # how often Kubernetes tries a Job's pod again, if nobody says otherwise
@@ -80,7 +82,7 @@ _CONTAINER_IGNORED = (
 )  # fmt: skip
 
 
-class Gpus(NamedTuple):
+class ObjectGpus(NamedTuple):
     """GPUs that an object asks for outside its containers; they replace the containers' own."""
 
     whole: int
@@ -92,18 +94,18 @@ class Gpus(NamedTuple):
     partition: str = ""
 
 
-class Around(NamedTuple):
+class PodOverrides(NamedTuple):
     """What the object around a pod adds to it."""
 
     resources: Requirements = ({}, {})  # fill what a container does not say
-    gpus: Gpus | None = None
+    gpus: ObjectGpus | None = None
     entrypoint: str = ""  # runs instead of the first container's command
     image: str = ""  # of a container that names none
     env: dict[str, str] = {}
     restart: str = "Always"
 
 
-NOTHING = Around()
+NO_OVERRIDES = PodOverrides()
 
 
 class PodPlan(NamedTuple):
@@ -115,16 +117,16 @@ class PodPlan(NamedTuple):
     is_gated: bool
 
 
-def read_pod(spec: Fields, annotations: Annotations, around: Around = NOTHING) -> PodPlan:
+def read_pod(spec: FieldReader, annotations: Annotations, overrides: PodOverrides = NO_OVERRIDES) -> PodPlan:
     """One pod's request and program."""
     if spec.has("resourceClaims"):
-        raise spec.place("resourceClaims").error(
+        raise spec.path_of("resourceClaims").error(
             "asks for device claims, which are not supported; ask with amd.com/gpu"
         )
-    request = _build_request(spec, annotations, pod_amounts(spec, around.resources), around.gpus)
-    program = _read_program(spec, annotations, around)
+    request = _build_request(spec, annotations, pod_amounts(spec, overrides.resources), overrides.gpus)
+    program = _read_program(spec, annotations, overrides)
     limit_s = read_deadline_s(spec, 0)
-    check_quiet(spec)
+    check_unused_fields(spec)
     gated = bool(spec.items("schedulingGates"))
     spec.ignore("not used yet: only node rules and taints are", "topologySpreadConstraints")
     spec.ignore(NOT_RUN, *_POD_IGNORED)
@@ -133,7 +135,7 @@ def read_pod(spec: Fields, annotations: Annotations, around: Around = NOTHING) -
     return PodPlan(request, program, limit_s, gated)
 
 
-def read_env(owner: Fields) -> dict[str, str]:
+def read_env(owner: FieldReader) -> dict[str, str]:
     """`env` as Kubernetes writes it. What comes from secrets and the like is left out, with a warning."""
     env: dict[str, str] = {}
     elsewhere = 0
@@ -144,33 +146,35 @@ def read_env(owner: Fields) -> dict[str, str]:
         else:
             env[name] = item.text("value")
         if item.has("valueFrom") and item.text("value"):
-            raise item.place("valueFrom").error("stands beside a value, and a variable has one of the two; remove one")
+            raise item.path_of("valueFrom").error(
+                "stands beside a value, and a variable has one of the two; remove one"
+            )
         item.finish()
     if elsewhere:
         owner.warn("env", f"takes {elsewhere} of its values from secrets or other objects, which are not set here")
-    return check_env(env, owner.place("env"))
+    return check_env(env, owner.path_of("env"))
 
 
-def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpus: Gpus | None) -> Request:
+def _build_request(spec: FieldReader, annotations: Annotations, amounts: Amounts, gpus: ObjectGpus | None) -> Request:
     named = {name: amounts[name] for name in RESOURCE_VENDORS if amounts.get(name)}
     if gpus is None or (named and not gpus.whole and gpus.memory_mib is None):
         gpus = _container_gpus(named, annotations.owner, gpus.models if gpus else ())
     elif named and gpus.whole not in named.values():
         spec.warnings.append(f"{spec.owner}: {gpus.field} counts, not the GPUs that the containers ask for")
     if gpus.whole > MAX_GPUS:
-        raise Place(spec.owner, gpus.field).error(
+        raise FieldPath(spec.owner, gpus.field).error(
             f"asks for {gpus.whole} GPUs in one pod and the most is {MAX_GPUS}; spread them over more pods"
         )
-    wish = annotations.gpu_wish(gpus.whole, gpus.vendor, gpus.models)
+    written = annotations.written_gpus(gpus.whole, gpus.vendor, gpus.models)
     if gpus.memory_mib is not None:
-        wish = wish._replace(memory_mib=gpus.memory_mib, devices=gpus.devices)
-    elif gpus.partition and not wish.partition:
-        wish = wish._replace(partition=gpus.partition)
-    models_field = "spec.gpuModels" if gpus.models else annotations.place("gpu-models").field
-    gpu = settle(wish, annotations.gpu_words(gpus.field, models_field), spec.warnings)
+        written = written._replace(memory_mib=gpus.memory_mib, devices=gpus.devices)
+    elif gpus.partition and not written.partition:
+        written = written._replace(partition=gpus.partition)
+    models_field = "spec.gpuModels" if gpus.models else annotations.path_of("gpu-models").field
+    gpu = resolve_gpus(written, annotations.gpu_field_names(gpus.field, models_field), spec.warnings)
     cpu_milli, memory_mib = amounts.get("cpu", 0), to_mib(amounts.get("memory", 0))
     if cpu_milli > MAX_CPU_MILLI or memory_mib > MAX_MEMORY_MIB:
-        raise spec.place("containers").error("ask for too much together; lower their requests")
+        raise spec.path_of("containers").error("ask for too much together; lower their requests")
     counted = (*RESOURCE_VENDORS, SHARE_RESOURCE, "cpu", "memory")
     extended = {name: amount for name, amount in amounts.items() if name not in counted}
     return Request(
@@ -189,53 +193,53 @@ def _build_request(spec: Fields, annotations: Annotations, amounts: Amounts, gpu
     )
 
 
-def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> Gpus:
+def _container_gpus(named: Amounts, owner: str, models: tuple[str, ...]) -> ObjectGpus:
     if len(named) > 1:
-        raise Place(owner, " and ".join(named)).error(
+        raise FieldPath(owner, " and ".join(named)).error(
             "are both asked for, and one pod runs on one vendor's GPUs; keep one"
         )
     for resource, count in named.items():
-        return Gpus(count, resource, RESOURCE_VENDORS[resource], models)
-    return Gpus(0, "amd.com/gpu", "", models)
+        return ObjectGpus(count, resource, RESOURCE_VENDORS[resource], models)
+    return ObjectGpus(0, "amd.com/gpu", "", models)
 
 
-def _read_program(spec: Fields, annotations: Annotations, around: Around) -> Program:
+def _read_program(spec: FieldReader, annotations: Annotations, overrides: PodOverrides) -> Program:
     containers = spec.items("containers")
     if not containers:
         spec.warn("containers", "is left out: it asks for nothing and runs nothing")
     programs = [_read_container(item) for item in containers]
     for item in spec.items("initContainers"):
         _read_container(item)
-    policy = spec.choice("restartPolicy", RESTART_POLICIES, around.restart)
+    policy = spec.choice("restartPolicy", RESTART_POLICIES, overrides.restart)
     if spec.value("restartPolicy") == "Always":
         spec.warn("restartPolicy", f"is read as: start again up to {RESTARTS} times after a failure")
     first = programs[0] if programs else Program()
-    command = ("/bin/sh", "-c", around.entrypoint) if around.entrypoint else first.command
+    command = ("/bin/sh", "-c", overrides.entrypoint) if overrides.entrypoint else first.command
     locally = annotations.read("run-locally", read_flag, False)
     if locally and not command:
-        raise annotations.place("run-locally").error(
+        raise annotations.path_of("run-locally").error(
             'is "true", but there is no command to run; add one to the container'
         )
     if locally and len(programs) > 1:
         spec.warn("containers", "has several containers, and only the first one's command is run")
     if locally and first.workdir and not first.workdir.startswith("/"):
-        raise spec.place("containers[0].workingDir").error("must be an absolute folder; begin it with /")
+        raise spec.path_of("containers[0].workingDir").error("must be an absolute folder; begin it with /")
     if command and not locally:
         spec.warnings.append(
             f"{spec.owner}: its command is not run, the work takes simulated time; to run it as a process on this "
             'machine add the annotation kaiwo.ai/run-locally: "true"'
         )
     return Program(
-        command=check_command(command, spec.place("command")) if locally else (),
-        image=first.image or around.image,
-        env=first.env | around.env,
+        command=check_command(command, spec.path_of("command")) if locally else (),
+        image=first.image or overrides.image,
+        env=first.env | overrides.env,
         workdir=first.workdir if locally else "",
         simulated_s=annotations.read("simulate", read_duration_s, 0),
         retries=RESTART_POLICIES[policy],
     )
 
 
-def _read_container(item: Fields) -> Program:
+def _read_container(item: FieldReader) -> Program:
     program = Program(
         command=(*item.texts("command"), *item.texts("args")),
         image=item.text("image"),

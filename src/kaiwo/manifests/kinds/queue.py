@@ -6,9 +6,9 @@ An unknown field is an error: a mistyped limit must not become no limit.
 
 from collections.abc import Callable
 
-from kaiwo.manifests.kinds.object_metadata import Object, check_user
-from kaiwo.manifests.text.field_errors import Place, show
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.kinds.object_metadata import ManifestObject, check_user
+from kaiwo.manifests.text.field_errors import FieldPath, show
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import read_models
 from kaiwo.manifests.values.names import read_name, read_namespace
 from kaiwo.manifests.values.priorities import MAX_PRIORITY
@@ -24,10 +24,10 @@ MAX_QUEUE_MEMORY_MIB = 1 << 40  # 1 EiB
 MAX_LISTED = 1_000  # namespaces or users of one queue
 
 
-def read_queue(item: Object) -> Queue:
+def read_queue(item: ManifestObject) -> Queue:
     """One KaiwoQueue."""
     if "spec" in item.fields.written:  # a queue without any is one with every default
-        item.need_spec()
+        item.require_spec()
     spec = item.spec
     resources = spec.inner("resources")
     gpu = resources.inner("gpu")
@@ -45,11 +45,11 @@ def read_queue(item: Object) -> Queue:
         users=_read_names(spec, "users", _read_user),
     )
     if queue.parent == queue.name:
-        raise spec.place("parentQueue").error(
+        raise spec.path_of("parentQueue").error(
             f"is {show(queue.name)}, the queue itself; name another queue, or leave it out"
         )
     if len(queue.display_name) > 253:
-        raise spec.place("displayName").error("has more than 253 signs; shorten it")
+        raise spec.path_of("displayName").error("has more than 253 signs; shorten it")
     resources.finish(strict=True)
     spec.finish(strict=True)
     item.read_labels()
@@ -58,15 +58,15 @@ def read_queue(item: Object) -> Queue:
     return queue
 
 
-def _read_gpu_models(gpu: Fields) -> dict[str, ModelAmounts]:
+def _read_gpu_models(gpu: FieldReader) -> dict[str, ModelAmounts]:
     """By the model table's names, whatever way they were written."""
     models = gpu.inner("models")
     found: dict[str, ModelAmounts] = {}
     for written in models.names():
-        fields, place = models.inner(written), models.place(written)
-        (name,) = read_models((written,), place, "", gpu.warnings)
+        fields, path = models.inner(written), models.path_of(written)
+        (name,) = read_models((written,), path, "", gpu.warnings)
         if name in found:
-            raise place.error(f"is {name}, which stands there twice; keep one of them")
+            raise path.error(f"is {name}, which stands there twice; keep one of them")
         quota, limit = (_read_or_unlimited(fields, bound, _gpu_milli) for bound in ("quota", "limit"))
         _check_limit(fields, quota, limit)
         fields.finish(strict=True)
@@ -74,7 +74,7 @@ def _read_gpu_models(gpu: Fields) -> dict[str, ModelAmounts]:
     return found
 
 
-def _read_amounts(fields: Fields, reader: Callable[[object, Place], int], unsaid: int) -> Amounts:
+def _read_amounts(fields: FieldReader, reader: Callable[[object, FieldPath], int], unsaid: int) -> Amounts:
     """`unsaid` is the quota of a queue that says nothing of this resource."""
     quota = fields.read("quota", reader, unsaid)
     limit = _read_or_unlimited(fields, "limit", reader)
@@ -84,38 +84,38 @@ def _read_amounts(fields: Fields, reader: Callable[[object, Place], int], unsaid
     return Amounts(quota, limit, weight)
 
 
-def _read_or_unlimited(fields: Fields, name: str, reader: Callable[[object, Place], int]) -> int:
+def _read_or_unlimited(fields: FieldReader, name: str, reader: Callable[[object, FieldPath], int]) -> int:
     return UNLIMITED if fields.value(name) in (None, -1, "-1") else fields.read(name, reader, 0)
 
 
-def _check_limit(fields: Fields, quota: int, limit: int) -> None:
+def _check_limit(fields: FieldReader, quota: int, limit: int) -> None:
     if limit != UNLIMITED and limit < quota:
-        raise fields.place("limit").error(
+        raise fields.path_of("limit").error(
             f"is {show(fields.value('limit'))}, which is below the quota {show(fields.value('quota'))}; "
             "raise it, lower the quota, or leave it out for no limit"
         )
 
 
-def _gpu_milli(value: object, place: Place) -> int:
-    milli = read_quantity(value, place, '"8" or "0.5" (GPUs)') * WHOLE_MILLI
+def _gpu_milli(value: object, path: FieldPath) -> int:
+    milli = read_quantity(value, path, '"8" or "0.5" (GPUs)') * WHOLE_MILLI
     if milli < 0:
-        raise place.error(f"is {show(value)}, which is negative; write 0 or more GPUs")
+        raise path.error(f"is {show(value)}, which is negative; write 0 or more GPUs")
     if milli > MAX_QUEUE_GPUS * WHOLE_MILLI:
-        raise place.error(f"is {show(value)}, which is too much; the most is {MAX_QUEUE_GPUS:,} GPUs")
+        raise path.error(f"is {show(value)}, which is too much; the most is {MAX_QUEUE_GPUS:,} GPUs")
     if milli != milli.to_integral_value():
-        raise place.error(f'is {show(value)}, but GPUs are counted in steps of 0.001; round it, such as "0.5"')
+        raise path.error(f'is {show(value)}, but GPUs are counted in steps of 0.001; round it, such as "0.5"')
     return int(milli)
 
 
-def _cpu_milli(value: object, place: Place) -> int:
-    return read_cpu_milli(value, place, MAX_QUEUE_CPU_MILLI)
+def _cpu_milli(value: object, path: FieldPath) -> int:
+    return read_cpu_milli(value, path, MAX_QUEUE_CPU_MILLI)
 
 
-def _memory_mib(value: object, place: Place) -> int:
-    return to_mib(read_memory_bytes(value, place, MAX_QUEUE_MEMORY_MIB))
+def _memory_mib(value: object, path: FieldPath) -> int:
+    return to_mib(read_memory_bytes(value, path, MAX_QUEUE_MEMORY_MIB))
 
 
-def _read_fairness(fairness: Fields) -> Fairness:
+def _read_fairness(fairness: FieldReader) -> Fairness:
     policy = fairness.choice("policy", list(SharePolicy))
     strategy = fairness.choice("reclaimStrategy", list(ReclaimStrategy))
     found = Fairness(
@@ -128,12 +128,12 @@ def _read_fairness(fairness: Fields) -> Fairness:
     return found
 
 
-def _read_names(spec: Fields, field: str, reader: Callable[[object, Place], str]) -> tuple[str, ...]:
+def _read_names(spec: FieldReader, field: str, reader: Callable[[object, FieldPath], str]) -> tuple[str, ...]:
     names = spec.texts(field)
     if len(names) > MAX_LISTED:
-        raise spec.place(field).error(f"lists {len(names):,} names and the most is {MAX_LISTED:,}; use more queues")
-    return tuple(sorted({reader(name, spec.place(field)) for name in names}))
+        raise spec.path_of(field).error(f"lists {len(names):,} names and the most is {MAX_LISTED:,}; use more queues")
+    return tuple(sorted({reader(name, spec.path_of(field)) for name in names}))
 
 
-def _read_user(value: object, place: Place) -> str:
-    return check_user(str(value), place)
+def _read_user(value: object, path: FieldPath) -> str:
+    return check_user(str(value), path)

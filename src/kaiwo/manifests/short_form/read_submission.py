@@ -24,16 +24,16 @@ from kaiwo.manifests.short_form.submission_form import (
     Submission,
     TolerationForm,
 )
-from kaiwo.manifests.text.field_errors import Place, join, name_type, quote_name, show, suggest
+from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, quote_name, show, suggest
 from kaiwo.manifests.text.field_reader import check_integer, unknown_field
 from kaiwo.manifests.values.gpu_request import (
+    GpuFieldNames,
     GpuRequest,
-    GpuWish,
-    GpuWords,
+    WrittenGpus,
     read_grade,
     read_isolation,
     read_partition,
-    settle,
+    resolve_gpus,
 )
 from kaiwo.manifests.values.names import (
     ARRAY_LABEL,
@@ -112,9 +112,9 @@ def read_form(document: Mapping[str, Any], owner: str) -> Submission:
         if name not in FORM_FIELDS:
             raise _unknown(name, owner)
         if value is None:
-            raise Place(owner, name).error("is empty; give it a value, or leave it out")
+            raise FieldPath(owner, name).error("is empty; give it a value, or leave it out")
     if "name" not in document:
-        raise Place(owner, "name").error("is missing; give the workload one, such as `name: train`")
+        raise FieldPath(owner, "name").error("is missing; give the workload one, such as `name: train`")
     try:
         return msgspec.convert(dict(document), SUBMISSION_FORM)
     except msgspec.ValidationError as error:
@@ -123,35 +123,35 @@ def read_form(document: Mapping[str, Any], owner: str) -> Submission:
 
 def _unknown(name: str, owner: str) -> Exception:
     if name in _KUBERNETES_WORDS:
-        return Place(owner, name).error(
+        return FieldPath(owner, name).error(
             f"is not a field of the short form; its fields stand at the top, such as `{_KUBERNETES_WORDS[name]}`, "
             "or set `kind` for a Kubernetes object"
         )
-    return unknown_field(name, FORM_FIELDS, Place(owner, name))
+    return unknown_field(name, FORM_FIELDS, FieldPath(owner, name))
 
 
 def _explain(message: str, document: Mapping[str, Any], owner: str) -> Exception:
     """msgspec says where and which type; the rest is ours. Values are not shown: they may be secrets."""
     match = _ERROR.fullmatch(message)
-    fact, path = (match["fact"], match["path"] or "it") if match else (message, "it")
-    field = re.split(r"[.\[]", path, maxsplit=1)[0]
-    path = path.replace("[...]", f".{_first_not_text(document.get(field))}")
-    place = Place(owner, path)
+    fact, where = (match["fact"], match["path"] or "it") if match else (message, "it")
+    field = re.split(r"[.\[]", where, maxsplit=1)[0]
+    where = where.replace("[...]", f".{_first_not_text(document.get(field))}")
+    path = FieldPath(owner, where)
     way_out = _EXAMPLES.get(field, "change it")
     if types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", fact):
         expected = " or ".join(dict.fromkeys(_WORDS.get(word, word) for word in types[1].split(" | ")))
-        got = name_type(document[field]) if path == field and field in document else _WORDS.get(types[2], types[2])
+        got = name_type(document[field]) if where == field and field in document else _WORDS.get(types[2], types[2])
         if field == "gpus" and isinstance(document[field], float):
-            read_whole_gpus(document[field], place, "gpuFraction")
+            read_whole_gpus(document[field], path, "gpuFraction")
         default = "put it in quotes" if expected == "text" else f"write {expected}"
-        return place.error(f"must be {expected}, not {got}; {_EXAMPLES.get(field, default)}")
+        return path.error(f"must be {expected}, not {got}; {_EXAMPLES.get(field, default)}")
     if fact.startswith("Invalid enum value"):
-        return place.error(f"{_wrong_choice(document.get(field), field)}")
+        return path.error(f"{_wrong_choice(document.get(field), field)}")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", fact):
         inner = SubGroupForm if field == "subGroups" else TolerationForm
         names = [item.encode_name for item in msgspec.structs.fields(inner)]
-        return unknown_field(unknown[1], names, Place(owner, f"{place.field}.{unknown[1]}"))
-    return place.error(f"does not fit the form ({fact}); {way_out}")
+        return unknown_field(unknown[1], names, FieldPath(owner, f"{path.field}.{unknown[1]}"))
+    return path.error(f"does not fit the form ({fact}); {way_out}")
 
 
 def _first_not_text(value: object) -> str:
@@ -198,12 +198,12 @@ def _tasks(
 ) -> Iterator[tuple[Workload, Program]]:
     array = workload.name.partition("/")[2]
     if len(indices) * len(msgspec.msgpack.encode((workload, program))) > MAX_ARRAY_BYTES:
-        raise Place(owner, "array").error(
+        raise FieldPath(owner, "array").error(
             f"has {len(indices):,} tasks, too many for a form of this size; move the command's text into a file"
         )
     longest = len(f"{array}-{max(indices)}")
     if longest > MAX_NAME:
-        raise Place(owner, "name").error(
+        raise FieldPath(owner, "name").error(
             f"is too long for an array: with its index it has {longest} signs and the most is {MAX_NAME}; shorten it"
         )
     for index in indices:
@@ -226,11 +226,11 @@ class _FormReader:
         self.defaults = defaults
         self.warnings = warnings
 
-    def place(self, field: str) -> Place:
-        return Place(self.owner, field)
+    def path_of(self, field: str) -> FieldPath:
+        return FieldPath(self.owner, field)
 
-    def optional(self, value: Any | UnsetType, field: str, reader: Callable[[object, Place], T], default: T) -> T:
-        return default if value is UNSET else reader(value, self.place(field))
+    def optional(self, value: Any | UnsetType, field: str, reader: Callable[[object, FieldPath], T], default: T) -> T:
+        return default if value is UNSET else reader(value, self.path_of(field))
 
     def workload(self) -> Workload:
         form = self.form
@@ -238,16 +238,16 @@ class _FormReader:
         namespace = self.optional(form.namespace, "namespace", read_namespace, self.defaults.namespace)
         user = self.defaults.user if isinstance(form.user, UnsetType) else form.user
         return Workload(
-            name=f"{namespace}/{read_name(form.name, self.place('name'))}",
+            name=f"{namespace}/{read_name(form.name, self.path_of('name'))}",
             roles=roles,
             queue=self.optional(form.queue, "queue", read_name, self.defaults.queue),
-            user=check_user(user, self.place("user")),
+            user=check_user(user, self.path_of("user")),
             kind=form.type,
             priority=self._integer(form.priority, "priority", TYPE_PRIORITIES[form.type], -MAX_PRIORITY, MAX_PRIORITY),
             submitted_s=self.defaults.submitted_s,
             held=form.hold,
             after=self._after(namespace),
-            labels=check_labels(form.labels, self.place("labels")),
+            labels=check_labels(form.labels, self.path_of("labels")),
             groups=groups,
             **read_form_settings(form, self.owner, self.defaults.submitted_s),
         )
@@ -256,17 +256,17 @@ class _FormReader:
         form = self.form
         simulated_s = self.optional(form.simulate, "simulate", read_duration_s, 0)
         if simulated_s and form.command:
-            raise self.place("simulate").error("is for work without a command; remove it, or the command")
+            raise self.path_of("simulate").error("is for work without a command; remove it, or the command")
         if form.command and not form.command[0].strip():
-            raise self.place("command").error('begins with an empty word; write ["python", "train.py"]')
+            raise self.path_of("command").error('begins with an empty word; write ["python", "train.py"]')
         if form.workdir and not form.workdir.startswith("/"):
-            raise self.place("workdir").error("must be an absolute folder; begin it with /")
+            raise self.path_of("workdir").error("must be an absolute folder; begin it with /")
         if len(form.image) > MAX_IMAGE:
-            raise self.place("image").error(f"has more than {MAX_IMAGE} signs; shorten it")
+            raise self.path_of("image").error(f"has more than {MAX_IMAGE} signs; shorten it")
         return Program(
-            command=check_command(form.command, self.place("command")),
+            command=check_command(form.command, self.path_of("command")),
             image=form.image,
-            env=check_env(form.env, self.place("env")),
+            env=check_env(form.env, self.path_of("env")),
             workdir=form.workdir,
             simulated_s=simulated_s,
             retries=self._integer(form.retries, "retries", 0, 0, MAX_RETRIES),
@@ -276,25 +276,25 @@ class _FormReader:
         if self.form.sub_groups:
             return read_sub_groups(self.form, self._request(), self.owner)
         if self.form.min_sub_groups is not UNSET:
-            raise self.place("minSubGroups").error("is for work with subGroups; write them, or use minPods")
+            raise self.path_of("minSubGroups").error("is for work with subGroups; write them, or use minPods")
         return (self._role(),), ()
 
     def _role(self) -> Role:
         form = self.form
         if form.pods == 0:
-            raise self.place("pods").error("is 0, which asks for no pods; write at least 1")
+            raise self.path_of("pods").error("is 0, which asks for no pods; write at least 1")
         pods = self._integer(form.pods, "pods", 1, 1, MAX_PODS)
         minimum = self._integer(form.min_pods, "minPods", -1, 1, MAX_PODS)
         if minimum > pods:
-            raise self.place("minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
+            raise self.path_of("minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
         return Role(self._request(), count=pods, minimum=minimum)  # as written: `why` proposes another by its flag
 
     def _request(self) -> Request:
         form = self.form
         gpu = self._gpu()
         return Request(
-            cpu_milli=read_cpu_milli(form.cpu, self.place("cpu")),
-            memory_mib=read_memory_mib(form.memory, self.place("memory")),
+            cpu_milli=read_cpu_milli(form.cpu, self.path_of("cpu")),
+            memory_mib=read_memory_mib(form.memory, self.path_of("memory")),
             gpus=gpu.gpus,
             gpu_milli=gpu.gpu_milli,
             gpu_mib=gpu.gpu_mib,
@@ -302,14 +302,14 @@ class _FormReader:
             partition=gpu.partition,
             isolation=gpu.isolation,
             least_grade=gpu.least_grade,
-            node_rules=selector_rules(form.node_selector, self.place("nodeSelector")),
+            node_rules=selector_rules(form.node_selector, self.path_of("nodeSelector")),
             tolerations=self._tolerations(),
         )
 
     def _gpu(self) -> GpuRequest:
         form = self.form
-        wish = GpuWish(
-            read_whole_gpus(form.gpus, self.place("gpus"), "gpuFraction"),
+        written = WrittenGpus(
+            read_whole_gpus(form.gpus, self.path_of("gpus"), "gpuFraction"),
             self.optional(form.gpu_fraction, "gpuFraction", read_fraction_milli, None),
             self.optional(form.gpu_memory, "gpuMemory", read_gpu_mib, None),
             None
@@ -321,31 +321,31 @@ class _FormReader:
             isolation=self.optional(form.gpu_isolation, "gpuIsolation", read_isolation, ""),
             least_grade=self.optional(form.gpu_isolation_grade, "gpuIsolationGrade", read_grade, ""),
         )
-        words = GpuWords(self.owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
-        return settle(wish, words, self.warnings)
+        words = GpuFieldNames(self.owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
+        return resolve_gpus(written, words, self.warnings)
 
     def _tolerations(self) -> tuple[Toleration, ...]:
         if len(self.form.tolerations) > MAX_RULES:
-            raise self.place("tolerations").error(f"has more than {MAX_RULES} entries; use fewer")
+            raise self.path_of("tolerations").error(f"has more than {MAX_RULES} entries; use fewer")
         return tuple(
             check_toleration(
-                Toleration(item.key, item.operator, item.value, item.effect), self.place(f"tolerations[{index}]")
+                Toleration(item.key, item.operator, item.value, item.effect), self.path_of(f"tolerations[{index}]")
             )
             for index, item in enumerate(self.form.tolerations)
         )
 
     def _after(self, namespace: str) -> tuple[str, ...]:
         if len(self.form.after) > MAX_AFTER:
-            raise self.place("after").error(f"names more than {MAX_AFTER} workloads; use fewer")
+            raise self.path_of("after").error(f"names more than {MAX_AFTER} workloads; use fewer")
         names = tuple(
             dict.fromkeys(
-                read_reference(name, self.place(f"after[{index}]"), namespace)
+                read_reference(name, self.path_of(f"after[{index}]"), namespace)
                 for index, name in enumerate(self.form.after)
             )
         )
         if f"{namespace}/{self.form.name}" in names:
-            raise self.place("after").error("names the workload itself; remove it")
+            raise self.path_of("after").error("names the workload itself; remove it")
         return names
 
     def _integer(self, value: int | UnsetType, field: str, default: int, least: int, most: int) -> int:
-        return default if isinstance(value, UnsetType) else check_integer(value, self.place(field), least, most)
+        return default if isinstance(value, UnsetType) else check_integer(value, self.path_of(field), least, most)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kaiwo.manifests.short_form.submission_form import MAX_PODS, MAX_SUB_GROUPS, SubGroupForm, Submission
-from kaiwo.manifests.text.field_errors import Place, quote_name
+from kaiwo.manifests.text.field_errors import FieldPath, quote_name
 from kaiwo.manifests.text.field_reader import check_integer
 from kaiwo.manifests.values.names import read_name
 from kaiwo.manifests.values.quantities import MAX_GPUS, read_cpu_milli, read_memory_mib
@@ -19,71 +19,71 @@ from kaiwo.model.workload import ROOT, Role, SubGroup, fault_in
 
 def read_sub_groups(form: Submission, request: Request, owner: str) -> tuple[tuple[Role, ...], tuple[SubGroup, ...]]:
     """All roles, and the tree that they are in."""
-    place = Place(owner, "subGroups")
+    path = FieldPath(owner, "subGroups")
     if len(form.sub_groups) > MAX_SUB_GROUPS:
-        raise place.error(f"has more than {MAX_SUB_GROUPS} entries; use fewer")
+        raise path.error(f"has more than {MAX_SUB_GROUPS} entries; use fewer")
     if form.pods != 1 or form.min_pods is not UNSET:
-        raise place.error("says how many pods there are; remove pods and minPods")
-    entries = [(entry, Place(owner, f"subGroups[{at}]")) for at, entry in enumerate(form.sub_groups)]
+        raise path.error("says how many pods there are; remove pods and minPods")
+    entries = [(entry, FieldPath(owner, f"subGroups[{at}]")) for at, entry in enumerate(form.sub_groups)]
     if form.gpu_sharing is True and any(entry.gpus is not UNSET for entry in form.sub_groups):
-        raise Place(owner, "gpuSharing").error(
+        raise FieldPath(owner, "gpuSharing").error(
             "is for the GPUs that all pods ask for; write gpus beside it, and not in subGroups"
         )
     roles = tuple(_role(entry, request, where) for entry, where in entries if entry.pods)
-    groups = [SubGroup(ROOT, ROOT, _integer(form.min_sub_groups, Place(owner, "minSubGroups"), MAX_SUB_GROUPS))]
+    groups = [SubGroup(ROOT, ROOT, _integer(form.min_sub_groups, FieldPath(owner, "minSubGroups"), MAX_SUB_GROUPS))]
     groups += [_group(entry, where) for entry, where in entries if not entry.pods]
     names = [entry.name for entry in form.sub_groups]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise place.error(f"names {quote_name(twice)} twice; give each its own name")
+        raise path.error(f"names {quote_name(twice)} twice; give each its own name")
     if fault := fault_in(tuple(groups), roles):
-        raise place.error(fault)
+        raise path.error(fault)
     if sum(role.count for role in roles) > MAX_PODS:
-        raise place.error(f"asks for more than {MAX_PODS} pods in all; use fewer")
+        raise path.error(f"asks for more than {MAX_PODS} pods in all; use fewer")
     is_needed = all(group.minimum < 0 for group in groups)
     return roles, () if is_needed else tuple(groups)
 
 
-def _role(entry: SubGroupForm, request: Request, place: Place) -> Role:
-    name = read_name(entry.name, _inner(place, "name"))
-    pods = check_integer(entry.pods, _inner(place, "pods"), 1, MAX_PODS)
-    minimum = _integer(entry.min_pods, _inner(place, "minPods"), MAX_PODS)
+def _role(entry: SubGroupForm, request: Request, path: FieldPath) -> Role:
+    name = read_name(entry.name, _inner(path, "name"))
+    pods = check_integer(entry.pods, _inner(path, "pods"), 1, MAX_PODS)
+    minimum = _integer(entry.min_pods, _inner(path, "minPods"), MAX_PODS)
     if minimum > pods:
-        raise _inner(place, "minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
+        raise _inner(path, "minPods").error(f"is {minimum} and pods is {pods}; lower minPods, or raise pods")
     if entry.min_sub_groups is not UNSET:
-        raise _inner(place, "minSubGroups").error("stands beside pods; use minPods, or take the pods out")
+        raise _inner(path, "minSubGroups").error("stands beside pods; use minPods, or take the pods out")
     minimum = -1 if minimum == pods else minimum
-    return Role(_request(entry, request, place), name, pods, minimum, _parent(entry, place), entry.leader)
+    return Role(_request(entry, request, path), name, pods, minimum, _parent(entry, path), entry.leader)
 
 
-def _group(entry: SubGroupForm, place: Place) -> SubGroup:
+def _group(entry: SubGroupForm, path: FieldPath) -> SubGroup:
     if entry.min_pods is not UNSET or any(value is not UNSET for value in (entry.gpus, entry.cpu, entry.memory)):
-        raise _inner(place, "pods").error("is missing, and the entry says what pods need; write how many there are")
+        raise _inner(path, "pods").error("is missing, and the entry says what pods need; write how many there are")
     if entry.leader:
-        raise _inner(place, "leader").error("stands on an entry without pods; put it on the one whose pods lead")
-    minimum = _integer(entry.min_sub_groups, _inner(place, "minSubGroups"), MAX_SUB_GROUPS)
-    return SubGroup(read_name(entry.name, _inner(place, "name")), _parent(entry, place), minimum)
+        raise _inner(path, "leader").error("stands on an entry without pods; put it on the one whose pods lead")
+    minimum = _integer(entry.min_sub_groups, _inner(path, "minSubGroups"), MAX_SUB_GROUPS)
+    return SubGroup(read_name(entry.name, _inner(path, "name")), _parent(entry, path), minimum)
 
 
-def _parent(entry: SubGroupForm, place: Place) -> str:
-    return read_name(entry.parent, _inner(place, "parent")) if entry.parent else ROOT
+def _parent(entry: SubGroupForm, path: FieldPath) -> str:
+    return read_name(entry.parent, _inner(path, "parent")) if entry.parent else ROOT
 
 
-def _request(entry: SubGroupForm, request: Request, place: Place) -> Request:
+def _request(entry: SubGroupForm, request: Request, path: FieldPath) -> Request:
     if not isinstance(entry.gpus, UnsetType):
-        gpus = check_integer(entry.gpus, _inner(place, "gpus"), 0, MAX_GPUS)
+        gpus = check_integer(entry.gpus, _inner(path, "gpus"), 0, MAX_GPUS)
         if request.is_memory or request.is_fraction or request.is_partition:
-            raise _inner(place, "gpus").error("stands beside a share of GPUs that all pods ask for; remove one of them")
+            raise _inner(path, "gpus").error("stands beside a share of GPUs that all pods ask for; remove one of them")
         request = msgspec.structs.replace(request, gpus=gpus)
     if not isinstance(entry.cpu, UnsetType):
-        request = msgspec.structs.replace(request, cpu_milli=read_cpu_milli(entry.cpu, _inner(place, "cpu")))
+        request = msgspec.structs.replace(request, cpu_milli=read_cpu_milli(entry.cpu, _inner(path, "cpu")))
     if not isinstance(entry.memory, UnsetType):
-        request = msgspec.structs.replace(request, memory_mib=read_memory_mib(entry.memory, _inner(place, "memory")))
+        request = msgspec.structs.replace(request, memory_mib=read_memory_mib(entry.memory, _inner(path, "memory")))
     return request
 
 
-def _integer(value: int | UnsetType, place: Place, most: int) -> int:
-    return -1 if isinstance(value, UnsetType) else check_integer(value, place, 1, most)
+def _integer(value: int | UnsetType, path: FieldPath, most: int) -> int:
+    return -1 if isinstance(value, UnsetType) else check_integer(value, path, 1, most)
 
 
-def _inner(place: Place, field: str) -> Place:
-    return Place(place.owner, f"{place.field}.{field}")
+def _inner(path: FieldPath, field: str) -> FieldPath:
+    return FieldPath(path.owner, f"{path.field}.{field}")

@@ -6,7 +6,7 @@ After this a reader may walk the document without fear of depth, size, odd keys,
 
 import math
 
-from kaiwo.manifests.text.field_errors import Place, join, name_type, show
+from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show
 from kaiwo.model.errors import ConfigError
 
 MAX_DEPTH = 64
@@ -49,7 +49,7 @@ def _check(value: object, owner: str, path: Path, depth: int, seen: list[int]) -
 
 def _check_key(key: object, owner: str) -> None:
     if not isinstance(key, str):
-        raise Place(owner, f"the key {show(key)}").error(NOT_TEXT_KEY)
+        raise FieldPath(owner, f"the key {show(key)}").error(NOT_TEXT_KEY)
     _check_text(key, owner, (None, "a key"))
 
 
@@ -58,26 +58,26 @@ def _check_scalar(value: object, owner: str, path: Path) -> None:
         _check_text(value, owner, path)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise _place(owner, path).error(NOT_FINITE)
+            raise _path(owner, path).error(NOT_FINITE)
     elif isinstance(value, int):
         if abs(value) > MAX_INTEGER:
-            raise _place(owner, path).error(TOO_LARGE)
+            raise _path(owner, path).error(TOO_LARGE)
     elif value is not None:
-        raise _place(owner, path).error(f"is {name_type(value)} of a kind that no manifest holds; write it as text")
+        raise _path(owner, path).error(f"is {name_type(value)} of a kind that no manifest holds; write it as text")
 
 
 def _check_text(text: str, owner: str, path: Path) -> None:
     if "\0" in text:
-        raise _place(owner, path).error(NO_NUL)
+        raise _path(owner, path).error(NO_NUL)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _place(owner, path).error(NOT_UNICODE) from None
+        raise _path(owner, path).error(NOT_UNICODE) from None
 
 
-def _place(owner: str, path: Path) -> Place:
+def _path(owner: str, path: Path) -> FieldPath:
     steps: list[str] = []
     while path:
         path, step = path
         steps.append(join([step]))
-    return Place(owner, ".".join(reversed(steps)).replace(".[", "[") or "it")
+    return FieldPath(owner, ".".join(reversed(steps)).replace(".[", "[") or "it")

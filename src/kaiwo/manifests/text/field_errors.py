@@ -15,7 +15,7 @@ NAMED = 120  # characters of one name
 PATH = 300  # characters of a field's path
 
 
-class Place(NamedTuple):
+class FieldPath(NamedTuple):
     """One field of one object, in the words of the person who wrote it."""
 
     owner: str  # "Pod 'train'", "document 2"; empty: the field says enough

@@ -8,7 +8,7 @@ makes an error or a warning of it.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kaiwo.manifests.text.field_errors import Place, join, name_type, show, suggest
+from kaiwo.manifests.text.field_errors import FieldPath, join, name_type, show, suggest
 from kaiwo.model.errors import ConfigError
 
 T = TypeVar("T")
@@ -17,24 +17,24 @@ T = TypeVar("T")
 MOST_LISTED = 450  # letters of field names in one sentence
 
 
-class Fields:
+class FieldReader:
     """One mapping of one object."""
 
     def __init__(self, data: Mapping[str, Any], owner: str, warnings: list[str], path: str = "") -> None:
         self.owner = owner
         self.warnings = warnings
-        self.path = path
+        self.prefix = path
         self._data = data
         self._read: set[str] = set()
         self._ignored: dict[str, list[str]] = {}
 
-    def place(self, name: str) -> Place:
+    def path_of(self, name: str) -> FieldPath:
         """Where the field stands."""
-        return Place(self.owner, f"{self.path}.{name}" if self.path else name)
+        return FieldPath(self.owner, f"{self.prefix}.{name}" if self.prefix else name)
 
     def warn(self, name: str, fact: str) -> None:
         """`fact` continues the field's name."""
-        self.warnings.append(self.place(name).sentence(fact))
+        self.warnings.append(self.path_of(name).sentence(fact))
 
     def has(self, name: str) -> bool:
         """It is there and not empty."""
@@ -54,17 +54,17 @@ class Fields:
         self._read.add(name)
         return self._data.get(name)
 
-    def read(self, name: str, reader: Callable[[object, Place], T], default: T) -> T:
+    def read(self, name: str, reader: Callable[[object, FieldPath], T], default: T) -> T:
         """Through one of the readers of `quantities` or `names`."""
         value = self.value(name)
-        return default if value is None else reader(value, self.place(name))
+        return default if value is None else reader(value, self.path_of(name))
 
     def text(self, name: str, default: str = "") -> str:
         value = self.value(name)
         if value is None:
             return default
         if not isinstance(value, str):
-            raise self.place(name).error(f"must be text, not {name_type(value)}; put it in quotes")
+            raise self.path_of(name).error(f"must be text, not {name_type(value)}; put it in quotes")
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -72,43 +72,43 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.place(name).error("must be true or false, without quotes")
+            raise self.path_of(name).error("must be true or false, without quotes")
         return value
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         value = self.value(name)
-        return default if value is None else check_integer(value, self.place(name), least, most)
+        return default if value is None else check_integer(value, self.path_of(name), least, most)
 
     def choice(self, name: str, options: Iterable[str], default: str = "") -> str:
         value = self.text(name, default)
         if self.has(name) and value not in options:
-            raise self.place(name).error(f"is {show(value)}; write {', '.join(options)}{suggest(value, options)}")
+            raise self.path_of(name).error(f"is {show(value)}; write {', '.join(options)}{suggest(value, options)}")
         return value
 
-    def inner(self, name: str) -> "Fields":
+    def inner(self, name: str) -> "FieldReader":
         """The mapping below; an empty one when absent."""
         value = self.value(name)
         if value is not None and not isinstance(value, dict):
-            raise self.place(name).error(f"must be a mapping, not {name_type(value)}; write its fields below it")
-        return Fields(value or {}, self.owner, self.warnings, self.place(name).field)
+            raise self.path_of(name).error(f"must be a mapping, not {name_type(value)}; write its fields below it")
+        return FieldReader(value or {}, self.owner, self.warnings, self.path_of(name).field)
 
-    def items(self, name: str) -> list["Fields"]:
+    def items(self, name: str) -> list["FieldReader"]:
         """The mappings of a list."""
         found = self._list(name)
         for index, item in enumerate(found):
             if not isinstance(item, dict):
-                place = Place(self.owner, f"{self.place(name).field}[{index}]")
-                raise place.error(f"must be a mapping, not {name_type(item)}; write its fields below a dash")
-        path = self.place(name).field
-        return [Fields(item, self.owner, self.warnings, f"{path}[{index}]") for index, item in enumerate(found)]
+                path = FieldPath(self.owner, f"{self.path_of(name).field}[{index}]")
+                raise path.error(f"must be a mapping, not {name_type(item)}; write its fields below a dash")
+        prefix = self.path_of(name).field
+        return [FieldReader(item, self.owner, self.warnings, f"{prefix}[{index}]") for index, item in enumerate(found)]
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts. The values are never shown."""
         found = self._list(name)
         for index, item in enumerate(found):
             if not isinstance(item, str):
-                place = Place(self.owner, f"{self.place(name).field}[{index}]")
-                raise place.error(f"must be text, not {name_type(item)}; put it in quotes")
+                path = FieldPath(self.owner, f"{self.path_of(name).field}[{index}]")
+                raise path.error(f"must be text, not {name_type(item)}; put it in quotes")
         return tuple(found)
 
     def text_map(self, name: str) -> dict[str, str]:
@@ -119,7 +119,7 @@ class Fields:
     def ignore(self, why: str, *names: str) -> None:
         """Known fields that are not used: one warning for all of them, and only when they are there."""
         self._read.update(names)
-        self._ignored.setdefault(why, []).extend(self.place(name).field for name in names if self.has(name))
+        self._ignored.setdefault(why, []).extend(self.path_of(name).field for name in names if self.has(name))
 
     def skip(self, *names: str) -> None:
         """Known fields that need no word."""
@@ -132,10 +132,10 @@ class Fields:
                 self.warnings.append(f"{self.owner}: {join(fields)} {'is' if len(fields) == 1 else 'are'} {why}")
         unknown = [name for name in self._data if name not in self._read and (strict or self.has(name))]
         if unknown and strict:
-            raise unknown_field(unknown[0], [*self._read, *known], self.place(unknown[0]))
+            raise unknown_field(unknown[0], [*self._read, *known], self.path_of(unknown[0]))
         if unknown:
             hint = suggest(unknown[0], [*self._read, *known]) if len(unknown) == 1 else ""
-            fields = [self.place(name).field for name in unknown]
+            fields = [self.path_of(name).field for name in unknown]
             self.warnings.append(f"{self.owner}: unknown and ignored: {join(fields)}{hint}")
 
     def _list(self, name: str) -> list[Any]:
@@ -143,22 +143,22 @@ class Fields:
         if value is None:
             return []
         if not isinstance(value, list | tuple):
-            raise self.place(name).error(f"must be a list, not {name_type(value)}; write [a, b] or one item a dash")
+            raise self.path_of(name).error(f"must be a list, not {name_type(value)}; write [a, b] or one item a dash")
         return list(value)
 
 
-def check_integer(value: object, place: Place, least: int, most: int) -> int:
+def check_integer(value: object, path: FieldPath, least: int, most: int) -> int:
     """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise place.error(f"must be a whole number without quotes, not {show(value)}; write {max(least, 1)} or another")
+        raise path.error(f"must be a whole number without quotes, not {show(value)}; write {max(least, 1)} or another")
     if not least <= value <= most:
-        raise place.error(f"is {value}, but must be {least:,} to {most:,}; write a number in that range")
+        raise path.error(f"is {value}, but must be {least:,} to {most:,}; write a number in that range")
     return value
 
 
-def unknown_field(name: str, known: Iterable[str], place: Place) -> ConfigError:
+def unknown_field(name: str, known: Iterable[str], path: FieldPath) -> ConfigError:
     """A field that nobody knows, with the one that was probably meant."""
     names = sorted(known)
     listed = f"; remove it, or use one of: {', '.join(names)}"
     hint = suggest(name, names) or (listed if len(listed) <= MOST_LISTED else "; remove it")
-    return place.error(f"is not a known field{hint}")
+    return path.error(f"is not a known field{hint}")

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from kaiwo.manifests.text.document_limits import MAX_INTEGER, NOT_FINITE, TOO_DEEP, TOO_LARGE, check_tree
-from kaiwo.manifests.text.field_errors import Place, name_type
+from kaiwo.manifests.text.field_errors import FieldPath, name_type
 from kaiwo.model.errors import ConfigError
 
 LIMIT_BYTES = 1_000_000
@@ -100,19 +100,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise Place("", name).error("stands twice in one mapping; keep one of the two")
+            raise FieldPath("", name).error("stands twice in one mapping; keep one of the two")
         found[name] = value
     return found
 
 
 def _bounded_integer(digits: str) -> int:
     if len(digits) > 20 or abs(int(digits)) > MAX_INTEGER:
-        raise Place("document 1", "a number").error(TOO_LARGE)
+        raise FieldPath("document 1", "a number").error(TOO_LARGE)
     return int(digits)
 
 
 def _refuse_constant(name: str) -> None:
-    raise Place("document 1", name).error(NOT_FINITE)
+    raise FieldPath("document 1", name).error(NOT_FINITE)
 
 
 def _read_yaml(text: str) -> list[Any]:

@@ -104,14 +104,14 @@ class _Builder:
         self._counted(event, size)
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, size, 0)
-        self._place(value, 0, event)
+        self._put(value, 0, event)
 
     def _take_alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
             self._fail(event, f"the alias {show(f'*{event.anchor}')} has no finished anchor before it; write the value")
         value, size, height = self._anchors[str(event.anchor)]
         self._counted(event, size)
-        self._place(value, height, event)
+        self._put(value, height, event)
 
     def _take_start(self, event: yaml.CollectionStartEvent) -> None:
         self._check_tag(event)
@@ -131,9 +131,9 @@ class _Builder:
         if done.anchor is not None:
             size = _Size(self._size.values - done.start.values, self._size.signs - done.start.signs)
             self._anchors[done.anchor] = (done.value, size, done.height)
-        self._place(done.value, done.height, event)
+        self._put(done.value, done.height, event)
 
-    def _place(self, value: Any, height: int, event: yaml.Event) -> None:
+    def _put(self, value: Any, height: int, event: yaml.Event) -> None:
         if not self._open:
             if value is not None:
                 self.documents.append(value)

@@ -6,7 +6,7 @@ A request for any GPU of a vendor lists that vendor's models: the words of a req
 
 import re
 
-from kaiwo.manifests.text.field_errors import Place, show, suggest
+from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.model.gpu import GPU_MODELS, GPU_RESOURCES
 
 VENDORS = ("amd", "nvidia")
@@ -19,22 +19,22 @@ _BY_PLAIN_NAME = {name.lower(): name for name in GPU_MODELS}
 _BRAND = re.compile(r"amd|nvidia|instinct|tesla|radeon|geforce|[-_ ]")
 
 
-def read_models(names: tuple[str, ...], place: Place, vendor: str, warnings: list[str]) -> tuple[str, ...]:
+def read_models(names: tuple[str, ...], path: FieldPath, vendor: str, warnings: list[str]) -> tuple[str, ...]:
     """Known models by their table name, unknown ones as written with a warning; only a vendor: all its models."""
     if not names:
         return VENDOR_MODELS[vendor] if vendor else ()
-    return tuple(sorted({_read_model(name, place, vendor, warnings) for name in names}))
+    return tuple(sorted({_read_model(name, path, vendor, warnings) for name in names}))
 
 
-def read_vendor(value: object, place: Place) -> str:
+def read_vendor(value: object, path: FieldPath) -> str:
     """amd or nvidia."""
     vendor = value.lower() if isinstance(value, str) else value
     if vendor not in VENDORS:
-        raise place.error(f"is {show(value)}; write {' or '.join(VENDORS)}")
+        raise path.error(f"is {show(value)}; write {' or '.join(VENDORS)}")
     return str(vendor)
 
 
-def meant_resource(name: str) -> str:
+def likely_gpu_resource(name: str) -> str:
     """`amd.com/gpu` for `amd.com/gpus` or `AMD/gpu`; empty for a name that is no slip of one of the known."""
     import difflib  # only a name that is not known pays for it: 4 ms
 
@@ -52,16 +52,14 @@ def vendor_of(models: tuple[str, ...]) -> str:
     return vendors.pop() if len(vendors) == 1 else ""
 
 
-def _read_model(name: str, place: Place, vendor: str, warnings: list[str]) -> str:
+def _read_model(name: str, path: FieldPath, vendor: str, warnings: list[str]) -> str:
     if not name.strip() or len(name) > 63 or not name.isprintable():
-        raise place.error(f"names the model {show(name)}; write a model such as MI300X")
+        raise path.error(f"names the model {show(name)}; write a model such as MI300X")
     known = _BY_PLAIN_NAME.get(_BRAND.sub("", name.lower()))
     if known is None:
         hint = suggest(name, GPU_MODELS)
-        warnings.append(
-            place.sentence(f"names {show(name)}, which is in no model table: it waits for such a GPU{hint}")
-        )
+        warnings.append(path.sentence(f"names {show(name)}, which is in no model table: it waits for such a GPU{hint}"))
         return name.strip()
     if vendor and GPU_MODELS[known].vendor != vendor:
-        raise place.error(f"names {known}, which is not made by {vendor}; change the model or the vendor")
+        raise path.error(f"names {known}, which is not made by {vendor}; change the model or the vendor")
     return known

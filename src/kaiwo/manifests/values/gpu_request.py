@@ -10,7 +10,7 @@ Also: Whole GPUs that others may use, too: `gpu-sharing: "true"`, as shares that
 import re
 from typing import NamedTuple
 
-from kaiwo.manifests.text.field_errors import Place, show, suggest
+from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 from kaiwo.manifests.values.gpu_model_names import read_models, vendor_of
 from kaiwo.manifests.values.quantities import MAX_GPUS
 from kaiwo.model.errors import ConfigError
@@ -19,7 +19,7 @@ from kaiwo.model.partition_modes import CHIPS, WHOLE_MODE, legal_modes
 from kaiwo.model.request import ANY_PARTITION
 
 
-class GpuWords(NamedTuple):
+class GpuFieldNames(NamedTuple):
     """What the wishes are called where they were written."""
 
     owner: str
@@ -36,7 +36,7 @@ class GpuWords(NamedTuple):
     kubelet_counts_whole: bool = False  # on Kubernetes nobody else comes to what it handed out whole
 
 
-class GpuWish(NamedTuple):
+class WrittenGpus(NamedTuple):
     """What was written; None: nothing."""
 
     whole: int = 0
@@ -54,29 +54,31 @@ class GpuWish(NamedTuple):
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"  # what a kubelet counts of shares; elsewhere it asks for nothing
 
 
-def as_shares(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuWish:
+def as_shares(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> WrittenGpus:
     """Whole GPUs that may be shared become a share of each, unless somebody hands them out whole all the same."""
-    if not wish.sharing:
-        return wish
-    _check(wish, words)
-    if wish.fraction_milli is not None or wish.memory_mib is not None:
-        return wish
-    place, count = Place(words.owner, words.sharing), _count(wish, words)
+    if not written.sharing:
+        return written
+    _check(written, names)
+    if written.fraction_milli is not None or written.memory_mib is not None:
+        return written
+    path, count = FieldPath(names.owner, names.sharing), _count(written, names)
     if not count:
-        warnings.append(place.sentence(f"is ignored: no GPU is asked for; count them with {words.devices}"))
-        return wish
-    if wish.whole and words.kubelet_counts_whole:
+        warnings.append(path.sentence(f"is ignored: no GPU is asked for; count them with {names.devices}"))
+        return written
+    if written.whole and names.kubelet_counts_whole:
         warnings.append(
-            place.sentence(
-                f"stands beside {words.whole}, and the kubelet hands out whole GPUs: it gets {count} whole, alone; to "
-                f'share write {words.devices}: "{count}" and the resource {SHARE_RESOURCE}: {count} instead'
+            path.sentence(
+                f"stands beside {names.whole}, and the kubelet hands out whole GPUs: it gets {count} whole, alone; to "
+                f'share write {names.devices}: "{count}" and the resource {SHARE_RESOURCE}: {count} instead'
             )
         )
-        return wish._replace(devices=None)
-    shared = wish._replace(whole=0, fraction_milli=SHARED_MILLI, devices=count, isolation=wish.isolation or BY_TURNS)
+        return written._replace(devices=None)
+    shared = written._replace(
+        whole=0, fraction_milli=SHARED_MILLI, devices=count, isolation=written.isolation or BY_TURNS
+    )
     each = f"each of {count} GPUs" if count > 1 else "the GPU"
     warnings.append(
-        place.sentence(
+        path.sentence(
             f"counts as {SHARED_MILLI / WHOLE_MILLI:g} of {each}: up to {SHARERS} such workloads share one "
             f"by {shared.isolation}"
         )
@@ -84,49 +86,50 @@ def as_shares(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuWish:
     return shared
 
 
-def _check(wish: GpuWish, words: GpuWords) -> None:
+def _check(written: WrittenGpus, names: GpuFieldNames) -> None:
     """What cannot be had beside others."""
-    if wish.partition:
-        raise Place(words.owner, words.sharing).error(
-            f"lets others on whole GPUs, and {words.partition} asks for partitions, which are had alone; remove one "
+    if written.partition:
+        raise FieldPath(names.owner, names.sharing).error(
+            f"lets others on whole GPUs, and {names.partition} asks for partitions, which are had alone; remove one "
             "of the two"
         )
-    if wish.fraction_milli == WHOLE_MILLI:
-        raise Place(words.owner, words.fraction).error(
-            f"is all of a GPU, and {words.sharing} lets others on it; remove {words.fraction}, and count the GPUs with "
-            f"{words.devices}"
+    if written.fraction_milli == WHOLE_MILLI:
+        raise FieldPath(names.owner, names.fraction).error(
+            f"is all of a GPU, and {names.sharing} lets others on it; remove {names.fraction}, and count the GPUs with "
+            f"{names.devices}"
         )
-    if wish.fraction_milli is not None or wish.memory_mib is not None:
+    if written.fraction_milli is not None or written.memory_mib is not None:
         return
-    if wish.isolation == "partition":
-        raise Place(words.owner, words.isolation).error(
-            f'is "partition", which is had alone, and {words.sharing} lets others on the GPUs; remove one of the two'
+    if written.isolation == "partition":
+        raise FieldPath(names.owner, names.isolation).error(
+            f'is "partition", which is had alone, and {names.sharing} lets others on the GPUs; remove one of the two'
         )
-    is_by_turns = wish.isolation in ("", BY_TURNS)  # what other methods are worth, the devices say
-    if wish.least_grade == "partition" or (is_by_turns and not meets(BY_TURNS, wish.least_grade)):
-        raise _too_much(wish, words)
+    is_by_turns = written.isolation in ("", BY_TURNS)  # what other methods are worth, the devices say
+    if written.least_grade == "partition" or (is_by_turns and not meets(BY_TURNS, written.least_grade)):
+        raise _unreachable_grade(written, names)
 
 
-def _too_much(wish: GpuWish, words: GpuWords) -> ConfigError:
-    place = Place(words.owner, words.grade)
-    if wish.least_grade == "partition":
-        return place.error(
-            f'is "partition", which nobody has beside others, and {words.sharing} lets others on the GPUs; remove one '
+def _unreachable_grade(written: WrittenGpus, names: GpuFieldNames) -> ConfigError:
+    path = FieldPath(names.owner, names.grade)
+    if written.least_grade == "partition":
+        return path.error(
+            f'is "partition", which nobody has beside others, and {names.sharing} lets others on the GPUs; remove one '
             "of the two"
         )
-    return place.error(
-        f'is "{wish.least_grade}", and {words.sharing} alone is {BY_TURNS}; add {words.isolation}: cu-mask (AMD) or '
+    return path.error(
+        f'is "{written.least_grade}", and {names.sharing} alone is {BY_TURNS}; add {names.isolation}: cu-mask (AMD) or '
         "mps (NVIDIA), or remove one of the two"
     )
 
 
-def _count(wish: GpuWish, words: GpuWords) -> int:
+def _count(written: WrittenGpus, names: GpuFieldNames) -> int:
     """How many GPUs are meant: whole ones, or devices where no whole ones can be named."""
-    if wish.whole and wish.devices not in (None, wish.whole):
-        raise Place(words.owner, words.devices).error(
-            f"is {wish.devices} and {words.whole} is {wish.whole}; beside {words.sharing} both count the GPUs: keep one"
+    if written.whole and written.devices not in (None, written.whole):
+        raise FieldPath(names.owner, names.devices).error(
+            f"is {written.devices} and {names.whole} is {written.whole}; with {names.sharing} both count the GPUs: "
+            "keep one"
         )
-    return wish.whole or wish.devices or 0
+    return written.whole or written.devices or 0
 
 
 ISOLATIONS = ("mps", "time-slicing", "cu-mask", "partition")
@@ -148,33 +151,35 @@ class GpuRequest(NamedTuple):
     least_grade: str = ""
 
 
-def settle(wish: GpuWish, words: GpuWords, warnings: list[str]) -> GpuRequest:
+def resolve_gpus(written: WrittenGpus, names: GpuFieldNames, warnings: list[str]) -> GpuRequest:
     """One wish, free of contradictions."""
-    wish = as_shares(wish, words, warnings)
-    is_shared = wish.fraction_milli is not None or wish.memory_mib is not None
-    _check_sharing(wish, words, is_shared)
+    written = as_shares(written, names, warnings)
+    is_shared = written.fraction_milli is not None or written.memory_mib is not None
+    _check_sharing(written, names, is_shared)
     if is_shared:
-        gpus = _count_shared(wish, words)
+        gpus = _count_shared(written, names)
     else:
-        gpus = wish.whole or (1 if wish.partition else 0)
-        if wish.devices is not None:
-            raise Place(words.owner, words.devices).error(
-                f"counts the devices of a fraction or a memory request; add {words.fraction} or {words.memory}, "
-                f"or ask for whole GPUs with {words.whole}"
+        gpus = written.whole or (1 if written.partition else 0)
+        if written.devices is not None:
+            raise FieldPath(names.owner, names.devices).error(
+                f"counts the devices of a fraction or a memory request; add {names.fraction} or {names.memory}, "
+                f"or ask for whole GPUs with {names.whole}"
             )
-    vendor = _vendor(wish, words)
-    place = Place(words.owner, words.models)
-    models = read_models(wish.models, place, vendor, warnings)
+    vendor = _vendor(written, names)
+    path = FieldPath(names.owner, names.models)
+    models = read_models(written.models, path, vendor, warnings)
     if not gpus:
-        if wish.models:
-            warnings.append(place.sentence(f"is ignored: no GPU is asked for; add {words.whole}"))
+        if written.models:
+            warnings.append(path.sentence(f"is ignored: no GPU is asked for; add {names.whole}"))
         return GpuRequest()
-    milli = wish.fraction_milli or WHOLE_MILLI
-    _check_isolation(wish, words, is_shared, warnings)
-    return GpuRequest(gpus, milli, wish.memory_mib or 0, models, wish.partition, wish.isolation, wish.least_grade)
+    milli = written.fraction_milli or WHOLE_MILLI
+    _check_isolation(written, names, is_shared, warnings)
+    return GpuRequest(
+        gpus, milli, written.memory_mib or 0, models, written.partition, written.isolation, written.least_grade
+    )
 
 
-def read_partition(value: object, place: Place) -> str:
+def read_partition(value: object, path: FieldPath) -> str:
     """A mode in which a GPU is cut, with its memory mode or without; `any`; or a profile of NVIDIA's."""
     text = str(value).strip()
     if text.lower() == ANY_PARTITION or re.fullmatch(r"[0-9]{1,2}g\.[0-9]{1,3}gb", text.lower()):
@@ -182,79 +187,79 @@ def read_partition(value: object, place: Place) -> str:
     compute, _, memory = text.upper().partition("+")
     if any(mode.compute == compute != WHOLE_MODE and memory in ("", mode.memory) for mode in _MODES):
         return text.upper()
-    raise place.error(f"is {show(value)}, which no GPU can be cut into; write CPX, CPX+NPS4, DPX, QPX, TPX or any")
+    raise path.error(f"is {show(value)}, which no GPU can be cut into; write CPX, CPX+NPS4, DPX, QPX, TPX or any")
 
 
-def read_isolation(value: object, place: Place) -> str:
+def read_isolation(value: object, path: FieldPath) -> str:
     """One of the four kinds."""
     if value not in ISOLATIONS:
         hint = suggest(value, ISOLATIONS) if isinstance(value, str) else ""
-        raise place.error(f"is {show(value)}; write {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}{hint}")
+        raise path.error(f"is {show(value)}; write {', '.join(ISOLATIONS[:-1])} or {ISOLATIONS[-1]}{hint}")
     return str(value)
 
 
-def read_grade(value: object, place: Place) -> str:
+def read_grade(value: object, path: FieldPath) -> str:
     """One of the grades that a share can have."""
     if value not in GRADES:
         hint = suggest(value, GRADES) if isinstance(value, str) else ""
-        raise place.error(f"is {show(value)}; write {', '.join(GRADES[:-1])} or {GRADES[-1]}{hint}")
+        raise path.error(f"is {show(value)}; write {', '.join(GRADES[:-1])} or {GRADES[-1]}{hint}")
     return str(value)
 
 
-def _check_isolation(wish: GpuWish, words: GpuWords, is_shared: bool, warnings: list[str]) -> None:
+def _check_isolation(written: WrittenGpus, names: GpuFieldNames, is_shared: bool, warnings: list[str]) -> None:
     """Whole GPUs and partitions have the best grade there is; only a share can ask for one it cannot have."""
-    if wish.isolation == "partition" and is_shared:
-        asked = words.fraction if wish.memory_mib is None else words.memory
-        raise Place(words.owner, words.isolation).error(
-            f'is "partition", and {asked} asks for a share, which is none; write {words.partition} instead of it'
+    if written.isolation == "partition" and is_shared:
+        asked = names.fraction if written.memory_mib is None else names.memory
+        raise FieldPath(names.owner, names.isolation).error(
+            f'is "partition", and {asked} asks for a share, which is none; write {names.partition} instead of it'
         )
-    if wish.isolation not in ("", "partition") and not is_shared:
-        place = Place(words.owner, words.isolation)
-        warnings.append(place.sentence(f"is not needed: nobody shares what it asks for; use {words.fraction} to share"))
+    if written.isolation not in ("", "partition") and not is_shared:
+        path = FieldPath(names.owner, names.isolation)
+        warnings.append(path.sentence(f"is not needed: nobody shares what it asks for; use {names.fraction} to share"))
 
 
-def _check_sharing(wish: GpuWish, words: GpuWords, is_shared: bool) -> None:
-    if wish.partition and is_shared:
-        asked = words.fraction if wish.memory_mib is None else words.memory
-        raise Place(words.owner, words.partition).error(
+def _check_sharing(written: WrittenGpus, names: GpuFieldNames, is_shared: bool) -> None:
+    if written.partition and is_shared:
+        asked = names.fraction if written.memory_mib is None else names.memory
+        raise FieldPath(names.owner, names.partition).error(
             f"asks for partitions, which are taken whole, and {asked} for a share; remove one of the two"
         )
-    if wish.fraction_milli is not None and wish.memory_mib is not None:
-        raise Place(words.owner, words.memory).error(
-            f"and {words.fraction} are both set, and a share is asked for by one of them; remove one"
+    if written.fraction_milli is not None and written.memory_mib is not None:
+        raise FieldPath(names.owner, names.memory).error(
+            f"and {names.fraction} are both set, and a share is asked for by one of them; remove one"
         )
-    if is_shared and wish.sharing is False:
-        asked = words.fraction if wish.memory_mib is None else words.memory
-        raise Place(words.owner, words.sharing).error(
+    if is_shared and written.sharing is False:
+        asked = names.fraction if written.memory_mib is None else names.memory
+        raise FieldPath(names.owner, names.sharing).error(
             f'is "false", but {asked} asks for a share of a GPU; remove one of the two'
         )
 
 
-def _count_shared(wish: GpuWish, words: GpuWords) -> int:
-    devices = 1 if wish.devices is None else wish.devices
-    asked = words.fraction if wish.memory_mib is None else words.memory
-    if wish.whole and not words.whole_may_stand_beside:
-        raise Place(words.owner, words.whole).error(
-            f"asks for whole GPUs and {asked} for a share of one; remove one of the two, or write {words.devices} "
+def _count_shared(written: WrittenGpus, names: GpuFieldNames) -> int:
+    devices = 1 if written.devices is None else written.devices
+    asked = names.fraction if written.memory_mib is None else names.memory
+    if written.whole and not names.whole_may_stand_beside:
+        raise FieldPath(names.owner, names.whole).error(
+            f"asks for whole GPUs and {asked} for a share of one; remove one of the two, or write {names.devices} "
             "for a share on each of several"
         )
-    if wish.whole not in (0, 1, devices):
-        raise Place(words.owner, words.whole).error(
-            f"is {wish.whole} beside {asked}; for a share on each of {min(wish.whole, MAX_GPUS)} devices "
-            f'write {words.devices}: "{min(wish.whole, MAX_GPUS)}"'
+    if written.whole not in (0, 1, devices):
+        raise FieldPath(names.owner, names.whole).error(
+            f"is {written.whole} beside {asked}; for a share on each of {min(written.whole, MAX_GPUS)} devices "
+            f'write {names.devices}: "{min(written.whole, MAX_GPUS)}"'
         )
     return devices
 
 
-def _vendor(wish: GpuWish, words: GpuWords) -> str:
-    if not wish.isolation:
-        return wish.vendor
-    place = Place(words.owner, words.isolation)
-    needed = _VENDOR_OF_ISOLATION.get(wish.isolation, "")
-    asked = wish.vendor or vendor_of(read_models(wish.models, place, "", []))
+def _vendor(written: WrittenGpus, names: GpuFieldNames) -> str:
+    if not written.isolation:
+        return written.vendor
+    path = FieldPath(names.owner, names.isolation)
+    needed = _VENDOR_OF_ISOLATION.get(written.isolation, "")
+    asked = written.vendor or vendor_of(read_models(written.models, path, "", []))
     if needed and asked and asked != needed:
         maker = {"amd": "AMD", "nvidia": "NVIDIA"}[asked]
-        raise place.error(
-            f'is "{wish.isolation}", which does not exist on {maker} GPUs; write {_OTHERS[wish.isolation]}'
+        raise path.error(
+            f'is "{written.isolation}", which does not exist on {maker} GPUs; write {_OTHERS[written.isolation]}'
         )
     return asked or needed

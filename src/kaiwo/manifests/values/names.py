@@ -6,7 +6,7 @@ In:    what a person wrote.   Out: the same, proven fit for stores, files and Ku
 import re
 from collections.abc import Mapping, Sequence
 
-from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.manifests.text.field_errors import FieldPath, show
 
 MAX_NAME = 63
 MAX_NODE_NAME = 253
@@ -34,129 +34,129 @@ _CONTAINER_RULE = f"a container's name must use lower-case letters, digits and '
 _NODE_RULE = "a node's name must use lower-case letters, digits, '-' and '.', and begin and end with a letter or digit"
 
 
-def read_name(value: object, place: Place) -> str:
+def read_name(value: object, path: FieldPath) -> str:
     """The name of a workload or queue (RFC 1123)."""
-    return _matched(value, place, _NAME, _NAME_RULE)
+    return _matched(value, path, _NAME, _NAME_RULE)
 
 
-def read_namespace(value: object, place: Place) -> str:
+def read_namespace(value: object, path: FieldPath) -> str:
     """A namespace: a name without dots."""
-    return _matched(value, place, _LABEL, _NAMESPACE_RULE)
+    return _matched(value, path, _LABEL, _NAMESPACE_RULE)
 
 
-def read_container_name(value: object, place: Place) -> str:
+def read_container_name(value: object, path: FieldPath) -> str:
     """The name of a container: a name without dots."""
-    return _matched(value, place, _LABEL, _CONTAINER_RULE)
+    return _matched(value, path, _LABEL, _CONTAINER_RULE)
 
 
-def read_node_name(value: object, place: Place) -> str:
+def read_node_name(value: object, path: FieldPath) -> str:
     """The name of a node: like any other, but longer."""
-    return _matched(value, place, _NAME, _NODE_RULE, MAX_NODE_NAME)
+    return _matched(value, path, _NAME, _NODE_RULE, MAX_NODE_NAME)
 
 
-def read_reference(value: object, place: Place, namespace: str) -> str:
+def read_reference(value: object, path: FieldPath, namespace: str) -> str:
     """Another workload: `name`, or `namespace/name`."""
     text = value if isinstance(value, str) else ""
     before, slash, after = text.partition("/")
     if not slash:
-        return f"{namespace}/{read_name(value, place)}"
-    return f"{read_namespace(before, place)}/{read_name(after, place)}"
+        return f"{namespace}/{read_name(value, path)}"
+    return f"{read_namespace(before, path)}/{read_name(after, path)}"
 
 
-def check_labels(labels: Mapping[str, str], place: Place) -> dict[str, str]:
+def check_labels(labels: Mapping[str, str], path: FieldPath) -> dict[str, str]:
     """Keys and values as Kubernetes takes them."""
     if len(labels) > MAX_LABELS:
-        raise place.error(f"has {len(labels)} labels and the most is {MAX_LABELS}; use fewer")
+        raise path.error(f"has {len(labels)} labels and the most is {MAX_LABELS}; use fewer")
     for key, value in labels.items():
-        check_label_key(key, place)
-        check_label_value(value, Place(place.owner, f"{place.field}.{key}"))
+        check_label_key(key, path)
+        check_label_value(value, FieldPath(path.owner, f"{path.field}.{key}"))
     return dict(labels)
 
 
-def check_label_value(value: str, place: Place) -> None:
+def check_label_value(value: str, path: FieldPath) -> None:
     """Of a label, or of a taint: empty, or a name."""
     if value and (len(value) > MAX_NAME or not _LABEL_NAME.fullmatch(value)):
-        raise place.error(
+        raise path.error(
             f"is {show(value)}, but a label's value has at most {MAX_NAME} letters, digits, '-', '_' or '.', "
             "and begins and ends with a letter or digit; shorten or change it"
         )
 
 
-def check_label_key(key: str, place: Place) -> None:
+def check_label_key(key: str, path: FieldPath) -> None:
     """`name` or `prefix/name`."""
     prefix, slash, name = key.rpartition("/")
     good_prefix = not slash or (len(prefix) <= 253 and _NAME.fullmatch(prefix))
     if not (good_prefix and len(name) <= MAX_NAME and _LABEL_NAME.fullmatch(name)):
-        raise place.error(
+        raise path.error(
             f"has the key {show(key)}, but a key is a name of letters, digits, '-', '_' and '.', with a prefix such as "
             f"example.com/ if you like; change it"
         )
 
 
-def check_env(env: Mapping[str, str], place: Place) -> dict[str, str]:
+def check_env(env: Mapping[str, str], path: FieldPath) -> dict[str, str]:
     """Names that a process environment takes. The values are never shown."""
     for name, value in env.items():
         if len(value.encode()) > MAX_WORD_BYTES:
-            raise Place(place.owner, f"{place.field}.{name}").error(
+            raise FieldPath(path.owner, f"{path.field}.{name}").error(
                 f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file"
             )
         if len(name) > 256 or not _ENV_NAME.fullmatch(name):
-            raise place.error(
+            raise path.error(
                 f"has the variable {show(name)}, but its name must have letters, digits and '_' "
                 "and not begin with a digit; rename it"
             )
     return dict(env)
 
 
-def check_command(words: Sequence[str], place: Place) -> tuple[str, ...]:
+def check_command(words: Sequence[str], path: FieldPath) -> tuple[str, ...]:
     """Words that the system takes as a process's arguments. They are never shown."""
     for index, word in enumerate(words):
         if len(word.encode()) > MAX_WORD_BYTES:
-            raise Place(place.owner, f"{place.field}[{index}]").error(
+            raise FieldPath(path.owner, f"{path.field}[{index}]").error(
                 f"has more than {MAX_WORD_BYTES:,} bytes, which no process takes; put the text into a file"
             )
     return tuple(words)
 
 
-def read_array(value: object, place: Place) -> tuple[int, ...]:
+def read_array(value: object, path: FieldPath) -> tuple[int, ...]:
     """The indices of an array: "0-9", "1,3,5", "0-3,8"."""
     example = 'write it as "0-9" or "1,3,5"'
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or len(text) > 100_000:
-        raise place.error(f"is {show(value)}, which is not an array; {example}")
+        raise path.error(f"is {show(value)}, which is not an array; {example}")
     if "%" in text:
-        raise place.error(
+        raise path.error(
             f"is {show(text)}, but a cap on how many run at once (%) is not supported; leave the % part out"
         )
     indices: list[int] = []
     for part in text.replace(" ", "").split(","):
-        indices += _span(part, text, place, len(indices), example)
+        indices += _span(part, text, path, len(indices), example)
     if len(set(indices)) < len(indices):
-        raise place.error(f"is {show(text)}, which names an index twice; {example}")
+        raise path.error(f"is {show(text)}, which names an index twice; {example}")
     return tuple(indices)
 
 
-def _span(part: str, text: str, place: Place, before: int, example: str) -> range:
+def _span(part: str, text: str, path: FieldPath, before: int, example: str) -> range:
     match = _SPAN.fullmatch(part)
     if match is None:
-        raise place.error(f"is {show(text)}, which is not an array; {example}")
+        raise path.error(f"is {show(text)}, which is not an array; {example}")
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise place.error(f"is {show(text)}, but {first}-{last} runs backwards; {example}")
+        raise path.error(f"is {show(text)}, but {first}-{last} runs backwards; {example}")
     if last > MAX_INDEX:
-        raise place.error(f"is {show(text)}, but an index is at most {MAX_INDEX:,}; {example}")
+        raise path.error(f"is {show(text)}, but an index is at most {MAX_INDEX:,}; {example}")
     if before + last - first + 1 > MAX_TASKS:
-        raise place.error(f"is {show(text)}, which is more than {MAX_TASKS:,} tasks; split it into several arrays")
+        raise path.error(f"is {show(text)}, which is more than {MAX_TASKS:,} tasks; split it into several arrays")
     return range(first, last + 1)
 
 
-def _matched(value: object, place: Place, pattern: re.Pattern[str], rule: str, most: int = MAX_NAME) -> str:
+def _matched(value: object, path: FieldPath, pattern: re.Pattern[str], rule: str, most: int = MAX_NAME) -> str:
     if not isinstance(value, str):
-        raise place.error(f"is {show(value)}, but {rule}; put it in quotes if it is a number")
+        raise path.error(f"is {show(value)}, but {rule}; put it in quotes if it is a number")
     if value.startswith("($") or "{{" in value or "${" in value:
-        raise place.error(f"is {show(value)}, which is a template; fill it in first")
+        raise path.error(f"is {show(value)}, which is a template; fill it in first")
     if not value or len(value) > most or not pattern.fullmatch(value):
-        raise place.error(f"is {show(value)}, but {rule}; {_proposal(value)}")
+        raise path.error(f"is {show(value)}, but {rule}; {_proposal(value)}")
     return value
 
 

@@ -6,7 +6,7 @@ Everything is preemptible unless its owner says otherwise: what is not must stay
 
 import re
 
-from kaiwo.manifests.text.field_errors import Place, show, suggest
+from kaiwo.manifests.text.field_errors import FieldPath, show, suggest
 
 TYPE_PRIORITIES = {"training": 50, "batch": 50, "notebook": 75, "inference": 100}
 DEFAULT_TYPE = "batch"
@@ -28,22 +28,22 @@ CLASS_PRIORITIES = {
 }
 
 
-def read_type(value: object, place: Place) -> str:
+def read_type(value: object, path: FieldPath) -> str:
     """training, batch, inference or notebook."""
     if value not in TYPE_PRIORITIES:
         hint = suggest(value, TYPE_PRIORITIES) if isinstance(value, str) else ""
-        raise place.error(f"is {show(value)}; write {', '.join(TYPE_PRIORITIES)}{hint}")
+        raise path.error(f"is {show(value)}; write {', '.join(TYPE_PRIORITIES)}{hint}")
     return str(value)
 
 
-def class_priority(name: str, place: Place, default: int, warnings: list[str]) -> int:
+def class_priority(name: str, path: FieldPath, default: int, warnings: list[str]) -> int:
     """By the table, or the number itself; an unknown class keeps the default and says so."""
     if name in CLASS_PRIORITIES:
         return CLASS_PRIORITIES[name]
     if re.fullmatch(r"-?[0-9]{1,10}", name) and abs(int(name)) <= MAX_PRIORITY:
         return int(name)
     warnings.append(
-        place.sentence(
+        path.sentence(
             f"is {show(name)}, a priority class that is not known here: priority {default} is used; write a number, "
             f"or one of {', '.join(sorted(CLASS_PRIORITIES))}"
         )

@@ -7,7 +7,7 @@ Never: a float on the way: everything is exact, and what would be rounded down i
 import re
 from decimal import ROUND_CEILING, Context, Decimal
 
-from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.model.gpu import WHOLE_MILLI
 
 MIB = 1 << 20
@@ -36,37 +36,37 @@ _SECONDS = {
 }
 
 
-def read_quantity(value: object, place: Place, example: str) -> Decimal:
+def read_quantity(value: object, path: FieldPath, example: str) -> Decimal:
     """A Kubernetes quantity, exactly. `example` shows the form in the message."""
-    text = _as_text(value, place, f"write it as {example}")
+    text = _as_text(value, path, f"write it as {example}")
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
-        raise place.error(f"is {show(value)}, which is not a quantity; write it as {example}")
+        raise path.error(f"is {show(value)}, which is not a quantity; write it as {example}")
     number, exponent, unit = match.groups()
     if exponent:
         return _EXACT.create_decimal(number + exponent)
     if unit not in _UNITS:
-        raise place.error(f"is {show(value)}, but {show(unit)} is no unit{_likely_unit(unit, number)}; write {example}")
+        raise path.error(f"is {show(value)}, but {show(unit)} is no unit{_likely_unit(unit, number)}; write {example}")
     return _EXACT.multiply(Decimal(number), _UNITS[unit])
 
 
-def read_cpu_milli(value: object, place: Place, most: int = MAX_CPU_MILLI) -> int:
+def read_cpu_milli(value: object, path: FieldPath, most: int = MAX_CPU_MILLI) -> int:
     """Cores as milli-CPU: "4", "500m", 0.5."""
-    cores = _not_negative(read_quantity(value, place, '"4" or "500m"'), value, place)
-    return _bounded(_EXACT.multiply(cores, Decimal(1000)), most, value, place, f"{most // 1000:,} cores")
+    cores = _not_negative(read_quantity(value, path, '"4" or "500m"'), value, path)
+    return _bounded(_EXACT.multiply(cores, Decimal(1000)), most, value, path, f"{most // 1000:,} cores")
 
 
-def read_memory_bytes(value: object, place: Place, most_mib: int = MAX_MEMORY_MIB) -> int:
+def read_memory_bytes(value: object, path: FieldPath, most_mib: int = MAX_MEMORY_MIB) -> int:
     """Memory in bytes: "16Gi", "500M", or a number of bytes."""
-    amount = _not_negative(read_quantity(value, place, '"16Gi" or "512Mi"'), value, place)
-    return _bounded(amount, most_mib * MIB, value, place, f"{most_mib >> 30:,}Pi")
+    amount = _not_negative(read_quantity(value, path, '"16Gi" or "512Mi"'), value, path)
+    return _bounded(amount, most_mib * MIB, value, path, f"{most_mib >> 30:,}Pi")
 
 
-def read_memory_mib(value: object, place: Place) -> int:
+def read_memory_mib(value: object, path: FieldPath) -> int:
     """A pod's memory in the short form, where a number without a unit is a slip."""
-    size = read_memory_bytes(value, place)
+    size = read_memory_bytes(value, path)
     if 0 < size < MIB:
-        raise place.error(f'is {show(value)}, which is less than 1 MiB; write a unit, such as "16Gi" or "512Mi"')
+        raise path.error(f'is {show(value)}, which is less than 1 MiB; write a unit, such as "16Gi" or "512Mi"')
     return to_mib(size)
 
 
@@ -75,46 +75,46 @@ def to_mib(size_bytes: int) -> int:
     return -(-size_bytes // MIB)
 
 
-def read_fraction_milli(value: object, place: Place) -> int:
+def read_fraction_milli(value: object, path: FieldPath) -> int:
     """A part of one GPU as milli: "0.5" is 500."""
     range_text = "but a fraction is 0.01 to 1 of one GPU, in steps of 0.001"
-    text = _as_text(value, place, 'write it as "0.5"').strip()
+    text = _as_text(value, path, 'write it as "0.5"').strip()
     if text.endswith("%"):
-        raise place.error(f'is {show(value)}, {range_text}; write it without the percent sign, such as "0.5" for half')
+        raise path.error(f'is {show(value)}, {range_text}; write it without the percent sign, such as "0.5" for half')
     if not re.fullmatch(_NUMBER, text):
-        raise place.error(f'is {show(value)}, {range_text}; write it as "0.5"')
+        raise path.error(f'is {show(value)}, {range_text}; write it as "0.5"')
     milli = _EXACT.multiply(Decimal(text), Decimal(WHOLE_MILLI))
     if milli > WHOLE_MILLI:
-        raise place.error(f"is {show(value)}, {range_text}; for more than one GPU ask for whole GPUs instead")
+        raise path.error(f"is {show(value)}, {range_text}; for more than one GPU ask for whole GPUs instead")
     if milli < MIN_FRACTION_MILLI:
-        raise place.error(f'is {show(value)}, {range_text}; ask for at least "0.01", or leave it out')
+        raise path.error(f'is {show(value)}, {range_text}; ask for at least "0.01", or leave it out')
     if milli != int(milli):
-        raise place.error(f'is {show(value)}, {range_text}; round it, such as "{Decimal(int(milli)) / 1000}"')
+        raise path.error(f'is {show(value)}, {range_text}; round it, such as "{Decimal(int(milli)) / 1000}"')
     return int(milli)
 
 
-def read_gpu_mib(value: object, place: Place) -> int:
+def read_gpu_mib(value: object, path: FieldPath) -> int:
     """Memory on one GPU: a number is MiB; "16Gi" is understood too."""
-    amount = _not_negative(read_quantity(value, place, '"4000" (MiB) or "16Gi"'), value, place)
+    amount = _not_negative(read_quantity(value, path, '"4000" (MiB) or "16Gi"'), value, path)
     has_unit = isinstance(value, str) and value.strip()[-1:].isalpha()
     mib = _EXACT.divide(amount, Decimal(MIB)) if has_unit else amount
     if not has_unit and mib != mib.to_integral_value():
-        raise place.error(f'is {show(value)}, but GPU memory is counted in whole MiB; write "4000" or "16Gi"')
+        raise path.error(f'is {show(value)}, but GPU memory is counted in whole MiB; write "4000" or "16Gi"')
     if mib < 1:
-        raise place.error(f'is {show(value)}, which is less than 1 MiB; write "4000" (MiB) or "16Gi", or leave it out')
-    return _bounded(mib, MAX_GPU_MIB, value, place, f"{MAX_GPU_MIB:,} MiB of one GPU")
+        raise path.error(f'is {show(value)}, which is less than 1 MiB; write "4000" (MiB) or "16Gi", or leave it out')
+    return _bounded(mib, MAX_GPU_MIB, value, path, f"{MAX_GPU_MIB:,} MiB of one GPU")
 
 
-def read_whole_gpus(value: object, place: Place, fraction_field: str) -> int:
+def read_whole_gpus(value: object, path: FieldPath, fraction_field: str) -> int:
     """How many whole GPUs one pod asks for."""
-    amount = _not_negative(read_quantity(value, place, '"1"'), value, place)
+    amount = _not_negative(read_quantity(value, path, '"1"'), value, path)
     if amount != amount.to_integral_value():
-        raise place.error(
+        raise path.error(
             f"is {show(value)}, but it counts whole GPUs; for a part of one leave it out and write "
             f'{fraction_field}: "{_as_fraction(amount)}"'
         )
     if amount > MAX_GPUS:
-        raise place.error(
+        raise path.error(
             f"asks for {show(int(amount) if amount < 10**18 else value)} whole GPUs"
             f"{_meant_as_milli(amount, fraction_field)}; one pod gets at most {MAX_GPUS}: for more GPUs in all, "
             "ask for more pods"
@@ -122,44 +122,44 @@ def read_whole_gpus(value: object, place: Place, fraction_field: str) -> int:
     return int(amount)
 
 
-def read_duration_s(value: object, place: Place) -> int:
+def read_duration_s(value: object, path: FieldPath) -> int:
     """Whole seconds: 90, "90", "45m", "2h30m", "1d"."""
     example = 'write it as "45m", "2h30m" or "1d", or as a number of seconds'
-    text = _as_text(value, place, example).strip()
+    text = _as_text(value, path, example).strip()
     if re.fullmatch(r"[0-9]{1,12}", text):
         seconds = Decimal(text)
     else:
         parts = _DURATION_PART.findall(text)
         if not parts or "".join(map("".join, parts)) != text:
-            raise place.error(f"is {show(value)}, which is not a duration; {example}")
+            raise path.error(f"is {show(value)}, which is not a duration; {example}")
         units = [unit for _, unit in parts]
         if units != [unit for unit in _SECONDS if unit in units]:
-            raise place.error(f"is {show(value)}, but each unit stands once, the largest first; {example}")
+            raise path.error(f"is {show(value)}, but each unit stands once, the largest first; {example}")
         seconds = sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0))
     if seconds != seconds.to_integral_value():
-        raise place.error(f"is {show(value)}, but durations are whole seconds; {example}")
+        raise path.error(f"is {show(value)}, but durations are whole seconds; {example}")
     if not 1 <= seconds <= MAX_DURATION_S:
-        raise place.error(f"is {show(value)}, but a duration is 1 second to 10 years; {example}, or leave it out")
+        raise path.error(f"is {show(value)}, but a duration is 1 second to 10 years; {example}, or leave it out")
     return int(seconds)
 
 
-def _as_text(value: object, place: Place, way_out: str) -> str:
+def _as_text(value: object, path: FieldPath, way_out: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise place.error(f"is {show(value)}, which is not a quantity; {way_out}")
+        raise path.error(f"is {show(value)}, which is not a quantity; {way_out}")
     if isinstance(value, str) and len(value) > 60:
-        raise place.error(f"is {show(value)}, which is not a quantity; {way_out}")
+        raise path.error(f"is {show(value)}, which is not a quantity; {way_out}")
     return value if isinstance(value, str) else repr(value)
 
 
-def _not_negative(amount: Decimal, value: object, place: Place) -> Decimal:
+def _not_negative(amount: Decimal, value: object, path: FieldPath) -> Decimal:
     if amount < 0:
-        raise place.error(f"is {show(value)}, which is negative; write 0 or more")
+        raise path.error(f"is {show(value)}, which is negative; write 0 or more")
     return amount
 
 
-def _bounded(amount: Decimal, most: int, value: object, place: Place, most_text: str) -> int:
+def _bounded(amount: Decimal, most: int, value: object, path: FieldPath, most_text: str) -> int:
     if amount > most:
-        raise place.error(f"is {show(value)}, which is too much; the most is {most_text}")
+        raise path.error(f"is {show(value)}, which is too much; the most is {most_text}")
     return int(amount.to_integral_value(rounding=ROUND_CEILING))
 
 

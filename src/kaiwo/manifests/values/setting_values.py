@@ -10,15 +10,15 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.values.names import MAX_NAME, NAME, read_name
 from kaiwo.manifests.values.quantities import read_duration_s
-from kaiwo.manifests.values.timestamps import read_moment_or_duration_s, read_moment_s
+from kaiwo.manifests.values.timestamps import read_timestamp_or_duration_s, read_timestamp_s
 from kaiwo.model.workload_fields import FIELDS, ValueKind
 
 Duration = Annotated[str | int, msgspec.Meta(description='"45m", "2h30m", "1d", or a number of seconds')]
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{NAME}$", "maxLength": MAX_NAME})]
-Reader = Callable[[object, Place], Any]
+Reader = Callable[[object, FieldPath], Any]
 
 
 class SettingReader(NamedTuple):
@@ -26,25 +26,25 @@ class SettingReader(NamedTuple):
 
     form_type: Any  # of the field in the short form
     read_text: Reader  # from an annotation
-    read_form: Callable[[object, Place, int], Any]  # from the short form; the number is when it was submitted
+    read_form: Callable[[object, FieldPath, int], Any]  # from the short form; the number is when it was submitted
     example: str = ""  # for a value of the wrong type
 
 
-def read_flag(value: object, place: Place) -> bool:
+def read_flag(value: object, path: FieldPath) -> bool:
     """Read "true" or "false"."""
     if value not in ("true", "false"):
-        raise place.error(f'is {show(value)}; write "true" or "false", with the quotes')
+        raise path.error(f'is {show(value)}; write "true" or "false", with the quotes')
     return value == "true"
 
 
-def _without_time(read: Reader) -> Callable[[object, Place, int], Any]:
-    return lambda value, place, _: read(value, place)
+def _without_time(read: Reader) -> Callable[[object, FieldPath, int], Any]:
+    return lambda value, path, _: read(value, path)
 
 
 READERS = {
     ValueKind.BOOLEAN: SettingReader(bool, read_flag, lambda value, *_: value),
     ValueKind.DURATION: SettingReader(Duration, read_duration_s, _without_time(read_duration_s), 'write it as "2h30m"'),
-    ValueKind.MOMENT: SettingReader(str, read_moment_s, read_moment_or_duration_s),
+    ValueKind.TIMESTAMP: SettingReader(str, read_timestamp_s, read_timestamp_or_duration_s),
     ValueKind.NAME: SettingReader(Name, read_name, _without_time(read_name)),
 }
 
@@ -55,5 +55,5 @@ def read_form_settings(form: msgspec.Struct, owner: str, submitted_s: int) -> di
     for field in FIELDS:
         value = getattr(form, field.name)
         read = READERS[field.kind].read_form
-        found[field.name] = field.default if value is UNSET else read(value, Place(owner, field.short), submitted_s)
+        found[field.name] = field.default if value is UNSET else read(value, FieldPath(owner, field.short), submitted_s)
     return found

@@ -6,7 +6,7 @@ In:    what a person wrote.   Out: whole seconds of the clock, or one ConfigErro
 import re
 from datetime import datetime
 
-from kaiwo.manifests.text.field_errors import Place, show
+from kaiwo.manifests.text.field_errors import FieldPath, show
 from kaiwo.manifests.values.quantities import read_duration_s
 from kaiwo.model.errors import ConfigError
 
@@ -16,39 +16,39 @@ _DATE, _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0
 _MOMENT = re.compile(rf"{_DATE}[Tt ]{_TIME}([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})")
 
 
-def read_moment_s(value: object, place: Place) -> int:
+def read_timestamp_s(value: object, path: FieldPath) -> int:
     """A moment with its time zone, in whole seconds."""
     text = value.strip() if isinstance(value, str) else ""
     if not _MOMENT.fullmatch(text):
-        raise place.error(f'is {show(value)}, which is not a moment with a time zone; write it as "{EXAMPLE}"')
+        raise path.error(f'is {show(value)}, which is not a moment with a time zone; write it as "{EXAMPLE}"')
     try:
         moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
     except ValueError:
-        raise place.error(f'is {show(value)}, which no calendar has; write it as "{EXAMPLE}"') from None
+        raise path.error(f'is {show(value)}, which no calendar has; write it as "{EXAMPLE}"') from None
     at_s = int(moment.timestamp())
     if at_s <= 0:  # 0 says "never" or "at once" wherever a moment is kept
-        raise place.error(f'is {show(value)}, which is before 1970 was a second old; write it as "{EXAMPLE}"')
+        raise path.error(f'is {show(value)}, which is before 1970 was a second old; write it as "{EXAMPLE}"')
     return at_s
 
 
-def read_past_moment_s(value: object, place: Place) -> int:
+def read_past_timestamp_s(value: object, path: FieldPath) -> int:
     """A moment with its time zone, or whole seconds since 1970: programs write down when they did something."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS and int(text):
         return int(text)
     try:
-        return read_moment_s(value, place)
+        return read_timestamp_s(value, path)
     except ConfigError:
-        raise place.error(
+        raise path.error(
             f'is {show(value)}; write a moment with a time zone such as "{EXAMPLE}", or whole seconds since 1970'
         ) from None
 
 
-def read_moment_or_duration_s(value: object, place: Place, base_s: int) -> int:
+def read_timestamp_or_duration_s(value: object, path: FieldPath, base_s: int) -> int:
     """A moment, or how long after another one."""
     if isinstance(value, str) and _MOMENT.fullmatch(value.strip()):
-        return read_moment_s(value, place)
+        return read_timestamp_s(value, path)
     try:
-        return base_s + read_duration_s(value, place)
+        return base_s + read_duration_s(value, path)
     except ConfigError:
-        raise place.error(f'is {show(value)}; write a moment such as "{EXAMPLE}", or a duration such as "8h"') from None
+        raise path.error(f'is {show(value)}; write a moment such as "{EXAMPLE}", or a duration such as "8h"') from None

@@ -19,7 +19,7 @@ from kaiwo.gpus.partitioning.planner import plan_partitions
 from kaiwo.gpus.partitioning.planner_types import Key, Need, NodeNow, Step, Terms
 from kaiwo.gpus.partitioning.requested_modes import wanted_steps, why_not
 from kaiwo.gpus.partitioning.reserved_gpus import ReservedGpus
-from kaiwo.manifests.kinds.partitioning_plan import Chosen, choose, mode_of_profile
+from kaiwo.manifests.kinds.partitioning_plan import ChosenRules, choose_rules, mode_of_profile
 from kaiwo.model.partition_modes import Mode, Platform
 from kaiwo.model.partitioning_plan import PartitioningPlan, PlanRule
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -149,7 +149,7 @@ def see(state: ClusterState, asked: Question) -> Seen:
 def make_plan(seen: Seen, asked: Question) -> Look:
     """What people want first; then what waiting work needs of the other nodes."""
     nodes, labels = seen.nodes, seen.labels
-    chosen = choose([each for each in asked.plans if not each.is_dry], labels)
+    chosen = choose_rules([each for each in asked.plans if not each.is_dry], labels)
     modes = {name: mode for name, (_, rule) in chosen.rules.items() if (mode := mode_of_profile(rule.profile))}
     wanted = _wanted(asked.plans, nodes, chosen, modes)
     pinned = [_pinned(node, asked.now_s) if node.name in chosen.rules else node for node in nodes]
@@ -168,7 +168,7 @@ def _matters(state: ClusterState, asked: Question) -> bool:
 
 
 def _wanted(
-    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeNow], chosen: Chosen, modes: Mapping[str, Mode]
+    plans: Sequence[PartitioningPlan], nodes: Sequence[NodeNow], chosen: ChosenRules, modes: Mapping[str, Mode]
 ) -> list[Step]:
     steps: list[Step] = []
     for plan in plans:
@@ -197,7 +197,7 @@ def _has_room(view: View, state: ClusterState) -> MayStart:
 
 
 def _stands(
-    nodes: Sequence[NodeNow], chosen: Chosen, modes: Mapping[str, Mode], steps: Sequence[Step]
+    nodes: Sequence[NodeNow], chosen: ChosenRules, modes: Mapping[str, Mode], steps: Sequence[Step]
 ) -> list[NodeStand]:
     moving = {step.node for step in steps}
     found = []
@@ -229,7 +229,7 @@ def _dry(
 ) -> list[NodeStand]:
     """What dry plans would do."""
     found = []
-    wishes = {plan.name: choose([replace(plan, is_dry=False)], labels).rules for plan in plans}
+    wishes = {plan.name: choose_rules([replace(plan, is_dry=False)], labels).rules for plan in plans}
     for plan in plans if any(plan.is_dry for plan in plans) else ():
         for node in nodes:
             if not plan.is_dry or node.name not in wishes[plan.name]:

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from kaiwo.api.views import Problem
-from kaiwo.api.views.bulk_actions import MOST_NAMES, ManyOutcome, NamesForm, SteeredView
+from kaiwo.api.views.bulk_actions import MOST_NAMES, ActionResult, BulkOutcome, NamesForm
 from kaiwo.cli.client.api_client import ApiClient, problem_error
 from kaiwo.cli.lists.list_options import make_list_request
 from kaiwo.cli.lists.object_kinds import WORKLOADS
@@ -44,7 +44,7 @@ class BulkAction:
             self._apply_to_array(result, typed[result.name], is_alone=len(typed) == 1)
         return self._code
 
-    def _apply_to_array(self, missing: SteeredView, name: str, is_alone: bool) -> None:
+    def _apply_to_array(self, missing: ActionResult, name: str, is_alone: bool) -> None:
         """No workload has this name, so try the array of this name."""
         array = missing.name.removesuffix(ALL_TASKS)
         tasks = array_members(self._server, array, self._states)
@@ -57,13 +57,13 @@ class BulkAction:
         else:
             self._report(missing, is_alone)
 
-    def _post(self, names: Sequence[str]) -> Iterator[SteeredView]:
+    def _post(self, names: Sequence[str]) -> Iterator[ActionResult]:
         for at in range(0, len(names), MOST_NAMES):
             body = msgspec.json.encode(NamesForm(list(names[at : at + MOST_NAMES])))
             answer = self._server.send("POST", f"/workloads/{self._verb}", None, body, "application/json")
-            yield from self._server.decode(answer, ManyOutcome).results
+            yield from self._server.decode(answer, BulkOutcome).results
 
-    def _report(self, result: SteeredView, is_alone: bool) -> None:
+    def _report(self, result: ActionResult, is_alone: bool) -> None:
         if result.problem is None:
             click.echo(result.done)
             return
@@ -74,8 +74,8 @@ class BulkAction:
         self._code = self._code or exit_code(error)
 
 
-def _missing_array(name: str) -> SteeredView:
-    return SteeredView(name, "", Problem("not-found", f"there is no array {name}; see: kaiwo get workloads"))
+def _missing_array(name: str) -> ActionResult:
+    return ActionResult(name, "", Problem("not-found", f"there is no array {name}; see: kaiwo get workloads"))
 
 
 # The states of the tasks that an array's name means, where they differ from the default states of -l and -q.

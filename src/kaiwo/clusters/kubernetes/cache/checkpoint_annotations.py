@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.workload_annotations import Texts
-from kaiwo.manifests.kinds.annotations import OURS, UPSTREAMS
-from kaiwo.manifests.text.field_errors import Place
-from kaiwo.manifests.values.timestamps import read_past_moment_s
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX, UPSTREAM_PREFIX
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.errors import ConfigError
 
-CHECKPOINT_ANNOTATIONS = (OURS + "last-checkpoint", UPSTREAMS + "last-checkpoint")  # the first that is there counts
+CHECKPOINT_ANNOTATIONS = (
+    OUR_PREFIX + "last-checkpoint",
+    UPSTREAM_PREFIX + "last-checkpoint",
+)  # the first that is there counts
 _MARK = b'/last-checkpoint"'
 Found = tuple[str, str, CachedPod]  # key, text, and the pod that carries it or is below it
 
@@ -54,7 +57,7 @@ class CheckpointTimes:
 
     def _read(self, key: str, text: str, pod: CachedPod, now_s: int) -> int:
         try:
-            return min(read_past_moment_s(text, Place(f"Pod '{pod.name}'", key)), now_s)
+            return min(read_past_timestamp_s(text, FieldPath(f"Pod '{pod.name}'", key)), now_s)
         except ConfigError as error:
             self._faults[pod.key] = f"{error}; until then it counts as not said"
             return 0

@@ -14,13 +14,13 @@ import msgspec
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
 from kaiwo.clusters.ledger import Ledger, Use
-from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.gpu import WHOLE_MILLI, Gpu, Share, are_mixed, vendor_of
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Start
 
-GRANT_ANNOTATION = OURS + "granted-devices"
-FILLS_ANNOTATION = OURS + "fills-until"  # on a pod that fills a gap: see `Start.until_s`
+GRANT_ANNOTATION = OUR_PREFIX + "granted-devices"
+FILLS_ANNOTATION = OUR_PREFIX + "fills-until"  # on a pod that fills a gap: see `Start.until_s`
 Shares = tuple[Share, ...]
 _decode = msgspec.json.Decoder(Shares).decode
 _FILLS_MARK = FILLS_ANNOTATION.encode()

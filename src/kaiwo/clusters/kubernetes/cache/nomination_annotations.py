@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
-from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.plan import Nomination
 
-NOMINATION_ANNOTATION = OURS + "kept-space"
+NOMINATION_ANNOTATION = OUR_PREFIX + "kept-space"
 _MARK = NOMINATION_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(Nomination).decode
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod
 from kaiwo.clusters.kubernetes.decode.quantities import is_countable
-from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.planned_start import PlannedStart
 
-START_ANNOTATION = OURS + "planned-start"
-PLACE_ANNOTATION = OURS + "planned-place"
+START_ANNOTATION = OUR_PREFIX + "planned-start"
+PLACE_ANNOTATION = OUR_PREFIX + "planned-place"
 MOST_BYTES = 16 << 20  # of one promise: what unpacks to more was not written by us
 _MARK = PLACE_ANNOTATION.encode()
 _decode = msgspec.json.Decoder(PlannedStart).decode

@@ -12,17 +12,17 @@ import msgspec
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME, VENDOR_LABEL
 from kaiwo.clusters.kubernetes.decode.quantities import asked, is_countable, offered, offered_mib
-from kaiwo.manifests.kinds.annotations import OURS
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.gpu import GPU_MODELS, Gpu, are_mixed, vendor_of
 from kaiwo.model.node import Node, Taint
 
-DEVICES_ANNOTATION = OURS + "devices"  # the node agent's list, as JSON
-CHANGE_ANNOTATION = OURS + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
+DEVICES_ANNOTATION = OUR_PREFIX + "devices"  # the node agent's list, as JSON
+CHANGE_ANNOTATION = OUR_PREFIX + "partition-change"  # what is under way on the node: see `runtime.partition_dcm`
 MODEL_LABELS = {
-    "amd": (OURS + "gpu-model", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
-    "nvidia": (OURS + "gpu-model", "nvidia.com/gpu.product"),
+    "amd": (OUR_PREFIX + "gpu-model", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+    "nvidia": (OUR_PREFIX + "gpu-model", "nvidia.com/gpu.product"),
 }
 MEMORY_LABELS = {"amd": ("amd.com/gpu.vram", "beta.amd.com/gpu.vram"), "nvidia": ("nvidia.com/gpu.memory",)}
 MOST_GPUS = 1024
@@ -88,7 +88,7 @@ def _listed(notes: dict[str, str]) -> tuple[Gpu, ...] | None:
 
 def _counted(labels: dict[str, str], vendor: str, count: int, is_first: bool) -> list[Gpu]:
     """Only how many there are is known, and what labels say of them. Our own label speaks of the first vendor's."""
-    names = [name for name in MODEL_LABELS[vendor] if is_first or not name.startswith(OURS)]
+    names = [name for name in MODEL_LABELS[vendor] if is_first or not name.startswith(OUR_PREFIX)]
     model = find_model(next((labels[name] for name in names if labels.get(name)), f"{vendor}-gpu"))
     known = GPU_MODELS.get(model)
     memory_mib = _memory_mib(labels, vendor) or (known.memory_mib if known else 0)

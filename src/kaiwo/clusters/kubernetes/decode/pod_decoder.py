@@ -27,7 +27,7 @@ from kaiwo.clusters.kubernetes.decode.wire_objects import (
 )
 from kaiwo.clusters.kubernetes.gangs.labels import KUEUE_REQUIRED, USED_ANNOTATIONS
 from kaiwo.clusters.kubernetes.gangs.metadata import Reference
-from kaiwo.manifests.kinds.annotations import OURS, UPSTREAMS
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX, UPSTREAM_PREFIX
 
 
 class GivenText(Wire, omit_defaults=True):
@@ -98,7 +98,7 @@ def _is_infeasible(status: PodStatus) -> bool:
 NOTES_KEPT_BYTES = 256  # a longer text of annotations is cut down to those that are read
 NOTES_OF_GANGS = frozenset((*USED_ANNOTATIONS, KUEUE_REQUIRED))
 _LEADER = b'"leaderworkerset.sigs.k8s.io/'
-_GPU_KEYS = (OURS + "gpu-", UPSTREAMS + "gpu-")
+_GPU_KEYS = (OUR_PREFIX + "gpu-", UPSTREAM_PREFIX + "gpu-")
 _GPU_NOTES = tuple(key.encode() for key in _GPU_KEYS)
 # The fields of PodSpec that `read_ask` reads, as (name in JSON, name in PodBody).
 _PARTS = tuple(
@@ -264,7 +264,9 @@ def _notes(text: bytes) -> bytes:
     if len(text) <= NOTES_KEPT_BYTES:
         return text
     found = _read_texts(text).items()
-    kept = {key: value for key, value in found if key in NOTES_OF_GANGS or key.startswith((OURS, UPSTREAMS))}
+    kept = {
+        key: value for key, value in found if key in NOTES_OF_GANGS or key.startswith((OUR_PREFIX, UPSTREAM_PREFIX))
+    }
     return msgspec.json.encode(kept) if kept else b""
 
 

@@ -12,19 +12,19 @@ import msgspec
 from kaiwo.clusters.kubernetes.decode.affinity_rules import AffinityRules, read_affinity_rules
 from kaiwo.clusters.kubernetes.decode.quantities import asked, most
 from kaiwo.clusters.kubernetes.decode.wire_objects import Amounts, Given, NodeSelector, PodSpec, Resources, Term
-from kaiwo.manifests.kinds.annotations import OURS, Annotations
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX, Annotations
 from kaiwo.manifests.kinds.container_resources import largest, total
 from kaiwo.manifests.kinds.node_affinity import HOSTNAME
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
-from kaiwo.manifests.values.gpu_request import GpuWords, settle
+from kaiwo.manifests.values.gpu_request import GpuFieldNames, resolve_gpus
 from kaiwo.manifests.values.quantities import MIB
 from kaiwo.model.affinity import VENDOR_LABEL, Choice, NodeRule, Preference, Rules
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.request import Request, Toleration
 
-SHARING_LABEL = OURS + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
+SHARING_LABEL = OUR_PREFIX + "gpu-sharing"  # on nodes whose agent serves shares of a GPU
 FIELD = "field:"  # begins the fields of a node in Kubernetes that are labels in our picture only
 NODE_NAME = FIELD + "metadata.name"
 
@@ -170,9 +170,9 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     resource, count = next(iter(whole.items()), ("amd.com/gpu", 0))
     warnings: list[str] = []
     annotations = Annotations(owner)
-    annotations.add(Fields({"annotations": dict(notes)}, owner, warnings))
-    wish = annotations.gpu_wish(count, "", ())
-    gpu = settle(wish, kubelet_words(annotations, resource), warnings)
+    annotations.add(FieldReader({"annotations": dict(notes)}, owner, warnings))
+    wish = annotations.written_gpus(count, "", ())
+    gpu = resolve_gpus(wish, kubelet_words(annotations, resource), warnings)
     rules: list[NodeRule] = []
     if whole:
         rules.append(NodeRule(VENDOR_LABEL + RESOURCE_VENDORS[resource], "Exists"))
@@ -187,9 +187,9 @@ def _with_gpus(plain: Request, whole: dict[str, int], notes: Mapping[str, str], 
     return msgspec.structs.replace(request, node_rules=tuple(rules))
 
 
-def kubelet_words(annotations: Annotations, resource: str) -> GpuWords:
+def kubelet_words(annotations: Annotations, resource: str) -> GpuFieldNames:
     """What the wishes are called where the kubelet counts the vendor's resource, whole."""
-    words = annotations.gpu_words(resource, annotations.place("gpu-models").field)
+    words = annotations.gpu_field_names(resource, annotations.path_of("gpu-models").field)
     return words._replace(kubelet_counts_whole=True)
 
 

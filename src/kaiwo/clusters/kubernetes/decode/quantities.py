@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kaiwo.manifests.text.field_errors import Place
+from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.manifests.values.quantities import MIB, read_quantity
 from kaiwo.model.errors import ConfigError
@@ -33,7 +33,7 @@ def is_countable(value: Any) -> bool:
     return all(map(is_countable, value.values())) if isinstance(value, dict) else True
 
 
-NOWHERE = Place("", "quantity")
+NOWHERE = FieldPath("", "quantity")
 # The server takes up to 2**63 of anything, from pods and from nodes: it is counted up to this.
 MOST_BYTES = MOST_MIB * MIB
 

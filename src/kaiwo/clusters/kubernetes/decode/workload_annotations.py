@@ -7,10 +7,17 @@ The same annotations as in a file that `kaiwo apply` reads, and the same order o
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kaiwo.manifests.kinds.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, Annotations, read_number
+from kaiwo.manifests.kinds.annotations import (
+    KNOWN_ANNOTATIONS,
+    KUEUE_QUEUE,
+    OUR_PREFIX,
+    UPSTREAM_PREFIX,
+    Annotations,
+    read_number,
+)
 from kaiwo.manifests.kinds.object_metadata import check_user
-from kaiwo.manifests.text.field_errors import Place
-from kaiwo.manifests.text.field_reader import Fields
+from kaiwo.manifests.text.field_errors import FieldPath
+from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import read_name
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, read_type
 from kaiwo.model.errors import ConfigError
@@ -40,16 +47,16 @@ def read_workload_settings(
         return Workload("", (), priority=priority)
     annotations = Annotations(owner)
     for notes, labels in found:
-        annotations.add(Fields({"annotations": dict(notes), "labels": dict(labels)}, owner, []))
+        annotations.add(FieldReader({"annotations": dict(notes), "labels": dict(labels)}, owner, []))
     kind = annotations.read("type", read_type, "")
     by_type = bool(kind) and not has_class
     kind = kind or DEFAULT_TYPE
-    user = annotations.text("user") or annotations.labels.get(UPSTREAMS + "user", "")
+    user = annotations.text("user") or annotations.labels.get(UPSTREAM_PREFIX + "user", "")
     return Workload(
         "",
         (),
         queue=_queue(annotations, owner, is_ours),
-        user=check_user(user, Place(owner, "user")),
+        user=check_user(user, FieldPath(owner, "user")),
         kind=kind,
         priority=annotations.read("priority", _read_priority, TYPE_PRIORITIES[kind] if by_type else priority),
         **annotations.settings(),
@@ -82,20 +89,22 @@ def keep_settings(texts: Texts | None) -> dict[str, str]:
 
 
 def _is_read(key: str) -> bool:
-    return key == KUEUE_QUEUE or (key.startswith((OURS, UPSTREAMS)) and key.partition("/")[2] in KNOWN)
+    return key == KUEUE_QUEUE or (
+        key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) and key.partition("/")[2] in KNOWN_ANNOTATIONS
+    )
 
 
 def _queue(annotations: Annotations, owner: str, is_ours: Callable[[str], bool]) -> str:
     labels = annotations.labels
     for field, value in (
-        (OURS + "queue", annotations.text("queue")),
-        (OURS + "queue", labels.get(OURS + "queue", "")),
+        (OUR_PREFIX + "queue", annotations.text("queue")),
+        (OUR_PREFIX + "queue", labels.get(OUR_PREFIX + "queue", "")),
         (KUEUE_QUEUE, labels.get(KUEUE_QUEUE, "")),
     ):
         if value and (field != KUEUE_QUEUE or is_ours(value)):
-            return read_name(value, Place(owner, field))
+            return read_name(value, FieldPath(owner, field))
     return DEFAULT_QUEUE
 
 
-def _read_priority(value: object, place: Place) -> int:
+def _read_priority(value: object, place: FieldPath) -> int:
     return read_number(value, place, -MAX_PRIORITY, MAX_PRIORITY)

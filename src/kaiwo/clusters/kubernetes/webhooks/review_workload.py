@@ -26,20 +26,20 @@ from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     words_of,
 )
 from kaiwo.clusters.queue_access import check_queue_access
-from kaiwo.manifests.kinds.annotations import OURS, WRITTEN, Annotations, read_number
-from kaiwo.manifests.text.field_errors import Place as Field
-from kaiwo.manifests.text.field_reader import Fields
-from kaiwo.manifests.values.gpu_request import settle
-from kaiwo.manifests.values.timestamps import read_past_moment_s
+from kaiwo.manifests.kinds.annotations import OUR_PREFIX, SCHEDULER_ANNOTATIONS, Annotations, read_number
+from kaiwo.manifests.text.field_errors import FieldPath as Field
+from kaiwo.manifests.text.field_reader import FieldReader
+from kaiwo.manifests.values.gpu_request import resolve_gpus
+from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.errors import ConfigError, RefusedError
 from kaiwo.model.queue import Queue
 from kaiwo.model.workload import Workload
 
 # An object that somebody copied from a cluster may carry the others.
 NOT_FOR_PEOPLE = tuple(
-    OURS + name for name in ("granted-devices", "kept-space", "planned-start", "planned-place", "fills-until")
+    OUR_PREFIX + name for name in ("granted-devices", "kept-space", "planned-start", "planned-place", "fills-until")
 )
-assert all(key.removeprefix(OURS) in WRITTEN for key in NOT_FOR_PEOPLE)
+assert all(key.removeprefix(OUR_PREFIX) in SCHEDULER_ANNOTATIONS for key in NOT_FOR_PEOPLE)
 
 
 def check_work(
@@ -73,7 +73,7 @@ def saved_warnings(work: Work) -> list[str]:
     warnings = []
     for key, text in filter(None, (saved_note(notes) for notes, _ in work.said)):
         try:
-            read_past_moment_s(text, Field(work.owner, key))
+            read_past_timestamp_s(text, Field(work.owner, key))
         except ConfigError as error:
             warnings.append(f"{error}; until then it counts as not said")
     return warnings
@@ -100,11 +100,11 @@ def _check_gpus(owner: str, place: Place, said: list[tuple[Texts, Texts]], warni
     """Annotations of one pod, with those of the object above it: slips, contradictions, sizes of gangs."""
     annotations = Annotations(owner)
     for notes, labels in said:
-        annotations.add(Fields({"annotations": notes, "labels": labels}, owner, []))
+        annotations.add(FieldReader({"annotations": notes, "labels": labels}, owner, []))
     count, resource = whole_gpus(place)
-    wish = annotations.gpu_wish(count, "", ())
+    wish = annotations.written_gpus(count, "", ())
     words = kubelet_words(annotations, resource)
-    settled = settle(wish, words, warnings)
+    settled = resolve_gpus(wish, words, warnings)
     if count and (wish.fraction_milli is not None or wish.memory_mib is not None):
         check_beside(owner, resource, count, settled.gpus)
         asked = words.fraction if wish.memory_mib is None else words.memory

@@ -18,10 +18,10 @@ from kaiwo.clusters.kubernetes.webhooks.workload_objects import (
     Work,
     names_kaiwo,
 )
-from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OURS, UPSTREAMS
+from kaiwo.manifests.kinds.annotations import KUEUE_QUEUE, OUR_PREFIX, UPSTREAM_PREFIX
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue
 
-QUEUE, USER = OURS + "queue", OURS + "user"
+QUEUE, USER = OUR_PREFIX + "queue", OUR_PREFIX + "user"
 
 
 class Defaults(NamedTuple):
@@ -65,9 +65,9 @@ def is_for(work: Work, scheduler: str) -> bool:
 def says_queue(work: Work) -> bool:
     """It names its queue in one of the ways that count."""
     return any(
-        notes.get(prefix + "queue") or labels.get(OURS + "queue") or labels.get(KUEUE_QUEUE)
+        notes.get(prefix + "queue") or labels.get(OUR_PREFIX + "queue") or labels.get(KUEUE_QUEUE)
         for notes, labels in work.said
-        for prefix in (OURS, UPSTREAMS)
+        for prefix in (OUR_PREFIX, UPSTREAM_PREFIX)
     )
 
 
@@ -80,7 +80,7 @@ def queue_of(namespace: str, queues: Mapping[str, Queue]) -> str:
 
 def named_users(work: Work) -> list[tuple[str, str]]:
     """Every annotation that says whose work it is, with the name."""
-    keys = (USER, UPSTREAMS + "user")
+    keys = (USER, UPSTREAM_PREFIX + "user")
     return [(key, notes[key]) for notes, _ in work.said for key in keys if notes.get(key)]
 
 

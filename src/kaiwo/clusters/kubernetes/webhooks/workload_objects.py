@@ -11,7 +11,13 @@ import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
 from kaiwo.clusters.kubernetes.decode.wire_objects import Container, Resources
-from kaiwo.manifests.kinds.annotations import KNOWN, KUEUE_QUEUE, OURS, UPSTREAMS, WRITTEN
+from kaiwo.manifests.kinds.annotations import (
+    KNOWN_ANNOTATIONS,
+    KUEUE_QUEUE,
+    OUR_PREFIX,
+    SCHEDULER_ANNOTATIONS,
+    UPSTREAM_PREFIX,
+)
 from kaiwo.manifests.values.gpu_model_names import RESOURCE_VENDORS
 from kaiwo.model.errors import ConfigError
 
@@ -94,9 +100,11 @@ def texts(metadata: Json, name: str) -> Texts:
 def names_kaiwo(said: list[tuple[Texts, Texts]]) -> bool:
     """Somebody wrote a wish of ours, or tried to: he wants our scheduler."""
     for notes, labels in said:
-        if any(key.startswith(OURS) and key.removeprefix(OURS) not in WRITTEN for key in notes):
+        if any(
+            key.startswith(OUR_PREFIX) and key.removeprefix(OUR_PREFIX) not in SCHEDULER_ANNOTATIONS for key in notes
+        ):
             return True
-        if any(key.startswith(OURS) and key.removeprefix(OURS) in KNOWN for key in labels):
+        if any(key.startswith(OUR_PREFIX) and key.removeprefix(OUR_PREFIX) in KNOWN_ANNOTATIONS for key in labels):
             return True
     return False
 
@@ -111,7 +119,7 @@ def words_of(work: Work) -> list[tuple[Texts, Texts]]:
 
 def _is_read(key: str) -> bool:
     """When it last saved its work is no wish: programs write it again and again."""
-    return (key.startswith((OURS, UPSTREAMS)) or key == KUEUE_QUEUE) and key not in CHECKPOINT_ANNOTATIONS
+    return (key.startswith((OUR_PREFIX, UPSTREAM_PREFIX)) or key == KUEUE_QUEUE) and key not in CHECKPOINT_ANNOTATIONS
 
 
 def whole_gpus(place: Place) -> tuple[int, str]:
