@@ -74,7 +74,7 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[Scheduling]:
         sys.stderr.flush()
     leading = LeaderGuard(_leadership(options, access))
     cluster = KubernetesCluster(access, options.scheduler, emit, lambda: leading.leadership.left_s)
-    cluster.cache.extended_scheduler = options.extends if options.extender_port else ""
+    cluster.cache.placed.extended_scheduler = options.extends if options.extender_port else ""
     past_use = PastUse.of(policy, InQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunsInFile(options.home))

@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.gang_index import OwnerObject
+from kaiwo.clusters.kubernetes.cache.gang_index import OwnerMetadata, OwnerObject
 from kaiwo.clusters.kubernetes.client import Client
 from kaiwo.clusters.kubernetes.client.credentials import Access, Credential, Fixed, Trust
 from kaiwo.clusters.kubernetes.gangs.registry import read_owner
@@ -54,7 +54,7 @@ def put_job(cache: ClusterCache, notes: dict[str, str]) -> None:
     }  # fmt: skip
     owner = read_owner(document)
     assert not isinstance(owner, str)
-    cache.gang_index.upsert_owner(OwnerObject(owner, notes, {}))
+    cache.gang_index.upsert_owner(OwnerObject(owner, OwnerMetadata(notes)))
 
 
 @pytest.mark.parametrize("prefix", ["kaiwo.ai/", "kaiwo.silogen.ai/"])
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: s
     cache = some_books()
     cache.upsert_pod(seen_pod("waits", annotations={SAVED: text}))
     put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m"})
-    cache.upsert_queue(Queue("lab"))
+    cache.queue_events(cache.queue_cache.upsert(Queue("lab")))
     cache.flush(1_000)
     assert {"default/waits", "default/train"} == set(cache.published.workloads)
     assert cache.blocked_pods == {}
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: s
     ((key, sentence),) = cache.checkpoints.take_faults().items()
     assert key == ("default", "train")
     assert sentence.startswith(f"Pod 'train': {SAVED} is ")
-    assert sentence.endswith("whole seconds since 1970; until then it counts as not said")
+    assert sentence.endswith("whole seconds since 1970; until then it is ignored")
     put(cache, "train", {SAVED: text, "kaiwo.ai/queue": "lab", "kaiwo.ai/restart-cost": "5m", "x": "y"})
     assert cache.flush(1_001) == ()
     assert cache.checkpoints.take_faults() == {}
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_told_once_and_keeps_nobody_from_anything(text: s
 @pytest.mark.parametrize("name", ["preemption-delay", "restart-cost", "estimate"])
 def test_garbage_on_a_pod_that_runs_leaves_it_in_its_queue(name: str) -> None:
     cache = some_books()
-    cache.upsert_queue(Queue("lab"))
+    cache.queue_events(cache.queue_cache.upsert(Queue("lab")))
     notes = {"kaiwo.ai/queue": "lab", "kaiwo.ai/priority": "7", "kaiwo.ai/restart-cost": "5m"}
     put(cache, "train", notes)
     cache.flush(1_000)

@@ -22,13 +22,15 @@ def books_with(*modes: str, **meta: Any) -> ClusterCache:
     bound["metadata"] |= meta
     _put(cache, bound)
     item = msgspec.json.decode(msgspec.json.encode(volume("v", "node-1")), type=wire_objects.PersistentVolume)
-    cache.change_volumes(lambda volumes: volumes.upsert_volume(item))
+    cache.volumes.upsert_volume(item)
+    cache.touch_claim_users()
     return cache
 
 
 def _put(cache: ClusterCache, document: dict[str, Any]) -> None:
     item = msgspec.json.decode(msgspec.json.encode(document), type=wire_objects.Claim)
-    cache.change_volumes(lambda volumes: volumes.upsert_claim(item))
+    cache.volumes.upsert_claim(item)
+    cache.touch_claim_users()
 
 
 def test_a_claim_for_one_pod_is_waited_for_until_that_pod_is_gone() -> None:
@@ -85,7 +87,7 @@ def test_a_claim_of_an_ephemeral_volume_must_be_the_pods_own() -> None:
 
     assert waiting(owned_by("uid-p")) == ""
     assert waiting(owned_by("uid-other")) == (
-        "the volume claim p-scratch of its ephemeral volume is somebody else's; delete that claim"
+        "the volume claim p-scratch of its ephemeral volume belongs to something else; delete that claim"
     )
     assert waiting(some_books()) == (
         "its volume claim p-scratch is not there yet; Kubernetes makes it for its ephemeral volume"

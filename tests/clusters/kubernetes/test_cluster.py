@@ -232,7 +232,7 @@ def test_who_may_neither_bind_nor_read_waits_before_it_tries_again(plane: Plane)
                 patched.setattr(scene.cluster.client, "read", refuse)
                 await scene.start(start_of("a"))
                 await scene.until(lambda: scene.workload("a").not_before_why == "you may not")
-            assert scene.cluster.cache.in_flight.refusals["default/a"].times == 1
+            assert scene.cluster.cache.start_backoff.refusals["default/a"].times == 1
             assert ("default/a", "main-0") not in scene.state.pods
 
     run(test())
@@ -272,7 +272,7 @@ def test_a_binding_of_which_a_sick_server_cannot_say_what_became_of_it_keeps_its
                         await asyncio.sleep(0.01)
                 is_sick = False
                 await scene.until(lambda: scene.state.pods["default/a", "main-0"].phase is Phase.RUNNING)
-            assert "default/a" not in scene.cluster.cache.in_flight.refusals
+            assert "default/a" not in scene.cluster.cache.start_backoff.refusals
 
     run(test())
 
@@ -364,7 +364,7 @@ def test_the_pods_of_a_job_are_one_gang_that_waits_until_it_is_whole(plane: Plan
             await scene.until_waiting("train")
             work = scene.workload("train")
             assert (work.pods, work.roles[0].needed, work.queue) == (3, 3, "lab")
-            slots = sorted(scene.cluster.cache.pods_by_slot("default/train"))
+            slots = sorted(scene.cluster.cache.slots.pods("default/train"))
             starts = [start_of("train", slot, devices=whole(number)) for number, slot in enumerate(slots)]
             assert await scene.start(*starts[:2]) == ()
             await scene.until(lambda: "only a part" in scene.workload("train").not_before_why)

@@ -73,7 +73,7 @@ def test_another_pod_of_the_same_name_is_another_pod() -> None:
     assert PodGone("default/a", "main-0") in cache.flush()
     cache.delete_pod(seen_pod("a"))  # the late word of the first one's end
     assert cache.flush() == ()
-    found = cache.find_pod("default/a", "main-0")
+    found = cache.slots.find("default/a", "main-0")
     assert found is not None
     assert found.uid == "second"
 
@@ -84,10 +84,11 @@ def test_a_decision_that_came_to_nothing_is_taken_back() -> None:
     cache.upsert_pod(pod)
     cache.flush()
     start = Start("default/a", "main-0", "node-1", (Share("gpu-0", 1000, 1),))
-    assumed = cache.placed_pod("default/a", "main-0", pod, Phase.ASSUMED, start.node, start.devices)
-    cache.in_flight.begin_start(start, pod, assumed)
+    assumed = cache.placed.at("default/a", "main-0", pod, Phase.ASSUMED, start.node, start.devices)
+    cache.published.assume_pod(assumed)
+    cache.in_flight.begin_start(start, pod)
     assert cache.flush() == ()  # the scheduler knows
-    cache.in_flight.refuse("default/a", 100, "the webhook said no")
+    cache.start_backoff.refuse("default/a", 100, "the webhook said no")
     cache.in_flight.end_start(pod)
     gone, changed = cache.flush()
     assert gone == PodGone("default/a", "main-0")
@@ -101,9 +102,8 @@ def test_a_binding_that_the_watch_confirms_is_running() -> None:
     cache.upsert_pod(pod)
     start = Start("default/a", "main-0", "node-1", (Share("gpu-3", 1000, 192 * 1024),))
     cache.flush()
-    cache.in_flight.begin_start(
-        start, pod, cache.placed_pod("default/a", "main-0", pod, Phase.ASSUMED, "node-1", start.devices)
-    )
+    cache.published.assume_pod(cache.placed.at("default/a", "main-0", pod, Phase.ASSUMED, "node-1", start.devices))
+    cache.in_flight.begin_start(start, pod)
     cache.flush()
     cache.upsert_pod(seen_pod("a", node="node-1", annotations=_grant(3)))
     (told,) = cache.flush()
@@ -155,7 +155,7 @@ def test_the_pods_of_a_gang_are_one_workload_once_they_are_all_there() -> None:
     assert isinstance(told, WorkloadChanged)
     assert (told.workload.name, told.workload.pods, told.workload.roles[0].needed) == ("default/train", 2, 2)
     assert cache.blocked_pods == {}
-    assert sorted(cache.pods_by_slot("default/train")) == ["main-0", "main-1"]
+    assert sorted(cache.slots.pods("default/train")) == ["main-0", "main-1"]
 
 
 def test_a_role_whose_pods_ask_for_different_things_becomes_two() -> None:
@@ -234,7 +234,7 @@ def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None
         if f"{role.name}-{place}" not in phases
     ]
     assert len(missing) == 1
-    found = cache.find_pod("default/train", missing[0])
+    found = cache.slots.find("default/train", missing[0])
     assert found is not None
     assert found.name == "w-2"
 
@@ -242,8 +242,8 @@ def test_a_leaving_pod_holds_its_place_and_its_replacement_has_one_too() -> None
 def test_a_queue_can_be_replaced_and_the_default_one_always_exists() -> None:
     cache = some_books()
     default = cache.queues["default"]
-    cache.upsert_queue(replace(default, priority=7))
-    cache.delete_queue("default")
+    cache.queue_events(cache.queue_cache.upsert(replace(default, priority=7)))
+    cache.queue_events(cache.queue_cache.delete("default"))
     assert cache.queues == {"default": default}
 
 
@@ -281,7 +281,7 @@ def test_the_events_always_tell_the_whole_truth(steps: list[tuple[int, str, bool
     holding = [pod for pod in cache.pods.values() if pod.node and not pod.is_finished]
     assert len(state.pods) == len(holding)
     assert truth.overcommitted() == []
-    slots = {key for name in state.workloads for key in cache.pods_by_slot(name).values()}
+    slots = {key for name in state.workloads for key in cache.slots.pods(name).values()}
     assert {pod.key for pod in slots} <= set(cache.pods)
 
 

@@ -81,9 +81,9 @@ def test_a_refused_start_waits_longer_each_time(plane: Plane) -> None:
             for times in range(1, 9):
                 await scene.start(start_of("a", node="nowhere"))
                 await scene.until(
-                    lambda times=times: scene.cluster.cache.in_flight.refusals["default/a"].times == times
+                    lambda times=times: scene.cluster.cache.start_backoff.refusals["default/a"].times == times
                 )
-                until_s = scene.cluster.cache.in_flight.refusals["default/a"].until_s
+                until_s = scene.cluster.cache.start_backoff.refusals["default/a"].until_s
                 await scene.until(lambda: ("default/a", "main-0") not in scene.state.pods)
                 assert scene.workload("a").not_before_s == until_s
                 pauses.append(until_s - scene.cluster.now_s())

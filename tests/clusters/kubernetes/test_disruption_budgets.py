@@ -99,7 +99,7 @@ def test_an_eviction_that_the_server_never_grants_is_given_up(
 ) -> None:
     """The scheduler does not know of the second budget yet; the server says that it is not well, and stays so."""
     monkeypatch.setattr(DisruptionBudgets, "allowed", lambda *_: -1)
-    monkeypatch.setattr(DisruptionBudgets, "why_never", lambda *_: "")
+    monkeypatch.setattr(DisruptionBudgets, "explain_never", lambda *_: "")
     monkeypatch.setattr(evictor, "FIRST_PAUSE_S", 0.2)
 
     async def test() -> None:
@@ -147,10 +147,12 @@ def test_the_tightest_budget_counts() -> None:
     workload = cache.published.workloads["default/p"]
     assert (workload.may_go, workload.stays_why) == (
         0,
-        "more than one budget covers pod default/p, and then the server evicts it never",
+        "more than one disruption budget covers pod default/p, so the server never evicts it",
     )
     for name, may_go in (("wide", 2), ("tight", -1)):
-        cache.delete_budget(read_budget(msgspec.convert(budget(name, {}), BudgetObject)))
+        cache.retry_evictions(
+            cache.budgets.delete(read_budget(msgspec.convert(budget(name, {}), BudgetObject)), cache.pods.values())
+        )
         cache.flush()
         workload = cache.published.workloads["default/p"]
         assert (workload.may_go, workload.stays_why) == (may_go, "")
@@ -163,7 +165,7 @@ def test_the_tightest_budget_of_a_gang_counts() -> None:
         cache.upsert_pod(seen_pod(name, node="node-1", phase="Running", labels=labels, annotations=notes))
     for name, allowed in (("a", 5), ("b", 2)):
         item = msgspec.convert(budget(name) | {"status": {"disruptionsAllowed": allowed}}, BudgetObject)
-        cache.upsert_budget(read_budget(item))
+        cache.retry_evictions(cache.budgets.upsert(read_budget(item), cache.pods.values()))
     cache.flush()
     (workload,) = cache.published.workloads.values()
     assert workload.may_go == 2
@@ -174,7 +176,8 @@ def test_who_was_refused_for_good_stays_until_its_budgets_change() -> None:
     pod = seen_pod("p", node="node-1", phase="Running", labels={"app": "a"})
     cache.upsert_pod(pod)
     cache.flush()
-    cache.in_flight.begin_eviction("default/p", "main-0", pod)
+    cache.published.assume_releasing("default/p", "main-0")
+    cache.in_flight.begin_eviction(pod)
     cache.flush()
     assert cache.published.pods["default/p"]["main-0"].phase is Phase.RELEASING
     cache.in_flight.end_eviction(pod, "the server does not evict it")
@@ -183,7 +186,7 @@ def test_who_was_refused_for_good_stays_until_its_budgets_change() -> None:
     assert cache.published.pods["default/p"]["main-0"].phase is Phase.RUNNING
     assert (workload.may_go, workload.stays_why) == (0, "the server does not evict it")
     item = msgspec.convert(budget("a") | {"status": {"disruptionsAllowed": 1}}, BudgetObject)
-    cache.upsert_budget(read_budget(item))
+    cache.retry_evictions(cache.budgets.upsert(read_budget(item), cache.pods.values()))
     cache.flush()
     assert cache.published.workloads["default/p"].may_go == 1
 

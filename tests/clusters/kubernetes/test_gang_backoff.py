@@ -1,7 +1,7 @@
 """A first wave that was stopped, since the next one found no room, waits longer each time before it is tried again."""
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
-from kaiwo.clusters.kubernetes.cache.in_flight import WHY
+from kaiwo.clusters.kubernetes.cache.start_backoff import STOPPED_HALF_WAY as WHY
 from kaiwo.model.workload import Workload
 from tests.clusters.kubernetes.api_objects import some_books
 from tests.clusters.kubernetes.test_previous_runs import put_owners, put_pods
@@ -69,7 +69,8 @@ def test_being_told_to_go_is_not_being_whole() -> None:
     put_owners(cache, *sets)
     put_pods(cache, pods[:1], node="node-1")
     put_pods(cache, pods[1:])
-    cache.in_flight.begin_eviction(NAME, "leader-0", cache.pods["default", "serve-0"])
+    cache.published.assume_releasing(NAME, "leader-0")
+    cache.in_flight.begin_eviction(cache.pods["default", "serve-0"])
     cache.gang_backoff.record_stop(NAME, 1_000)
     cache.flush()
     for pod in pods:

@@ -120,4 +120,4 @@ def test_where_the_leader_is_refused_the_others_wait_with_it() -> None:
     assert "w-0" not in asked
     assert "w-2" not in asked
     assert cache.in_flight.starts == {}
-    assert "default/train" in cache.in_flight.refusals
+    assert "default/train" in cache.start_backoff.refusals

@@ -112,10 +112,10 @@ def test_kueues_queue_is_ours_where_there_is_one_of_that_name() -> None:
     cache.upsert_pod(seen_pod("p", labels={"kueue.x-k8s.io/queue-name": "team-a"}))
     cache.flush()
     assert cache.published.workloads["default/p"].queue == "default"
-    cache.upsert_queue(Queue("team-a"))
+    cache.queue_events(cache.queue_cache.upsert(Queue("team-a")))
     cache.flush()
     assert cache.published.workloads["default/p"].queue == "team-a"
-    cache.delete_queue("team-a")
+    cache.queue_events(cache.queue_cache.delete("team-a"))
     cache.flush()
     assert cache.published.workloads["default/p"].queue == "default"
 

@@ -97,13 +97,13 @@ def test_a_node_that_had_no_room_twice_is_kept_away_from_until_it_is_forgiven() 
         cache.flush()
         return cache.published.workloads["default/a"].roles[0].request.node_rules
 
-    assert not cache.in_flight.refuse("default/a", 100, "node node-1 has no pod slot left", "node-1")
+    assert not cache.start_backoff.refuse("default/a", 100, "node node-1 has no pod slot left", "node-1")
     assert away not in rules()
-    assert cache.in_flight.refuse("default/a", 101, "node node-1 has no pod slot left", "node-1")
+    assert cache.start_backoff.refuse("default/a", 101, "node node-1 has no pod slot left", "node-1")
     assert away in rules()
-    assert not cache.in_flight.refuse("default/a", 103, "somebody was faster", "node-2")
+    assert not cache.start_backoff.refuse("default/a", 103, "somebody was faster", "node-2")
     assert away in rules()
-    cache.in_flight.retry_avoided_nodes("default/a")
+    cache.start_backoff.retry_avoided_nodes("default/a")
     assert away not in rules()
 
 

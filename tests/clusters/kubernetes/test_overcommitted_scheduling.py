@@ -50,7 +50,7 @@ def test_a_node_that_lost_a_device_takes_as_many_pods_as_the_kubelet_does(plane:
                 while not any([(await kubectl.condition(f"t-{number}")).get("message") for number in range(3)]):
                     await asyncio.sleep(0.05)
             assert len(await bound(kubectl, 7)) == 7
-            assert not kaiwo.cluster.cache.in_flight.refusals
+            assert not kaiwo.cluster.cache.start_backoff.refusals
 
     run(test())
 
@@ -136,6 +136,6 @@ def test_whoever_has_others_stopped_starts_in_their_place(plane: Plane, tmp_path
                     await asyncio.sleep(0.02)
             await kubectl.delete(pod_path("low"))  # as its kubelet would
             assert await _until_bound(kubectl, "high") == "node-1"
-            assert not kaiwo.cluster.cache.in_flight.refusals
+            assert not kaiwo.cluster.cache.start_backoff.refusals
 
     run(test())

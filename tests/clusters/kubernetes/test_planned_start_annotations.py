@@ -50,7 +50,7 @@ def test_the_next_leader_is_told_of_a_promise_and_one_who_decided_it_is_not() ->
     cache.flush()
     cache.plan_start("default/train", PROMISE)
     assert cache.flush() == ()
-    ((pod, text),) = cache.planned_starts.pods_to_write("default/train", cache.waiting_pods("default/train"))
+    ((pod, text),) = cache.planned_starts.pods_to_write("default/train", cache.slots.waiting("default/train"))
     assert cache.planned_starts.take_stale() == ["default/train"]
 
     other = some_books()
@@ -72,7 +72,7 @@ def test_when_the_pod_that_bears_it_is_replaced_another_bears_it() -> None:
     cache.flush()
     cache.planned_starts.take_stale()
     cache.planned_starts.record_write(bearer, write_planned_start(PROMISE))
-    assert cache.planned_starts.pods_to_write("default/train", cache.waiting_pods("default/train")) == []
+    assert cache.planned_starts.pods_to_write("default/train", cache.slots.waiting("default/train")) == []
     cache.delete_pod(bearer)
     assert WorkloadGone("default/train") in cache.flush()
     cache.upsert_pod(seen_pod("w-2", annotations=GANG))

@@ -18,7 +18,7 @@ def some_tree(*leaves: dict[str, Any], minimum: int | None = None) -> ClusterCac
     group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": spec}
     owner = read_owner(group)
     assert isinstance(owner, Owner)
-    cache.gang_index.upsert_owner(OwnerObject(owner, {}, {}))
+    cache.gang_index.upsert_owner(OwnerObject(owner))
     return cache
 
 

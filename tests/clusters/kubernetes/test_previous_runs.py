@@ -17,7 +17,7 @@ def put_owners(cache: ClusterCache, *documents: o.Object) -> None:
     for document in documents:
         owner = read_owner(document)
         assert not isinstance(owner, str)
-        cache.gang_index.upsert_owner(OwnerObject(owner, {}, {}))
+        cache.gang_index.upsert_owner(OwnerObject(owner))
 
 
 def put_pods(cache: ClusterCache, pods: list[o.Object], node: str = "", gpus: int = 1, **more: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kaiwo.clusters.kubernetes.cache.device_grants import GRANT_ANNOTATION, read_grant
 from kaiwo.clusters.kubernetes.cache.nomination_annotations import NOMINATION_ANNOTATION, NominationAnnotations
 from kaiwo.clusters.kubernetes.cache.planned_start_annotations import read_planned_start, write_planned_start
+from kaiwo.clusters.kubernetes.cache.published_state import UnitState
 from kaiwo.clusters.kubernetes.client import Change, Resource
 from kaiwo.clusters.kubernetes.client.connection import STRATEGIC
 from kaiwo.clusters.kubernetes.decode.node_decoder import DEVICES_ANNOTATION, read_node
@@ -17,6 +18,7 @@ from kaiwo.clusters.kubernetes.decode.quantities import MOST_BYTES, MOST_CPU_MIL
 from kaiwo.clusters.kubernetes.decode.wire_objects import Node, Pod
 from kaiwo.clusters.kubernetes.watch.cluster_watch import PodHandler
 from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler
+from kaiwo.model.events import Event
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.snapshot.node_table import NodeTable
@@ -135,14 +137,14 @@ def test_a_pod_that_breaks_its_reader_holds_what_it_held(monkeypatch: pytest.Mon
 def test_a_workload_that_cannot_be_told_keeps_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = some_books()
     cache.report = told = Told()
-    hold = cache.published.publish_blocked
+    publish = cache.published.publish
 
-    def broken(name: str, held: Any) -> None:
-        if name == "default/b":
+    def broken(state: UnitState, now_s: int) -> list[Event]:
+        if state.name == "default/b":
             raise ValueError("no such thing")
-        hold(name, held)
+        return publish(state, now_s)
 
-    monkeypatch.setattr(cache.published, "publish_blocked", broken)
+    monkeypatch.setattr(cache.published, "publish", broken)
     for name in "abc":
         cache.upsert_pod(seen_pod(name))
     cache.flush()

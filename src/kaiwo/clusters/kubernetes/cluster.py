@@ -139,7 +139,7 @@ class KubernetesCluster(Records):
 
     def run_of(self, workload: str, pod: str) -> tuple[str, str]:
         """The pod's UID, and what the agent wrote on it."""
-        found = self.cache.find_pod(workload, pod)
+        found = self.cache.slots.find(workload, pod)
         return ("", "") if found is None else (found.uid, found.annotations.get(OUR_PREFIX + "gpu-grade", ""))
 
     async def correct_devices(self, pod: tuple[str, str], uid: str, devices: tuple[Share, ...]) -> None:
@@ -187,7 +187,7 @@ class KubernetesCluster(Records):
             self._nominations.flush()
             self._planned_starts.flush()
         else:
-            self.cache.take_newly_blocked()  # the leader writes them
+            self.cache.blocked_pods.take_new()  # the leader writes them
             self.cache.checkpoints.take_faults()
             self.cache.discard_decisions()
             self._reservations.discard_decisions()

@@ -132,7 +132,7 @@ class ExtenderAnswers:
         for pod in self._cache.pods.values():
             workload = self._cache.workload_of(pod.key) if pod.uid in uids else None
             if workload is not None:
-                slots = self._cache.pods_by_slot(workload)
+                slots = self._cache.slots.pods(workload)
                 own = (slot for slot, each in slots.items() if each.uid == pod.uid)
                 found[pod.uid] = (workload, next(own, FOREIGN_SLOT))
         return found

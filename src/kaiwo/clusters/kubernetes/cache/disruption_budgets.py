@@ -1,11 +1,10 @@
-"""Disruption budgets: how many pods may be asked to go at once.
+"""Cache disruption budgets: how many pods may be evicted at once.
 
-In:    PodDisruptionBudgets as they change.   Out: for pods, what the tightest budget that covers one still allows, and
-       why none of them can ever go.
+In:    PodDisruptionBudgets as they change.   Out: for some pods, how many the tightest budget allows, or why none.
 Never: counts pods itself: the cluster's own controller does, and the Eviction API has the last word.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,8 +15,8 @@ from kaiwo.model.affinity import Rules
 
 PATH = "/apis/policy/v1/poddisruptionbudgets"
 ANY = -1  # no budget covers it
-# The Eviction API knows no answer for a pod that two of them cover: it refuses, whatever they allow.
-TWO_BUDGETS = "more than one budget covers pod {}, and then the server evicts it never"
+# The Eviction API refuses a pod that two budgets cover, whatever they allow.
+TWO_BUDGETS = "more than one disruption budget covers pod {}, so the server never evicts it"
 
 
 class _Spec(Wire):
@@ -37,11 +36,11 @@ class BudgetObject(Wire):
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
-    """Whom it covers, and how many of them may go now."""
+    """The pods that it covers, and how many of them may be evicted now."""
 
     namespace: str
     name: str
-    selector: Rules | None  # None: nobody
+    selector: Rules | None  # None: no pod
     allowed: int
 
     def covers(self, pod: CachedPod) -> bool:
@@ -59,13 +58,13 @@ def read_budget(item: BudgetObject) -> DisruptionBudget:
 
 
 class DisruptionBudgets:
-    """All of them, by namespace."""
+    """Every budget, by namespace."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
 
     def upsert(self, budget: DisruptionBudget, pods: Iterable[CachedPod]) -> list[Key]:
-        """Whom the change concerns."""
+        """A budget is new or changed; the pods that it concerns."""
         own = self._by_namespace.setdefault(budget.namespace, {})
         before = own.get(budget.name)
         if before == budget:
@@ -74,19 +73,28 @@ class DisruptionBudgets:
         return [pod.key for pod in pods if budget.covers(pod) or (before is not None and before.covers(pod))]
 
     def delete(self, budget: DisruptionBudget, pods: Iterable[CachedPod]) -> list[Key]:
-        """Whom it concerned."""
+        """A budget is gone; the pods that it concerned."""
         self._by_namespace.get(budget.namespace, {}).pop(budget.name, None)
         return [pod.key for pod in pods if budget.covers(pod)]
 
+    def count_evictable(self, pods: Sequence[CachedPod], refused: Mapping[str, str]) -> tuple[int, str]:
+        """How many of these the server would evict now, and why it would never evict one of them.
+
+        `refused`: by UID, the server's message where it refused an eviction for good.
+        """
+        message = next((refused[pod.uid] for pod in pods if pod.uid in refused), "") if refused else ""
+        why = self.explain_never(pods) or message
+        return (0, why) if why else (self.allowed(pods), "")
+
     def allowed(self, pods: Iterable[CachedPod]) -> int:
-        """How many of these may go now; `ANY`: nobody counts them."""
+        """How many of these may be evicted now; `ANY`: no budget covers them."""
         found = [self._covering(pod) for pod in pods]
         if any(len(each) > 1 for each in found):
             return 0
         return min((budget.allowed for each in found for budget in each), default=ANY)
 
-    def why_never(self, pods: Iterable[CachedPod]) -> str:
-        """Why one of these cannot be evicted, and will not be while its budgets are as they are."""
+    def explain_never(self, pods: Iterable[CachedPod]) -> str:
+        """Why one of these cannot be evicted as long as its budgets stay as they are."""
         names = sorted("/".join(pod.key) for pod in pods if len(self._covering(pod)) > 1)
         return TWO_BUDGETS.format(names[0]) if names else ""
 

@@ -1,9 +1,6 @@
-"""Which pods make up which workload: gangs, and pods on their own.
+"""Index which pods make up which unit (a gang, or a pod on its own), and which units were touched by a change.
 
-In:    pods and the objects above them.   Out: units, and which of them were touched.
-
-Also: A pod as the gang recogniser wants it.
-Also: Pods that name a gang of ours and are left to another scheduler: the gang can never start whole.
+In:    pods and the objects that own them.   Out: units; those to work out again.
 """
 
 from typing import NamedTuple
@@ -11,19 +8,187 @@ from typing import NamedTuple
 import msgspec
 
 from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import CHECKPOINT_ANNOTATIONS
-from kaiwo.clusters.kubernetes.cache.workload_names import Unit
+from kaiwo.clusters.kubernetes.cache.workload_names import Unit, WorkloadNames
 from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
-from kaiwo.clusters.kubernetes.gangs import Gang, GangId, GangTracker, Member
-from kaiwo.clusters.kubernetes.gangs.gang import GangKey as GangKey
+from kaiwo.clusters.kubernetes.gangs import Gang, GangId, GangKey, GangTracker, Member
 from kaiwo.clusters.kubernetes.gangs.gang_names import read_gang_name
 from kaiwo.clusters.kubernetes.gangs.labels import USED_ANNOTATIONS, USED_LABELS, keep_used
 from kaiwo.clusters.kubernetes.gangs.metadata import Owner, TemplateSpec
 
+_GANG_ANNOTATION = b'.ai/gang"'
 _read_group = msgspec.json.Decoder(TemplateSpec).decode
 
 
+class OwnerMetadata(NamedTuple):
+    """The annotations and labels of an owner that are settings of its workload."""
+
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
+class OwnerObject(NamedTuple):
+    """An object that owns pods: what decides about gangs, and its settings for the workload."""
+
+    owner: Owner
+    metadata: OwnerMetadata = OwnerMetadata()
+
+
+class GangIndex:
+    """Every pod is in one unit, or in none. Whatever changes a unit touches it; `take_touched` hands it on."""
+
+    def __init__(self, names: WorkloadNames) -> None:
+        self.unit_of: dict[Key, Unit] = {}
+        self.keys_of: dict[Unit, set[Key]] = {}
+        self._names = names
+        self._gangs = GangTracker()
+        self._touched_gangs: set[GangId] = set()
+        self._owner_metadata: dict[str, OwnerMetadata] = {}  # by UID of an owner
+        self._with_checkpoint: set[str] = set()  # owners that say when their work last saved a checkpoint
+        self._touched: dict[Unit, None] = {}
+        self._are_all_touched = False
+
+    def upsert_pod(self, pod: CachedPod) -> None:
+        """A pod that we schedule is new or changed."""
+        if _may_be_in_gang(pod):
+            self._touched_gangs |= self._gangs.upsert_pod(member_of(pod))
+        if self._gangs.gang_of(*pod.key) is None:
+            self.assign(pod.key, pod.key)
+        else:
+            self.touch(pod.key)
+
+    def delete_pod(self, key: Key) -> None:
+        """A pod is gone."""
+        self._touched_gangs |= self._gangs.delete_pod(*key)
+        self.assign(key, None)
+
+    def upsert_owner(self, item: OwnerObject) -> None:
+        """An owner of pods is new or changed."""
+        self._touched_gangs |= self._gangs.upsert_owner(item.owner)
+        uid, now = item.owner.uid, item.metadata
+        before = self._owner_metadata.get(uid, OwnerMetadata())
+        if before == now:
+            return
+        self._owner_metadata[uid] = now
+        has_checkpoint = any(key in now.annotations for key in CHECKPOINT_ANNOTATIONS)
+        (self._with_checkpoint.add if has_checkpoint else self._with_checkpoint.discard)(uid)
+        changed = {key for key, _ in before.annotations.items() ^ now.annotations.items()}
+        if changed.issubset(CHECKPOINT_ANNOTATIONS) and before.labels == now.labels:
+            for key in self._gangs.pods_under(item.owner):  # programs write checkpoints often
+                self.touch(key)
+        else:
+            self._are_all_touched = True  # people seldom change the others
+
+    def delete_owner(self, item: OwnerObject) -> None:
+        """An owner of pods is gone."""
+        self._touched_gangs |= self._gangs.delete_owner(item.owner)
+        self._owner_metadata.pop(item.owner.uid, None)
+        self._with_checkpoint.discard(item.owner.uid)
+
+    def assign(self, key: Key, unit: Unit | None) -> None:
+        """Put a pod into a unit; None: into none."""
+        before = self.unit_of.get(key)
+        if before is not None and before != unit:
+            self.keys_of[before].discard(key)
+            self._touched[before] = None
+            del self.unit_of[key]
+        if unit is not None:
+            self.unit_of[key] = unit
+            self.keys_of.setdefault(unit, set()).add(key)
+            self._touched[unit] = None
+
+    def touch(self, key: Key) -> None:
+        """Something else about a pod changed."""
+        if key in self.unit_of:
+            self._touched[self.unit_of[key]] = None
+
+    def touch_workload(self, name: str) -> None:
+        """Something else about a workload changed."""
+        if name in self._names.unit_of:
+            self._touched[self._names.unit_of[name]] = None
+
+    def touch_gang(self, gang: GangId | None) -> None:
+        """Something else about a gang changed, if it has pods of ours."""
+        if gang in self.keys_of:
+            self._touched[gang] = None
+
+    def touch_all(self) -> None:
+        """Something that any pod may depend on changed; that happens seldom."""
+        self._are_all_touched = True
+
+    def take_touched(self) -> list[Unit]:
+        """The units to work out again. The pods of a gang find their unit once, however many of them changed."""
+        gang_ids, self._touched_gangs = self._touched_gangs, set()
+        for gang_id in sorted(gang_ids):
+            gang = self._gangs.gang(gang_id)
+            members = set(self._gangs.pods(gang_id))
+            for key in members:
+                # A workload does not start while its own pods are being stopped; those of a previous run are not its.
+                is_member = gang is not None and key[1] not in gang.previous_run
+                self.assign(key, gang_id if is_member else key)
+            for key in self.keys_of.get(gang_id, set()) - members:
+                other = self._gangs.gang_of(*key)
+                self.assign(key, other if other is not None and self._gangs.gang(other) else key)
+            self._touched[gang_id] = None
+        if self._are_all_touched:
+            self._are_all_touched = False
+            self._touched |= dict.fromkeys(self.keys_of)
+        touched, self._touched = self._touched, {}
+        return list(touched)
+
+    def gang(self, unit: Unit) -> Gang | None:
+        """The gang of a unit; None for a pod on its own."""
+        return self._gangs.gang(unit) if isinstance(unit, GangId) else None
+
+    def is_in_gang(self, key: Key) -> bool:
+        return isinstance(self.unit_of.get(key), GangId)
+
+    def owner_metadata(self, pod: CachedPod) -> list[OwnerMetadata]:
+        """The annotations and labels of a pod's owners, nearest first."""
+        if not pod.owners or not self._owner_metadata:
+            return []
+        uids = (link.reference.uid for link in self._gangs.owners.chain(member_of(pod)))
+        return [self._owner_metadata[uid] for uid in uids if uid in self._owner_metadata]
+
+    def owner_checkpoints(self, pod: CachedPod) -> list[OwnerMetadata]:
+        """The same, where any owner has a checkpoint annotation: few do, and every workload is looked at."""
+        return self.owner_metadata(pod) if self._with_checkpoint else []
+
+
+class ForeignMembers:
+    """Pods that name a gang of ours and belong to another scheduler: such a gang can never start whole."""
+
+    def __init__(self) -> None:
+        self._by_gang: dict[GangId, dict[Key, str]] = {}
+        self._gang_of: dict[Key, GangId] = {}
+
+    def upsert_pod(self, pod: CachedPod) -> GangId | None:
+        """A pod of another scheduler is new or changed; the gang that it names."""
+        if _GANG_ANNOTATION not in pod.annotations_text or pod.is_finished or pod.is_terminating:
+            return self.delete_pod(pod.key)
+        name = read_gang_name((pod.annotations,))
+        if not name:
+            return self.delete_pod(pod.key)
+        gang_id = GangId("gang", GangKey("gang", pod.namespace, name))
+        self._by_gang.setdefault(gang_id, {})[pod.key] = pod.scheduler
+        self._gang_of[pod.key] = gang_id
+        return gang_id
+
+    def delete_pod(self, key: Key) -> GangId | None:
+        """The pod is gone, finished, or ours; the gang that it named."""
+        gang_id = self._gang_of.pop(key, None)
+        if gang_id is not None:
+            self._by_gang[gang_id].pop(key)
+            if not self._by_gang[gang_id]:
+                del self._by_gang[gang_id]
+        return gang_id
+
+    def of(self, gang: GangKey) -> dict[str, str]:
+        """The scheduler of each such pod, by its name."""
+        return {key[1]: scheduler for key, scheduler in sorted(self._by_gang.get(GangId("gang", gang), {}).items())}
+
+
 def member_of(pod: CachedPod) -> Member:
-    """One pod."""
+    """A pod as the gang tracker takes it."""
     group = _read_group(pod.group_text) if pod.group_text else TemplateSpec()
     workload = group.workload_ref
     return Member(
@@ -43,171 +208,6 @@ def member_of(pod: CachedPod) -> Member:
     )
 
 
-def may_be_in_a_gang(pod: CachedPod) -> bool:
-    """A pod without an owner, labels, annotations or a group stands alone: there is no need to look."""
+def _may_be_in_gang(pod: CachedPod) -> bool:
+    """A pod without an owner, labels, annotations or a group is on its own: there is no need to look."""
     return bool(pod.owners or pod.labels_text or pod.annotations_text or pod.group_text)
-
-
-Metadata = tuple[dict[str, str], dict[str, str]]  # annotations and labels
-NOTHING_SAID: Metadata = ({}, {})
-
-
-class OwnerObject(NamedTuple):
-    """An object above pods: what the recogniser reads of it, and what it says about its workload."""
-
-    owner: Owner
-    notes: dict[str, str]
-    labels: dict[str, str]
-
-
-class GangIndex:
-    """Every pod is in one unit, or in none."""
-
-    def __init__(self) -> None:
-        self.unit_of: dict[Key, Unit] = {}
-        self.keys_of: dict[Unit, set[Key]] = {}
-        self._gangs = GangTracker()
-        self._touched_gangs: set[GangId] = set()  # gangs to look at anew
-        self._owner_metadata: dict[str, Metadata] = {}  # by UID of an object above pods
-        self._with_checkpoint: set[str] = set()  # of those: who says when the work was saved
-        self._touched: dict[Unit, None] = {}
-        self._are_all_touched = False
-
-    def upsert_pod(self, pod: CachedPod) -> None:
-        """A pod of ours is there, or different."""
-        if may_be_in_a_gang(pod):
-            self._touched_gangs |= self._gangs.upsert_pod(member_of(pod))
-        if self._gangs.gang_of(*pod.key) is None:
-            self.assign(pod.key, pod.key)
-        else:
-            self.touch(pod.key)
-
-    def delete_pod(self, key: Key) -> None:
-        """A pod is gone."""
-        self._touched_gangs |= self._gangs.delete_pod(*key)
-        self.assign(key, None)
-
-    def upsert_owner(self, above: OwnerObject) -> None:
-        """An object above pods is there, or different."""
-        self._touched_gangs |= self._gangs.upsert_owner(above.owner)
-        uid, said = above.owner.uid, (above.notes, above.labels)
-        before = self._owner_metadata.get(uid, NOTHING_SAID)
-        if before == said:
-            return
-        self._owner_metadata[uid] = said
-        (
-            self._with_checkpoint.add
-            if any(key in said[0] for key in CHECKPOINT_ANNOTATIONS)
-            else self._with_checkpoint.discard
-        )(uid)
-        if (
-            all(key in CHECKPOINT_ANNOTATIONS for key, _ in before[0].items() ^ said[0].items())
-            and before[1] == said[1]
-        ):
-            for key in self._gangs.pods_under(above.owner):  # programs write this again and again
-                self.touch(key)
-        else:
-            self._are_all_touched = True  # people seldom change the others
-
-    def delete_owner(self, above: OwnerObject) -> None:
-        """An object above pods is gone."""
-        self._touched_gangs |= self._gangs.delete_owner(above.owner)
-        self._owner_metadata.pop(above.owner.uid, None)
-        self._with_checkpoint.discard(above.owner.uid)
-
-    def assign(self, key: Key, unit: Unit | None) -> None:
-        """Into a unit, or out of all."""
-        before = self.unit_of.get(key)
-        if before is not None and before != unit:
-            self.keys_of[before].discard(key)
-            self._touched[before] = None
-            del self.unit_of[key]
-        if unit is not None:
-            self.unit_of[key] = unit
-            self.keys_of.setdefault(unit, set()).add(key)
-            self._touched[unit] = None
-
-    def touch(self, key: Key) -> None:
-        """Something else about a pod changed."""
-        if key in self.unit_of:
-            self._touched[self.unit_of[key]] = None
-
-    def touch_all(self) -> None:
-        """Something that any pod may hang on changed; people seldom do that."""
-        self._are_all_touched = True
-
-    def touch_unit(self, unit: Unit) -> None:
-        self._touched[unit] = None
-
-    def take_touched(self) -> list[Unit]:
-        """The units to work out anew. A gang's pods find their unit once, however many of them changed."""
-        places, self._touched_gangs = self._touched_gangs, set()
-        for place in sorted(places):
-            group = self._gangs.gang(place)
-            members = set(self._gangs.pods(place))
-            for key in members:
-                # A workload does not start while pods of its own are being stopped; those of a run before are not its.
-                is_of_it = group is not None and key[1] not in group.previous_run
-                self.assign(key, place if is_of_it else key)
-            for key in self.keys_of.get(place, set()) - members:
-                elsewhere = self._gangs.gang_of(*key)
-                self.assign(key, elsewhere if elsewhere is not None and self._gangs.gang(elsewhere) else key)
-            self._touched[place] = None
-        if self._are_all_touched:
-            self._are_all_touched = False
-            self._touched |= dict.fromkeys(self.keys_of)
-        touched, self._touched = self._touched, {}
-        return list(touched)
-
-    def gang(self, unit: Unit) -> Gang | None:
-        """What the recogniser says of a unit; None for a pod on its own."""
-        return self._gangs.gang(unit) if isinstance(unit, GangId) else None
-
-    def owner_metadata(self, pod: CachedPod) -> list[Metadata]:
-        """Annotations and labels of the objects above a pod, nearest first."""
-        if not pod.owners or not self._owner_metadata:
-            return []
-        links = self._gangs.owners.chain(member_of(pod))
-        return [
-            self._owner_metadata[link.reference.uid] for link in links if link.reference.uid in self._owner_metadata
-        ]
-
-    def owner_checkpoints(self, pod: CachedPod) -> list[Metadata]:
-        """The same, where any object says when the work was saved; few do, and every workload is asked."""
-        return self.owner_metadata(pod) if self._with_checkpoint else []
-
-
-_NOTE = b'.ai/gang"'
-
-
-class ForeignMembers:
-    """Those that are there."""
-
-    def __init__(self) -> None:
-        self._by_gang: dict[GangId, dict[Key, str]] = {}
-        self._gang_of: dict[Key, GangId] = {}
-
-    def see(self, pod: CachedPod) -> GangId | None:
-        """A pod of another scheduler is there, or different; the gang that it names."""
-        if _NOTE not in pod.annotations_text or pod.is_finished or pod.is_terminating:
-            return self.forget(pod.key)
-        name = read_gang_name((pod.annotations,))
-        if not name:
-            return self.forget(pod.key)
-        place = GangId("gang", GangKey("gang", pod.namespace, name))
-        self._by_gang.setdefault(place, {})[pod.key] = pod.scheduler
-        self._gang_of[pod.key] = place
-        return place
-
-    def forget(self, key: Key) -> GangId | None:
-        """It is gone, over, or ours; the gang that it named."""
-        place = self._gang_of.pop(key, None)
-        if place is not None:
-            self._by_gang[place].pop(key)
-            if not self._by_gang[place]:
-                del self._by_gang[place]
-        return place
-
-    def of(self, gang: GangKey) -> dict[str, str]:
-        """Names of pods, with the scheduler that each is left to."""
-        return {key[1]: scheduler for key, scheduler in sorted(self._by_gang.get(GangId("gang", gang), {}).items())}

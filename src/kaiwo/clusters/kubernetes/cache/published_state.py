@@ -1,9 +1,10 @@
-"""What the scheduler knows of the workloads, because it was told or because it assumes it.
+"""Keep what the scheduler knows of the workloads, published or assumed, and publish what differs.
 
-In:    what is true of one workload.   Out: the events that make the scheduler know it.
+In:    the state of one unit; what the scheduler decided itself.   Out: the events that bring it up to date.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from kaiwo.model.events import (
     PlannedStartGone,
     PodChanged,
     PodGone,
+    StoppedForOthers,
     WorkloadChanged,
     WorkloadGone,
 )
@@ -27,31 +29,53 @@ from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.workload import Phase, Pod, Workload, breaks_gang
 
 
+class UnitState(NamedTuple):
+    """Everything that the scheduler, and people, should know about one unit now."""
+
+    name: str
+    workload: Workload | None  # None: nothing to schedule
+    pods: Sequence[Pod]  # those that hold a slot
+    blocked: BlockedWorkload | None  # shown to people, unknown to the scheduler
+    nominations: Mapping[str, Nomination]  # by slot
+    planned_start: PlannedStart | None
+    last_stop: StoppedForOthers | None  # the last eviction for another workload
+
+
 class PublishedState:
-    """Workloads and the pods that hold a place, with the ledger of what they hold."""
+    """Workloads and the pods that hold a slot, with the ledger of what they hold."""
 
     def __init__(self) -> None:
         self.workloads: dict[str, Workload] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
-        self.nominations: dict[str, dict[str, Nomination]] = {}  # space, by workload and place
-        self.planned_starts: dict[str, PlannedStart] = {}  # planned starts, by workload
-        self.blocked: dict[str, BlockedWorkload] = {}  # work that the scheduler is not told of, for people who ask
+        self.nominations: dict[str, dict[str, Nomination]] = {}  # by workload and slot
+        self.planned_starts: dict[str, PlannedStart] = {}  # by workload
+        self.blocked: dict[str, BlockedWorkload] = {}
         self.ledger = Ledger()
         self.version = 0
-        self.recent = Recent()  # which workloads changed lately, for those who look again and again
+        self.recent = Recent()  # which workloads changed lately
 
-    def since_broken(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
-        """A gang of which only a part is up, because a start broke off or pods went: it may not stay so for long."""
-        up = [pod.name for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
-        if workload is None or not up or not breaks_gang(workload, up):
-            return workload
-        before = self.workloads.get(workload.name)
-        return replace(workload, broken_since_s=(before.broken_since_s if before else 0) or now_s)
+    def publish(self, state: UnitState, now_s: int) -> list[Event]:
+        """The difference to what was published before. `now_s`: since when a gang is incomplete that was complete."""
+        name = state.name
+        self._set_blocked(name, state.blocked)
+        workload = self._with_broken_since(state.workload, state.pods, now_s)
+        is_back = workload is not None and name not in self.workloads
+        events = self.publish_pods(name, workload, state.pods)
+        events += self._publish_nominations(name, state.nominations)
+        if is_back and state.last_stop is not None:
+            # Queues counted the stop already; the scheduler forgot it with the workload.
+            events.append(replace(state.last_stop, queues=()))
+        return events + self._publish_planned_start(name, state.planned_start)
 
-    def publish_workload(
-        self, name: str, workload: Workload | None, pods: Sequence[Pod], ran_s: int = 0
-    ) -> list[Event]:
-        """The difference to what was told before; of a workload that came to its end, how long it ran."""
+    def publish_gone(self, name: str, ran_s: int) -> list[Event]:
+        """A workload ended after so many seconds. The scheduler forgets its nominations and planned start with it."""
+        self._set_blocked(name, None)
+        self.nominations.pop(name, None)
+        self.planned_starts.pop(name, None)
+        return self.publish_pods(name, None, (), ran_s)
+
+    def publish_pods(self, name: str, workload: Workload | None, pods: Sequence[Pod], ran_s: int = 0) -> list[Event]:
+        """The difference of a workload and its pods; for pods of another scheduler the workload is None."""
         events: list[Event] = []
         before, now = self.pods.get(name, {}), {pod.name: pod for pod in pods}
         for slot in before.keys() - now.keys():
@@ -68,34 +92,8 @@ class PublishedState:
                 self._put(name, slot, pod)
                 events.append(PodChanged(pod))
         if events:
-            self._note(name)
+            self._record_change(name)
         return events
-
-    def publish_blocked(self, name: str, held: BlockedWorkload | None) -> None:
-        """It waits, and the scheduler is not told of it; None: that is over."""
-        if self.blocked.get(name) != held:
-            self.blocked.pop(name, None)
-            if held is not None:
-                self.blocked[name] = held
-            self._note(name)
-
-    def publish_nominations(self, name: str, kept: Mapping[str, Nomination]) -> list[Event]:
-        """The difference to the space that was told before."""
-        before = self.nominations.pop(name, {})
-        if kept:
-            self.nominations[name] = dict(kept)
-        events: list[Event] = [NominationGone(name, slot) for slot in before if slot not in kept]
-        return events + [NominationChanged(each) for slot, each in kept.items() if before.get(slot) != each]
-
-    def publish_planned_start(self, name: str, promise: PlannedStart | None) -> list[Event]:
-        """The difference to the planned start that was told before. With its workload the scheduler forgets it."""
-        before = self.planned_starts.pop(name, None)
-        if name not in self.workloads:
-            return []
-        if promise is not None:
-            self.planned_starts[name] = promise
-            return [PlannedStartChanged(promise)] if promise != before else []
-        return [PlannedStartGone(name)] if before is not None else []
 
     def assume_planned_start(self, name: str, promise: PlannedStart | None) -> None:
         """The scheduler knows this by itself: it decided it."""
@@ -117,7 +115,7 @@ class PublishedState:
     def assume_pod(self, pod: Pod) -> None:
         """The scheduler knows this by itself: it decided it."""
         self._put(pod.workload, pod.name, pod)
-        self._note(pod.workload)
+        self._record_change(pod.workload)
 
     def explain_misfit(self, pod: Pod, nodes: Mapping[str, Node]) -> str:
         """Why a pod cannot be where it is said to be; what it holds already does not stand in its way."""
@@ -135,7 +133,7 @@ class PublishedState:
         pod = self.pods.get(workload, {}).get(slot)
         if pod is not None:
             self._put(workload, slot, replace(pod, phase=Phase.RELEASING))
-            self._note(workload)
+            self._record_change(workload)
 
     def whole_state(self) -> Iterable[Event]:
         """Everything, in the order of names."""
@@ -150,7 +148,39 @@ class PublishedState:
         for name in sorted(self.planned_starts):
             yield PlannedStartChanged(self.planned_starts[name])
 
-    def _note(self, workload: str) -> None:
+    def _set_blocked(self, name: str, blocked: BlockedWorkload | None) -> None:
+        if self.blocked.get(name) != blocked:
+            self.blocked.pop(name, None)
+            if blocked is not None:
+                self.blocked[name] = blocked
+            self._record_change(name)
+
+    def _with_broken_since(self, workload: Workload | None, pods: Sequence[Pod], now_s: int) -> Workload | None:
+        """A gang of which only a part is up, because a start failed or pods left, may not stay so for long."""
+        up = [pod.name for pod in pods if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
+        if workload is None or not up or not breaks_gang(workload, up):
+            return workload
+        before = self.workloads.get(workload.name)
+        return replace(workload, broken_since_s=(before.broken_since_s if before else 0) or now_s)
+
+    def _publish_nominations(self, name: str, nominations: Mapping[str, Nomination]) -> list[Event]:
+        before = self.nominations.pop(name, {})
+        if nominations:
+            self.nominations[name] = dict(nominations)
+        events: list[Event] = [NominationGone(name, slot) for slot in before if slot not in nominations]
+        return events + [NominationChanged(each) for slot, each in nominations.items() if before.get(slot) != each]
+
+    def _publish_planned_start(self, name: str, planned_start: PlannedStart | None) -> list[Event]:
+        """The scheduler forgets a planned start with its workload."""
+        before = self.planned_starts.pop(name, None)
+        if name not in self.workloads:
+            return []
+        if planned_start is not None:
+            self.planned_starts[name] = planned_start
+            return [PlannedStartChanged(planned_start)] if planned_start != before else []
+        return [PlannedStartGone(name)] if before is not None else []
+
+    def _record_change(self, workload: str) -> None:
         self.version += 1
         self.recent.note(workload, self.version)
 

@@ -1,6 +1,6 @@
-"""Names of workloads: short for people, and never two of one name.
+"""Name workloads: short for people, and never two of one name.
 
-In:    what a workload is in Kubernetes.   Out: `namespace/name`, the same for as long as it lives.
+In:    a unit.   Out: `namespace/name`, the same for as long as the unit lives.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ class WorkloadNames:
         self._name_of: dict[Unit, str] = {}
 
     def name(self, unit: Unit) -> str:
-        """The plain name; a pod and a Job, or a Job and its successor, may both want it: the second is marked."""
+        """The plain name. A pod and a Job, or a Job and its successor, may share it: the second gets a suffix."""
         found = self._name_of.get(unit)
         if found is None:
             found = _plain(unit)
             if found in self.unit_of:
-                mark = hashlib.blake2b(repr(unit).encode(), digest_size=3).hexdigest()
-                found = f"{found}.{mark}"
+                suffix = hashlib.blake2b(repr(unit).encode(), digest_size=3).hexdigest()
+                found = f"{found}.{suffix}"
             self._name_of[unit] = found
             self.unit_of[found] = unit
         return found
@@ -34,7 +34,8 @@ class WorkloadNames:
         """The name of a unit that has one."""
         return self._name_of.get(unit)
 
-    def forget(self, unit: Unit) -> None:
+    def delete(self, unit: Unit) -> None:
+        """The unit is gone."""
         name = self._name_of.pop(unit, None)
         if name is not None:
             del self.unit_of[name]

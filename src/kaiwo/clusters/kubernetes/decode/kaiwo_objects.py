@@ -3,15 +3,15 @@
 In:    the object.   Out: its value, or the sentence why it cannot be used.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.last_readable_version import ReadObject, parse_spec, read_object
 from kaiwo.clusters.kubernetes.decode.quantities import seconds
 from kaiwo.clusters.kubernetes.decode.wire_objects import QueueMeta, QueueObject, Wire
-from kaiwo.manifests import parse
+from kaiwo.manifests import Parsed, parse
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.partitioning_plan import PartitioningPlan
 from kaiwo.model.queue import Queue
@@ -21,6 +21,45 @@ QUEUES = "/apis/kaiwo.ai/v1alpha2/kaiwoqueues"
 RESERVATIONS = "/apis/kaiwo.ai/v1alpha2/kaiworeservations"
 TOPOLOGIES = "/apis/kaiwo.ai/v1alpha2/kaiwotopologies"
 PARTITIONING_PLANS = "/apis/infrastructure.silogen.ai/v1alpha1/partitioningplans"
+
+T = TypeVar("T")
+
+
+class KaiwoObject(Protocol):
+    """An object of one of Kaiwo's own kinds."""
+
+    metadata: QueueMeta
+    spec: dict[str, Any] | None
+
+
+OwnT = TypeVar("OwnT", bound=KaiwoObject)
+
+
+class ReadObject(NamedTuple, Generic[OwnT, T]):
+    """An object with its value, or with the fault that its status must show."""
+
+    item: OwnT
+    value: T | None  # None: it cannot be read
+    fault: str = ""  # why
+
+    @property
+    def name(self) -> str:
+        return self.item.metadata.name
+
+
+def read_object(item: OwnT, read: Callable[[OwnT], T | str]) -> ReadObject[OwnT, T]:
+    """The object with what `read` returns: its value, or a sentence that says why there is none."""
+    what = read(item)
+    return ReadObject(item, None, what) if isinstance(what, str) else ReadObject(item, what)
+
+
+def parse_spec(kind: str, item: KaiwoObject) -> Parsed | str:
+    """The parsed spec; a sentence where an older schema let a mistake in."""
+    metadata = {"name": item.metadata.name}
+    try:
+        return parse({"apiVersion": "kaiwo.ai/v1alpha2", "kind": kind, "metadata": metadata, "spec": item.spec or {}})
+    except ConfigError as error:
+        return str(error)
 
 
 class ReservationObject(Wire):

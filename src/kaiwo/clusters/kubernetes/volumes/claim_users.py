@@ -1,6 +1,6 @@
-"""Which pods use which volume claims, and who may not: a claim for one pod, or one that was made for another pod.
+"""Track which pods use which volume claims, and which may not: a claim may be for one pod, or for another pod.
 
-In:    pods as they come and go; the claims that are known.   Out: the sentence why a pod must wait for a claim.
+In:    pods as they come and go; the known claims.   Out: the reason why a pod must wait for a claim.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -13,14 +13,16 @@ ONE_POD = "ReadWriteOncePod"
 
 
 class ClaimUsers:
-    """`starts`: UIDs of pods whose Binding is under way; they use their claims already."""
+    """`starts`: UIDs of the pods whose Binding is in flight; they use their claims already."""
 
     def __init__(self, volumes: VolumeCache, pods: Mapping[Key, CachedPod], starts: Container[str]) -> None:
         self._volumes, self._pods, self._starts = volumes, pods, starts
         self._users: dict[Name, set[Key]] = {}
+        self.waiting: set[Key] = set()  # pods of ours that have no node yet
 
-    def upsert_pod(self, pod: CachedPod) -> Iterable[Key]:
-        """A pod is there, or different; those that may hang on it."""
+    def upsert_pod(self, pod: CachedPod, is_ours: bool) -> Iterable[Key]:
+        """A pod is new or changed; the other pods that may depend on it."""
+        (self.waiting.add if is_ours and not pod.node else self.waiting.discard)(pod.key)
         if pod.is_finished:
             return self.delete_pod(pod)
         for name in pod.spec.claims:
@@ -28,7 +30,8 @@ class ClaimUsers:
         return self._others(pod) if pod.node else ()
 
     def delete_pod(self, pod: CachedPod) -> Iterable[Key]:
-        """A pod is over or gone; those that may have waited for that."""
+        """A pod is finished or gone; the other pods that may have waited for it."""
+        self.waiting.discard(pod.key)
         others = self._others(pod)
         for name in pod.spec.claims:
             users = self._users.get((pod.namespace, name), set())
@@ -38,17 +41,17 @@ class ClaimUsers:
         return others
 
     def rules(self, pod: CachedPod) -> NodeConstraint | str:
-        """Where its claims can be used; a sentence: nowhere at this moment."""
+        """Where its claims can be used; a sentence: nowhere at the moment."""
         return self.refusal(pod) or self._volumes.rules(pod.namespace, pod.spec.claims)
 
     def refusal(self, pod: CachedPod, beside: Iterable[CachedPod] = ()) -> str:
-        """Why it cannot use its claims now; `beside`: pods that are about to start with it."""
+        """Why it cannot use its claims now. `beside`: pods that are about to start with it."""
         for name in pod.spec.own_claims:
             need = self._volumes.claim(pod.namespace, name)
             if need is None:
                 return f"its volume claim {name} is not there yet; Kubernetes makes it for its ephemeral volume"
             if need.owner_uid != pod.uid:
-                return f"the volume claim {name} of its ephemeral volume is somebody else's; delete that claim"
+                return f"the volume claim {name} of its ephemeral volume belongs to something else; delete that claim"
         for name in self._for_one_pod(pod):
             users = [self._pods[key] for key in self._users.get((pod.namespace, name), ()) if key != pod.key]
             using = [each.name for each in users if each.node or each.uid in self._starts]

@@ -1,19 +1,18 @@
-"""Follow every kind of object that matters, and say when all of them have been read once.
+"""Watch every kind of object that matters, and keep the cluster cache up to date.
 
-In:    a Client and the Books.   Out: the books kept up to date.
-Never: calls itself warm before each kind was listed whole: nothing may be decided on half a picture.
+In:    a Client and the cache.   Out: the cache, changed by each list and each watch event.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import PATH as BUDGETS
 from kaiwo.clusters.kubernetes.cache.disruption_budgets import BudgetObject, read_budget
 from kaiwo.clusters.kubernetes.cache.priority_classes import PATH as PRIORITIES
 from kaiwo.clusters.kubernetes.cache.queue_history import read_queue_status
-from kaiwo.clusters.kubernetes.client import Change, Client, Informer, Resource
+from kaiwo.clusters.kubernetes.client import Change, Client, Resource
 from kaiwo.clusters.kubernetes.decode import wire_objects
 from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
     PARTITIONING_PLANS,
@@ -21,6 +20,7 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
     RESERVATIONS,
     TOPOLOGIES,
     FoundQueue,
+    FoundReservation,
     PlanObject,
     ReservationObject,
     TopologyObject,
@@ -28,257 +28,203 @@ from kaiwo.clusters.kubernetes.decode.kaiwo_objects import (
     find_reservation,
 )
 from kaiwo.clusters.kubernetes.decode.pod_decoder import Key, PodDecoder
-from kaiwo.clusters.kubernetes.volumes.volume_cache import VolumeCache
+from kaiwo.clusters.kubernetes.watch.informer_set import InformerSet
 from kaiwo.clusters.kubernetes.watch.object_handler import KindHandler, ObjectHandler, leaving_out
 from kaiwo.clusters.kubernetes.watch.operator_kinds import OperatorKinds
-from kaiwo.clusters.kubernetes.writers.partitioning_plan_status_writer import PartitioningPlanStatusWriter
-from kaiwo.clusters.kubernetes.writers.reservation_status_writer import ReservationStatusWriter
-from kaiwo.clusters.kubernetes.writers.topology_status_writer import TopologyStatusWriter
+from kaiwo.model.partitioning_plan import PartitioningPlan
 
 PODS = "/api/v1/pods"
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-WRITTEN = (PODS, QUEUES)  # what the next leader must know is on these
-LOOK_S = 0.01
-TIDY_AFTER = 50_000  # pods that went, before what nobody shares any more is dropped
+WRITTEN_BY_LEADER = (PODS, QUEUES)  # what the next leader must know is on these
+DROP_UNUSED_AFTER = 50_000  # deleted pods, before the decoder drops what no pod shares any more
+
+
+class ReservationStore(Protocol):
+    """Keeps the KaiwoReservations."""
+
+    def upsert(self, found: FoundReservation) -> None: ...
+
+    def delete(self, found: FoundReservation) -> None: ...
+
+
+class PlanStore(Protocol):
+    """Reads and keeps the PartitioningPlans."""
+
+    def read(self, item: PlanObject) -> PartitioningPlan | None: ...
+
+    def upsert(self, plan: PartitioningPlan) -> None: ...
+
+    def delete(self, plan: PartitioningPlan) -> None: ...
+
+
+class TopologyStore(Protocol):
+    """Keeps the KaiwoTopologies."""
+
+    def upsert(self, item: TopologyObject) -> None: ...
+
+    def delete(self, item: TopologyObject) -> None: ...
 
 
 class ClusterWatch:
-    """All the mirrors of one cluster."""
+    """The watches of one cluster. `on_change` is called after each change of the cache."""
 
     def __init__(
         self,
         client: Client,
         cache: ClusterCache,
-        distillery: PodDecoder,
-        reserver: ReservationStatusWriter,
-        plans: PartitioningPlanStatusWriter,
-        topologies: TopologyStatusWriter,
-        settle: Callable[[], None],
+        decoder: PodDecoder,
+        reservations: ReservationStore,
+        plans: PlanStore,
+        topologies: TopologyStore,
+        on_change: Callable[[], None],
         report: Callable[..., None] = lambda *_, **__: None,
     ) -> None:
-        self._client, self._cache, self._distillery = client, cache, distillery
-        self._settle, self._report, self._reserver, self._plans = settle, report, reserver, plans
-        self._topologies = topologies
-        self.informers: list[Informer[Any]] = []
-        self._handlers: list[ObjectHandler] = []
-        self._operator_kinds = OperatorKinds(
-            client,
-            cache,
-            lambda reader, missed: self._watch(reader, True, missed),
-            self._relist_at,
-            self._check_synced,
-            report,
-        )
-        self._synced = asyncio.Event()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._cache, self._decoder, self._report = cache, decoder, report
+        self._reservations, self._plans, self._topologies = reservations, plans, topologies
+        self._set = InformerSet(client, on_change, report)
+        self._operator_kinds = OperatorKinds(client, cache, self._set, report)
+        self._discovery: asyncio.Task[None] | None = None
+        self.informers = self._set.informers
+        self.wait_for_sync = self._set.wait_for_sync
 
     def start(self) -> None:
-        """Begin to follow."""
-        cache = self._cache
-        self._watch(PodHandler(Resource(PODS, wire_objects.Pod), cache, self._distillery))
-        nodes: Resource[wire_objects.Node] = Resource("/api/v1/nodes", wire_objects.Node)
-        self._watch(KindHandler(nodes, _same, _name, cache.upsert_node, lambda node: cache.delete_node(_name(node))))
-        spaces: Resource[wire_objects.Namespace] = Resource("/api/v1/namespaces", wire_objects.Namespace)
-        self._watch(
-            KindHandler(
-                spaces,
-                _same,
-                _name,
-                lambda space: cache.affinity_index.upsert_namespace(_name(space), space.metadata.labels or {}),
-                lambda space: cache.affinity_index.upsert_namespace(_name(space), None),
-            )
-        )
-        self._watch_volumes(CLAIMS, wire_objects.Claim, VolumeCache.upsert_claim, VolumeCache.delete_claim)
-        self._watch_volumes(
-            VOLUMES, wire_objects.PersistentVolume, VolumeCache.upsert_volume, VolumeCache.delete_volume
-        )
-        self._watch_volumes(
-            STORAGE_CLASSES, wire_objects.StorageClass, VolumeCache.upsert_class, VolumeCache.delete_class
-        )
+        """Begin to watch."""
+        cache, add = self._cache, self._set.add
+        add(PodHandler(Resource(PODS, wire_objects.Pod), cache, self._decoder))
+        add(_named(NODES, wire_objects.Node, cache.upsert_node, lambda node: cache.delete_node(_name(node))))
+        add(self._namespaces())
+        for handler in self._volumes():
+            add(handler)
         queues: Resource[wire_objects.QueueObject] = Resource(QUEUES, wire_objects.QueueObject)
-        self._watch(
-            KindHandler(
-                queues,
-                find_queue,
-                lambda found: found.name,
-                self._put_queue,
-                lambda found: cache.delete_queue(found.name),
-            ),
-            is_optional=True,
-        )
-        budgets: Resource[BudgetObject] = Resource(BUDGETS, BudgetObject)
-        self._watch(
-            KindHandler(
-                budgets,
-                read_budget,
-                lambda budget: (budget.namespace, budget.name),
-                cache.upsert_budget,
-                cache.delete_budget,
-            )
-        )
-        classes: Resource[wire_objects.PriorityClass] = Resource(PRIORITIES, wire_objects.PriorityClass)
-        self._watch(KindHandler(classes, _same, _name, cache.priorities.upsert, cache.priorities.delete))
+        add(KindHandler(queues, find_queue, _key, self._upsert_queue, self._delete_queue), is_optional=True)
+        add(self._budgets())
+        add(_named(PRIORITIES, wire_objects.PriorityClass, cache.priorities.upsert, cache.priorities.delete))
         reservations: Resource[ReservationObject] = Resource(RESERVATIONS, ReservationObject)
-        reserver = self._reserver
-        self._watch(
-            KindHandler(reservations, find_reservation, lambda found: found.name, reserver.upsert, reserver.delete),
-            is_optional=True,
-        )
+        store = self._reservations
+        add(KindHandler(reservations, find_reservation, _key, store.upsert, store.delete), is_optional=True)
         plans: Resource[PlanObject] = Resource(PARTITIONING_PLANS, PlanObject)
-        self._watch(
-            KindHandler(plans, self._plans.read, lambda plan: plan.name, self._plans.upsert, self._plans.delete),
-            is_optional=True,
-        )
-        topologies: Resource[TopologyObject] = Resource(TOPOLOGIES, TopologyObject)
-        self._watch(
-            KindHandler(topologies, _same, _name, self._topologies.upsert, self._topologies.delete), is_optional=True
-        )
-        self._tasks["owners"] = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
-
-    async def wait_for_sync(self) -> None:
-        """Until every kind was listed whole."""
-        await self._synced.wait()
+        add(KindHandler(plans, self._plans.read, _key, self._plans.upsert, self._plans.delete), is_optional=True)
+        add(_named(TOPOLOGIES, TopologyObject, self._topologies.upsert, self._topologies.delete), is_optional=True)
+        self._discovery = asyncio.create_task(self._operator_kinds.run(), name="kaiwo-discovery")
 
     @property
     def has_synced(self) -> bool:
-        return self._synced.is_set()
+        return self._set.has_synced
 
     @property
     def left_out(self) -> int:
         """Objects that could not be used, since the start."""
-        return sum(reader.resource.unreadable for reader in self._handlers)
+        return self._set.left_out
 
     async def relist(self) -> None:
-        """Until all that a leader writes is known as it is now, or later: a watch may lag, and does not say so."""
-        await asyncio.gather(*(self._relist(mirror) for mirror in self.informers if mirror.resource.path in WRITTEN))
-
-    async def _relist(self, mirror: Informer[Any]) -> None:
-        path = mirror.resource.path
-        if not mirror.lists:
-            return  # a kind that the cluster does not have
-        lists = mirror.lists
-        await self._relist_at(mirror, path)
-        while mirror.lists == lists:
-            await asyncio.sleep(LOOK_S)
-
-    async def _relist_at(self, mirror: Informer[Any], path: str) -> None:
-        """List its objects anew, at this path. Its reader still knows those from before, and drops what is gone."""
-        task = self._tasks.pop(mirror.resource.path)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        mirror.resource.path, mirror.version = path, ""
-        self._run(mirror)
+        """Until everything that a leader writes is known as it is now, or later."""
+        await self._set.relist(WRITTEN_BY_LEADER)
 
     async def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._discovery is not None:
+            self._discovery.cancel()
+            await asyncio.gather(self._discovery, return_exceptions=True)
+        await self._set.close()
 
-    def _watch_volumes(
-        self,
-        path: str,
-        kind: type[Any],
-        put: Callable[[VolumeCache, Any], bool],
-        drop: Callable[[VolumeCache, Any], bool],
-    ) -> None:
-        self._watch(
-            KindHandler(
-                Resource[Any](path, kind),
-                _same,
-                lambda item: (item.metadata.namespace, item.metadata.name),
-                lambda item: self._cache.change_volumes(lambda volumes: put(volumes, item)),
-                lambda item: self._cache.change_volumes(lambda volumes: drop(volumes, item)),
+    def _namespaces(self) -> ObjectHandler:
+        upsert = self._cache.affinity_index.upsert_namespace
+        return _named(
+            NAMESPACES,
+            wire_objects.Namespace,
+            lambda item: upsert(_name(item), item.metadata.labels or {}),
+            lambda item: upsert(_name(item), None),
+        )
+
+    def _volumes(self) -> list[ObjectHandler]:
+        """A change of a claim, a volume or a class touches the pods that wait for one."""
+
+        def touching(change: Callable[[Any], bool]) -> Callable[[Any], None]:
+            return lambda item: self._cache.touch_claim_users() if change(item) else None
+
+        volumes = self._cache.volumes
+        return [
+            KindHandler(Resource[Any](path, kind), _same, _namespaced_name, touching(upsert), touching(delete))
+            for path, kind, upsert, delete in (
+                (CLAIMS, wire_objects.Claim, volumes.upsert_claim, volumes.delete_claim),
+                (VOLUMES, wire_objects.PersistentVolume, volumes.upsert_volume, volumes.delete_volume),
+                (STORAGE_CLASSES, wire_objects.StorageClass, volumes.upsert_class, volumes.delete_class),
             )
+        ]
+
+    def _budgets(self) -> ObjectHandler:
+        """A change of a budget lets the pods that it covers be evicted again."""
+        cache, budgets = self._cache, self._cache.budgets
+        return KindHandler(
+            Resource[BudgetObject](BUDGETS, BudgetObject),
+            read_budget,
+            lambda budget: (budget.namespace, budget.name),
+            lambda budget: cache.retry_evictions(budgets.upsert(budget, cache.pods.values())),
+            lambda budget: cache.retry_evictions(budgets.delete(budget, cache.pods.values())),
         )
 
-    def _watch(
-        self, reader: ObjectHandler, is_optional: bool = False, missed: Callable[[], None] = lambda: None
-    ) -> Informer[Any]:
-        reader.resource.report = self._report
-        mirror: Informer[Any] = Informer(
-            self._client,
-            reader.resource,
-            on_list_start=reader.on_list_start,
-            on_page=reader.on_page,
-            on_list_end=lambda version: self._on_list_end(reader, version),
-            on_changes=lambda changes: self._on_changes(reader, changes),
-            report=self._report,
-            is_optional=is_optional,
-            on_not_found=missed,
-        )
-        self._handlers.append(reader)
-        self.informers.append(mirror)
-        self._run(mirror)
-        return mirror
-
-    def _run(self, mirror: Informer[Any]) -> None:
-        path = mirror.resource.path
-        self._tasks[path] = asyncio.create_task(mirror.run(), name=f"kaiwo-watch {path}")
-
-    def _on_list_end(self, reader: ObjectHandler, version: str) -> None:
-        reader.on_list_end(version)
-        self._check_synced()
-        self._settle()
-
-    def _on_changes(self, reader: ObjectHandler, changes: Sequence[Change[Any]]) -> None:
-        reader.on_changes(changes)
-        self._settle()
-
-    def _check_synced(self) -> None:
-        if self._operator_kinds.has_discovered and all(reader.is_listed for reader in self._handlers):
-            self._synced.set()
-
-    def _put_queue(self, found: FoundQueue) -> None:
-        cache, name = self._cache, found.name
-        cache.queue_generations[name] = found.item.metadata.generation
-        cache.upsert_queue_status(name, read_queue_status(found.item.status))
+    def _upsert_queue(self, found: FoundQueue) -> None:
+        queues, name = self._cache.queue_cache, found.name
+        queues.generations[name] = found.item.metadata.generation
+        self._cache.queue_events(queues.history.upsert(name, read_queue_status(found.item.status)))
         if found.value is not None:
-            cache.upsert_queue(found.value)
-        elif cache.queue_versions.upsert_fault(name, found.fault):
+            self._cache.queue_events(queues.upsert(found.value))
+        elif queues.upsert_fault(name, found.fault):
             self._report("queue-unreadable", level="warning", queue=name, error=found.fault)
+
+    def _delete_queue(self, found: FoundQueue) -> None:
+        self._cache.queue_events(self._cache.queue_cache.delete(found.name))
 
 
 class PodHandler:
-    """Pods: the books keep them, so they are not kept twice."""
+    """Decodes pods into the cache, which keeps them: they are not kept twice."""
 
-    def __init__(self, resource: Resource[wire_objects.Pod], cache: ClusterCache, distillery: PodDecoder) -> None:
-        self.resource, self._cache, self._distillery = resource, cache, distillery
-        self._coming: set[Key] = set()
-        self._gone = 0
+    def __init__(self, resource: Resource[wire_objects.Pod], cache: ClusterCache, decoder: PodDecoder) -> None:
+        self.resource, self._cache, self._decoder = resource, cache, decoder
+        self._listed: set[Key] = set()
+        self._deleted = 0
         self.is_listed = False
 
     def on_list_start(self) -> None:
-        """What a list that broke off had brought does not count."""
-        self._coming = set()
+        """Forget the pages of a list that broke off."""
+        self._listed = set()
 
     def on_page(self, items: Sequence[wire_objects.Pod]) -> None:
-        """Part of a list."""
+        """One page of a list."""
         for item in items:
-            # One that cannot be used is there all the same: what was known of it holds its devices.
-            self._coming.add((item.metadata.namespace, item.metadata.name))
+            # A pod that cannot be used exists all the same: what was known of it holds its devices.
+            self._listed.add((item.metadata.namespace, item.metadata.name))
             with leaving_out(self.resource, item):
-                self._cache.upsert_pod(self._distillery.decode(item))
+                self._cache.upsert_pod(self._decoder.decode(item))
 
     def on_list_end(self, version: str) -> None:
-        """Whatever is not in the list has gone meanwhile, unless it is newer than the list."""
-        coming, self._coming = self._coming, set()
-        shown = int(version)
-        for pod in [pod for key, pod in self._cache.pods.items() if key not in coming and pod.version <= shown]:
+        """Delete what is not in the list, unless it is newer than the list."""
+        listed, self._listed = self._listed, set()
+        list_version = int(version)
+        for pod in [pod for key, pod in self._cache.pods.items() if key not in listed and pod.version <= list_version]:
             self._cache.delete_pod(pod)
         self.is_listed = True
 
     def on_changes(self, changes: Sequence[Change[wire_objects.Pod]]) -> None:
-        """What a watch brought."""
+        """Changes from the watch."""
         for item, is_gone in changes:
             with leaving_out(self.resource, item):
-                pod = self._distillery.decode(item)
+                pod = self._decoder.decode(item)
                 (self._cache.delete_pod if is_gone else self._cache.upsert_pod)(pod)
-            self._gone += is_gone
-        if self._gone >= TIDY_AFTER:
-            self._gone = 0
-            self._distillery.drop_unused(self._cache.pods.values())
+            self._deleted += is_gone
+        if self._deleted >= DROP_UNUSED_AFTER:
+            self._deleted = 0
+            self._decoder.drop_unused(self._cache.pods.values())
+
+
+def _named(
+    path: str, kind: type[Any], upsert: Callable[[Any], None], delete: Callable[[Any], None]
+) -> KindHandler[Any, Any]:
+    """Objects without a namespace that are used as they come."""
+    return KindHandler(Resource[Any](path, kind), _same, _name, upsert, delete)
 
 
 def _same(item: Any) -> Any:
@@ -287,3 +233,11 @@ def _same(item: Any) -> Any:
 
 def _name(item: Any) -> str:
     return str(item.metadata.name)
+
+
+def _namespaced_name(item: Any) -> tuple[str, str]:
+    return item.metadata.namespace, item.metadata.name
+
+
+def _key(found: Any) -> str:
+    return str(found.name)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import saved_note
+from kaiwo.clusters.kubernetes.cache.checkpoint_annotations import checkpoint_annotation
 from kaiwo.clusters.kubernetes.decode.pod_request import check_beside, kubelet_words
 from kaiwo.clusters.kubernetes.decode.workload_annotations import read_workload_settings
 from kaiwo.clusters.kubernetes.gangs.metadata import MOST_PODS
@@ -71,11 +71,11 @@ def check_work(
 def saved_warnings(work: Work) -> list[str]:
     """Programs write when they last saved their work. A slip is told, and is no reason to refuse anything."""
     warnings = []
-    for key, text in filter(None, (saved_note(notes) for notes, _ in work.said)):
+    for key, text in filter(None, (checkpoint_annotation(notes) for notes, _ in work.said)):
         try:
             read_past_timestamp_s(text, Field(work.owner, key))
         except ConfigError as error:
-            warnings.append(f"{error}; until then it counts as not said")
+            warnings.append(f"{error}; until then it is ignored")
     return warnings
 
 

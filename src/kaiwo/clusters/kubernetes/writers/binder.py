@@ -51,17 +51,18 @@ class Binder:
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_starts(name, workload is not None, starts, placed)
         for event in checked.events:
-            cache.queue_event(event)
+            cache.queue_events([event])
         if workload is None or not checked.starts:
             return ()
         pods = self._pods_to_bind(workload, checked.starts, placed)
         if isinstance(pods, Misfit):
             for start in checked.starts:
-                cache.queue_event(PodGone(name, start.pod))
+                cache.queue_events([PodGone(name, start.pod)])
             self._refuse(name, pods)
             return ()
         for start, (pod, assumed) in zip(checked.starts, pods, strict=True):
-            cache.in_flight.begin_start(start, pod, assumed)
+            cache.published.assume_pod(assumed)
+            cache.in_flight.begin_start(start, pod)
         leaders = leaders_of(workload)
         every = [(start, pod) for start, (pod, _) in zip(checked.starts, pods, strict=True)]
         first = [each for each in every if each[0].pod.rpartition("-")[0] in leaders]
@@ -77,7 +78,7 @@ class Binder:
     ) -> None:
         """The pods that the others look for come first. If they are refused, the others wait with them."""
         await asyncio.gather(*(self._bind(start, pod) for start, pod in leaders))
-        is_refused = name in self._cache.in_flight.refusals
+        is_refused = name in self._cache.start_backoff.refusals
         for start, pod in others:
             if is_refused:
                 self._cache.in_flight.end_start(pod)
@@ -92,11 +93,11 @@ class Binder:
     ) -> list[tuple[CachedPod, Pod]] | Misfit:
         found: list[tuple[CachedPod, Pod]] = []
         for start in starts:
-            pod = self._cache.find_pod(workload.name, start.pod)
+            pod = self._cache.slots.find(workload.name, start.pod)
             if misfit := check_devices(role_of(workload, start) if pod is not None else None, start):
                 return misfit
             assert pod is not None
-            assumed = self._cache.placed_pod(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
+            assumed = self._cache.placed.at(workload.name, start.pod, pod, Phase.ASSUMED, start.node, start.devices)
             found.append((pod, replace(assumed, until_s=start.until_s)))
         if any(pod.phase is Phase.RELEASING for pod in placed.values()):
             return Misfit("", STILL_STOPPING)
@@ -105,12 +106,12 @@ class Binder:
         return find_misfit(workload, coming, placed.values(), nodes, ledger) or self._volumes.take(found) or found
 
     def _refuse(self, name: str, misfit: Misfit) -> None:
-        if self._cache.in_flight.refuse(name, self._now_s(), misfit.why, misfit.node):
+        if self._cache.start_backoff.refuse(name, self._now_s(), misfit.why, misfit.node):
             self._writes.spawn(self._stop_avoiding(name))
 
     async def _stop_avoiding(self, name: str) -> None:
         await asyncio.sleep(AVOID_S)
-        self._cache.in_flight.retry_avoided_nodes(name)
+        self._cache.start_backoff.retry_avoided_nodes(name)
         self._writes.publish()
 
     async def _bind(self, start: Start, pod: CachedPod) -> None:
@@ -132,8 +133,8 @@ class Binder:
         except (ApiError, UnreachableError) as error:
             await self._bind_failed(start, pod, error)
             return
-        if start.workload in self._cache.in_flight.refusals:
-            self._cache.in_flight.clear_refusals(start.workload)
+        if start.workload in self._cache.start_backoff.refusals:
+            self._cache.start_backoff.clear(start.workload)
             self._writes.publish()
         self._writes.succeeded(Outcome(pod, start=start))
 
@@ -143,10 +144,10 @@ class Binder:
         now = await self._writes.refetch(pod)
         known = self._cache.pods.get(pod.key)
         if now is not None and now.node == start.node:
-            self._cache.in_flight.clear_refusals(start.workload)
+            self._cache.start_backoff.clear(start.workload)
             self._writes.succeeded(Outcome(pod, start=start))
         elif known is not None and known.uid == pod.uid and not known.node:
             # Also when the pod cannot be read: without the right to bind and to read we must not try for ever.
-            self._cache.in_flight.refuse(start.workload, self._now_s(), server_message(error))
+            self._cache.start_backoff.refuse(start.workload, self._now_s(), server_message(error))
         self._cache.in_flight.end_start(pod)
         self._writes.publish()

@@ -95,7 +95,7 @@ class EventWriter:
         """Why workloads wait. Workloads that are not named keep their reasons."""
         for each in reasons:
             reason = PodReason(each.sentence, each.would_nodes_help)
-            for pod in self._cache.pods_by_slot(each.workload).values():
+            for pod in self._cache.slots.pods(each.workload).values():
                 if not pod.node and pod.uid not in self._cache.in_flight.starts:
                     self._put_reason(pod, reason)
 
@@ -106,7 +106,7 @@ class EventWriter:
 
     def publish_changes(self) -> None:
         """Pods that became blocked, which the scheduler does not see; and unreadable checkpoint annotations."""
-        self._delay(self._cache.take_newly_blocked())
+        self._delay(self._cache.blocked_pods.take_new())
         for key, sentence in self._cache.checkpoints.take_faults().items():
             if (pod := self._cache.pods.get(key)) is not None:
                 self._put_event(pod, "Warning", "CheckpointUnreadable", sentence, "Reading")

@@ -42,12 +42,13 @@ class Evictor:
         workload, placed = cache.published.workloads.get(name), cache.published.pods.get(name, {})
         checked = check_evictions(name, workload, [each.pod for each in evictions], placed)
         for event in checked.events:
-            cache.queue_event(event)
+            cache.queue_events([event])
         begun: list[str] = []
         for slot in checked.pods:
-            pod = cache.find_pod(name, slot)
+            pod = cache.slots.find(name, slot)
             if pod is not None and pod.node and pod.uid not in cache.in_flight.evictions:
-                cache.in_flight.begin_eviction(name, slot, pod)
+                cache.published.assume_releasing(name, slot)
+                cache.in_flight.begin_eviction(pod)
                 self._writes.spawn(self._evict(evictions[0], pod))
                 begun.append(slot)
         if begun and evictions[0].cause is Cause.STALE_GANG:

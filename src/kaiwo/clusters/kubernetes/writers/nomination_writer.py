@@ -39,14 +39,14 @@ class NominationWriter:
         """Begin the writes; the scheduler assumes them already."""
         nominations = {(each.workload, each.pod): each for each in plan.nominations}
         for workload, slot in plan.given_up:
-            pod = self._cache.find_pod(workload, slot)
+            pod = self._cache.slots.find(workload, slot)
             if (workload, slot) not in nominations and pod is not None and not pod.node:
                 self._cache.published.assume_nomination_gone(workload, slot)
                 self._put(pod, "")
         for (workload, slot), nomination in nominations.items():
-            pod = self._cache.find_pod(workload, slot)
+            pod = self._cache.slots.find(workload, slot)
             if pod is None or pod.node:
-                self._cache.queue_event(NominationGone(workload, slot))
+                self._cache.queue_events([NominationGone(workload, slot)])
                 continue
             self._cache.published.assume_nomination(nomination)
             self._put(pod, write_nomination(nomination))
@@ -54,7 +54,7 @@ class NominationWriter:
     def release(self, workload: str) -> None:
         """The space will not be freed: it is planned anew. The scheduler learns of it from the cache."""
         for slot in list(self._cache.published.nominations.get(workload, ())):
-            pod = self._cache.find_pod(workload, slot)
+            pod = self._cache.slots.find(workload, slot)
             if pod is not None and not pod.node:
                 self._put(pod, "")
                 self._cache.gang_index.touch(pod.key)

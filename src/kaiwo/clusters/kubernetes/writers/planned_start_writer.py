@@ -46,7 +46,7 @@ class PlannedStartWriter:
 
     async def _write(self, workload: str, _round: int) -> None:
         """Through the status, which takes annotations too, and needs no right to change pods."""
-        for pod, text in self._cache.planned_starts.pods_to_write(workload, self._cache.waiting_pods(workload)):
+        for pod, text in self._cache.planned_starts.pods_to_write(workload, self._cache.slots.waiting(workload)):
             annotations = {PLACE_ANNOTATION: text or None, START_ANNOTATION: format_start_time(text)}
             body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
             await self._client.patch(f"{pod_path(pod)}/status", msgspec.json.encode(body))

@@ -56,7 +56,7 @@ class QueueHistoryWriter:
     def _flush(self) -> None:
         if self._client.may_write:
             for name in self._cache.queue_history.take_unwritten():
-                if name in self._cache.queue_generations:
+                if name in self._cache.queue_cache.generations:
                     self._writer.put(name, self._cache.queue_history.status(name))
 
     async def _write(self, name: str, status: dict[str, Any]) -> None:

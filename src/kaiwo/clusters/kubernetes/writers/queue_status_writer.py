@@ -43,8 +43,8 @@ class QueueStatusWriter:
 
     def publish(self, queues: Iterable[QueueStatus]) -> None:
         """Write what is new."""
-        for queue in with_unreadable(queues, self._cache.queue_versions.faults):
-            generation = self._cache.queue_generations.get(queue.name)
+        for queue in with_unreadable(queues, self._cache.queue_cache.faults):
+            generation = self._cache.queue_cache.generations.get(queue.name)
             before = self._written.get(queue.name)
             if generation is None:
                 self._written.pop(queue.name, None)
@@ -53,7 +53,7 @@ class QueueStatusWriter:
 
     def object_versions(self) -> object:
         """Another value whenever an object changed, even where the scheduler does not learn of it."""
-        return dict(self._cache.queue_generations), dict(self._cache.queue_versions.faults)
+        return dict(self._cache.queue_cache.generations), dict(self._cache.queue_cache.faults)
 
     def resync(self) -> None:
         """Forget what was written: another replica may have written since."""

@@ -47,19 +47,23 @@ class ReservationStatusWriter:
         self._written[name] = found.item.status or {}
         self._generations[name] = found.item.metadata.generation
         if reservation is None:
-            if self._cache.reservation_versions.upsert_fault(name, found.fault):
+            if self._cache.reservation_cache.upsert_fault(name, found.fault):
                 self._report("reservation-unreadable", level="warning", reservation=name, error=found.fault)
             return
         if self._picked.get(name) == reservation.picked:
             del self._picked[name]
-        self._cache.upsert_reservation(replace(reservation, picked=self._picked.get(name, reservation.picked)))
+        self._cache.queue_events(
+            self._cache.reservation_cache.upsert(
+                replace(reservation, picked=self._picked.get(name, reservation.picked))
+            )
+        )
 
     def delete(self, found: FoundReservation) -> None:
         """An object is gone."""
         for known in (self._picked, self._written, self._generations):
             known.pop(found.name, None)
         self._writer.drop(found.name)
-        self._cache.delete_reservation(found.name)
+        self._cache.queue_events(self._cache.reservation_cache.delete(found.name))
 
     def apply(self, plan: Plan) -> None:
         """Remember the devices that a plan picked; the scheduler assumes them already."""
@@ -74,7 +78,7 @@ class ReservationStatusWriter:
         self._picked = {}
 
     def _review(self) -> None:
-        for name in sorted(self._cache.reservations.keys() | self._cache.reservation_versions.faults.keys()):
+        for name in sorted(self._cache.reservations.keys() | self._cache.reservation_cache.faults.keys()):
             status = self._status(name) | {"observedGeneration": self._generations.get(name, 0)}
             written = self._written.get(name, {})
             if any(written.get(key) != value for key, value in status.items()):
@@ -82,7 +86,7 @@ class ReservationStatusWriter:
 
     def _status(self, name: str) -> dict[str, Any]:
         """Of an object that cannot be read: what is in force, and why that is not what it says."""
-        known, fault = self._cache.reservations.get(name), self._cache.reservation_versions.faults.get(name, "")
+        known, fault = self._cache.reservations.get(name), self._cache.reservation_cache.faults.get(name, "")
         if known is None:
             return {"phase": UNREADABLE, "kept": 0, "message": fault, "devices": []}
         status = status_fields(known, self._now_s())

@@ -61,7 +61,7 @@ class VolumeBinder:
                 self._taken[pod.uid] = found
                 taken.append(pod)
         if taken:
-            self._cache.change_volumes(lambda _: True)  # others may have had an eye on the same volume
+            self._cache.touch_claim_users()  # others may have had an eye on the same volume
         return None
 
     def release(self, pod: CachedPod) -> None:
@@ -71,7 +71,7 @@ class VolumeBinder:
             self._cache.volumes.release(taken.fresh)
             for step in taken.fresh:
                 self._written.pop(step, None)
-            self._cache.change_volumes(lambda _: True)
+            self._cache.touch_claim_users()
 
     async def bind(self, pod: CachedPod, node: str) -> str:
         """Until every claim of the pod is bound; a sentence: one will not be."""

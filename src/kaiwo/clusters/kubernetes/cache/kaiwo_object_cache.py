@@ -1,0 +1,88 @@
+"""Cache queues and reservations by name: the last version that could be read, and why the current one cannot.
+
+In:    objects from the watch, or the reason why one cannot be read.   Out: the events that publish the change.
+Never: forgets a readable version because the next one cannot be read: what was in force stays in force.
+"""
+
+from typing import Generic, TypeVar
+
+from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
+from kaiwo.clusters.kubernetes.cache.queue_history import QueueHistory
+from kaiwo.model.events import Event, QueueChanged, QueueGone, ReservationChanged, ReservationGone
+from kaiwo.model.queue import DEFAULT_QUEUE, THE_DEFAULT, Queue
+from kaiwo.model.reservation import Reservation
+
+T = TypeVar("T")
+
+
+class LastReadable(Generic[T]):
+    """Objects of one kind. When a fault appears or goes, every unit is touched: workloads may wait because of it."""
+
+    def __init__(self, gang_index: GangIndex) -> None:
+        self.items: dict[str, T] = {}
+        self.faults: dict[str, str] = {}
+        self._gang_index = gang_index
+
+    def upsert_fault(self, name: str, fault: str) -> bool:
+        """The current version cannot be read. False: that was known."""
+        is_new = self.faults.get(name) != fault
+        if is_new:
+            self.faults[name] = fault
+            self._gang_index.touch_all()
+        return is_new
+
+    def _put(self, name: str, item: T) -> bool:
+        self._clear_fault(name)
+        is_new = self.items.get(name) != item
+        self.items[name] = item
+        return is_new
+
+    def _pop(self, name: str) -> bool:
+        self._clear_fault(name)
+        return self.items.pop(name, None) is not None
+
+    def _clear_fault(self, name: str) -> None:
+        if self.faults.pop(name, None) is not None:
+            self._gang_index.touch_all()
+
+
+class QueueCache(LastReadable[Queue]):
+    """KaiwoQueues, and the default queue, which always exists."""
+
+    def __init__(self, gang_index: GangIndex) -> None:
+        super().__init__(gang_index)
+        self.items[DEFAULT_QUEUE] = THE_DEFAULT
+        self.generations: dict[str, int] = {}  # of the queues that are objects of the cluster
+        self.history = QueueHistory()
+
+    def upsert(self, queue: Queue) -> list[Event]:
+        """A queue is new or changed."""
+        is_added = queue.name not in self.items
+        if not self._put(queue.name, queue):
+            return []
+        if is_added:
+            self._gang_index.touch_all()  # a Kueue label may name it
+        return [QueueChanged(queue)]
+
+    def delete(self, name: str) -> list[Event]:
+        """A queue is gone."""
+        self.generations.pop(name, None)
+        self.history.delete(name)
+        if name == DEFAULT_QUEUE:
+            return self.upsert(THE_DEFAULT)
+        if not self._pop(name):
+            return []
+        self._gang_index.touch_all()
+        return [QueueGone(name)]
+
+
+class ReservationCache(LastReadable[Reservation]):
+    """KaiwoReservations."""
+
+    def upsert(self, reservation: Reservation) -> list[Event]:
+        """A reservation is new or changed."""
+        return [ReservationChanged(reservation)] if self._put(reservation.name, reservation) else []
+
+    def delete(self, name: str) -> list[Event]:
+        """A reservation is gone."""
+        return [ReservationGone(name)] if self._pop(name) else []

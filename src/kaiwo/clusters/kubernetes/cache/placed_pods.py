@@ -1,0 +1,90 @@
+"""Turn a cached pod that holds a slot into the scheduler's Pod: node, phase, devices and amounts.
+
+In:    a pod that is bound, in flight, or kept in place by another scheduler.   Out: a model Pod.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.kubernetes.cache.affinity_index import AffinityIndex
+from kaiwo.clusters.kubernetes.cache.device_grants import DeviceGrants, Shares, fills_until_s
+from kaiwo.clusters.kubernetes.cache.in_flight import InFlight
+from kaiwo.clusters.kubernetes.cache.node_cache import NodeCache
+from kaiwo.clusters.kubernetes.cache.workload_unit import UnitPods
+from kaiwo.clusters.kubernetes.decode.pod_decoder import CachedPod, Key
+from kaiwo.model.affinity import kept as kept_affinity
+from kaiwo.model.workload import Phase, Pod
+
+
+class PlacedPods:
+    """Pods on their nodes. `extended_scheduler`: its pods get their devices from us when they are bound."""
+
+    def __init__(
+        self, scheduler: str, in_flight: InFlight, nodes: NodeCache, grants: DeviceGrants, affinity: AffinityIndex
+    ) -> None:
+        self.extended_scheduler = ""
+        self._scheduler, self._in_flight, self._nodes = scheduler, in_flight, nodes
+        self._grants, self._affinity = grants, affinity
+
+    def of(self, workload: str, slot: str, pod: CachedPod) -> Pod:
+        """What a pod holds that is bound, or about to be."""
+        start = self._in_flight.starts.get(pod.uid)
+        if not pod.node and start is not None:
+            assumed = self.at(workload, slot, pod, Phase.ASSUMED, start.node, start.devices)
+            return replace(assumed, until_s=start.until_s)
+        if not pod.node:  # another scheduler keeps room for it: no pod is near it yet
+            placed = self.of(workload, slot, replace(pod, node=pod.nominated_node))
+            return replace(placed, neighbours=kept_affinity(placed.neighbours))
+        is_ours = pod.scheduler == self._scheduler
+        is_leaving = pod.is_terminating or pod.uid in self._in_flight.evictions
+        phase = Phase.RELEASING if is_ours and is_leaving else Phase.RUNNING
+        is_granted = is_ours or pod.scheduler == self.extended_scheduler
+        node, has_agent = self._nodes.nodes.get(pod.node), pod.node in self._nodes.with_agent
+        return self.at(workload, slot, pod, phase, pod.node, self._grants.of(pod, node, is_granted, has_agent))
+
+    def at(self, workload: str, slot: str, pod: CachedPod, phase: Phase, node: str, devices: Shares) -> Pod:
+        """The pod on this node, with these devices."""
+        request = pod.spec.request
+        return Pod(
+            workload,
+            slot,
+            node,
+            phase,
+            tuple(devices),
+            request.cpu_milli,
+            request.memory_mib,
+            request.extended,
+            pod.started_s or pod.created_s,
+            self._affinity.affinity_of(pod),
+            fills_until_s(pod) if pod.scheduler == self._scheduler else 0,
+            request.beside,
+        )
+
+
+class SlotIndex:
+    """Which pod has which slot of a workload."""
+
+    def __init__(self, pods: Mapping[Key, CachedPod], in_flight: InFlight) -> None:
+        self.units: dict[str, UnitPods] = {}  # by workload
+        self._pods, self._in_flight = pods, in_flight
+
+    def find(self, workload: str, slot: str) -> CachedPod | None:
+        """The pod in a slot."""
+        unit = self.units.get(workload)
+        return None if unit is None else self._pods.get(unit.by_slot.get(slot, ("", "")))
+
+    def pods(self, workload: str) -> dict[str, CachedPod]:
+        """The pods of a workload by slot."""
+        unit = self.units.get(workload)
+        return (
+            {} if unit is None else {slot: self._pods[key] for slot, key in unit.by_slot.items() if key in self._pods}
+        )
+
+    def waiting(self, workload: str) -> list[CachedPod]:
+        """The pods of a workload that are neither bound nor in flight, in the order of their slots."""
+        return [pod for _, pod in sorted(self.pods(workload).items()) if not self.is_fixed(pod)]
+
+    def is_fixed(self, pod: CachedPod) -> bool:
+        """Bound, or its Binding is in flight."""
+        return bool(pod.node) or pod.uid in self._in_flight.starts

@@ -1,0 +1,114 @@
+"""Delay the next start of workloads whose last one failed: a refused start, or a gang that was stopped half-way.
+
+In:    refused starts, stopped gangs.   Out: the workload with the time before which it is not tried, and the reason.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kaiwo.clusters.kubernetes.cache.gang_index import GangIndex
+from kaiwo.clusters.kubernetes.decode.pod_request import NODE_NAME
+from kaiwo.clusters.kubernetes.gangs import Gang
+from kaiwo.clusters.plan_checks import back_off_s
+from kaiwo.model.affinity import NodeRule
+from kaiwo.model.workload import Phase, Pod, Role, Workload
+
+FIRST_S, LONGEST_S = 60, 600
+FORGET_AFTER_S = 3600  # without another stop
+STOPPED_HALF_WAY = "its first pods were stopped, because those that come after them found no room in time"
+
+
+class StartRefusal(NamedTuple):
+    """A start that could not be carried out."""
+
+    times: int  # in a row
+    until_s: int
+    why: str
+    node: str = ""  # has no room for it; empty: nothing says that another node would do better
+    avoided: tuple[str, ...] = ()  # nodes that had no room twice in a row: other nodes are tried
+
+
+class StartBackoff:
+    """Refused starts by workload. Each change touches the workload's unit."""
+
+    def __init__(self, gang_index: GangIndex) -> None:
+        self.refusals: dict[str, StartRefusal] = {}
+        self._gang_index = gang_index
+
+    def refuse(self, workload: str, now_s: int, why: str, node: str = "") -> bool:
+        """Back off longer each time. True: from now on the workload avoids the node, until `retry_avoided_nodes`."""
+        before = self.refusals.get(workload, StartRefusal(0, 0, ""))
+        is_again = bool(node) and before.node == node
+        avoided = (*before.avoided, node) if is_again else before.avoided
+        until_s = now_s + back_off_s(before.times)
+        self.refusals[workload] = StartRefusal(before.times + 1, until_s, why, node, avoided)
+        self._gang_index.touch_workload(workload)
+        return is_again
+
+    def retry_avoided_nodes(self, workload: str) -> None:
+        """The nodes that the workload avoided may have room by now."""
+        refusal = self.refusals.get(workload)
+        if refusal is not None and refusal.avoided:
+            self.refusals[workload] = refusal._replace(node="", avoided=())
+            self._gang_index.touch_workload(workload)
+
+    def clear(self, workload: str) -> None:
+        """A start succeeded, or the workload is gone."""
+        if self.refusals.pop(workload, None) is not None:
+            self._gang_index.touch_workload(workload)
+
+    def apply_to(self, workload: Workload | None) -> Workload | None:
+        """The workload with the time before which it is not tried, and without the nodes that it avoids."""
+        refusal = self.refusals.get(workload.name) if workload else None
+        if workload is None or refusal is None:
+            return workload
+        waiting = replace(workload, not_before_s=refusal.until_s, not_before_why=refusal.why)
+        if not refusal.avoided:
+            return waiting
+        away = NodeRule(NODE_NAME, "NotIn", refusal.avoided)
+        return replace(waiting, roles=tuple(_with_rule(role, away) for role in workload.roles))
+
+
+class GangStops(NamedTuple):
+    """How often a gang was stopped in a row, and until when it waits."""
+
+    times: int
+    until_s: int
+
+
+class GangBackoff:
+    """Gangs whose first pods were stopped because the later ones found no room, by workload.
+
+    An entry outlives the pods: their controller makes new ones at once.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, GangStops] = {}
+
+    def record_stop(self, name: str, now_s: int) -> None:
+        """Its running pods are stopped, because it was incomplete for too long."""
+        known = {each: found for each, found in self._by_name.items() if now_s < found.until_s + FORGET_AFTER_S}
+        times = known[name].times if name in known else 0
+        known[name] = GangStops(times + 1, now_s + min(FIRST_S << min(times, 10), LONGEST_S))
+        self._by_name = known
+
+    def apply_to(self, workload: Workload, gang: Gang | None, holding: Sequence[Pod]) -> Workload:
+        """The workload with the time before which it is not tried. A complete gang starts with a clean record."""
+        found = self._by_name.get(workload.name)
+        if found is None or gang is None:
+            return workload
+        if holding:
+            running = sum(pod.phase is Phase.RUNNING for pod in holding)  # without those that are being stopped
+            if running >= gang.minimum and not (gang.blocked_by or gang.later):
+                del self._by_name[workload.name]
+            return workload
+        if not gang.later or gang.key.kind == "Job":  # the later pods of a Job come when others are done
+            return workload
+        until_s = max(workload.not_before_s, found.until_s)
+        return replace(workload, not_before_s=until_s, not_before_why=STOPPED_HALF_WAY)
+
+
+def _with_rule(role: Role, rule: NodeRule) -> Role:
+    return replace(role, request=replace(role.request, node_rules=(*role.request.node_rules, rule)))
