@@ -1,4 +1,4 @@
-"""Turns that are taken together serve exactly those whom turns one by one would serve."""
+"""Turns that are taken together start exactly the workloads that turns one by one would start."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A queue's eviction budget: so many of its workloads are stopped for others within an hour, and then no more."""
+"""A queue's eviction budget: only this many of its workloads are stopped for others within an hour."""
 
 from kaiwo.model.events import QueueChanged
 from kaiwo.model.obstacle import EvictionBudgetSpent, Reason, SearchGaveUp

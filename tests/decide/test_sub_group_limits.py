@@ -1,4 +1,4 @@
-"""Of several ways in which sub-groups may start, one that the queue's limits let is enough."""
+"""Of several ways in which sub-groups may start, one that the queue's limits allow is enough."""
 
 from kaiwo.model.events import QueueChanged, WorkloadChanged
 from kaiwo.model.queue import Amounts, Queue

@@ -1,4 +1,4 @@
-"""A plugin that writes to what it only may read, or says nonsense of itself, harms nobody but itself."""
+"""A plugin that writes to what it may only read, or declares nonsense, harms only itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -164,8 +164,8 @@ def test_a_plugin_that_cannot_be_set_aside_ends_the_cycle_with_a_sentence() -> N
         def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
             raise RuntimeError("no")
 
-    plugins = Registry([NeverFits()])  # and nothing stands in for it
-    with pytest.raises(PluginError, match="'never-fits' misbehaves and nothing stands in for it"):
+    plugins = Registry([NeverFits()])  # and nothing replaces it
+    with pytest.raises(PluginError, match="'never-fits' misbehaves and nothing replaces it"):
         decide(World().submit("one", gpus_each=1).snapshot(), Policy(gpu_strategy="never-fits"), plugins)
 
 

@@ -1,4 +1,4 @@
-"""The orders that come with Kaiwo."""
+"""The built-in orders."""
 
 import numpy as np
 from hypothesis import given

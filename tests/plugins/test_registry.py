@@ -1,4 +1,4 @@
-"""Plugins come in by one door, and one that misbehaves is set aside."""
+"""Plugins are registered in one place, and one that misbehaves is set aside."""
 
 import numpy as np
 import pytest

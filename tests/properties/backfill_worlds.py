@@ -1,4 +1,4 @@
-"""Worlds of work with known run times on a virtual clock: what happens when, and who was promised what."""
+"""Worlds of work with known run times on a virtual clock: what happens when, and which starts were planned."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

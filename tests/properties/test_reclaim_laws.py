@@ -1,4 +1,4 @@
-"""Reclaim and preemption: they stop, they protect what they must, and whoever they make room for starts."""
+"""Reclaim and preemption end, protect what they must, and the work that they make room for starts."""
 
 from collections import Counter
 from collections.abc import Callable

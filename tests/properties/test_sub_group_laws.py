@@ -1,4 +1,4 @@
-"""Laws of sub-groups: less than the tree demands never starts, and nobody is left with half a sub-group."""
+"""Laws of sub-groups: less than the tree demands never starts, and no work is left with half a sub-group."""
 
 import random
 
@@ -9,7 +9,7 @@ from kaiwo.model.plan import encode_plan
 from kaiwo.model.workload import Branch, Workload, fault_in, is_branch_whole, is_enough, pods_up, tree_of
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.subgroup_choices import ways_to_grow, ways_to_start
-from tests.properties.tree_worlds import arrivals, tree, tree_world
+from tests.properties.sub_group_worlds import arrivals, tree, tree_world
 from tests.worlds import World, audit
 
 seeds = st.integers(0, 1 << 32)

@@ -89,12 +89,6 @@ class CycleState:
         return any(self.pods_with_room(need.shape, mask) for need in needs)
 
 
-def open_state(snapshot: Snapshot, policy: Policy, plugins: ActivePlugins) -> tuple[CycleInput, CycleState]:
-    """A fresh cycle over a snapshot."""
-    cycle = CycleInput(snapshot.read(), policy, plugins, snapshot.now_s)
-    return cycle, CycleState(snapshot, cycle)
-
-
 def nominate(state: ClusterState, workload: Workload, placement: Placement) -> list[Nomination]:
     """Keep the space of a placement for a workload that cannot start there yet; without what is kept already."""
     known = state.nominations.get(workload.name, {}) if not placement.given_up else {}
@@ -108,5 +102,5 @@ def nominate(state: ClusterState, workload: Workload, placement: Placement) -> l
 
 
 def earliest_s(*times_s: int) -> int:
-    """The first of these moments; 0 stands for never."""
+    """The first of these moments; 0 means never."""
     return min(filter(None, times_s), default=0)

@@ -60,9 +60,9 @@ class _ReservationStep:
         view = self._free.working.reservations
         if view is not None:
             view = self._pick_places(view)
-            for claim in view.reservations:
-                if view.is_active(claim):
-                    self._clear(view, claim)
+            for reserved in view.reservations:
+                if view.is_active(reserved):
+                    self._clear(view, reserved)
         for reservation in self._state.reservations.evicting:
             self._end(reservation)
         expired = tuple(expired_workloads(self._state, self._cycle.now_s))
@@ -76,27 +76,28 @@ class _ReservationStep:
 
     def _pick_places(self, view: ReservationView) -> ReservationView:
         """Choose devices where only a number was given; the cycle goes on with the new ones."""
-        working, claims = self._free.working, list(view.reservations)
-        fleet = Fleet(self._cycle, (claim.reservation for claim in claims))
+        working, all_reserved = self._free.working, list(view.reservations)
+        fleet = Fleet(self._cycle, (reserved.reservation for reserved in all_reserved))
         moved: list[Rows] = []
-        for at in self._searches(fleet, claims):
-            claim = claims[at]
-            found = pick(fleet, claim.reservation)
+        for at in self._searches(fleet, all_reserved):
+            reserved = all_reserved[at]
+            found = pick(fleet, reserved.reservation)
             self._free.budget.used += found.steps
-            if found.devices != claim.reservation.picked:
-                self._picked.append(Picked(claim.name, found.devices))
-                claims[at] = locate_reservation(replace(claim.reservation, picked=found.devices), working.nodes)
-                fleet.moved(claim.reservation, claims[at].reservation)
-                moved.append(np.union1d(claim.rows, claims[at].rows))
+            if found.devices != reserved.reservation.picked:
+                self._picked.append(Picked(reserved.name, found.devices))
+                after = replace(reserved.reservation, picked=found.devices)
+                all_reserved[at] = locate_reservation(after, working.nodes)
+                fleet.moved(reserved.reservation, after)
+                moved.append(np.union1d(reserved.rows, all_reserved[at].rows))
         if not self._picked:
             return view
-        fresh = view.with_reservations(tuple(claims))
+        fresh = view.with_reservations(tuple(all_reserved))
         working.use_reservations(fresh, moved)
         return fresh
 
-    def _searches(self, fleet: "Fleet", claims: list[DeviceReservation]) -> list[int]:
+    def _searches(self, fleet: "Fleet", all_reserved: list[DeviceReservation]) -> list[int]:
         """The reservations that need a place, the strongest first. Where those are many, they take turns."""
-        wanted = [(at, claim.reservation) for at, claim in enumerate(claims) if claim.reservation.gpus]
+        wanted = [(at, reserved.reservation) for at, reserved in enumerate(all_reserved) if reserved.reservation.gpus]
         short = [at for at, reservation in wanted if not is_well_placed(fleet, reservation)]
         if len(short) <= MOST_SEARCHES:
             return short
@@ -104,11 +105,11 @@ class _ReservationStep:
         first = self._cycle.now_s * MOST_SEARCHES % len(short)
         return (short[first:] + short[:first])[:MOST_SEARCHES]
 
-    def _clear(self, view: ReservationView, claim: DeviceReservation) -> None:
+    def _clear(self, view: ReservationView, reserved: DeviceReservation) -> None:
         """Evict from the devices of an active reservation the work of others that may be preempted."""
         state, nodes = self._state, self._free.working.nodes
-        places = set(zip(claim.rows.tolist(), claim.columns.tolist(), strict=True))
-        whole = set(claim.whole.tolist())
+        places = set(zip(reserved.rows.tolist(), reserved.columns.tolist(), strict=True))
+        whole = set(reserved.whole.tolist())
         hit: dict[str, set[str]] = {}
         for row in sorted({row for row, _ in places} | whole):
             for kind, name, pod in sorted(state.allocations_on.get(nodes.names[row], {})):
@@ -123,14 +124,14 @@ class _ReservationStep:
                 elif held.phase in UP and workload.preemptible:
                     hit.setdefault(name, set()).add(pod)
         for name in sorted(hit):
-            self._evict_pods(state.workloads[name], hit[name], claim.name)
+            self._evict_pods(state.workloads[name], hit[name], reserved.name)
 
     def _end(self, reservation: Reservation) -> None:
         """The owner's work that began before the end stops with the reservation, even if it may not be preempted."""
         state, nodes = self._state, self._free.working.nodes
-        claim = locate_reservation(reservation, nodes)
-        for row in sorted(set(claim.rows.tolist())):
-            columns = set(claim.columns[claim.rows == row].tolist())
+        reserved = locate_reservation(reservation, nodes)
+        for row in sorted(set(reserved.rows.tolist())):
+            columns = set(reserved.columns[reserved.rows == row].tolist())
             known = nodes.column[row]
             hit: dict[str, set[str]] = {}
             for held in state.allocations_on.get(nodes.names[row], {}).values():

@@ -1,7 +1,7 @@
-"""Choose what is tried next: the queue that the orders put first, and in it the workload that stands first.
+"""Choose what is tried next: the queue that the order plugins put first, and in it the first workload.
 
-In:    the classes that deserve a try.   Out: one turn after the other.
-Never: looks at every waiting workload; a class that cannot start is set aside with all who stand in it.
+In:    the classes worth a try.   Out: one turn after the other.
+Never: looks at every waiting workload; a class that cannot start is set aside with all its workloads.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,62 +11,62 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from kaiwo.model.planned_start import PlannedStart
-from kaiwo.plugins.guarded_calls import ask_row, ask_rows
+from kaiwo.plugins.guarded_calls import call_for_row, call_for_rows
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.backlog import TrialPosition, WaitingClass
 from kaiwo.snapshot.queue_table import NO_PARENT, ResourceVector
 from kaiwo.snapshot.view import View
 
-Head = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
+LaneHead = tuple[TrialPosition, int, WaitingClass]  # the place, its position in the class's line, the class
 
 
 class SupportsBool(Protocol):
-    """A lane, as far as turns care: is anybody left in it?"""
+    """A lane, as far as turns are concerned: is any work left in it?"""
 
     def __bool__(self) -> bool: ...
 
 
-MANY = 8  # from so many queues on one array is quicker than one by one
+MANY = 8  # from this many queues on, one array is quicker than one call each
 
 
 class Lane:
-    """The classes of one queue, by who stands first in each."""
+    """The classes of one queue, by the first workload of each."""
 
     def __init__(self, classes: list[WaitingClass]) -> None:
-        self._heads: list[Head] = [(found.waiters.at(0), 0, found) for found in classes]
+        self._heads: list[LaneHead] = [(found.waiters.at(0), 0, found) for found in classes]
         heapify(self._heads)
 
     def __bool__(self) -> bool:
         return bool(self._heads)
 
-    def mark(self) -> list[Head]:
-        """Where the lane stands, for `back_to`."""
+    def savepoint(self) -> list[LaneHead]:
+        """Where the lane is, for `rollback`."""
         return list(self._heads)
 
-    def back_to(self, mark: list[Head]) -> None:
-        """Stand where one stood."""
+    def rollback(self, mark: list[LaneHead]) -> None:
+        """Return to where it was."""
         self._heads = mark
 
     @property
-    def head(self) -> Head:
-        """The place of who is next, the position in the line, and the class."""
+    def head(self) -> LaneHead:
+        """The trial position of the next workload, its place in the class, and the class."""
         return self._heads[0]
 
     @property
     def first(self) -> tuple[str, int, WaitingClass]:
-        """The name of who is next, the position in the line, and the class."""
+        """The name of the next workload, its place in the class, and the class."""
         place, position, found = self._heads[0]
         return place[1], position, found
 
-    def run(self) -> int:
-        """How many of the first class stand before the first of any other class."""
+    def run_length(self) -> int:
+        """How many workloads of the first class come before the first of any other class."""
         _, position, found = self._heads[0]
         others = min((head[0] for head in self._heads[1:3]), default=None)
         end = len(found.waiters) if others is None else found.waiters.ahead_of(others)
         return max(1, end - position)
 
     def advance(self, count: int) -> None:
-        """The first `count` of the first class had their turn."""
+        """The first `count` workloads of the first class had their turn."""
         _, position, found = self._heads[0]
         position += count
         if position < len(found.waiters):
@@ -75,11 +75,11 @@ class Lane:
             heappop(self._heads)
 
     def set_aside(self) -> None:
-        """The first class is stuck: nobody in it is tried again in this cycle."""
+        """The first class is stuck: it is not tried again in this cycle."""
         heappop(self._heads)
 
     def rest(self) -> list[WaitingClass]:
-        """The classes that still hope for a turn."""
+        """The classes that have not had their turn."""
         return [found for _, _, found in self._heads]
 
 
@@ -100,34 +100,34 @@ L = TypeVar("L", bound=SupportsBool)
 
 
 class Turns(Generic[L]):
-    """Whose turn it is: down the tree, at each level to the child that the orders put first (or last, in reverse)."""
+    """Which queue is next: down the tree, at each level to the child that the orders put first (last, in reverse)."""
 
     def __init__(
         self,
         lanes: dict[str, L],
         view: View,
         active: ActivePlugins,
-        next_of: "Callable[[L], Next]",
+        next_of: "Callable[[L], NextNeed]",
         reverse: bool = False,
     ) -> None:
         self.lanes, self._view, self._active, self._sign = lanes, view, active, -1 if reverse else 1
         self._next_of = next_of
         self._quick = [(plugin, getattr(plugin, "queue_order_of", None)) for plugin in active.queue_orders]
         self._left = sum(1 for lane in lanes.values() if lane)
-        self._next: dict[int, Next] = {}  # by row, of queues in which somebody is left: what its next workload needs
-        self._heaps: dict[int, list[Entry]] = {}  # by parent: its children in which somebody is left
+        self._next: dict[int, NextNeed] = {}  # by row of a queue with work left: what its next workload needs
+        self._heaps: dict[int, list[Entry]] = {}  # by parent: its children with work left
         self.row = NO_PARENT  # of the queue whose turn it is
         self._build()
 
     def __bool__(self) -> bool:
         return self._left > 0
 
-    def mark(self) -> "Mark":
-        """The order of the queues as it stands, for `back_to`."""
+    def savepoint(self) -> "TurnsSavepoint":
+        """The order of the queues as it is, for `rollback`."""
         return {parent: list(heap) for parent, heap in self._heaps.items()}, dict(self._next), self._left
 
-    def back_to(self, mark: "Mark") -> None:
-        """Put the queues into the order in which they stood, when the lanes are what they were then."""
+    def rollback(self, mark: "TurnsSavepoint") -> None:
+        """Put the queues into the order of a savepoint, when the lanes are what they were then."""
         self._heaps, self._next, self._left = mark
         self._go_down()
 
@@ -146,8 +146,8 @@ class Turns(Generic[L]):
         """The queue whose turn it is."""
         return self._view.queues.names[self.row]
 
-    def again(self) -> None:
-        """The queue took its turn: it and all above it stand in the order anew, or leave when nobody is left in it."""
+    def requeue(self) -> None:
+        """The queue took its turn: reorder it and all above it, or drop it when no work is left in it."""
         row, lane = self.row, self.lane
         is_left = bool(lane)
         if is_left and self._left == 1:
@@ -156,18 +156,18 @@ class Turns(Generic[L]):
             self._next[row] = self._next_of(lane)
         else:
             self._left -= 1
-        self._stand_anew(row, is_left)
+        self._reorder(row, is_left)
         self._go_down()
 
     def _go_down(self) -> None:
-        """From the root, at each level to who stands first."""
+        """From the root, at each level to the first child."""
         row, heap = NO_PARENT, self._heaps.get(NO_PARENT)
         while heap is not None:
             row = heap[0][1]
             heap = self._heaps.get(row)
         self.row = row
 
-    def _stand_anew(self, row: int, is_left: bool) -> None:
+    def _reorder(self, row: int, is_left: bool) -> None:
         """From a leaf at the top of all its heaps upwards."""
         path = self._view.queues.path[row]
         for at, each in enumerate(path):
@@ -186,7 +186,7 @@ class Turns(Generic[L]):
                 del self._heaps[parent]
 
     def _build(self) -> None:
-        """All queues in which somebody waits, from the leaves up."""
+        """All queues with waiting work, from the leaves up."""
         queues = self._view.queues
         by_depth: dict[int, set[int]] = {}
         for name, lane in self.lanes.items():
@@ -210,20 +210,20 @@ class Turns(Generic[L]):
         self._go_down()
 
     def _key(self, row: int) -> tuple[int, ...]:
-        """One queue's key. An order that can answer for one queue is asked so: an array of one costs ten times that."""
+        """One queue's key. An order that can answer for one queue does: an array of one costs ten times as much."""
         need, since_s = self._next[row]
         key: tuple[int, ...] = ()
         for plugin, quick in self._quick:
             if quick:
-                key += ask_row(plugin.name, quick, self._view, row, need, since_s)
+                key += call_for_row(plugin.name, quick, self._view, row, need, since_s)
             else:
                 arguments = (np.array([row]), np.array([need]), np.array([since_s]))
-                key += ask_rows(plugin.name, plugin.queue_order, 1, self._view, *arguments)[0]
+                key += call_for_rows(plugin.name, plugin.queue_order, 1, self._view, *arguments)[0]
         return key if self._sign > 0 else tuple([-part for part in key])
 
     def _keys(self, rows: list[int]) -> list[tuple[int, ...]]:
         if len(rows) == 1 and self._left == 1:
-            return [()]  # nobody to compare it with: shares would be worked out for nothing
+            return [()]  # nothing to compare it with: shares would be worked out for nothing
         if len(rows) < MANY and all(quick for _, quick in self._quick):
             return [self._key(row) for row in rows]
         need = np.array([self._next[row][0] for row in rows], np.int64)
@@ -231,11 +231,11 @@ class Turns(Generic[L]):
         at = np.array(rows, np.intp)
         keys = [()] * len(rows)  # type: list[tuple[int, ...]]
         for plugin in self._active.queue_orders:
-            column = ask_rows(plugin.name, plugin.queue_order, len(rows), self._view, at, need, since_s)
+            column = call_for_rows(plugin.name, plugin.queue_order, len(rows), self._view, at, need, since_s)
             keys = [key + more for key, more in zip(keys, column, strict=True)]
         return keys if self._sign > 0 else [tuple([-part for part in key]) for key in keys]
 
 
-Next = tuple[ResourceVector, int]  # what the first workload of a queue needs to start, and since when it waits
+NextNeed = tuple[ResourceVector, int]  # what the first workload of a queue needs to start, and since when it waits
 Entry = tuple[tuple[int, ...], int]
-Mark = tuple[dict[int, list[Entry]], dict[int, Next], int]
+TurnsSavepoint = tuple[dict[int, list[Entry]], dict[int, NextNeed], int]

@@ -1,0 +1,1 @@
+"""The plugin contract, the registry, guarded calls, and the built-in plugins."""

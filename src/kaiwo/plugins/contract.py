@@ -1,7 +1,7 @@
-"""What a plugin may be. Arrays in, arrays out: called for all nodes once per shape, then for the touched ones.
+"""The plugin contract. Arrays in, arrays out: called for all nodes once per shape, then for nodes that changed.
 
 A plugin is any object with a `name`, a `version` and at least one of the methods below; it may serve several points.
-`view` includes this cycle's placements; its arrays and those beside it are read-only: copy what you want to change.
+`view` includes this cycle's placements. It and all arrays are read-only: copy what you want to change.
 A plugin is pure: no clock, no I/O, no randomness, no state.
 """
 
@@ -28,7 +28,7 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class Filter(Plugin, Protocol):
-    """Keeps nodes out. Capacity itself is law and not a plugin: a filter can only say no.
+    """Excludes nodes. Capacity itself is not a plugin: a filter can only say no.
 
     A static one with `depends_on` (names of the request's fields) answers once for all requests equal in them.
     """
@@ -42,7 +42,7 @@ class Filter(Plugin, Protocol):
 
 @runtime_checkable
 class Score(Plugin, Protocol):
-    """Prefers nodes. One with `applies(want) -> bool` is asked about those requests only."""
+    """Prefers nodes. One with `applies(want) -> bool` is called for those requests only."""
 
     weight: int
 
@@ -52,14 +52,14 @@ class Score(Plugin, Protocol):
 
 @runtime_checkable
 class QueueOrder(Plugin, Protocol):
-    """Says which of several sibling queues is served next; the scheduler goes down the tree from the roots.
+    """Chooses which of several sibling queues is served next, at each level of the tree from the roots down.
 
     One with `queue_order_of(view, queue, next_need, next_since_s)` gives the same answer for one queue, in plain
-    numbers: it is asked after every turn, where an array of one costs ten times as much.
+    numbers: it is called after every turn, where an array of one costs ten times as much.
     """
 
     def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
-        """One integer or one row of integers a queue, the lowest first. The first plugin's word counts most.
+        """One integer or one row of integers a queue, the lowest first. The first plugin counts most.
 
         `next_need` is what the next workload of each queue needs (milli-GPU, milli-CPU, MiB) to start, and
         `next_since_s` when it was submitted.
@@ -68,7 +68,7 @@ class QueueOrder(Plugin, Protocol):
 
 @runtime_checkable
 class WorkloadOrder(Plugin, Protocol):
-    """Says where a workload stands in its queue. Asked once, when the workload arrives or changes."""
+    """Orders the workloads of a queue. Called once, when the workload arrives or changes."""
 
     def workload_order(self, workload: Workload, policy: Policy) -> tuple[int, ...]:
         """The lowest first; equal keys fall to names."""
@@ -76,9 +76,9 @@ class WorkloadOrder(Plugin, Protocol):
 
 @runtime_checkable
 class Allocation(Plugin, Protocol):
-    """Says which devices of a node a pod takes. One is chosen by name: `Policy.gpu_strategy`.
+    """Chooses the devices of a node for a pod. One is active, by name: `Policy.gpu_strategy`.
 
-    One with `fills = True` stays on the device it chose while equal pods fit there, and is asked once for all of them.
+    One with `fills = True` stays on the device it chose while equal pods fit there, and is called once for all of them.
     """
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:

@@ -1,8 +1,8 @@
-"""Ask a plugin, and set aside one that raises or returns nonsense.
+"""Call a plugin, and raise PluginFaultError if it raises or returns nonsense.
 
-The arrays that it is handed can only be read: one that writes to them raises, and is the one that is set aside.
-A fault ends the attempt at this cycle: `decide` starts it anew without the plugin, so that no half of a plan was
-made with it and half without, and the plan says so.
+The arrays that it gets are read-only: a plugin that writes to them raises.
+A fault ends the attempt at this cycle: `decide` starts it again without the plugin, so that a plan is never made half
+with it and half without. The plan says so.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class PluginFaultError(Exception):
         self.plugin, self.detail = plugin, detail
 
 
-def ask(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
-    """The plugin's answer: an array of integers or booleans, one for each thing it was asked about."""
+def call_plugin(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
+    """An array of integers or booleans, one for each node or device."""
     answer = _answer(name, point, arguments)
     if not isinstance(answer, np.ndarray) or answer.shape != (size,) or answer.dtype.kind not in "ib":
         found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
@@ -33,15 +33,15 @@ def ask(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> Int
     return answer
 
 
-def ask_score(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
-    """Scores, within their range: outside it a weight could carry them out of what 64 bits hold."""
-    answer = ask(name, point, size, *arguments)
+def call_score(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> IntArray:
+    """Scores within their range: beyond it a weight could exceed what 64 bits hold."""
+    answer = call_plugin(name, point, size, *arguments)
     if size and (answer.min() < 0 or answer.max() > TOP_SCORE):
         raise PluginFaultError(name, f"scored {answer.min()} to {answer.max()} where 0 to {TOP_SCORE} was due")
     return answer
 
 
-def ask_one(name: str, point: Callable[..., Any], *arguments: Any) -> int:
+def call_for_int(name: str, point: Callable[..., Any], *arguments: Any) -> int:
     """One integer or boolean."""
     answer = _answer(name, point, arguments)
     if not isinstance(answer, (int, np.integer, np.bool_)):
@@ -49,8 +49,8 @@ def ask_one(name: str, point: Callable[..., Any], *arguments: Any) -> int:
     return int(answer)
 
 
-def ask_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> list[tuple[int, ...]]:
-    """One integer or one row of integers for each thing it was asked about."""
+def call_for_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> list[tuple[int, ...]]:
+    """One integer or one row of integers for each queue."""
     answer = _answer(name, point, arguments)
     if not isinstance(answer, np.ndarray) or len(answer) != size or answer.ndim > 2 or answer.dtype.kind not in "ib":
         found = f"{answer.dtype} {answer.shape}" if isinstance(answer, np.ndarray) else type(answer).__name__
@@ -58,7 +58,7 @@ def ask_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -
     return [tuple(row) for row in answer.reshape(size, -1).tolist()]
 
 
-def ask_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
+def call_for_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
     """One integer or one tuple of integers."""
     answer = _answer(name, point, arguments)
     if isinstance(answer, tuple) and _PLAIN.issuperset(map(type, answer)):
@@ -75,6 +75,6 @@ def _answer(name: str, point: Callable[..., Any], arguments: tuple[Any, ...]) ->
     try:
         return point(*arguments)
     except KeyboardInterrupt:
-        raise  # a person's wish, whoever is at work
-    except BaseException as error:  # a stranger's code may raise anything, SystemExit too; the plan's notes tell it
+        raise  # a person pressed Ctrl-C
+    except BaseException as error:  # foreign code may raise anything, even SystemExit; the plan's notes say so
         raise PluginFaultError(name, f"raised {type(error).__name__}: {error}") from error

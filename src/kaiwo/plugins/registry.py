@@ -1,9 +1,6 @@
-"""The one door through which every plugin comes in, ours and strangers'.
+"""Register plugins, check what they declare, and choose those that are active under a policy.
 
-In:    plugin objects.   Out: the plugins that are active under a policy, by point.
-
-Also: Look at a plugin at the door: what it says of itself must be of the right kind before anything rests on it.
-Also: Where a workload stands in its queue: the keys of every order plugin, one after the other.
+In:    plugin objects.   Out: the active plugins by point; the order of workloads in their queues.
 """
 
 from collections.abc import Collection, Iterable
@@ -28,7 +25,7 @@ _OPTIONAL = ("applies", "queue_order_of")  # methods, where they are there
 
 
 def check_plugin(plugin: Plugin) -> frozenset[str]:
-    """It has a name and a version, serves a point, and what it says of itself makes sense. Returns its points."""
+    """It has a name and a version, serves a point, and declares sensible values. Returns its points."""
     name = getattr(plugin, "name", "")
     if not isinstance(plugin, Plugin) or not name:
         raise PluginError(f"{type(plugin).__name__} is not a plugin: give it a `name` and a `version`")
@@ -78,13 +75,13 @@ LAST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Asked once for each workload, when it arrives or changes."""
+    """The order of workloads in their queues: the keys of every order plugin, one after the other."""
 
     plugins: tuple[WorkloadOrder, ...]
     policy: Policy
 
     def __call__(self, workload: Workload) -> tuple[OrderKeys, tuple[OrderFault, ...]]:
-        """A plugin that raises or returns nonsense puts this workload last by its own word, and is reported."""
+        """A plugin that raises or returns nonsense puts this workload last by its key, and is reported."""
         keys: list[tuple[int, ...]] = []
         faults: list[OrderFault] = []
         for plugin in self.plugins:
@@ -92,8 +89,8 @@ class Ordering:
                 key = plugin.workload_order(workload, self.policy)
                 detail = "" if _is_key(key) else f"returned {key!r} where a tuple of integers was due"
             except KeyboardInterrupt:
-                raise  # a person's wish, whoever is at work
-            except BaseException as error:  # a stranger's code may raise anything; the next plan's notes say so
+                raise  # a person pressed Ctrl-C
+            except BaseException as error:  # foreign code may raise anything; the next plan's notes say so
                 key, detail = (), f"raised {type(error).__name__}: {error}"
             if detail:
                 faults.append((plugin.name, detail))
@@ -107,10 +104,10 @@ def _is_key(key: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ActivePlugins:
-    """The plugins of one cycle, by point, in the order in which they are asked."""
+    """The plugins of one cycle, by point, in the order in which they are called."""
 
-    static_filters: tuple[Filter, ...]  # asked again only when a node is redefined
-    free_filters: tuple[Filter, ...]  # asked again whenever a node is touched
+    static_filters: tuple[Filter, ...]  # called again only when a node is redefined
+    free_filters: tuple[Filter, ...]  # called again whenever a node changes
     scores: tuple[tuple[Score, int], ...]  # with their weights
     queue_orders: tuple[QueueOrder, ...]
     allocation: Allocation
@@ -143,8 +140,8 @@ class ActivePlugins:
             token=tuple(entry for entry in self.token if entry[0] != name),
             static_fields=_fields(static),
         )
-        if left._served() == self._served():  # asked again it would misbehave again, and so for ever
-            raise PluginError(f"plugin '{name}' misbehaves and nothing stands in for it; remove it, or choose another")
+        if left._served() == self._served():  # called again, it would misbehave for ever
+            raise PluginError(f"plugin '{name}' misbehaves and nothing replaces it; remove it, or choose another")
         return left
 
     def _served(self) -> tuple[tuple[Plugin, ...], ...]:
@@ -152,18 +149,18 @@ class ActivePlugins:
 
 
 class Registry:
-    """Plugins by name, in the order in which they came in. `fallback` stands in for a strategy that misbehaves."""
+    """Plugins by name, in order of registration. `fallback` replaces a strategy that misbehaves."""
 
     def __init__(self, plugins: Iterable[Plugin] = (), fallback: Allocation | None = None) -> None:
         self._plugins: dict[str, Plugin] = {}
         self._points: dict[str, frozenset[str]] = {}  # of each plugin: asking a protocol costs 2 ms a policy
         self._fallback = fallback
-        self._known: list[tuple[Policy, ActivePlugins]] = []  # an idle cycle must not pay for asking who serves what
+        self._known: list[tuple[Policy, ActivePlugins]] = []  # an idle cycle must not pay for choosing again
         for plugin in plugins:
             self.add(plugin)
 
     def add(self, plugin: Plugin) -> None:
-        """Take a plugin in, or say why not."""
+        """Register a plugin, or raise PluginError."""
         points = check_plugin(plugin)
         if plugin.name in self._plugins:
             raise PluginError(f"plugin '{plugin.name}' is registered already; rename one of them")
@@ -171,7 +168,7 @@ class Registry:
         self._known = []
 
     def remove(self, name: str) -> None:
-        """Let a plugin go."""
+        """Remove a plugin."""
         if self._plugins.pop(name, None) is None:
             raise PluginError(f"there is no plugin '{name}' to remove")
         del self._points[name]
@@ -183,7 +180,7 @@ class Registry:
         return tuple(sorted((plugin.name, plugin.version) for plugin in self._plugins.values()))
 
     def active(self, policy: Policy) -> ActivePlugins:
-        """The plugins that a policy lets work."""
+        """The plugins that a policy enables."""
         for known, active in self._known:
             if known == policy:
                 return active
@@ -192,7 +189,7 @@ class Registry:
         return chosen
 
     def ordering(self, policy: Policy) -> Ordering:
-        """Where workloads stand in their queues, by the orders that a policy lets work."""
+        """The order of workloads in their queues under a policy."""
         plain = msgspec.structs.replace(policy, steps=1)  # the budget changes no order
         return Ordering(tuple(cast(list[WorkloadOrder], self._on(policy, "workload_order"))), plain)
 
@@ -222,7 +219,7 @@ class Registry:
         )
 
     def _on(self, policy: Policy, point: str = "") -> list[Plugin]:
-        """Those that the policy lets work; with a point, those of them that serve it."""
+        """The plugins that the policy enables; with a point, those of them that serve it."""
         off, points = policy.disabled_plugins, self._points
         return [p for name, p in self._plugins.items() if name not in off and (not point or point in points[name])]
 
@@ -234,7 +231,7 @@ class Registry:
 
 
 def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
-    """What these filters say that they look at; None when one of them does not say."""
+    """The request fields that these filters declare; None when one of them declares none."""
     named = [getattr(plugin, "depends_on", None) for plugin in filters]
     if any(fields is None for fields in named):
         return None
@@ -242,11 +239,11 @@ def _fields(filters: tuple[Filter, ...]) -> tuple[str, ...] | None:
 
 
 def _rules(policy: Policy, token: tuple[tuple[str, str, int], ...]) -> str:
-    """The budget changes from cycle to cycle and changes no rule."""
+    """A digest without the step budget, which changes from cycle to cycle."""
     return digest((msgspec.structs.replace(policy, steps=1), token))
 
 
 def _weight(plugin: Score, policy: Policy) -> int:
-    """A score's own weight; those that pull towards one way of placing are silent under the other."""
+    """A score's own weight; 0 for a score that is meant for the other placement."""
     only = getattr(plugin, "placement", policy.placement)
     return plugin.weight if only == policy.placement else 0

@@ -1,0 +1,1 @@
+"""What a cycle does with waiting work: allocate, reclaim, preempt, consolidate, stop stale gangs."""

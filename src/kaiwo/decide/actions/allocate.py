@@ -1,4 +1,4 @@
-"""Start what fits: the queue whose turn it is, the workload that stands first in it, again and again.
+"""Start what fits: the first workload of the queue whose turn it is, again and again.
 
 In:    the classes worth a try, the planned starts.   Out: starts, nominations, and the classes that are stuck.
 Elastic work starts with what it needs. It grows once every queue has had its turns: the poorest queue first, one pod at
@@ -11,10 +11,10 @@ from typing import NamedTuple
 from kaiwo.decide.actions.allocate_batch import LARGEST, SMALLEST, Batch, StuckClasses
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, nominate
 from kaiwo.decide.placement.capacity_mask import CapacityMask
-from kaiwo.decide.placement.place_pods import Placed, paid_for, place_pods
+from kaiwo.decide.placement.place_pods import Placed, charge_of_placed, place_pods
 from kaiwo.decide.placement.place_workload import ALL_PODS, Placement, first_missing_pod, place_workload
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
-from kaiwo.decide.turn_order import Lane, Next, Turns, is_planned, lanes_of
+from kaiwo.decide.turn_order import Lane, NextNeed, Turns, is_planned, lanes_of
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.snapshot.backlog import ClassKey, RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
@@ -77,7 +77,7 @@ class Allocate:
         self._given_up: list[PodKey] = []
         self._too_long: dict[ClassKey, Obstacle] = {}
         self._passed_over: dict[ClassKey, int] = {}  # by class: wait for a planned start, or run too long
-        self._never_released: set[RoleNeeds] = set()  # do not fit even once all who leave are gone: room only shrinks
+        self._never_released: set[RoleNeeds] = set()  # do not fit even once all leaving pods are gone
 
     def line_up(
         self, candidates: Sequence[WaitingClass], always: WaitingClass | None = None
@@ -87,11 +87,11 @@ class Allocate:
         A class that could never start has no turn, nor one that waits for planned starts: its queue would be ordered
         by what it does not use now.
         """
-        charges, hopeless, planned = self._free.charges, self._cycle.state.backlog.impossible, self._planned.kept
+        charges, impossible, planned = self._free.charges, self._cycle.state.backlog.impossible, self._planned.kept
         able: list[WaitingClass] = []
         barred: list[WaitingClass] = []
         for found in candidates:
-            could_start = found.key not in hopeless and not (planned and is_planned(planned, found))
+            could_start = found.key not in impossible and not (planned and is_planned(planned, found))
             if found is always and charges.takes_work(found.queue):
                 able.append(found)
             else:
@@ -192,7 +192,7 @@ class Allocate:
     def _pays(self, found: WaitingClass, placed: Placed) -> bool:
         """Charge the queue, if its limits allow."""
         working, want = self._free.working, self._shapes[found.needs[0].shape]
-        return self._free.charges.payer(found).pays(working, paid_for(working, want, [placed]))
+        return self._free.charges.payer(found).try_charge(working, charge_of_placed(working, want, [placed]))
 
     def _take_turn(self, run: "_Run") -> None:
         """Try the first workload alone."""
@@ -201,7 +201,7 @@ class Allocate:
         if name in self._evicted or name in self._planned.started:  # it is losing pods, or has just started
             budget.used += 1
             lane.advance(1)
-            run.turns.again()
+            run.turns.requeue()
             return
         started, look = 0, _Look(False, None)
         if found.key not in self.stuck.by_key:
@@ -217,7 +217,7 @@ class Allocate:
         else:
             lane.set_aside()
             self.stuck.add(found)
-        run.turns.again()
+        run.turns.requeue()
 
     def _passes_over(self, name: str, found: WaitingClass, look: "_Look") -> bool:
         """It did not fit, and only because it runs too long: one behind it in its class may not."""
@@ -307,7 +307,7 @@ class Allocate:
             self._free.budget.used += max(1, len(starts))
             if not starts or turns.is_last_queue:
                 lane.drop()
-            turns.again()
+            turns.requeue()
 
 
 class _Look(NamedTuple):
@@ -318,7 +318,7 @@ class _Look(NamedTuple):
 
 
 class _Run:
-    """Where a run of turns stands."""
+    """How far a run of turns has come."""
 
     def __init__(self, turns: Turns[Lane]) -> None:
         self.turns = turns
@@ -332,12 +332,12 @@ class GrowingWork:
     """The work of one queue that could use more pods, in the order in which it started."""
 
     def __init__(self) -> None:
-        self._works: list[tuple[Placement, Next]] = []
+        self._works: list[tuple[Placement, NextNeed]] = []
 
     def __bool__(self) -> bool:
         return bool(self._works)
 
-    def join(self, placement: Placement, needs: Next) -> None:
+    def join(self, placement: Placement, needs: NextNeed) -> None:
         """Add a workload behind the others."""
         self._works.append((placement, needs))
 
@@ -346,8 +346,8 @@ class GrowingWork:
         """The next to grow."""
         return self._works[0][0]
 
-    def next_of(self) -> Next:
-        """What one more pod of the first needs, and since when the first waited: it stands for its queue."""
+    def next_of(self) -> NextNeed:
+        """What one more pod of the first needs, and since when the first waited: the queue is ordered by it."""
         return self._works[0][1]
 
     def drop(self) -> None:

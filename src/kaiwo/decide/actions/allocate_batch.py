@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kaiwo.decide.cycle_state import CycleState
 from kaiwo.decide.placement.queue_limits import within_limits
-from kaiwo.decide.turn_order import Head, Lane, Mark, Turns
+from kaiwo.decide.turn_order import Lane, LaneHead, Turns, TurnsSavepoint
 from kaiwo.snapshot.backlog import ClassKey, WaitingClass
 from kaiwo.snapshot.node_table import FREE_GPU
 from kaiwo.snapshot.queue_table import ResourceVector
@@ -58,8 +58,8 @@ class Batch:
     by_shape: dict[int, list[int]] = field(default_factory=dict)  # positions in `picked`
     uncharged: set[int] = field(default_factory=set)  # of these, whose charge depends on the device they get
     _undo_to: tuple[int, int] = (0, 0)  # where the working copy stood
-    _order: Mark = field(default_factory=lambda: ({}, {}, 0))
-    _lanes: dict[str, list[Head]] = field(default_factory=dict)
+    _order: TurnsSavepoint = field(default_factory=lambda: ({}, {}, 0))
+    _lanes: dict[str, list[LaneHead]] = field(default_factory=dict)
     _stocks: dict[int, Stock] = field(default_factory=dict)
     _milli: int = 0  # of GPUs, that those need that were picked
 
@@ -82,7 +82,7 @@ class Batch:
             if stock is None or not count:
                 break
             if not self.picked:
-                self._order = turns.mark()
+                self._order = turns.savepoint()
             self._pick(lane, found, stock, count)
         if working.queues.models:  # which model's bound they count against is known once they have a device
             working.rollback(self._undo_to)
@@ -92,8 +92,8 @@ class Batch:
         """No workload of the batch had a turn, and no queue was charged."""
         self.free.working.rollback(self._undo_to)
         for queue, heads in self._lanes.items():
-            self.turns.lanes[queue].back_to(heads)
-        self.turns.back_to(self._order)
+            self.turns.lanes[queue].rollback(heads)
+        self.turns.rollback(self._order)
 
     def _is_stuck(self, found: WaitingClass, stock: Stock | None) -> bool:
         """It cannot start whatever the batch does: room and limits only shrink within a cycle."""
@@ -109,28 +109,28 @@ class Batch:
         return True
 
     def _set_aside(self, lane: Lane, found: WaitingClass) -> None:
-        """When the batch is put back the class stands there again until its turn comes."""
+        """When the batch is put back, the class is there again until its turn comes."""
         if self.picked:
             self._mark(lane, found)
         lane.set_aside()
-        self.turns.again()
+        self.turns.requeue()
 
     def _mark(self, lane: Lane, found: WaitingClass) -> None:
         if found.queue not in self._lanes:
-            self._lanes[found.queue] = lane.mark()
+            self._lanes[found.queue] = lane.savepoint()
 
     def _how_many(self, lane: Lane, found: WaitingClass, stock: Stock, most: int) -> int:
         """How many of the first class can be picked now."""
         working, queue, is_last = self.free.working, self.turns.row, self.turns.is_last_queue
         if working.queues.is_model_bounded[queue]:
             return 0
-        count = min(lane.run(), most, stock.left) if is_last else min(1, stock.left)
+        count = min(lane.run_length(), most, stock.left) if is_last else min(1, stock.left)
         if stock.charge is None:  # the charge depends on the device, and the next turn depends on the charge
             return count if is_last else 0
-        is_fixed = not found.signature.is_preemptible
-        if not is_fixed and not working.queues.is_bounded[queue]:
+        is_non_preemptible = not found.signature.is_preemptible
+        if not is_non_preemptible and not working.queues.is_bounded[queue]:
             return count
-        return count if within_limits(working, queue, _times(stock.charge, count), is_fixed) else 0
+        return count if within_limits(working, queue, _times(stock.charge, count), is_non_preemptible) else 0
 
     def _pick(self, lane: Lane, found: WaitingClass, stock: Stock, count: int) -> None:
         position, first = lane.head[1], len(self.picked)
@@ -146,7 +146,7 @@ class Batch:
             charge = _times(stock.charge, count)
             self.free.working.charge(self.turns.row, charge, not found.signature.is_preemptible)
         lane.advance(count)
-        self.turns.again()
+        self.turns.requeue()
 
     def _stock(self, found: WaitingClass) -> Stock:
         shape = found.needs[0].shape

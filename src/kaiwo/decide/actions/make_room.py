@@ -131,11 +131,11 @@ def _make_room_for(
     room: RoomState, action: str, waiting: list[WaitingClass], given_up: Sequence[PodKey]
 ) -> list[WaitingClass]:
     """Classes that could never start come last: they learn what keeps them, and delay no other class by their size."""
-    hopeless = room.cycle.state.backlog.impossible
+    impossible = room.cycle.state.backlog.impossible
     given_up = (*given_up, *room.given_up)
     waiting = [found for found in waiting if not is_fully_nominated(room.cycle, found, given_up)]
-    last = [found for found in waiting if found.key in hopeless]
-    first = [found for found in waiting if found.key not in hopeless]
+    last = [found for found in waiting if found.key in impossible]
+    first = [found for found in waiting if found.key not in impossible]
     return [found for group in (first, last) for found in _give_turns(room, action, group)]
 
 
@@ -165,7 +165,7 @@ def _give_turns(room: RoomState, action: str, waiting: list[WaitingClass]) -> li
             if room.starts:  # what has just started cannot be stopped yet, and may hold what this one is owed
                 room.look_again(cycle.now_s + 1)
         _pass_over(room, action, lane, served)
-        turns.again()
+        turns.requeue()
     return [found for lane in turns.lanes.values() for found in lane.rest()]
 
 

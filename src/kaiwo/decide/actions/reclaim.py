@@ -6,7 +6,7 @@ import numpy as np
 
 from kaiwo.decide.make_room.node_bounds import node_bounds
 from kaiwo.decide.make_room.nominations import unpaid_charge
-from kaiwo.decide.make_room.reclaim_bounds import ReclaimBounds, with_protections
+from kaiwo.decide.make_room.reclaim_bounds import NeededPods, ReclaimBounds, with_protections
 from kaiwo.decide.make_room.room_state import Attempt, RoomState
 from kaiwo.decide.make_room.victim_rules import MoveRule, ReclaimRule
 from kaiwo.decide.make_room.victim_search import VictimSearch
@@ -47,36 +47,36 @@ def attempt(room: RoomState, placer: Placer, workload: Workload, found: WaitingC
     free = room.free
     now = _before_the_cycle(room, found.queue)
     row, need = free.working.queues.row[found.queue], np.array(unpaid_charge(room.cycle, free, found))
-    claim = ReclaimRequest(row, need, workload.preemptible)
-    if (refusal := may_claim(now, claim)) is not None:
+    request = ReclaimRequest(row, need, workload.preemptible)
+    if (refusal := may_claim(now, request)) is not None:
         return Attempt(None, _refused(now, refusal)) if _others_use(now, row) else Attempt()
-    may_lose = victim_queues(now, claim, room.victims.rows(now.queues.row))
-    if not may_lose.any() and not _protected(room, now, claim, may_lose):
+    may_lose = victim_queues(now, request, room.victims.rows(now.queues.row))
+    if not may_lose.any() and not _protected(room, now, request, may_lose):
         return Attempt()
     candidates, needs, shapes = room.candidates, needs_to_make_room_for(found), room.cycle.state.backlog.shapes
     free.budget.used += STEPS_A_PROOF + int(may_lose.sum()) // QUEUES_A_STEP
     ran_enough = candidates.until_s <= room.cycle.now_s  # surplus pods have no minimum run time
     look_again_s = 0 if ran_enough.all() else int(candidates.until_s[~ran_enough].min())
     reclaimable = candidates.reclaimable(may_lose, ran_enough, found.signature.nominated_for)
-    wants = [(need.shape, shapes[need.shape], need.needed) for need in needs if need.needed]
-    bounds = ReclaimBounds(free, now, claim, wants, reclaimable)
+    wants = [NeededPods(need.shape, shapes[need.shape], need.needed) for need in needs if need.needed]
+    bounds = ReclaimBounds(free, now, request, wants, reclaimable)
     if (short := bounds.short()) is not None:
-        return Attempt(None, with_protections(short, _protected(room, now, claim, may_lose)), look_again_s)
+        return Attempt(None, with_protections(short, _protected(room, now, request, may_lose)), look_again_s)
     looked_at = 0
     for rule, is_wide in _searches(needs):
         lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
         if not lanes:
             break
         free.budget.used += STEPS_A_SEARCH
-        search = VictimSearch(room.context, placer, workload, needs, rule(now, claim), lanes)
+        search = VictimSearch(room.context, placer, workload, needs, rule(now, request), lanes)
         made = room.budget.watched(search.find_room)
         if made is None and room.budget.refused is not None:  # of other queues more may be stopped
             lanes = candidates.lanes(needs, may_lose, ran_enough, is_wide)
-            made = VictimSearch(room.context, placer, workload, needs, rule(now, claim), lanes, True).find_room()
+            made = VictimSearch(room.context, placer, workload, needs, rule(now, request), lanes, True).find_room()
         if made is not None:
             return Attempt(made, None, look_again_s)
         looked_at = max(looked_at, search.looked_at)
-    protected = _protected(room, now, claim, may_lose)
+    protected = _protected(room, now, request, may_lose)
     if room.budget.refused is not None:
         look_again_s = min(look_again_s or room.budget.again_s, room.budget.again_s)
         protected.append(room.budget.refusal)
@@ -127,11 +127,11 @@ def _refused(now: QueueShares, refusal: Refusal) -> Obstacle:
     return Obstacle(Reason.OVER_FAIR_SHARE, refusal.amount, refusal.bound, unit, queue, facts)
 
 
-def _protected(room: RoomState, now: QueueShares, claim: ReclaimRequest, may_lose: BoolArray) -> list[Protection]:
+def _protected(room: RoomState, now: QueueShares, request: ReclaimRequest, may_lose: BoolArray) -> list[Protection]:
     """What queues would have to give, and disruption budgets or minimum run times protect."""
     protected = room.victims.protected
     rows = protected.rows(now.queues)
-    could_lose = victim_queues(now, claim, rows).nonzero()[0].tolist() if len(rows) else []
+    could_lose = victim_queues(now, request, rows).nonzero()[0].tolist() if len(rows) else []
     by_budget = [protected.protection(now.queues.names[row]) for row in could_lose]
     by_run_time = room.candidates.protected_by_run_time(may_lose) if may_lose.any() else []
     return [*filter(None, by_budget), *by_run_time]

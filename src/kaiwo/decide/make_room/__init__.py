@@ -1,0 +1,1 @@
+"""Find victims whose eviction makes room for a waiting workload, and prove it where there are none."""

@@ -8,6 +8,7 @@ away from there.
 import numpy as np
 
 from kaiwo.decide.cycle_state import CycleState
+from kaiwo.decide.make_room.reclaim_bounds import NeededPods
 from kaiwo.decide.make_room.reclaimable import Reclaimable
 from kaiwo.decide.obstacles.node_availability import offer_in
 from kaiwo.decide.obstacles.shortages import short_of
@@ -23,9 +24,7 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def node_bounds(
-    state: CycleState, reclaimable: Reclaimable, wants: list[tuple[int, Request, int]], queue: str
-) -> Obstacle | None:
+def node_bounds(state: CycleState, reclaimable: Reclaimable, wants: list[NeededPods], queue: str) -> Obstacle | None:
     """The first kind of pod for which there would be too little room."""
     free, gpus = reclaimable.emptied
     for shape, want, needed in wants:

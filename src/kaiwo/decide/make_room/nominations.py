@@ -11,7 +11,7 @@ import numpy as np
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey
 from kaiwo.decide.obstacles.find_obstacles import is_overdrawn
-from kaiwo.decide.placement.pod_affinity import keeps_its_place
+from kaiwo.decide.placement.pod_affinity import nomination_holds
 from kaiwo.decide.placement.shape_scores import allowed
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
@@ -61,7 +61,7 @@ def _on_lost_nodes(state: ClusterState, working: WorkingCopy) -> list[PodKey]:
             row = nodes.row.get(nomination.node)
             columns = [] if row is None else [nodes.column[row].get(share.gpu) for share in nomination.devices]
             is_gone = row is None or any(column is None or not gpus[row, USABLE, column] for column in columns)
-            if is_gone or (row is not None and not keeps_its_place(working, nomination.neighbours, row)):
+            if is_gone or (row is not None and not nomination_holds(working, nomination.neighbours, row)):
                 lost.append((workload, pod))
     return lost
 

@@ -71,7 +71,7 @@ def _has_victims(room: RoomState, workload: Workload, found: WaitingClass, actio
         return action == "preempt" and room.victims.has_below(found.queue, workload.priority)
     now = standing(room.free.working.view)
     need = np.array(unpaid_charge(room.cycle, room.free, found))
-    claim = ReclaimRequest(now.queues.row[found.queue], need, workload.preemptible)
-    if may_claim(now, claim) is not None:
+    request = ReclaimRequest(now.queues.row[found.queue], need, workload.preemptible)
+    if may_claim(now, request) is not None:
         return False
-    return bool(victim_queues(now, claim, room.victims.rows(now.queues.row)).any())
+    return bool(victim_queues(now, request, room.victims.rows(now.queues.row)).any())

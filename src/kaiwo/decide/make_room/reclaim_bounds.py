@@ -33,82 +33,20 @@ from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.node_table import CPU, EXTENDED, FREE_GPU, MEMORY, MILLI, SIZE
 from kaiwo.snapshot.queue_table import GPU
 
-
-class Excess:
-    """The most that queues give of one resource, whatever units are chosen: what they use above what is protected."""
-
-    def __init__(self, now: QueueShares, claim: ReclaimRequest, has_gpus: bool) -> None:
-        self._now, self._claim = now, claim
-        self._matters: BoolArray = np.greater(claim.need, 0)
-        self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be nothing
-
-    def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
-        """By queue: what it gives of a resource, of the amounts that are there."""
-        now, claim = self._now, self._claim
-        ours, theirs = now.queues.tree.diverging_queues(claim.queue)
-        leaves = np.array(sorted(amounts), np.intp)
-        excess = self._excess_where_paths_part(resource, ours[leaves], theirs[leaves]).tolist()
-        by_side: dict[int, list[int]] = defaultdict(list)
-        for at, side in enumerate(theirs[leaves].tolist()):
-            if excess[at] > 0:
-                by_side[side].append(at)
-        taken: dict[int, int] = {}
-        for side, places in by_side.items():
-            each = [amounts[int(leaves[at])] for at in places]
-            together = Amounts(0, min(one.smallest for one in each), max(one.largest for one in each))
-            left = _rounded_up(excess[places[0]], together)
-            for at, one in zip(places, each, strict=True):
-                row = int(leaves[at])
-                amount = taken[row] = min(self._from_queue(resource, side, row, one), left)
-                left -= amount
-        return {row: amount for row, amount in taken.items() if amount}
-
-    def _from_queue(self, resource: int, theirs: int, row: int, amounts: Amounts) -> int:
-        """The least that any queue on the way up lets go, and no more than there is."""
-        now, most = self._now, amounts.total
-        for above in now.queues.path[row]:
-            if above == theirs:
-                break
-            excess = self._excess(resource, now.used[[above]], now.quota[[above]])
-            most = min(most, _rounded_up(int(excess[0]), amounts))
-        return most
-
-    def _excess_where_paths_part(self, resource: int, ours: Rows, theirs: Rows) -> IntArray:
-        """A side keeps its quota; its share, too, from a claimant whose own side is over its quota."""
-        now = self._now
-        is_owed: BoolArray = np.all(now.used[ours] + self._claim.need <= now.quota[ours], axis=1)
-        share = np.maximum(now.quota[theirs], entitled(now, theirs))
-        return self._excess(resource, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
-
-    def _excess(self, resource: int, used: IntArray, protected: IntArray) -> IntArray:
-        """What is above what is protected. Too much of anything else that the claim needs opens all of it."""
-        matters = self._matters.copy()
-        matters[resource] = False
-        is_over: BoolArray = (used > protected) & matters
-        own = used[:, resource]
-        excess: IntArray = np.where(is_over.any(axis=1), own, own - protected[:, resource])
-        return excess
-
-
-def _rounded_up(excess: int, amounts: Amounts) -> int:
-    """What units give while the queue is above its bound."""
-    _, smallest, largest = amounts
-    if excess <= 0 or largest == 0:
-        return 0
-    if smallest == largest:
-        return -(-excess // largest) * largest
-    return excess + largest - 1
-
-
 MOST_NAMED = 6
 _UNITS = ("milli-gpu", "milli-cpu", "mib")  # of resources
 _COLUMNS = (FREE_GPU, CPU, MEMORY)  # the same resources on nodes
 
 
-Pods = tuple[int, Request, int]  # a shape, what one pod of it asks for, and how many must start
+class NeededPods(NamedTuple):
+    """Pods of one shape that must start."""
+
+    shape: int
+    want: Request
+    needed: int
 
 
-class Most(NamedTuple):
+class UpperBound(NamedTuple):
     """An upper bound on what a preemptor could ever get of something, and what it needs of it."""
 
     unit: str  # empty: an extended resource
@@ -130,11 +68,16 @@ class ReclaimBounds:
     """What one preemptor could get at most, by resource, by device and by node."""
 
     def __init__(
-        self, free: CycleState, now: QueueShares, claim: ReclaimRequest, wants: list[Pods], reclaimable: Reclaimable
+        self,
+        free: CycleState,
+        now: QueueShares,
+        request: ReclaimRequest,
+        wants: list[NeededPods],
+        reclaimable: Reclaimable,
     ) -> None:
-        self._free, self._working, self._now, self._claim = free, free.working, now, claim
+        self._free, self._working, self._now, self._request = free, free.working, now, request
         self._reclaimable, self.wants = reclaimable, wants
-        self._excess = Excess(now, claim, any(want.gpus for _, want, _ in self.wants))
+        self._excess = Excess(now, request, any(want.gpus for _, want, _ in self.wants))
 
     def short(self) -> Obstacle | None:
         """The first thing of which there is too little, whatever is stopped."""
@@ -144,45 +87,45 @@ class ReclaimBounds:
         return None
 
     @cached_property
-    def first(self) -> Most:
+    def first(self) -> UpperBound:
         """Of the first resource that it needs; GPUs, if it needs any."""
-        needed: list[int] = np.flatnonzero(self._claim.need[: len(_UNITS)] > 0).tolist()
+        needed: list[int] = np.flatnonzero(self._request.need[: len(_UNITS)] > 0).tolist()
         return self._everywhere((needed or [GPU])[0])
 
     def undecided(self, looked_at: int) -> Obstacle:
         """The sums would be enough, and a search found no way."""
-        most, queue = self.first, self._now.queues.names[self._claim.queue]
+        most, queue = self.first, self._now.queues.names[self._request.queue]
         return Obstacle(Reason.NO_WAY_TO_RECLAIM, most.need, most.have, most.unit, queue, SearchGaveUp(looked_at))
 
-    def _all(self) -> Iterator[Most]:
+    def _all(self) -> Iterator[UpperBound]:
         """Those that cost least first."""
         for resource in range(len(_UNITS)):
-            if self._claim.need[resource] > 0:
+            if self._request.need[resource] > 0:
                 yield self._everywhere(resource)
         together = [self.wants] if len(self.wants) > 1 else []
         for group in [*([each] for each in self.wants), *together]:
-            yield from self._on_devices([each for each in group if each[1].gpus])
+            yield from self._on_devices([each for each in group if each.want.gpus])
             yield from self._on_nodes(group)
 
-    def _obstacle(self, most: Most) -> Obstacle:
+    def _obstacle(self, most: UpperBound) -> Obstacle:
         names = self._now.queues.names
         taken = sorted((names[row], amount) for row, amount in most.taken.items())
         queues = tuple(QueueAmount(name, amount) for name, amount in taken[: MOST_NAMED - 1 - bool(most.moved)])
         facts = ReclaimBound(most.free, most.moved, queues, most.scope, most.models, most.resource)
-        subject = names[self._claim.queue]
+        subject = names[self._request.queue]
         return Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, most.need, most.have, most.unit, subject, facts)
 
-    def _everywhere(self, resource: int) -> Most:
-        """Nothing that the rules allow gives more of a resource than this."""
+    def _everywhere(self, resource: int) -> UpperBound:
+        """The most that the rules allow of a resource."""
         free = np.maximum(self._working.free[:, _COLUMNS[resource]], 0)
-        most = Most(_UNITS[resource], int(self._claim.need[resource]), int(free.sum()), self._given(resource))
+        most = UpperBound(_UNITS[resource], int(self._request.need[resource]), int(free.sum()), self._given(resource))
         is_short = resource == GPU and most.have < most.need
         return most._replace(moved=self._reclaimable.moves_milli) if is_short else most
 
     def _given(self, resource: int) -> dict[int, int]:
         return self._excess.given(resource, self._reclaimable.amounts(resource))
 
-    def _on_devices(self, group: list[Pods]) -> Iterator[Most]:
+    def _on_devices(self, group: list[NeededPods]) -> Iterator[UpperBound]:
         """The same of the devices that would serve it, if they are not all that there are."""
         if not group:
             return
@@ -206,9 +149,9 @@ class ReclaimBounds:
         models = sorted({model for _, want, _ in group for model in want.gpu_models})
         is_named = all(want.gpu_models for _, want, _ in group)
         named = tuple(models) if is_named else ()
-        yield Most("milli-gpu", need, free, taken, moved, ReclaimScope.ALLOWED_DEVICES, named)
+        yield UpperBound("milli-gpu", need, free, taken, moved, ReclaimScope.ALLOWED_DEVICES, named)
 
-    def _on_nodes(self, group: list[Pods]) -> Iterator[Most]:
+    def _on_nodes(self, group: list[NeededPods]) -> Iterator[UpperBound]:
         """The same of what the nodes have that it may use; queues do not pay for extended resources."""
         nodes = np.logical_or.reduce([self._free.scores.state(shape).allowed for shape, _, _ in group])
         names = self._working.nodes.extended_names
@@ -225,7 +168,9 @@ class ReclaimBounds:
             free = int(np.maximum(self._working.free[nodes, column], 0).sum() + own)
             if need > free:
                 scope = ReclaimScope.CLUSTER if resource else ReclaimScope.ALLOWED_NODES
-                yield Most(unit, need, free, self._reclaimable.on_nodes(nodes, column), scope=scope, resource=resource)
+                yield UpperBound(
+                    unit, need, free, self._reclaimable.on_nodes(nodes, column), scope=scope, resource=resource
+                )
 
 
 def with_protections(verdict: Obstacle, protections: Sequence[Protection]) -> Obstacle:
@@ -239,3 +184,69 @@ def _least_milli(want: Request, sizes: IntArray, parts: IntArray) -> int:
     if want.is_memory:
         return want.gpus * (want.gpu_mib * WHOLE_MILLI // max(1, int(sizes.max())))
     return want.gpus * int(parts.min()) if want.is_partition else want.charge_milli
+
+
+class Excess:
+    """The most that queues give of one resource, whatever units are chosen: what they use above what is protected."""
+
+    def __init__(self, now: QueueShares, request: ReclaimRequest, has_gpus: bool) -> None:
+        self._now, self._request = now, request
+        self._matters: BoolArray = np.greater(request.need, 0)
+        self._matters[GPU] |= has_gpus  # for memory and partitions the device decides; the least may be nothing
+
+    def given(self, resource: int, amounts: Mapping[int, Amounts]) -> dict[int, int]:
+        """By queue: what it gives of a resource, of the amounts that are there."""
+        now, request = self._now, self._request
+        ours, theirs = now.queues.tree.diverging_queues(request.queue)
+        leaves = np.array(sorted(amounts), np.intp)
+        excess = self._excess_where_paths_diverge(resource, ours[leaves], theirs[leaves]).tolist()
+        by_side: dict[int, list[int]] = defaultdict(list)
+        for at, side in enumerate(theirs[leaves].tolist()):
+            if excess[at] > 0:
+                by_side[side].append(at)
+        taken: dict[int, int] = {}
+        for side, places in by_side.items():
+            each = [amounts[int(leaves[at])] for at in places]
+            together = Amounts(0, min(one.smallest for one in each), max(one.largest for one in each))
+            left = _rounded_up(excess[places[0]], together)
+            for at, one in zip(places, each, strict=True):
+                row = int(leaves[at])
+                amount = taken[row] = min(self._from_queue(resource, side, row, one), left)
+                left -= amount
+        return {row: amount for row, amount in taken.items() if amount}
+
+    def _from_queue(self, resource: int, theirs: int, row: int, amounts: Amounts) -> int:
+        """The least excess of any queue on the way up, and no more than there is."""
+        now, most = self._now, amounts.total
+        for above in now.queues.path[row]:
+            if above == theirs:
+                break
+            excess = self._excess(resource, now.used[[above]], now.quota[[above]])
+            most = min(most, _rounded_up(int(excess[0]), amounts))
+        return most
+
+    def _excess_where_paths_diverge(self, resource: int, ours: Rows, theirs: Rows) -> IntArray:
+        """A side keeps its quota; and its share, too, from a preemptor whose own side is over its quota."""
+        now = self._now
+        is_owed: BoolArray = np.all(now.used[ours] + self._request.need <= now.quota[ours], axis=1)
+        share = np.maximum(now.quota[theirs], entitled(now, theirs))
+        return self._excess(resource, now.used[theirs], np.where(is_owed[:, None], now.quota[theirs], share))
+
+    def _excess(self, resource: int, used: IntArray, protected: IntArray) -> IntArray:
+        """What is above what is protected. Too much of anything else that the request needs opens all of it."""
+        matters = self._matters.copy()
+        matters[resource] = False
+        is_over: BoolArray = (used > protected) & matters
+        own = used[:, resource]
+        excess: IntArray = np.where(is_over.any(axis=1), own, own - protected[:, resource])
+        return excess
+
+
+def _rounded_up(excess: int, amounts: Amounts) -> int:
+    """What units give while the queue is above its bound."""
+    _, smallest, largest = amounts
+    if excess <= 0 or largest == 0:
+        return 0
+    if smallest == largest:
+        return -(-excess // largest) * largest
+    return excess + largest - 1

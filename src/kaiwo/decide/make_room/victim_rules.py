@@ -16,20 +16,20 @@ MOST_MOVED = 64
 class ReclaimRule:
     """Fair shares: see `queues.reclaim_rules`."""
 
-    def __init__(self, now: QueueShares, claim: ReclaimRequest) -> None:
-        self._now, self._claim = now, claim
-        self._exchange = Exchange(now, claim)
+    def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
+        self._now, self._request = now, request
+        self._exchange = Exchange(now, request)
 
     def may_remove(self, unit: VictimUnit) -> bool:
         return self._exchange.take_from(self._queue_of(unit), list(unit.charge)) is None
 
     def may_stop(self, stopped: list[VictimUnit], paid: ResourceVector) -> bool:
-        now, claim = self._now, self._claim._replace(need=_at_least(self._claim.need, paid))
-        if (claim.need > self._claim.need).any():
+        now, request = self._now, self._request._replace(need=_at_least(self._request.need, paid))
+        if (request.need > self._request.need).any():
             now = self._owed()
-            if may_claim(now, claim) is not None:
+            if may_claim(now, request) is not None:
                 return False
-        exchange = Exchange(now, claim)
+        exchange = Exchange(now, request)
         for unit in stopped:
             if exchange.take_from(self._queue_of(unit), list(unit.charge)) is not None:
                 return False
@@ -37,7 +37,7 @@ class ReclaimRule:
 
     def _owed(self) -> QueueShares:
         """What it pays was not part of its demand, and so perhaps not of its share; it is owed its quota anyway."""
-        fair, row = self._now.fair.copy(), self._claim.queue
+        fair, row = self._now.fair.copy(), self._request.queue
         fair[row] = entitled(self._now, row)
         return self._now._replace(fair=fair)
 
@@ -48,8 +48,8 @@ class ReclaimRule:
 class MoveRule(ReclaimRule):
     """Work that may not be stopped may be moved: a few units, since each needs another place."""
 
-    def __init__(self, now: QueueShares, claim: ReclaimRequest) -> None:
-        super().__init__(now, claim)
+    def __init__(self, now: QueueShares, request: ReclaimRequest) -> None:
+        super().__init__(now, request)
         self._left = MOST_MOVED
 
     def may_remove(self, unit: VictimUnit) -> bool:

@@ -17,7 +17,7 @@ from kaiwo.decide.make_room.victim_units import UnitLane, VictimUnit, VictimUnit
 from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, place_pods
 from kaiwo.decide.placement.place_workload import Placement, place_workload
-from kaiwo.decide.placement.pod_affinity import may_stand, still_holds
+from kaiwo.decide.placement.pod_affinity import may_return, still_holds
 from kaiwo.decide.placement.queue_limits import within_limits
 from kaiwo.decide.planned_starts.backfill import BackfillMasks
 from kaiwo.decide.turn_order import Turns
@@ -149,7 +149,7 @@ class VictimSearch:
             unit = lane.first
             if self._within_budgets and not self._budget.allows([each.workload for each in (*self._removed, unit)]):
                 lane.advance()
-                self._turns.again()
+                self._turns.requeue()
                 continue
             if self._rule.may_remove(unit):
                 lane.advance()
@@ -157,10 +157,10 @@ class VictimSearch:
                 for pod in unit.pods:
                     self._working.release(pod, queue, False)
                 self._removed.append(unit)
-                self._turns.again()
+                self._turns.requeue()
                 return True
             lane.close()
-            self._turns.again()
+            self._turns.requeue()
         return False
 
     def _place(self) -> Placement | None:
@@ -215,7 +215,7 @@ class VictimSearch:
         """Another place for the unit, which has to leave planned starts their own space; else it is stopped."""
         placer = self._placer
         if self._masks is not None:
-            charge = QueueCharge(self._queue_of(unit), unit.charge, is_fixed=False)
+            charge = QueueCharge(self._queue_of(unit), unit.charge, is_non_preemptible=False)
             placer = placer.under(self._masks.of(unit.workload, charge))
         moved = self._place_again(placer, unit)
         if moved is None:
@@ -239,7 +239,7 @@ class VictimSearch:
         """A pod has its place again, unless it is taken, or a pod came that must be apart from it."""
         working = self._working
         row = working.nodes.row.get(pod.node)
-        if row is None or not may_stand(working, pod.neighbours, row) or not may_come_back(working.view, pod, row):
+        if row is None or not may_return(working, pod.neighbours, row) or not may_come_back(working.view, pod, row):
             return False
         return working.restore(pod, queue)
 
@@ -254,7 +254,7 @@ class VictimSearch:
             moved += [(pod, Placed(pod.node, pod.devices)) for pod in unit.pods if pod not in lost]
             for pod in lost:
                 want = self._cycle.state.request_of(unit.workload, role_of(unit.workload, pod.name))
-                placed = place_pods(placer, Payer(queue, is_fixed=False), -1, want, 1)
+                placed = place_pods(placer, Payer(queue, is_non_preemptible=False), -1, want, 1)
                 if placed is None:
                     return None
                 moved.append((pod, placed[0]))

@@ -40,7 +40,7 @@ from kaiwo.model.obstacle import (
 )
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
-from kaiwo.plugins.guarded_calls import ask
+from kaiwo.plugins.guarded_calls import call_plugin
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_of_each_choice, needs_to_make_room_for
@@ -274,7 +274,7 @@ class Inquiry:
     def _verdicts(self, want: Request) -> list[tuple[str, BoolArray, Reason]]:
         rows = self._rows
         by_filters = [
-            (p.name, ask(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
+            (p.name, call_plugin(p.name, p.filter, len(rows), self._view, want, rows).astype(np.bool_), p.reason)
             for p in self._active.filters
         ]
         return [*_without_echoes(by_filters), *verdicts_by_reason(self._book.working, want)]

@@ -1,0 +1,1 @@
+"""Place pods and gangs on nodes and devices: fit, scores, affinity, queue limits."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kaiwo.decide.placement.place_pods import Payer
 from kaiwo.decide.placement.queue_limits import charge_of, least_by_model, least_charge, within_limits
-from kaiwo.decide.turn_order import Lane, Next
+from kaiwo.decide.turn_order import Lane, NextNeed
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.snapshot.backlog import RoleNeeds, WaitingClass, needs_charged_first, needs_of_each_choice
@@ -22,7 +22,7 @@ class QueueCharge(NamedTuple):
 
     queue: int
     charge: ResourceVector
-    is_fixed: bool  # it may not be preempted: quotas bind it, too
+    is_non_preemptible: bool  # it may not be preempted: quotas bind it, too
     start_s: int = 0
     end_s: int = 0
 
@@ -77,7 +77,7 @@ class ClassCharges:
     def queue_charge(self, found: WaitingClass) -> QueueCharge:
         """What the queue pays for a workload of this class, and by which rules."""
         payer = self.payer(found)
-        return QueueCharge(payer.queue, self.least_with_models(found), payer.is_fixed)
+        return QueueCharge(payer.queue, self.least_with_models(found), payer.is_non_preemptible)
 
     def payer(self, found: WaitingClass) -> Payer:
         """The queue that pays for a workload of this class."""
@@ -89,12 +89,12 @@ class ClassCharges:
             return None
         return charge_of(want, 1, self._equal_mib)
 
-    def next_of(self, lane: Lane) -> Next:
+    def next_of(self, lane: Lane) -> NextNeed:
         """What the first workload of a lane needs to start, and since when it waits."""
         name, _, found = lane.first
         return self.least(found), self._state.workloads[name].submitted_s
 
-    def one_pod_of(self, found: WaitingClass, workload: Workload) -> Next:
+    def one_pod_of(self, found: WaitingClass, workload: Workload) -> NextNeed:
         """What one more pod of a workload needs, and since when it waits."""
         want = self._state.backlog.shapes[found.needs[0].shape]
         return charge_of(want, 1, self.largest_mib), workload.submitted_s

@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 
 from kaiwo.decide.placement.capacity_mask import CapacityMask
-from kaiwo.decide.placement.pod_affinity import places_of, sum_up
+from kaiwo.decide.placement.pod_affinity import domains_of, sum_by_domain
 from kaiwo.decide.placement.queue_limits import headroom, models_with_room, within_limits
 from kaiwo.decide.placement.shape_scores import NOWHERE, ShapeScores, ShapeState
 from kaiwo.gpus.device_fit import device_need, need_on, times_per_device
 from kaiwo.model.gpu import WHOLE_MILLI, Share
 from kaiwo.model.plan import Nomination
 from kaiwo.model.request import Request
-from kaiwo.plugins.guarded_calls import ask
+from kaiwo.plugins.guarded_calls import call_plugin
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.node_table import SIZE
@@ -29,14 +29,14 @@ _NO_COLUMNS = np.zeros(0, np.int64)
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """One pod's place."""
+    """One pod's node and devices."""
 
     node: str
     devices: tuple[Share, ...]
 
     @property
     def milli(self) -> int:
-        """What it takes of GPUs in all."""
+        """What it uses of GPUs in all."""
         return sum(share.milli for share in self.devices)
 
 
@@ -106,7 +106,7 @@ class Placer:
             row = int(score.argmax())  # the first of the best: rows are sorted by name
             if state.slots[row] <= 0:
                 break
-            # Shares on several devices are looked at anew for each pod: what one takes decides what the next finds.
+            # Shares on several devices are looked at anew for each pod: each changes what the next one finds.
             at_once = self._packs and (want.is_whole or want.gpus <= 1) and not _must_be_even(want)
             slots = int(state.slots[row])
             here = min(count - len(placed), slots) if at_once else 1
@@ -122,8 +122,8 @@ class Placer:
         """Pods that must be near each other begin where there is room for all of them, if there is such a place."""
         near = want.neighbours.near if want.neighbours is not None else None
         for level in near.levels if near is not None else ():
-            places = places_of(self.working.nodes, level)
-            has_room = np.append(sum_up(places, state.slots) >= count, False)[places]
+            places = domains_of(self.working.nodes, level)
+            has_room = np.append(sum_by_domain(places, state.slots) >= count, False)[places]
             narrowed = np.where(has_room, score, NOWHERE)
             score = narrowed if narrowed.max(initial=NOWHERE) > NOWHERE else score
         return score
@@ -140,7 +140,7 @@ class Placer:
         return [self._put_share(row, want) for _ in range(count)]
 
     def put_exactly(self, shape: int, want: Request, kept: Nomination) -> Placed | None:
-        """Put a pod on the very devices that were kept for it, if they can be had."""
+        """Put a pod on exactly the devices that were kept for it, if they are free."""
         row = self.working.nodes.row.get(kept.node)
         if row is None or self._scores.state(shape, self._mask).slots[row] <= 0 or want.gpus != len(kept.devices):
             return None
@@ -161,7 +161,7 @@ class Placer:
         return [Placed(name, tuple(shares[at : at + each])) for at in range(0, len(shares), each)]
 
     def _fill(self, row: int, want: Request, count: int) -> list[Placed]:
-        """A strategy that stays on a device while it fits is asked once for many pods."""
+        """A strategy that stays on a device while pods fit is called once for many pods."""
         columns = self._ranked(row, want)
         times = self._scores.times_on(want, row, self._mask)[columns]
         before = np.cumsum(times) - times
@@ -192,10 +192,10 @@ class Placer:
         return found
 
     def _ranked(self, row: int, want: Request) -> IntArray:
-        """The devices of a node that fit, in the order in which the strategy takes them."""
+        """The devices of a node that fit, in the order of the strategy."""
         columns = self._scores.times_on(want, row, self._mask).nonzero()[0]
         plugin = self._plugins.allocation
-        rank = ask(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
+        rank = call_plugin(plugin.name, plugin.allocation, len(columns), self.working.view, want, row, columns)
         ranked: IntArray = columns[np.argsort(rank, kind="stable")]
         if self.working.reservations is not None:
             turn = self.working.reservations.device_rank(want.passes)[row, ranked]
@@ -204,7 +204,7 @@ class Placer:
 
 
 def _must_be_even(want: Request) -> bool:
-    """Each pod decides where the next may go."""
+    """Each pod decides where the next may be placed."""
     return want.neighbours is not None and bool(want.neighbours.spread)
 
 
@@ -212,14 +212,14 @@ class Payer(NamedTuple):
     """The queue that pays for pods, and by which rules."""
 
     queue: int
-    is_fixed: bool  # its work may not be preempted
+    is_non_preemptible: bool  # its work may not be preempted
     has_limits: bool = True  # else only the nodes are asked about
 
-    def pays(self, working: WorkingCopy, charge: ResourceVector) -> bool:
+    def try_charge(self, working: WorkingCopy, charge: ResourceVector) -> bool:
         """Charge the queue, if its limits allow."""
-        if self.has_limits and not within_limits(working, self.queue, charge, self.is_fixed):
+        if self.has_limits and not within_limits(working, self.queue, charge, self.is_non_preemptible):
             return False
-        working.charge(self.queue, charge, self.is_fixed)
+        working.charge(self.queue, charge, self.is_non_preemptible)
         return True
 
 
@@ -232,7 +232,7 @@ def place_pods(placer: Placer, payer: Payer, shape: int, want: Request, count: i
         placed = placer.place(shape, want, count)
         if len(placed) < count:
             return None
-        if payer.pays(working, paid_for(working, want, placed)):
+        if payer.try_charge(working, charge_of_placed(working, want, placed)):
             attempt.keep()
             return placed
     if not want.is_memory or want.device_mib:
@@ -260,21 +260,21 @@ def _place_one(placer: Placer, payer: Payer, shape: int, want: Request) -> Place
     """Where a model turns out too expensive (memory is a larger part of a smaller device), another one is tried."""
     working = placer.working
     asked = set(want.gpu_models or working.nodes.models)
-    left = asked & set(models_with_room(working, payer.queue, payer.is_fixed, max(1, want.charge_milli)))
+    left = asked & set(models_with_room(working, payer.queue, payer.is_non_preemptible, max(1, want.charge_milli)))
     while left:
         narrowed = want if left == asked else msgspec.structs.replace(want, gpu_models=tuple(sorted(left)))
         with working.trial() as attempt:
             found = placer.place(shape if narrowed is want else -1, narrowed, 1)
             if not found:
                 return None
-            if payer.pays(working, paid_for(working, want, found)):
+            if payer.try_charge(working, charge_of_placed(working, want, found)):
                 attempt.keep()
                 return found[0]
         left -= {gpu.model for gpu in working.nodes.nodes[working.nodes.row[found[0].node]].gpus}
     return None
 
 
-def paid_for(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> ResourceVector:
+def charge_of_placed(working: WorkingCopy, want: Request, placed: Sequence[Placed]) -> ResourceVector:
     """What a queue pays for pods that have their places, by GPU model, too, where some queue bounds one."""
     charge = (sum(each.milli for each in placed), want.cpu_milli * len(placed), want.memory_mib * len(placed))
     if not working.queues.models:

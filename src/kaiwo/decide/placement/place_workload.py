@@ -6,7 +6,7 @@ In:    a waiting class and one of its workloads.   Out: its starts, or None with
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, paid_for, place_pods
+from kaiwo.decide.placement.place_pods import Payer, Placed, Placer, charge_of_placed, place_pods
 from kaiwo.decide.placement.queue_limits import charge_of, times_within_limits
 from kaiwo.model.plan import Start
 from kaiwo.model.request import Request
@@ -20,14 +20,14 @@ ALL_PODS = 1 << 40  # more than any workload has
 
 @dataclass(slots=True)
 class Placement:
-    """Where a workload's pods start, and which space is kept for it no longer."""
+    """Where a workload's pods start, and which of its nominations are given up."""
 
     starts: list[Start] = field(default_factory=list)
     given_up: list[tuple[str, str]] = field(default_factory=list)
     gang: "_Gang | None" = None  # that could use more
 
     def grow(self, most: int) -> list[Start]:
-        """So many more pods at most of a workload that has what it needs; what starts beyond that."""
+        """Up to this many more pods of a workload that has what it needs."""
         return [] if self.gang is None else self.gang.grow(most)
 
 
@@ -65,7 +65,7 @@ def _ways(state: ClusterState, workload: Workload, needs: RoleNeeds) -> list[Rol
 
 
 def leaders_first(workload: Workload, starts: list[Start]) -> list[Start]:
-    """Whoever carries out a plan begins with those whom the others look for; else the order stays as it is."""
+    """Leaders start first, since the other pods look for them; else the order stays as it is."""
     leaders = leaders_of(workload)
     return sorted(starts, key=lambda each: each.pod.rpartition("-")[0] not in leaders) if leaders else starts
 
@@ -117,7 +117,7 @@ class _Gang:
         return None
 
     def grow(self, most: int) -> list[Start]:
-        """After it was placed: so many pods more, at most."""
+        """After it was placed: up to this many more pods."""
         before = len(self._placement.starts)
         self._grow(most)
         return self._placement.starts[before:]
@@ -127,9 +127,9 @@ class _Gang:
         return all(self._placer.room(shape) >= needed for shape, _, needed in self._needs if needed)
 
     def _orders(self) -> Iterator[list[int]]:
-        """Large pods before small ones could take their room; else those first that have least room to spare.
+        """Large pods before small ones use their room; else those with the least room left over first.
 
-        Who must be near others comes after them.
+        Pods that must be near others come after them.
         """
         largest = sorted(range(len(self._needs)), key=lambda at: (_follows(self._want(at)), self._size(at)))
         yield largest
@@ -146,7 +146,7 @@ class _Gang:
     def _place_needed(self, at: int) -> bool:
         """The pods of one role without which the workload does not start."""
         _, count, needed = self._needs[at]
-        needed -= count - len(self._missing[at])  # those that went where space is kept
+        needed -= count - len(self._missing[at])  # those that went where they are nominated
         if needed <= 0:
             return True
         placed = place_pods(self._placer, self._payer, self._needs[at].shape, self._want(at), needed)
@@ -159,16 +159,16 @@ class _Gang:
         for at, (shape, _, _) in enumerate(self._needs):
             want = self._want(at)
             left = min(len(self._missing[at]), full - len(self._placement.starts))
-            # What the next one pays hangs on the device it gets.
+            # The charge of the next pod depends on its device.
             if want.hangs_on_device or self._working.queues.is_model_bounded[self._payer.queue]:
                 while left and (placed := place_pods(self._placer, self._payer, shape, want, 1)):
                     self._start(at, placed)
                     left -= 1
                 continue
-            queue, is_fixed, _ = self._payer
-            count = times_within_limits(self._working, queue, charge_of(want), left, is_fixed)
+            queue, is_non_preemptible, _ = self._payer
+            count = times_within_limits(self._working, queue, charge_of(want), left, is_non_preemptible)
             placed = self._placer.place(shape, want, count) if count else []
-            self._working.charge(queue, paid_for(self._working, want, placed), is_fixed)
+            self._working.charge(queue, charge_of_placed(self._working, want, placed), is_non_preemptible)
             self._start(at, placed)
 
     def _grow_by_steps(self) -> None:
@@ -209,18 +209,18 @@ class _Gang:
         return True
 
     def _use_nominations(self) -> None:
-        """Each pod for which space is kept goes exactly there, once nobody holds it any more."""
+        """Each nominated pod goes exactly to its place, once no other pod holds it."""
         for pod, nomination in sorted(self.kept.items()):
             at = next((at for at, names in enumerate(self._missing) if pod in names), None)
             if at is None or (self._workload.groups and not self._needs[at].needed):
                 continue  # a sub-group starts whole or not at all
             want = self._want(at)
             with self._working.trial() as attempt:
-                self._working.release(nomination, self._payer.queue, self._payer.is_fixed)
+                self._working.release(nomination, self._payer.queue, self._payer.is_non_preemptible)
                 placed = self._placer.put_exactly(self._needs[at].shape, want, nomination)
                 if placed is None:
                     continue
-                if not self._payer.pays(self._working, paid_for(self._working, want, [placed])):
+                if not self._payer.try_charge(self._working, charge_of_placed(self._working, want, [placed])):
                     continue
                 attempt.keep()
             self._missing[at].remove(pod)
@@ -228,7 +228,7 @@ class _Gang:
 
     def _pool_nominations(self) -> None:
         for nomination in self.kept.values():
-            self._working.release(nomination, self._payer.queue, self._payer.is_fixed)
+            self._working.release(nomination, self._payer.queue, self._payer.is_non_preemptible)
         self._placement.given_up.extend((self._workload.name, pod) for pod in sorted(self.kept))
 
     def _start(self, at: int, placed: list[Placed]) -> None:

@@ -1,8 +1,8 @@
-"""Rules between pods: where a pod may go by who is there already. They are law, as capacity is, and no plugin.
+"""Pod affinity, anti-affinity and spreading: where a pod may go, given the pods that are there. No plugin can bend it.
 
 In:    the view, with this cycle's placements, and a request.   Out: one boolean a node.
-A place is the nodes with one value of a label. Counts are kept by node; places are summed up when somebody asks, since
-what makes up a place may differ from pod to pod.
+A domain is the nodes with one value of a label. Counts are kept by node and summed by domain when needed, since the
+nodes of a domain may differ from pod to pod.
 """
 
 from typing import NamedTuple, TypeVar
@@ -23,7 +23,7 @@ MOST_NAMED = 3
 _Array = TypeVar("_Array", IntArray, BoolArray)
 
 
-class Verdict(NamedTuple):
+class AffinityVerdict(NamedTuple):
     """What one rule says of every node."""
 
     mask: BoolArray
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
     is_final: bool  # no placement of this cycle makes more nodes possible
 
 
-def verdicts(view: WorkingCopy, want: Request) -> list[Verdict]:
+def affinity_verdicts(view: WorkingCopy, want: Request) -> list[AffinityVerdict]:
     """What each rule of a request, and each rule of others about it, says of the nodes."""
     own = want.neighbours
     if own is None:
@@ -50,7 +50,7 @@ def verdicts(view: WorkingCopy, want: Request) -> list[Verdict]:
 def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[tuple[str, BoolArray, Reason]]:
     """The same, all rules of one kind together, with those named that keep a node out."""
     found: dict[Reason, tuple[list[str], BoolArray]] = {}
-    for verdict in verdicts(view, want):
+    for verdict in affinity_verdicts(view, want):
         subjects, mask = found.get(verdict.reason, ([], np.ones(len(verdict.mask), np.bool_)))
         if not verdict.mask.all() and verdict.subject not in subjects:
             subjects.append(verdict.subject)
@@ -61,11 +61,11 @@ def verdicts_by_reason(view: WorkingCopy, want: Request) -> list[tuple[str, Bool
 def missing_topology_label(view: View, want: Request) -> str:
     """The label over whose values its pods must be spread and that no node has; empty: there is no such label."""
     levels = [rule.level for rule in want.neighbours.spread] if want.neighbours is not None else []
-    return next((level for level in levels if not (places_of(view.nodes, level) >= 0).any()), "")
+    return next((level for level in levels if not (domains_of(view.nodes, level) >= 0).any()), "")
 
 
-def may_stand(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
-    """A pod that is not on the books just now may come back to its node: nobody there must be apart from it."""
+def may_return(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
+    """A pod that was removed may come back to its node: no pod there must be apart from it."""
     if own is None:
         return True
     every = [_stays_apart(view, rule) for rule in own.apart]
@@ -75,8 +75,8 @@ def may_stand(view: WorkingCopy, own: PodAffinity | None, row: int) -> bool:
     return all(bool(verdict.mask[row]) for verdict in every)
 
 
-def keeps_its_place(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bool:
-    """The pod for which space is kept here may come, as far as others are concerned who do not leave."""
+def nomination_holds(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bool:
+    """The nominated pod may come here, as far as pods are concerned that do not leave."""
     if kept is None:
         return True
     pod = PodAffinity(tuple(mark.removeprefix(KEPT) for mark in kept.marks), apart=kept.apart)
@@ -84,7 +84,7 @@ def keeps_its_place(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bo
     if is_anybody_leaving:
         view.count_releasing(+1)
     view.affinity_counts.change(row, kept, -1)
-    may_come = may_stand(view, pod, row)
+    may_come = may_return(view, pod, row)
     view.affinity_counts.change(row, kept, +1)
     if is_anybody_leaving:
         view.count_releasing(-1)
@@ -92,26 +92,26 @@ def keeps_its_place(view: WorkingCopy, kept: PodAffinity | None, row: int) -> bo
 
 
 def still_holds(view: WorkingCopy, want: Request, row: int) -> bool:
-    """A pod that is on the books on this node obeys its rules there, whoever came or went after it."""
+    """A pod on this node obeys its rules there, whatever came or left after it."""
     own = want.neighbours
     if own is None:
         return True
     view.affinity_counts.change(row, own, -1)
-    holds = all(bool(verdict.mask[row]) for verdict in verdicts(view, want))
+    holds = all(bool(verdict.mask[row]) for verdict in affinity_verdicts(view, want))
     view.affinity_counts.change(row, own, +1)
     return holds
 
 
-def places_of(nodes: NodeTable, level: str) -> IntArray:
-    """By node: the number of its place on a level; -1: it has none."""
+def domains_of(nodes: NodeTable, level: str) -> IntArray:
+    """By node: the number of its domain on a level; -1: it has none."""
     found = nodes.cache.get(level)
     if found is None:
         found = _keep(nodes, level, _number(nodes, level))
     return found
 
 
-def sum_up(places: IntArray, counts: IntArray) -> IntArray:
-    """By place: the counts of its nodes."""
+def sum_by_domain(places: IntArray, counts: IntArray) -> IntArray:
+    """By domain: the counts of its nodes."""
     inside = places >= 0
     sums: IntArray = np.bincount(places[inside], counts[inside], int(places.max(initial=-1)) + 1).astype(np.int64)
     return sums
@@ -134,13 +134,13 @@ def _keep(nodes: NodeTable, key: object, value: _Array) -> _Array:
 
 
 def _present(view: WorkingCopy, counts: IntArray | None, level: str) -> BoolArray | None:
-    """Nodes in whose place there is at least one; None: nowhere any."""
+    """Nodes in whose domain there is at least one; None: there is none anywhere."""
     if counts is None:
         return None
-    places = places_of(view.nodes, level)
+    places = domains_of(view.nodes, level)
     there = np.zeros(int(places.max(initial=-1)) + 2, np.bool_)
     there[places[counts > 0]] = True
-    there[-1] = False  # -1, no place, finds the last one
+    there[-1] = False  # -1, no domain, finds the last one
     return there[places]
 
 
@@ -153,65 +153,65 @@ def _free_of(view: WorkingCopy, *counts: IntArray | None, level: str) -> BoolArr
     return free
 
 
-def _stays_apart(view: WorkingCopy, rule: Apart) -> Verdict:
+def _stays_apart(view: WorkingCopy, rule: Apart) -> AffinityVerdict:
     mask = _free_of(
         view, view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(KEPT + rule.mark), level=rule.level
     )
     return _apart(mask, rule.mark, rule.level)
 
 
-def _is_let_in(view: WorkingCopy, mark: str, level: str) -> Verdict:
+def _is_let_in(view: WorkingCopy, mark: str, level: str) -> AffinityVerdict:
     return _apart(_free_of(view, view.affinity_counts.by_row((mark, level)), level=level), mark, level)
 
 
-def _apart(mask: BoolArray, mark: str, level: str) -> Verdict:
+def _apart(mask: BoolArray, mark: str, level: str) -> AffinityVerdict:
     if mark.startswith(PORT):
-        return Verdict(mask, Reason.PORT_TAKEN, mark.removeprefix(PORT), True)
-    return Verdict(mask, Reason.PODS_TOO_NEAR, _subject(level, mark), True)
+        return AffinityVerdict(mask, Reason.PORT_TAKEN, mark.removeprefix(PORT), True)
+    return AffinityVerdict(mask, Reason.PODS_TOO_NEAR, _subject(level, mark), True)
 
 
-def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> Verdict:
-    """All levels together: who is near on one level and not on the other is not near."""
+def _is_near(view: WorkingCopy, rule: Near, is_own: bool) -> AffinityVerdict:
+    """All levels together: a pod that is near on one level only is not near."""
     counts = view.affinity_counts.by_row(rule.mark)
     has_places = np.ones(len(view.nodes.names), np.bool_)
     near = np.ones(len(view.nodes.names), np.bool_)
     is_anybody = False
     for level in rule.levels:
-        has_places &= places_of(view.nodes, level) >= 0
+        has_places &= domains_of(view.nodes, level) >= 0
         present = _present(view, counts, level)
         near &= present if present is not None else False
         is_anybody = is_anybody or (present is not None and bool(present.any()))
     mask = has_places & (near if is_anybody or not is_own else True)
-    return Verdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
+    return AffinityVerdict(mask, Reason.PODS_NOT_NEAR, _subject(", ".join(rule.levels), rule.mark), False)
 
 
-def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -> Verdict:
-    """With the space that is kept for others, and without it: they may yet go elsewhere."""
+def _is_even(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread) -> AffinityVerdict:
+    """With nominated pods, and without them: they may still go elsewhere."""
     counts, kept = view.affinity_counts.by_row(rule.mark), view.affinity_counts.by_row(KEPT + rule.mark)
     nothing = np.zeros(len(view.nodes.names), np.int64)
     now = nothing if counts is None else counts
     mask = _within_skew(view, want, own, rule, now)
     if kept is not None:
         mask &= _within_skew(view, want, own, rule, now + kept)
-    return Verdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
+    return AffinityVerdict(mask, Reason.PODS_UNEVEN, _subject(rule.level, rule.mark), False)
 
 
 def _within_skew(view: WorkingCopy, want: Request, own: PodAffinity, rule: Spread, counts: IntArray) -> BoolArray:
-    places = places_of(view.nodes, rule.level)
+    places = domains_of(view.nodes, rule.level)
     counted = np.where(_counts(view.nodes, want, own, rule), places, -1)
-    sums = sum_up(counted, counts)
+    sums = sum_by_domain(counted, counts)
     exist = np.zeros(len(sums), np.bool_)
     exist[counted[counted >= 0]] = True
     fewest = int(sums[exist].min()) if exist.sum() >= rule.min_places and exist.any() else 0
-    more = np.zeros(int(places.max(initial=-1)) + 2, np.int64)  # the last is for nodes without a place
+    more = np.zeros(int(places.max(initial=-1)) + 2, np.int64)  # the last is for nodes without a domain
     more[: len(sums)] = sums
     within: BoolArray = more[places] + (rule.mark in own.marks) - fewest <= rule.max_skew
     return within & (places >= 0)
 
 
 def _counts(nodes: NodeTable, want: Request, own: PodAffinity, rule: Spread) -> BoolArray:
-    """Nodes that make up places for a rule: those with a place on every level, and as its policies say."""
-    counted: BoolArray = np.logical_and.reduce([places_of(nodes, other.level) >= 0 for other in own.spread])
+    """Nodes that count for a rule: those with a domain on every level, and as its policies say."""
+    counted: BoolArray = np.logical_and.reduce([domains_of(nodes, other.level) >= 0 for other in own.spread])
     if rule.by_rules and (own.own_rules or own.own_choices):
         key = ("rules", own.own_rules, own.own_choices)
         allowed = nodes.cache.get(key)

@@ -1,4 +1,4 @@
-"""What queues may still take: their own limits and those of every queue above them.
+"""What queues may still use: their own limits and those of every queue above them.
 
 In:    the working copy, a queue, a charge.   Out: whether it fits, or how often.
 """
@@ -39,9 +39,9 @@ def least_charge(state: ClusterState, needs: RoleNeeds, largest_mib: Callable[[i
     return min(milli, MOST_AMOUNT), min(cpu, MOST_AMOUNT), min(memory, MOST_AMOUNT)
 
 
-def within_limits(working: WorkingCopy, queue: int, charge: ResourceVector, is_fixed: bool = False) -> bool:
+def within_limits(working: WorkingCopy, queue: int, charge: ResourceVector, is_non_preemptible: bool = False) -> bool:
     """The queue and all above it stay within their limits; work that may not be preempted also within their quotas."""
-    if is_fixed and _is_over(working.all_non_preemptible, working.queues.quotas[queue], charge):
+    if is_non_preemptible and _is_over(working.all_non_preemptible, working.queues.quotas[queue], charge):
         return False
     return not _is_over(working.all_used, working.queues.limits[queue], charge)
 
@@ -53,11 +53,11 @@ def _is_over(used: IntArray, bounds: tuple[QueueBound, ...], charge: ResourceVec
     return False
 
 
-def models_with_room(working: WorkingCopy, queue: int, is_fixed: bool, milli: int) -> list[str]:
-    """The GPU models of which the queue may still take so much."""
+def models_with_room(working: WorkingCopy, queue: int, is_non_preemptible: bool, milli: int) -> list[str]:
+    """The GPU models of which the queue may still use this much."""
     queues = working.queues
     kept = [(working.all_used, queues.limits[queue])]
-    if is_fixed:
+    if is_non_preemptible:
         kept.append((working.all_non_preemptible, queues.quotas[queue]))
     short = {
         queues.models[column - len(RESOURCES)]
@@ -69,7 +69,7 @@ def models_with_room(working: WorkingCopy, queue: int, is_fixed: bool, milli: in
 
 
 def least_by_model(state: ClusterState, needs: RoleNeeds) -> tuple[int, ...]:
-    """Behind the least charge: what it needs of each bounded GPU model, if it takes no other model."""
+    """Beside the least charge: what it needs of each bounded GPU model, if it can use no other model."""
     wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in needs]
     return tuple(
         sum(want.charge_milli * needed for want, needed in wants if only_model(want, state.nodes.models) == model)
@@ -78,13 +78,13 @@ def least_by_model(state: ClusterState, needs: RoleNeeds) -> tuple[int, ...]:
 
 
 def times_within_limits(
-    working: WorkingCopy, queue: int, charge: ResourceVector, most: int, is_fixed: bool = False
+    working: WorkingCopy, queue: int, charge: ResourceVector, most: int, is_non_preemptible: bool = False
 ) -> int:
     """How often a charge fits under the limits, up to `most`."""
     for resource, each in enumerate(charge):
         if each:
             most = min(most, max(0, headroom(working, queue, resource)) // each)
-    if is_fixed:
+    if is_non_preemptible:
         path = list(working.queues.path[queue])
         left = (working.queues.quota[path] - working.view.queue_non_preemptible[path]).min(axis=0)
         most = min([most, *(max(0, int(left[resource])) // each for resource, each in enumerate(charge) if each)])
@@ -92,7 +92,7 @@ def times_within_limits(
 
 
 def headroom(working: WorkingCopy, queue: int, resource: int = GPU) -> int:
-    """What the queue and all above it may still take of a resource; below 0 when one is over its limit."""
+    """What the queue and all above it may still use of a resource; below 0 when one is over its limit."""
     if not working.queues.is_bounded[queue]:
         return ENDLESS
     path = list(working.queues.path[queue])

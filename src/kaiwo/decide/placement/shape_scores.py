@@ -11,11 +11,11 @@ import numpy as np
 
 from kaiwo.decide.placement.capacity_mask import CapacityMask
 from kaiwo.decide.placement.node_fit import pods_that_fit
-from kaiwo.decide.placement.pod_affinity import places_of, sum_up, verdicts
+from kaiwo.decide.placement.pod_affinity import affinity_verdicts, domains_of, sum_by_domain
 from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.request import Request
 from kaiwo.plugins.contract import Filter, Score
-from kaiwo.plugins.guarded_calls import ask, ask_one, ask_score
+from kaiwo.plugins.guarded_calls import call_for_int, call_plugin, call_score
 from kaiwo.plugins.registry import ActivePlugins
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -39,7 +39,7 @@ class ShapeState(msgspec.Struct, frozen=True):
 
 
 class ShapeScores:
-    """The states of the shapes that a cycle looks at."""
+    """The state of every shape that a cycle looks at."""
 
     def __init__(self, state: ClusterState, start: View, working: WorkingCopy, active: ActivePlugins) -> None:
         self._shapes = state.backlog.shapes
@@ -49,7 +49,7 @@ class ShapeScores:
         self._verdicts: dict[Any, Verdict] = state.caches.setdefault(("static", active.token), {})
         self._now: dict[int, ShapeState] = {}
         self._loose: dict[Request, ShapeState] = {}
-        self._by_neighbours: dict[Request, ShapeState] = {}
+        self._by_affinity: dict[Request, ShapeState] = {}
         self._masked: dict[tuple[Request, tuple[int, ...]], ShapeState] = {}
         self._redefined_at = int(working.nodes.node_changed.max(initial=-1))
 
@@ -72,7 +72,7 @@ class ShapeScores:
         return self._seen(want, now, mask)
 
     def filled(self, shape: int, row: int) -> None:
-        """A node took as many pods of the shape as fit there, and nothing else happened: it need not be looked at."""
+        """A node took as many pods of the shape as fit, and nothing else happened: it need not be evaluated again."""
         now = self._now[shape]
         slots, score = now.slots.copy(), now.score.copy()
         slots[row], score[row] = 0, NOWHERE
@@ -89,8 +89,8 @@ class ShapeScores:
     def _seen(self, want: Request, now: ShapeState, mask: CapacityMask | None) -> ShapeState:
         if mask is not None:
             now = self._under_mask(want, now, mask)
-            return now if want.neighbours is None else among_neighbours(self.working, want, now)
-        return now if want.neighbours is None else self._among_neighbours(want, now)
+            return now if want.neighbours is None else with_affinity(self.working, want, now)
+        return now if want.neighbours is None else self._with_affinity(want, now)
 
     def _under_mask(self, want: Request, plain: ShapeState, mask: CapacityMask) -> ShapeState:
         known = self._masked.get((want, mask.key))
@@ -104,11 +104,11 @@ class ShapeScores:
             self._masked[want, mask.key] = known
         return known
 
-    def _among_neighbours(self, want: Request, plain: ShapeState) -> ShapeState:
+    def _with_affinity(self, want: Request, plain: ShapeState) -> ShapeState:
         """With the rules between pods. One placement may close or open nodes far from it, so all nodes are checked."""
-        known = self._by_neighbours.get(want)
+        known = self._by_affinity.get(want)
         if known is None or known.version != self.view.clock:
-            known = self._by_neighbours[want] = among_neighbours(self.working, want, plain)
+            known = self._by_affinity[want] = with_affinity(self.working, want, plain)
         return known
 
     def _repaired(self, view: View, want: Request, state: ShapeState) -> ShapeState:
@@ -126,7 +126,7 @@ class ShapeScores:
         return ShapeState(view.clock, slots, score, may, int(slots.sum()))
 
     def _allowed(self, view: View, want: Request) -> BoolArray:
-        """What the static filters say of every node: asked once for all requests that look the same to them."""
+        """What the static filters say of every node: called once for all requests that look the same to them."""
         key = self._active.static_key(want)
         version, verdict = self._verdicts.get(key) or (-1, np.zeros(len(view.nodes.names), np.bool_))
         redefined = (view.nodes.node_changed > version).nonzero()[0]
@@ -147,7 +147,7 @@ def allowed(view: View, want: Request, nodes: Rows, filters: tuple[Filter, ...])
     """What these filters say together."""
     verdict = np.ones(len(nodes), np.bool_)
     for plugin in filters:
-        verdict &= ask(plugin.name, plugin.filter, len(nodes), view, want, nodes).astype(np.bool_)
+        verdict &= call_plugin(plugin.name, plugin.filter, len(nodes), view, want, nodes).astype(np.bool_)
     return verdict
 
 
@@ -160,36 +160,36 @@ def evaluate(
         slots *= allowed(view, want, nodes, active.free_filters)
     total = np.zeros(len(nodes), np.int64)
     for plugin, weight in scores_for(want, active):
-        total += weight * ask_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
+        total += weight * call_score(plugin.name, plugin.score, len(nodes), view, want, nodes)
     total[slots <= 0] = NOWHERE
     return slots, total
 
 
-def among_neighbours(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
-    """Where the rules between pods let one more pod go now; `room` counts what other placements may open, too."""
+def with_affinity(working: WorkingCopy, want: Request, plain: ShapeState) -> ShapeState:
+    """Where the rules between pods allow one more pod now; `room` counts what other placements may open, too."""
     final = now = np.ones(len(plain.slots), np.bool_)
-    for verdict in verdicts(working, want):
+    for verdict in affinity_verdicts(working, want):
         now = now & verdict.mask
         final = final & verdict.mask if verdict.is_final else final
     most, levels = plain.slots * final, want.neighbours.own_levels if want.neighbours is not None else ()
     for level in levels:
-        most = np.where(places_of(working.nodes, level) >= 0, np.minimum(most, 1), most)
-    room = min([int(most.sum()), *(_one_a_place(working.view, most, level) for level in levels)])
+        most = np.where(domains_of(working.nodes, level) >= 0, np.minimum(most, 1), most)
+    room = min([int(most.sum()), *(_one_per_domain(working.view, most, level) for level in levels)])
     slots = most * now
     return ShapeState(working.view.clock, slots, np.where(slots > 0, plain.score, NOWHERE), plain.allowed, room)
 
 
-def _one_a_place(view: View, slots: IntArray, level: str) -> int:
-    """How many pods find a place of their own; nodes without a place are not bound by it."""
-    places = places_of(view.nodes, level)
-    return int((sum_up(places, slots) > 0).sum() + slots[places < 0].sum())
+def _one_per_domain(view: View, slots: IntArray, level: str) -> int:
+    """How many pods find a domain of their own; nodes without a domain are not bound by it."""
+    places = domains_of(view.nodes, level)
+    return int((sum_by_domain(places, slots) > 0).sum() + slots[places < 0].sum())
 
 
 def scores_for(want: Request, active: ActivePlugins) -> list[tuple[Score, int]]:
-    """The scores that have something to say about a request."""
+    """The scores that apply to a request."""
     return [(plugin, weight) for plugin, weight in active.scores if _applies(plugin, want)]
 
 
 def _applies(plugin: Score, want: Request) -> bool:
     applies = getattr(plugin, "applies", None)
-    return applies is None or bool(ask_one(plugin.name, applies, want))
+    return applies is None or bool(call_for_int(plugin.name, applies, want))

@@ -1,0 +1,1 @@
+"""Keep planned starts, plan new ones, and backfill around them."""

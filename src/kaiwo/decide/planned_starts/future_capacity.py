@@ -4,12 +4,15 @@ In:    the working copy, the timeline of expected ends.   Out: amounts by node a
 Amounts lie side by side in one row: the columns of `free`, then the milli and the MiB of each device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from kaiwo.decide.cycle_state import CycleInput, CycleState
+from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.model.planned_start import PlannedStart
+from kaiwo.model.workload import Workload
 from kaiwo.snapshot.array_types import IntArray, Rows
 from kaiwo.snapshot.capacity_timeline import NEVER, CapacityTimeline, ReservedSpan, add_allocation
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -154,7 +157,7 @@ def _amounts_by_row(planned: PlannedStart, nodes: NodeTable) -> tuple[Rows, IntA
     return np.array(rows, np.intp), np.array([by_row[row] for row in rows], np.int64)
 
 
-def usage_of_reservations(
+def _usage_of_reservations(
     spans: Sequence[ReservedSpan], passes: tuple[str, ...], nodes: NodeTable
 ) -> list[PlannedUsage]:
     """The devices of reservations that such work may not use."""
@@ -170,6 +173,27 @@ def usage_of_reservations(
         np.add.at(amounts[:, FREE_GPU], at, parts)
         found.append(PlannedUsage(span.from_s, min(span.until_s, NEVER), rows, amounts))
     return found
+
+
+def usages_of(cycle: CycleInput, planned: Iterable[PlannedStart]) -> list[PlannedUsage]:
+    """Their space, from their start or from now on; a planned start whose place is gone uses nothing."""
+    found = [usage_of(each, cycle.state, max(each.start_s, cycle.now_s)) for each in planned]
+    return [usage for usage in found if usage is not None]
+
+
+def reserved_for_others(cycle: CycleInput, spans: tuple[ReservedSpan, ...], workload: Workload) -> list[PlannedUsage]:
+    """The devices of reservations that a workload may not use."""
+    if not spans:
+        return []
+    state = cycle.state
+    return _usage_of_reservations(spans, state.reservations.passes_of(workload, state.queue_objects), state.nodes)
+
+
+def charge_of_start(cycle: CycleInput, free: CycleState, planned: PlannedStart) -> QueueCharge:
+    """What its queue pays for it, from its start to its end."""
+    found, _ = cycle.state.backlog.find(planned.workload)
+    end_s = planned.start_s + planned.run_s if planned.run_s else NEVER
+    return free.charges.queue_charge(found)._replace(start_s=planned.start_s, end_s=end_s)
 
 
 def _works(nodes: NodeTable, row: int, gpu: str) -> bool:

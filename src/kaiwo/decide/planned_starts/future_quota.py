@@ -32,7 +32,7 @@ class FutureQuota:
     def is_bounded(self, charge: QueueCharge) -> bool:
         """Some queue on its path has a bound that it has to keep."""
         queues = self._working.queues
-        return bool(queues.limits[charge.queue]) or (charge.is_fixed and bool(queues.quotas[charge.queue]))
+        return bool(queues.limits[charge.queue]) or (charge.is_non_preemptible and bool(queues.quotas[charge.queue]))
 
     def has_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
         """Its queue stays within its fair share, and the planned start takes another queue over its own: a plan does
@@ -40,11 +40,11 @@ class FutureQuota:
         if charge.queue == planned.queue:
             return False
         now = standing(self._working.view)
-        claim = ReclaimRequest(charge.queue, np.array(charge.charge, np.int64), not charge.is_fixed)
-        if may_claim(now, claim) is not None:
+        request = ReclaimRequest(charge.queue, np.array(charge.charge, np.int64), not charge.is_non_preemptible)
+        if may_claim(now, request) is not None:
             return False
         side, used = self._side_of(planned, charge.queue)
-        return bool(((used > entitled(now, side)) & (claim.need > 0)).any())
+        return bool(((used > entitled(now, side)) & (request.need > 0)).any())
 
     def could_have_right(self, charge: QueueCharge, planned: QueueCharge) -> bool:
         """It may have that right once shares follow a changed request: only a quota belongs to a queue in any case."""
@@ -72,7 +72,10 @@ class FutureQuota:
             return True
         active = [each for each in others if each.start_s <= at_s < each.end_s]
         bounds = self._bounds(charge)
-        return all(self._is_within(bound, charge.charge, at_s, active, of_fixed) for bound, of_fixed in bounds)
+        return all(
+            self._is_within(bound, charge.charge, at_s, active, of_non_preemptible)
+            for bound, of_non_preemptible in bounds
+        )
 
     def leaves(self, planned: QueueCharge, other: QueueCharge) -> bool:
         """The other, which still runs when the planned start begins, leaves the latter what it has to pay."""
@@ -81,10 +84,10 @@ class FutureQuota:
         path = self._working.queues.path[other.queue]
         return all(
             bound[0] not in path
-            or (of_fixed and not other.is_fixed)
+            or (of_non_preemptible and not other.is_non_preemptible)
             or not _at(other.charge, bound[1])
-            or self._is_within(bound, planned.charge, planned.start_s, [other], of_fixed)
-            for bound, of_fixed in self._bounds(planned)
+            or self._is_within(bound, planned.charge, planned.start_s, [other], of_non_preemptible)
+            for bound, of_non_preemptible in self._bounds(planned)
         )
 
     def _side_of(self, planned: QueueCharge, other: int) -> tuple[int, IntArray]:
@@ -96,28 +99,35 @@ class FutureQuota:
     def _bounds(self, charge: QueueCharge) -> list[tuple[QueueBound, bool]]:
         queues = self._working.queues
         found = [(bound, False) for bound in queues.limits[charge.queue]]
-        return found + [(bound, True) for bound in queues.quotas[charge.queue] if charge.is_fixed]
+        return found + [(bound, True) for bound in queues.quotas[charge.queue] if charge.is_non_preemptible]
 
     def _is_within(
-        self, bound: QueueBound, charge: ResourceVector, at_s: int, others: Sequence[QueueCharge], of_fixed: bool
+        self,
+        bound: QueueBound,
+        charge: ResourceVector,
+        at_s: int,
+        others: Sequence[QueueCharge],
+        of_non_preemptible: bool,
     ) -> bool:
         above, column, most = bound
         if not _at(charge, column):
             return True
-        used = self._working.all_non_preemptible if of_fixed else self._working.all_used
-        paid = int(used[above, column] - self._returned_by(at_s, of_fixed)[above, column]) + _at(charge, column)
+        used = self._working.all_non_preemptible if of_non_preemptible else self._working.all_used
+        paid = int(used[above, column] - self._returned_by(at_s, of_non_preemptible)[above, column]) + _at(
+            charge, column
+        )
         for each in others:
-            if above in self._working.queues.path[each.queue] and (each.is_fixed or not of_fixed):
+            if above in self._working.queues.path[each.queue] and (each.is_non_preemptible or not of_non_preemptible):
                 paid += _at(each.charge, column)
         return paid <= most
 
-    def _returned_by(self, at_s: int, of_fixed: bool) -> IntArray:
+    def _returned_by(self, at_s: int, of_non_preemptible: bool) -> IntArray:
         """What running work has paid, and pays no longer then."""
-        found = self._returned.get((at_s, of_fixed))
+        found = self._returned.get((at_s, of_non_preemptible))
         if found is None:
-            found = self._returned[at_s, of_fixed] = np.zeros_like(self._working.all_used)
+            found = self._returned[at_s, of_non_preemptible] = np.zeros_like(self._working.all_used)
             for end_s, paid in self._all_paid():
-                if end_s <= at_s and (paid.is_fixed or not of_fixed):
+                if end_s <= at_s and (paid.is_non_preemptible or not of_non_preemptible):
                     for above in self._working.queues.path[paid.queue]:
                         found[above, : len(paid.charge)] += paid.charge
         return found

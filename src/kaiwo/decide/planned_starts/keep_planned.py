@@ -5,22 +5,28 @@ capacity masks for all other work, and evictions of overdue backfilled work.
 Never: delays a planned start in favour of one behind it, or of work that fills a gap.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.placement.class_charges import QueueCharge
-from kaiwo.decide.placement.place_pods import paid_for
+from kaiwo.decide.placement.place_pods import charge_of_placed
 from kaiwo.decide.placement.place_workload import leaders_first
 from kaiwo.decide.planned_starts.backfill import BackfillMasks, ProtectedStart, outranks
 from kaiwo.decide.planned_starts.delay_cause import delay_cause
 from kaiwo.decide.planned_starts.earliest_start import StartSearch
-from kaiwo.decide.planned_starts.future_capacity import FutureCapacity, PlannedUsage, usage_of
+from kaiwo.decide.planned_starts.future_capacity import (
+    FutureCapacity,
+    PlannedUsage,
+    charge_of_start,
+    reserved_for_others,
+    usage_of,
+    usages_of,
+)
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
-from kaiwo.decide.planned_starts.overdue_backfill import next_moment_s, stop_overdue
-from kaiwo.decide.planned_starts.planned_usage import charge_of_start, in_order, reserved_for_others, usages_of
+from kaiwo.decide.planned_starts.overdue_backfill import next_planned_moment_s, stop_overdue
 from kaiwo.model.plan import Eviction, Nomination, Start
 from kaiwo.model.planned_start import PlannedPod, PlannedStart
 from kaiwo.model.workload import Workload, pod_name, role_of
@@ -63,7 +69,7 @@ class _Keeping:
 
     def run(self, evicted: Iterable[Eviction]) -> KeptPlannedStarts:
         waiting = []
-        for planned in in_order(self._state):
+        for planned in _in_order(self._state):
             workload = self._state.workloads.get(planned.workload)
             if workload is None or not self._still_waits(planned, workload):
                 self._dropped.append(planned.workload)
@@ -87,7 +93,7 @@ class _Keeping:
             tuple(self._class_of(each.planned.workload) for each in self._by_turns),
             masks,
             tuple(evictions),
-            earliest_s(overdue_s, soon_s, next_moment_s(kept.values(), self._now_s)),
+            earliest_s(overdue_s, soon_s, next_planned_moment_s(kept.values(), self._now_s)),
         )
 
     def _still_waits(self, planned: PlannedStart, workload: Workload) -> bool:
@@ -178,9 +184,9 @@ class _Keeping:
 
     def _is_outranked(self, workload: Workload) -> bool:
         """More important work waits in its queue: a plan does not bind that, so it has its turn first."""
-        state, hopeless = self._state, self._state.backlog.impossible
+        state, impossible = self._state, self._state.backlog.impossible
         waiting = state.backlog.by_queue.get(workload.queue, {}).values()
-        able = [state.workloads[found.waiters.at(0)[1]] for found in waiting if found.key not in hopeless]
+        able = [state.workloads[found.waiters.at(0)[1]] for found in waiting if found.key not in impossible]
         return any(outranks(other, workload) for other in able)
 
     def _is_free(self, planned: PlannedStart) -> bool:
@@ -198,7 +204,7 @@ class _Keeping:
                 want = self._state.backlog.shapes[shape]
                 at = Nomination(workload.name, place.pod, place.node, place.devices)
                 placed = self._free.placer.put_exactly(shape, want, at)
-                if placed is None or not payer.pays(working, paid_for(working, want, [placed])):
+                if placed is None or not payer.try_charge(working, charge_of_placed(working, want, [placed])):
                     return []
                 starts.append(Start(workload.name, place.pod, placed.node, placed.devices))
             attempt.keep()
@@ -224,3 +230,25 @@ def _shapes_by_role(state: ClusterState, workload: Workload, found: WaitingClass
     present = state.pods.get(workload.name, {})
     missing = [role for role in workload.roles if any(pod_name(role, at) not in present for at in range(role.count))]
     return {role.name: need.shape for role, need in zip(missing, found.needs, strict=True)}
+
+
+def _in_order(state: ClusterState) -> list[PlannedStart]:
+    """The oldest first; in one queue the more important before that."""
+    oldest = sorted(state.planned_starts.values(), key=lambda each: (each.made_s, each.workload))
+    lines: dict[str, list[PlannedStart]] = {}
+    for each in oldest:
+        lines.setdefault(_queue_of(state, each), []).append(each)
+    turns: dict[str, Iterator[PlannedStart]] = {
+        queue: iter(sorted(line, key=lambda each: -_priority_of(state, each))) for queue, line in lines.items()
+    }
+    return [next(turns[_queue_of(state, each)]) for each in oldest]
+
+
+def _queue_of(state: ClusterState, planned: PlannedStart) -> str:
+    workload = state.workloads.get(planned.workload)
+    return workload.queue if workload is not None else ""
+
+
+def _priority_of(state: ClusterState, planned: PlannedStart) -> int:
+    workload = state.workloads.get(planned.workload)
+    return workload.priority if workload is not None else 0

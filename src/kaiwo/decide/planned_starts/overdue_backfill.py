@@ -39,7 +39,7 @@ def stop_overdue(
     return evictions, look_again_s
 
 
-def next_moment_s(planned: Iterable[PlannedStart], now_s: int) -> int:
+def next_planned_moment_s(planned: Iterable[PlannedStart], now_s: int) -> int:
     """When time alone changes something: a planned start comes, or the gap before one ends; 0: never."""
     found = 0
     for each in planned:

@@ -14,10 +14,14 @@ from kaiwo.decide.placement.class_charges import QueueCharge
 from kaiwo.decide.planned_starts.backfill import BackfillMasks, outranks
 from kaiwo.decide.planned_starts.delay_cause import delay_cause
 from kaiwo.decide.planned_starts.earliest_start import StartSearch
-from kaiwo.decide.planned_starts.future_capacity import FutureCapacity
+from kaiwo.decide.planned_starts.future_capacity import (
+    FutureCapacity,
+    charge_of_start,
+    reserved_for_others,
+    usages_of,
+)
 from kaiwo.decide.planned_starts.future_quota import FutureQuota
 from kaiwo.decide.planned_starts.keep_planned import KeptPlannedStarts
-from kaiwo.decide.planned_starts.planned_usage import charge_of_start, reserved_for_others, usages_of
 from kaiwo.decide.turn_order import Turns, lanes_of
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.plan import Eviction, Nomination, Start
@@ -122,7 +126,7 @@ class _Planner:
                 elif planned is not None:
                     look_again_s = now_s + 1  # it fits beside what this cycle started after its turn
             lane.advance(1)
-            turns.again()
+            turns.requeue()
         return NewPlannedStarts(self._planned, look_again_s)
 
     def _plan(self, workload: Workload, charge: QueueCharge) -> PlannedStart | None:

@@ -1,4 +1,4 @@
-"""The plugins that come with Kaiwo. They come in by the same door as strangers'."""
+"""The plugins that come with Kaiwo. They use the same contract as plugins of others."""
 
 from kaiwo.plugins.builtin.gpu_allocation import (
     BestFit,

@@ -1,4 +1,4 @@
-"""Which devices of a node a pod takes: the strategies of feature A7 by name."""
+"""Built-in strategies that choose the devices of a node for a pod."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class RoundRobin:
     name, version = "round-robin", "1"
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """The turn is read off the picture, so it survives a restart."""
+        """The turn follows from the state of the node, so it survives a restart."""
         turn = view.nodes.nodes[node].pods - int(view.free[node, PODS])
         return (columns - turn) % max(1, len(view.nodes.nodes[node].gpus))
 
@@ -64,15 +64,15 @@ class LoadBalanced:
 
 
 class FragmentationAware:
-    """A begun device before a whole one; of the begun, where the least is left that somebody could use.
+    """A shared device before a whole one; of the shared ones, where the least usable part is left.
 
-    Partitions of one pod stand on one IO die, whole GPUs of one pod are those with the best links.
+    Partitions of one pod share an IO die; whole GPUs of one pod are those with the best links.
     """
 
     name, version, fills = "fragmentation-aware", "1", True
 
     def allocation(self, view: View, want: Request, node: int, columns: IntArray) -> IntArray:
-        """What is stranded counts: milli without memory or memory without milli serves nobody."""
+        """Stranded amounts count: compute without memory, or memory without compute, is of no use."""
         if want.is_exclusive:
             return nearest_devices(view, want, node, columns)
         milli, mib, size, _ = view.gpus[node][:, columns]

@@ -1,7 +1,4 @@
-"""Filters that come with Kaiwo: which nodes a pod may go to by their definition.
-
-Also: Keep work off GPUs that cannot keep it apart from its neighbours as well as it asks.
-"""
+"""Built-in filters: exclude nodes by readiness, cordons, selectors, taints, past failures and GPU isolation."""
 
 from collections.abc import Iterable
 
@@ -16,8 +13,8 @@ from kaiwo.model.request import Request, Toleration
 from kaiwo.snapshot.array_types import BoolArray, Rows
 from kaiwo.snapshot.view import View
 
-# What Kubernetes taints a node with that is cordoned, or of whose kubelet nothing good is heard. The taint comes a
-# moment after the news itself; until then a pod must tolerate all that may come.
+# The taints that Kubernetes puts on a node that is cordoned, or whose kubelet is not healthy. A taint comes a moment
+# after the change itself; until then a pod must tolerate every taint that may come.
 CORDONED = (Taint("node.kubernetes.io/unschedulable"),)
 NOT_READY = (Taint("node.kubernetes.io/not-ready"), Taint("node.kubernetes.io/unreachable"))
 
@@ -29,20 +26,20 @@ class NodeReady:
     depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """A cordoned node that is ready is the next filter's business; who tolerates such nodes may go there."""
+        """A pod that tolerates such nodes may go there. Cordoned nodes are left to the next filter."""
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: node.ready or _is_let_in(want, node, NOT_READY))
 
 
 class NodeNotCordoned:
-    """Keep off nodes that somebody cordoned."""
+    """Keep off cordoned nodes."""
 
     name, version, reason, is_static = "node-not-cordoned", "2", Reason.NODE_CORDONED, True
     depends_on = ("tolerations",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """Everything else about the node does not matter here; who tolerates it may go there."""
+        """A pod that tolerates cordoned nodes may go there."""
         if view.nodes.schedulable.all():
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: not node.cordoned or _is_let_in(want, node, CORDONED))
@@ -79,7 +76,7 @@ class NodesToAvoid:
     depends_on = ("avoid_nodes",)
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """Memory of bad nodes travels in the request."""
+        """The request names the nodes to avoid."""
         if not want.avoid_nodes:
             return np.ones(len(nodes), np.bool_)
         return _each(view, nodes, lambda node: node.name not in want.avoid_nodes)
@@ -118,13 +115,13 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 class GpuIsolation:
-    """Obey the method of isolation that was asked for by name, and the least grade."""
+    """Obey the isolation method that was requested by name, and the least grade."""
 
     name, version, reason, is_static = "gpu-isolation", "1", Reason.GPU_ISOLATION, True
     depends_on = ("gpus", "gpu_milli", "gpu_mib", "partition", "isolation", "least_grade")
 
     def filter(self, view: View, want: Request, nodes: Rows) -> BoolArray:
-        """A node will do when one of its devices would; whole GPUs and partitions have the best grade there is."""
+        """One suitable device is enough; whole GPUs and partitions always have the best grade."""
         if not (want.isolation or want.least_grade) or not want.gpus or want.is_exclusive:
             return np.ones(len(nodes), np.bool_)
         all_nodes = view.nodes.nodes
@@ -132,7 +129,7 @@ class GpuIsolation:
 
 
 def _serves(node: Node, want: Request) -> bool:
-    """GPUs that are cut have no shares now: another matter, for they could be whole again."""
+    """Partitioned GPUs have no shares now, but could be whole again: another obstacle says so."""
     grades = {(gpu.model, gpu.memory_mib): gpu for gpu in whole_gpus(node)}.values()
     found = (grade_of(want, gpu, node.labels) for gpu in grades)
     return any(grade and meets(grade, want.least_grade) for grade in found)

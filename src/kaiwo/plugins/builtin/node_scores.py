@@ -1,7 +1,4 @@
-"""Scores that come with Kaiwo: fill what is begun, keep whole GPUs and GPU nodes free for those who need them.
-
-Also: Prefer what is reserved for the work: whoever has a reservation leaves the other GPUs to others.
-"""
+"""Built-in scores: pack or spread, fill shared GPUs, keep GPU nodes free, use own reservations and preferred nodes."""
 
 import numpy as np
 
@@ -20,7 +17,7 @@ class OwnReservations:
     name, version, weight = "own-reservations", "1", 100
 
     def applies(self, want: Request) -> bool:
-        """Work that may use no reservation is not its business."""
+        """Only to work that may use a reservation."""
         return bool(want.passes) and want.gpus > 0
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
@@ -66,11 +63,11 @@ class FillSharedGpus:
     name, version, weight, placement = "fill-shared-gpus", "1", 20, "pack"
 
     def applies(self, want: Request) -> bool:
-        """Whole GPUs and work without GPUs are not its business."""
+        """Only to shares of GPUs."""
         return want.gpus > 0 and not want.is_exclusive
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """All or nothing per node: is there a begun device that fits."""
+        """All or nothing per node: whether a shared device has room."""
         return TOP_SCORE * fits_beside_others(view, want, nodes).astype(np.int64)
 
 
@@ -80,7 +77,7 @@ class SpareGpuNodes:
     name, version, weight, placement = "spare-gpu-nodes", "1", 20, "pack"
 
     def applies(self, want: Request) -> bool:
-        """Work with GPUs is not its business."""
+        """Only to work without GPUs."""
         return want.gpus == 0
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
@@ -90,16 +87,16 @@ class SpareGpuNodes:
 
 
 class PreferredNodes:
-    """Put work where it would rather be: preferred node affinity."""
+    """Obey preferred node affinity."""
 
     name, version, weight = "preferred-nodes", "1", 40
 
     def applies(self, want: Request) -> bool:
-        """Most work prefers nothing."""
+        """Only to work that prefers nodes."""
         return bool(want.prefers)
 
     def score(self, view: View, want: Request, nodes: Rows) -> IntArray:
-        """The weights of all that holds on a node, as a part of all weights."""
+        """The weights of the preferences that hold on a node, as a part of all weights."""
         every = sum(each.weight for each in want.prefers)
         labels = (view.nodes.nodes[row].labels for row in nodes)
         held = (sum(each.weight for each in want.prefers if obeys(node, each.rules, ())) for node in labels)

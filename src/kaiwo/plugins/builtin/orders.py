@@ -1,4 +1,4 @@
-"""Orders that come with Kaiwo: the queue that is owed most first; inside it priority, then age."""
+"""Built-in orders: the queue that is owed most comes first; inside a queue priority, then age."""
 
 import numpy as np
 
@@ -32,10 +32,10 @@ class FairShare:
 
 
 class PriorityThenAge:
-    """Inside a queue: higher priority first, then who came first.
+    """Inside a queue: higher priority first, then the older workload.
 
-    With the policy's boosts the priority counts as priority + age_boost x hours waited + size_boost x GPUs. All who
-    wait grow old at the same rate, so the order between two of them never changes, and it is worked out once.
+    With the policy's boosts the priority counts as priority + age_boost x hours waited + size_boost x GPUs. All waiting
+    workloads age at the same rate, so the order between two of them never changes, and it is worked out once.
     """
 
     name, version = "priority-then-age", "2"

@@ -1,4 +1,4 @@
-"""Where the device decides what a queue pays: limits, quotas and shares mean the same as for whole GPUs."""
+"""Where the charge depends on the device: limits, quotas and shares mean the same as for whole GPUs."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Rules between pods: near, apart, evenly spread, and ports of a node."""
+"""Pod affinity, anti-affinity, topology spread and host ports."""
 
 import pytest
 from msgspec.structs import replace

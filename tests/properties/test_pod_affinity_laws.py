@@ -1,4 +1,4 @@
-"""Laws of the rules between pods, checked from nodes and pods alone, never from the counts that decide looks at."""
+"""Laws of pod affinity, checked from nodes and pods alone, never from the counts that decide looks at."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

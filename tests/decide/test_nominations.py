@@ -1,4 +1,4 @@
-"""Space that is kept for somebody goes to them, and to nobody else."""
+"""Nominated space goes to the workload that it is kept for, and to no other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where the sums prove that nothing helps, nothing is searched; and what they prove is true."""
+"""Where sums prove that no eviction helps, no search is made; and what they prove is true."""
 
 from msgspec.structs import replace
 

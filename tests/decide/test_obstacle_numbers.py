@@ -1,4 +1,4 @@
-"""The numbers that people are told."""
+"""The numbers in obstacles."""
 
 from msgspec.structs import replace
 

@@ -5,7 +5,7 @@ from collections import Counter
 from kaiwo.decide import decide
 from kaiwo.model.obstacle import NodeBound, Obstacle, Reason, ReclaimBound, SearchGaveUp
 from tests.conftest import IS_QUICK, SIZE
-from tests.properties.victim_search import NAME, crowded_world, shrinking_world, somebody_could_go
+from tests.properties.exhaustive_victims import NAME, crowded_world, shrinking_world, somebody_could_go
 from tests.worlds import World
 
 

@@ -1,4 +1,4 @@
-"""What another policy or another plugin changes, it changes at once."""
+"""A changed policy or plugin takes effect at once."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A cycle's budget: everybody has a turn in the end, and memory of the past changes no count."""
+"""A cycle's step budget: every class has a turn in the end, and what earlier cycles remember changes no count."""
 
 import pytest
 

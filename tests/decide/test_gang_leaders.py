@@ -1,4 +1,4 @@
-"""Who leads starts before the others, and is the last that can be spared."""
+"""Leaders start before other pods, and are the last surplus to stop."""
 
 from kaiwo.model.plan import Plan
 from kaiwo.model.policy import Policy

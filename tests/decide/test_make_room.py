@@ -1,4 +1,4 @@
-"""Everybody has a turn to have room made, whatever else waits; and whoever cannot have it lets the others go on."""
+"""Every class has a turn to have room made, whatever else waits; and one that gets none does not block the others."""
 
 import pytest
 from msgspec.structs import replace

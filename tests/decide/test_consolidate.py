@@ -1,4 +1,4 @@
-"""Who is moved for others moves only where it may stand, and with all that belongs to it."""
+"""Work that moves for others moves only where it may run, and with all that belongs to it."""
 
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Fairness, ModelAmounts, ReclaimStrategy

@@ -1,4 +1,4 @@
-"""Everything that makes room, or lets somebody in, must wake those who wait for it."""
+"""Whatever makes room, or lets work start, makes the classes that wait for it worth a try."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Elastic work that grows: after everybody has what they need to start, and not while others are owed what it has."""
+"""Elastic work grows once all other work has what it needs to start, and not while others are owed what it uses."""
 
 from tests.worlds import World
 

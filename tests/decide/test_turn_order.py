@@ -1,4 +1,4 @@
-"""Stories of who goes first."""
+"""Stories of what starts first."""
 
 from collections import Counter
 from itertools import permutations
@@ -199,7 +199,7 @@ def test_a_run_of_equal_work_ends_where_anybody_else_stands_before() -> None:
     world.snapshot()
     classes = sorted(world.state.backlog.by_key.values(), key=lambda found: found.waiters.at(0))
     for order in permutations(classes):
-        assert Lane(list(order)).run() == 1  # a2 stands behind b
+        assert Lane(list(order)).run_length() == 1  # a2 stands behind b
 
 
 def test_a_limit_far_above_holds() -> None:

@@ -11,7 +11,7 @@ def test_plans_are_equal_across_processes_hash_seeds_and_arrival_orders() -> Non
     outputs = set()
     for hash_seed, shuffle_seed in (("0", 1), ("1", 2), ("4242", 3), ("random", 4)):
         done = subprocess.run(
-            [sys.executable, "-m", "tests.properties.hashed_worlds", str(shuffle_seed)],
+            [sys.executable, "-m", "tests.properties.plan_digests", str(shuffle_seed)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             cwd=ROOT,
             capture_output=True,

@@ -1,4 +1,4 @@
-"""Nobody stops the scheduler by asking for more than can be counted: the rest is decided as ever."""
+"""A request for more than can be counted does not stop the scheduler: the rest is decided as ever."""
 
 import pytest
 

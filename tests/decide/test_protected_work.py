@@ -1,4 +1,4 @@
-"""What disruption budgets and minimum run times keep is named to those who wait for it."""
+"""What disruption budgets and minimum run times protect is named to the work that waits for it."""
 
 from msgspec.structs import replace
 

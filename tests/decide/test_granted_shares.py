@@ -1,4 +1,4 @@
-"""What is granted is what was asked for."""
+"""What is granted is what was requested."""
 
 import pytest
 from hypothesis import given
