@@ -86,9 +86,9 @@ def test_a_held_device_that_is_gone_stays_until_nobody_is_on_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("lines", "status", "says"),
     [
-        ((b"{]\n",), 400, "a line of an agent is not understood"),
+        ((b"{]\n",), 400, "an agent's line is invalid"),
         ((b'{"type":"hello"}\n',), 400, "missing required field"),
-        ((b"\xff\xfe\n",), 400, "not understood"),
+        ((b"\xff\xfe\n",), 400, "is invalid"),
         ((WELL,), 400, "the first line must be the hello"),
         ((HELLO, Sample("node-9", 1, 0.0)), 400, "about the node 'node-9'"),
         ((), 400, "ends before its first line"),

@@ -46,7 +46,7 @@ def test_a_gpu_is_a_row(kaiwo: Type, tmp_path: Path) -> None:
         "healthy",
     ]
     assert second.split()[5] == "7"
-    assert done.err == f"note: {address(1)}: 7 of 8 partitions are there; missing: 7\n"
+    assert done.err == f"note: {address(1)}: 7 of 8 partitions are present; missing: 7\n"
 
 
 def test_wide_shows_the_partitions_too(kaiwo: Type, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_some_may_be_ill() -> None:
 
 
 def test_what_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no mode TPX\\+NPS1; it has SPX\\+NPS1"):
+    with pytest.raises(ConfigError, match="no mode TPX\\+NPS1; choose from SPX\\+NPS1"):
         fake_inventory("MI300X", mode=("TPX", "NPS1"))
     with pytest.raises(ConfigError, match="'MI999' is not a known GPU model"):
         fake_inventory("MI999")

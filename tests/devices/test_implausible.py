@@ -78,4 +78,4 @@ def test_a_mode_that_the_chip_cannot_be_in_is_named(tmp_path: Path, compute: str
     write_box(tmp_path, Box(gpus=1, compute=compute, memory=memory))
     (gpu,) = discover(str(tmp_path)).gpus
     assert gpu.health == "degraded"
-    assert gpu.reason == f"it says that it is in {compute} with {memory}, which an MI300X cannot be"
+    assert gpu.reason == f"it reports {compute} with {memory}, which an MI300X does not support"

@@ -82,7 +82,7 @@ def test_a_node_too_many_is_noted(tmp_path: Path) -> None:
     write_files(tmp_path / KFD / "7", {"properties": "", "gpu_id": 77})
     found = discover(str(tmp_path))
     assert [(gpu.id, gpu.health) for gpu in found.gpus] == [(name, "healthy") for name in PAIR]
-    assert any("node 7 of the topology is left out" in note for note in found.notes)
+    assert any("node 7 of the topology is ignored" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("compute", ["SPX", "CPX"])

@@ -118,7 +118,7 @@ def test_a_gpu_that_fell_off_the_bus_is_still_listed(monkeypatch: pytest.MonkeyP
     [
         ({"ecc": (9, 0)}, "healthy", ""),
         ({"ecc": (0, 2)}, "degraded", "the hardware counted 2 uncorrectable errors"),
-        ({"rows": (1, 1, 1, 0)}, "degraded", "memory rows wait to be remapped: reset the GPU"),
+        ({"rows": (1, 1, 1, 0)}, "degraded", "memory rows must be remapped: reset the GPU"),
         ({"rows": (0, 8, 0, 1)}, "failed", "a memory row could not be remapped: the GPU must be replaced"),
     ],
 )
@@ -142,7 +142,7 @@ def test_gpus_that_we_cannot_ask_are_mentioned(monkeypatch: pytest.MonkeyPatch, 
     assert discover_gpus.read_gpus() == ([], [])
     (tmp_path / "0000:1b:00.0").mkdir()
     assert discover_gpus.read_gpus()[1] == [
-        "there is 1 NVIDIA GPU here, and the package nvidia-ml-py is not installed: pip install 'kaiwo[nvidia]'"
+        "there is 1 NVIDIA GPU here, but the package nvidia-ml-py is not installed: pip install 'kaiwo[nvidia]'"
     ]
 
 

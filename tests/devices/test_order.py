@@ -35,7 +35,7 @@ def test_gpus_after_a_node_that_cannot_be_read_have_no_number(tmp_path: Path, ho
     spoil(tmp_path, how)
     found = discover(str(tmp_path))
     assert {gpu.id: gpu.order for gpu in found.gpus} == {address(0): 0, **{address(n): None for n in (1, 2, 3)}}
-    note = f"node {SECOND} of the topology cannot be read: how ROCr counts the GPUs after it is not known"
+    note = f"node {SECOND} of the topology can't be read: ROCr's indices of the GPUs after it are unknown"
     assert note in found.notes
     assert [gpu.id for gpu in found.gpus if gpu.health != "healthy"] == [address(1)]  # the others are well
 
@@ -74,7 +74,7 @@ def test_no_process_of_the_machine_is_sent_to_a_guess(tmp_path: Path) -> None:
     sharing = GpuSharing(str(tmp_path / "shares"), discover(str(tmp_path / "tree")), IsolationSupport())
     refused = sharing.prepare(ask(2))
     assert isinstance(refused, Refusal)
-    assert f"the number that ROCr gives {address(2)} on this machine is not known" in refused.reason
+    assert f"ROCr's index of {address(2)} is unknown" in refused.reason
     granted = sharing.prepare(ask(0))
     assert isinstance(granted, Grant)
     assert granted.environment["ROCR_VISIBLE_DEVICES"] == uuid(0)

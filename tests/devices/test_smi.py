@@ -122,7 +122,7 @@ def test_memory_that_no_such_chip_has_is_not_believed_of_the_tool(tmp_path: Path
     row = {"gpu": 0, "bdf": address(0), "asic": asic, "vram": {"size": {"value": 19659, "unit": "MB"}}}
     (gpu,) = told(tmp_path, [row]).gpus
     assert (gpu.health, gpu.memory_mib, gpu.memory_from) == ("degraded", 196_608, "table")
-    assert gpu.reason == "the tool says 19,659 MiB, which is not believed of an MI300X"
+    assert gpu.reason == "the tool says 19,659 MiB, which is implausible for an MI300X"
     row["vram"] = {"size": "196592 MB"}
     (gpu,) = told(tmp_path, [row]).gpus
     assert (gpu.health, gpu.memory_mib, gpu.memory_from) == ("healthy", 196_592, "driver")
@@ -138,7 +138,7 @@ def test_a_mode_that_no_such_chip_can_be_in_is_not_healthy(tmp_path: Path, has_f
         modes = {"partition": {"compute_partition": "SPX", "memory_partition": memory}}
         (gpu,) = told(tmp_path, [row | modes]).gpus
         assert (gpu.compute_mode, gpu.memory_mode, gpu.health) == ("SPX", memory, health)
-        assert gpu.reason == ("it says that it is in SPX with NPS4, which an MI300X cannot be" * (memory == "NPS4"))
+        assert gpu.reason == ("it reports SPX with NPS4, which an MI300X does not support" * (memory == "NPS4"))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_tool_that_has_nothing_to_say_hides_nothing_that_the_files_show(tmp_pa
     found = told(tmp_path, rows)
     assert found.gpus == discover(str(tmp_path)).gpus
     assert len(found.gpus) == 3
-    assert any("lists device 0 and says nothing of it" in note for note in found.notes)
+    assert any("lists device 0 without address" in note for note in found.notes)
     with pytest.raises(ConfigError, match="amd-smi static --json"):
         told(tmp_path, [])  # that is not a tool's answer about GPUs at all
 
@@ -255,7 +255,7 @@ def test_files_win_and_the_tool_fills_the_gaps(tmp_path: Path) -> None:
     assert (gpu.compute_units, gpu.device_id, gpu.numa) == (304, "0x74a1", 1)  # the files had said so
     assert after.gpus[0] == discover(str(tmp_path)).gpus[0]
     assert [gpu.pci for gpu in after.gpus] == [address(0), address(1), "0000:f1:00.0"]
-    assert after.notes == ("0000:f1:00.0 is named by the tool, and not by the kernel's files",)
+    assert after.notes == ("0000:f1:00.0 is listed by the tool but not in sysfs",)
 
 
 def test_a_gap_that_is_filled_heals_the_gpu(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_gap_that_is_filled_heals_the_gpu(tmp_path: Path) -> None:
     properties = tmp_path / "sys/class/kfd/kfd/topology/nodes/2/properties"
     properties.write_text(properties.read_text().replace(f"device_id {0x740F}", "device_id 4660"))
     properties.write_text(properties.read_text().replace("gfx_target_version 90010", "gfx_target_version 130000"))
-    assert discover(str(tmp_path)).gpus[0].reason == "the size of its memory is not told"
+    assert discover(str(tmp_path)).gpus[0].reason == "its memory size is unknown"
     rows = [
         {
             "gpu": 0,
@@ -386,4 +386,4 @@ def test_a_device_of_which_the_tool_says_nothing_is_noted(tmp_path: Path) -> Non
     silent = {"gpu": 1, "asic": "N/A", "vram": {"size": "N/A"}, "bus": {"bdf": "N/A"}}
     found = told(tmp_path, [known, silent])
     assert len(found.gpus) == 1
-    assert any("lists device 1 and says nothing of it" in note for note in found.notes)
+    assert any("lists device 1 without address" in note for note in found.notes)

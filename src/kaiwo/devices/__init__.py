@@ -1,4 +1,4 @@
-"""The GPUs that a machine really has: AMD, NVIDIA, and made-up ones for tests and demos."""
+"""GPUs of a machine: discovery, sampling, sharing, and the node agent."""
 
 from kaiwo.devices.discover import discover
 from kaiwo.devices.inventory import Inventory, Link, Partition, PhysicalGpu, Telemetry

@@ -1,7 +1,6 @@
-"""What a node agent tells Kaiwo, a line of JSON each: who it is, what its GPUs do every second, what it corrected.
+"""The messages of a node agent to Kaiwo, one line of JSON each: Hello, Sample and Correction.
 
-In:    inventories and samples.   Out: lines for the stream, and the same values on the other side.
-Never: changes the meaning of a field; new ones have defaults, so that old agents and old servers understand each other.
+Never: changes the meaning of a field. New fields have defaults, so that old and new agents and servers work together.
 """
 
 from collections.abc import Iterable
@@ -18,18 +17,18 @@ MOST_LINE_BYTES = 4 << 20
 
 
 class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one process uses of one device."""
+    """The usage of one device by one process."""
 
     pid: int
     device: str  # a GPU's or a partition's id
     memory_mib: int | None = None
     busy_percent: int | None = None  # of the device's compute units
     queues: int | None = None
-    owner: str = ""  # whose it is, where the process tells: a run's id, or a pod's UID
+    owner: str = ""  # the id of its run or the UID of its pod, if known
 
 
 class PartitionUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one partition does, as far as its processes tell."""
+    """The usage of one partition, summed over its processes."""
 
     id: str
     memory_used_mib: int | None = None
@@ -46,33 +45,33 @@ class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
     health: Health = "healthy"
     reason: str = ""
     xids: tuple[int, ...] = ()  # NVIDIA's error events since the last sample
-    oversubscribed: str = ""  # too many processes or queues for the hardware
+    oversubscribed: str = ""  # why there are too many processes or queues; empty if not
     partitions: tuple[PartitionUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
-    """The first line of every stream, and again whenever the devices are others."""
+    """The first line of every stream, and again whenever the devices change."""
 
     node: str
     version: str
     boot: str
     inventory: Inventory
-    platform: IsolationSupport | None = None  # what else keeps tenants apart there; None: an old agent
+    platform: IsolationSupport | None = None  # None: an old agent
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True, tag="sample"):
     """All GPUs of a node at one moment."""
 
     node: str
-    number: int  # counts up by one within a stream
+    number: int  # increases by one within a stream
     time_s: float
     gpus: tuple[GpuSample, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 class Correction(msgspec.Struct, frozen=True, omit_defaults=True, tag="correction"):
-    """A pod runs on other devices than were written on it: what it really has, and why."""
+    """A pod runs on other devices than its annotation says: the actual devices, and why."""
 
     node: str
     namespace: str
@@ -88,34 +87,34 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_line(line: Line) -> bytes:
-    """With its newline."""
+    """The line with its newline."""
     return _encoder.encode(line) + b"\n"
 
 
 def decode_line(data: bytes) -> Line:
-    """ClusterError when it is none."""
+    """Decode one line; ClusterError if it is invalid."""
     if len(data) > MOST_LINE_BYTES:
-        raise ClusterError(f"a line of an agent has {len(data)} bytes; at most {MOST_LINE_BYTES} are read")
+        raise ClusterError(f"an agent's line has {len(data)} bytes; the limit is {MOST_LINE_BYTES}")
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ClusterError(f"a line of an agent is not understood: {error}") from error
+        raise ClusterError(f"an agent's line is invalid: {error}") from error
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines, whatever pieces it comes in."""
+    """Splits a stream of bytes into lines, however it is chunked."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     @property
     def is_inside(self) -> bool:
-        """The last line has no end yet."""
+        """True if the last line is incomplete."""
         return bool(self._rest.strip())
 
     def feed(self, data: bytes) -> Iterable[Line]:
-        """The lines that are complete now."""
+        """Add data; return the lines that are now complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MOST_LINE_BYTES:
-            raise ClusterError(f"a line of an agent is longer than {MOST_LINE_BYTES} bytes")
+            raise ClusterError(f"an agent's line is longer than {MOST_LINE_BYTES} bytes")
         return [decode_line(line) for line in lines if line.strip()]

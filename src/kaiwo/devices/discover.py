@@ -1,7 +1,7 @@
-"""Find every GPU of a machine.
+"""Discover all GPUs of a machine.
 
-In:    a root folder, and what AMD's tools printed, if somebody has that.   Out: one Inventory for all vendors.
-Never: needs a driver, a tool or a library to be there; what is missing is a note.
+In:    a root folder, and optionally the output of AMD's tools.   Out: one Inventory for all vendors.
+Never: requires a driver, tool or library; what is missing becomes a note.
 """
 
 import os
@@ -17,7 +17,7 @@ LIVE = "/"
 
 
 def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -> Inventory:
-    """The GPUs under a root; only the live root is asked for NVIDIA's, and lets us run AMD's tools."""
+    """The GPUs under a root. Only on the live root can NVML and AMD's tools be used."""
     is_live = os.path.realpath(root) == LIVE
     paths = MachinePaths(root)
     gpus, notes = read_gpus(paths, has_telemetry)
@@ -25,9 +25,9 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
     if smi_text:
         reported, odd = read_smi(smi_text)
         notes += odd
-        is_silent = bool(odd) and odd != [NO_JSON]  # it lists devices, and has nothing but N/A to say of them
+        is_silent = bool(odd) and odd != [NO_JSON]  # it lists devices, but all their values are N/A
         if not reported and not (gpus and is_silent):
-            raise ConfigError("no JSON of amd-smi or rocm-smi in it names a GPU; make it with: amd-smi static --json")
+            raise ConfigError("no GPU in this JSON of amd-smi or rocm-smi; create it with: amd-smi static --json")
     if reported:
         gpus, more = merge_smi(gpus, reported)
         notes += more
@@ -42,7 +42,7 @@ def discover(root: str = LIVE, smi_text: str = "", has_telemetry: bool = True) -
 
 
 def _run_tool_if_needed(gpus: list[PhysicalGpu], notes: list[str]) -> list[SmiGpu]:
-    """amd-smi takes a second: it is asked only when the files leave something open."""
+    """Run amd-smi, which takes a second, only if sysfs left something unknown."""
     if not any(gpu.memory_from != "driver" or gpu.health == "degraded" for gpu in gpus):
         return []
     reported, odd = run_smi()
@@ -57,7 +57,7 @@ def _node_name(paths: MachinePaths, is_live: bool) -> str:
 
 
 def searched_paths(root: str = LIVE) -> list[str]:
-    """Where the search went, for a person who expected more."""
+    """The paths that were searched, to show when nothing was found."""
     places = [os.path.join(root, "sys", place) for place in KFD_PATHS[:2]]
     if os.path.realpath(root) == LIVE:
         return [f"AMD: {places[0]} (made by the amdgpu driver)", "NVIDIA: the library libnvidia-ml.so.1, through NVML"]
@@ -65,7 +65,7 @@ def searched_paths(root: str = LIVE) -> list[str]:
 
 
 def nearby_roots(root: str, most: int = 8) -> list[str]:
-    """Folders in this one that would have worked as a root."""
+    """Subfolders that would work as a root."""
     try:
         names = sorted(os.listdir(root))[:200]
     except OSError:

@@ -1,7 +1,6 @@
-"""Made-up GPUs, for tests and demos: a described machine becomes the same structure that real ones become.
+"""Fake GPUs for tests and demos.
 
-In:    a model, how many, a mode, and who is ill.   Out: an Inventory.
-Never: describes a mode that the model does not have: that is a ConfigError.
+In:    a model, a count, a mode, and failed GPUs.   Out: an Inventory. A mode that the model lacks is a ConfigError.
 """
 
 from collections.abc import Mapping
@@ -23,12 +22,12 @@ def fake_inventory(
     ill: Mapping[int, str] | None = None,
     node: str = "fake",
 ) -> Inventory:
-    """`count` equal GPUs, linked each to each, half of them beside each of two CPUs. `ill`: number to reason."""
+    """`count` equal GPUs, all linked, on two NUMA nodes. `ill` maps the index of a failed GPU to its reason."""
     if model not in GPU_MODELS:
         raise ConfigError(f"'{model}' is not a known GPU model; use one of {', '.join(GPU_MODELS)}", "model")
     if model in CHIPS and mode not in legal_modes(model):
         legal = ", ".join("+".join(pair) for pair in legal_modes(model))
-        raise ConfigError(f"an {model} has no mode {'+'.join(mode)}; it has {legal}", "mode")
+        raise ConfigError(f"{model} has no mode {'+'.join(mode)}; choose from {legal}", "mode")
     ids = [f"{number // 8:04x}:{16 + 16 * (number % 8):02x}:00.0" for number in range(count)]
     sick = ill or {}
     return Inventory(node, tuple(_gpu(model, number, ids, mode, sick.get(number, "")) for number in range(count)))

@@ -1,7 +1,7 @@
-"""What a GPU is called, from what its driver says of it.
+"""GPU model names, from PCI device ids and what the driver reports.
 
 In:    PCI device ids, product names, instruction sets, memory sizes.   Out: the short names of `model.gpu.GPU_MODELS`.
-Never: calls a chip by the name of another; one we do not know keeps the name its driver gives it.
+Never: gives a chip the name of another model; an unknown chip keeps its driver's name.
 """
 
 import re
@@ -35,9 +35,9 @@ AMD_DEVICES: dict[int, str] = {
     0x6861: "Radeon-Pro-WX-9100",
 }
 VIRTUAL_FUNCTIONS = frozenset({0x7410, 0x74B5, 0x74B6, 0x74B9, 0x74BC, 0x74BD, 0x75B0, 0x75B3, 0x686C})
-# Graphics inside a processor: they compute in the machine's memory, of which the part that is theirs alone is small.
+# APUs compute in the machine's memory; their dedicated memory is small.
 APU_TARGETS = frozenset({90002, 90009, 90012, 100103, 100303, 100305, 100306, 110003, 110500, 110501, 110502, 110503})
-# What the driver calls an instruction set, and the models that have it.
+# The models of each instruction set, by the driver's number.
 _MODELS_OF_TARGET = {
     90010: ("MI210", "MI250X"),
     90402: ("MI300A", "MI300X", "MI325X"),
@@ -45,11 +45,11 @@ _MODELS_OF_TARGET = {
 }
 _INSTINCT = re.compile(r"\bMI\d{2,3}[AX]?\b", re.IGNORECASE)
 _MIB_OF_DEVICE = {"MI250": 64 << 10, "MI250X": 64 << 10, "MI100": 32 << 10}
-_MI250_UNITS = 104  # of one die; an MI250X has 110
+_MI250_UNITS = 104  # per die; an MI250X has 110
 
 
 def amd_model(device_id: int, product: str, target: int, memory_mib: int, compute_units: int) -> str:
-    """The name on the product, or the device id's; the instruction set and the memory are a last resort."""
+    """The model from the product name or device id; as a last resort from instruction set and memory size."""
     if found := _INSTINCT.search(product):
         return found[0].upper()
     if device_id in AMD_DEVICES:
@@ -64,32 +64,32 @@ def amd_model(device_id: int, product: str, target: int, memory_mib: int, comput
 
 
 def nominal_mib(model: str) -> int:
-    """What the data sheet says of one PCI device; 0 when we do not know. An MI250 is two devices in one package."""
+    """Memory of one PCI device by its data sheet; 0 if unknown. An MI250 is two devices in one package."""
     if model in _MIB_OF_DEVICE:
         return _MIB_OF_DEVICE[model]
     return GPU_MODELS[model].memory_mib if model in GPU_MODELS else 0
 
 
 def nvidia_model(product: str) -> str:
-    """`NVIDIA H100 80GB HBM3` is an H100; a product we do not know keeps its own name."""
+    """`NVIDIA H100 80GB HBM3` is an H100; an unknown product keeps its own name."""
     words = product.replace("-", " ").split()
     return next((word for word in words if word in GPU_MODELS), "-".join(words) or "NVIDIA")
 
 
 def target_name(version: int) -> str:
-    """90402 is gfx942: a decimal digit or two for the first number, hexadecimal ones for the others."""
+    """90402 is gfx942: the major version in decimal, minor and stepping in hexadecimal."""
     if version <= 0:
         return ""
     return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def rocr_uuid(unique_id: int) -> str:
-    """As ROCr calls the node of the topology with that number; nothing for 0, which names none."""
+    """ROCr's name for the KFD node with this unique_id; empty for 0."""
     return f"GPU-{unique_id:016X}" if unique_id else ""
 
 
 def parse_target(name: str) -> int:
-    """gfx942 is 90402 and gfx90a 90010, which rocm-smi writes gfx9402 and gfx9010. 0 when it is no such name."""
+    """gfx942 is 90402 and gfx90a 90010, which rocm-smi writes as gfx9402 and gfx9010; 0 for any other text."""
     text = name.strip().lower()
     if found := re.fullmatch(r"gfx9(\d)(\d\d)", text):
         return 90_000 + int(found[1]) * 100 + int(found[2])
@@ -99,7 +99,7 @@ def parse_target(name: str) -> int:
 
 
 def short_product(product: str) -> str:
-    """`Navi 22 [Radeon RX 6700/6700 XT / 6800M]` as Radeon-RX-6700: a name that tells whose it is."""
+    """`Navi 22 [Radeon RX 6700/6700 XT / 6800M]` as Radeon-RX-6700."""
     inner = re.search(r"\[([^\]]+)\]", product)
     text = (inner[1] if inner else product).split("/")[0]
     text = re.sub(r"^(AMD|Advanced Micro Devices,? Inc\.?)\s+", "", text.strip(), flags=re.IGNORECASE)

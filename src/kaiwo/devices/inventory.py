@@ -1,7 +1,7 @@
-"""What a machine has, the same for every vendor.
+"""The inventory of a machine's GPUs, the same for every vendor.
 
-One PhysicalGpu for each card, OAM module or die with a PCI address of its own; its partitions when it is cut. What
-is not known is None, an empty text or an empty tuple; it is never made up.
+There is one PhysicalGpu for each card, OAM module or die with its own PCI address. Unknown values are None, an empty
+text or an empty tuple; they are never made up.
 """
 
 from typing import Literal
@@ -12,30 +12,30 @@ Health = Literal["healthy", "degraded", "failed"]
 
 
 class Link(msgspec.Struct, frozen=True):
-    """How one GPU reaches another."""
+    """A connection from one GPU to another."""
 
     to: str  # the other GPU's id
     kind: str  # xgmi | nvlink | pcie | ...
-    weight: int | None = None  # the driver's measure of distance; small is near
+    weight: int | None = None  # the driver's measure of distance; smaller is nearer
     hops: int | None = None
-    count: int | None = None  # links side by side
-    bandwidth_mb_s: int | None = None  # in one direction, all of them together
+    count: int | None = None  # number of parallel links
+    bandwidth_mb_s: int | None = None  # one direction, all links together
 
 
 class Telemetry(msgspec.Struct, frozen=True):
-    """What the GPU was doing when somebody looked."""
+    """Measured values of a GPU at one moment."""
 
     utilisation_percent: int | None = None
     memory_used_mib: int | None = None
     memory_busy_percent: int | None = None
-    temperature_c: int | None = None  # the hottest place of the chip that is told
+    temperature_c: int | None = None  # the hottest sensor of the chip
     memory_temperature_c: int | None = None
     power_w: int | None = None
     power_limit_w: int | None = None
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """What the hardware counted since the driver was loaded."""
+    """Error counters since the driver was loaded."""
 
     corrected: int | None = None
     uncorrected: int | None = None
@@ -43,11 +43,11 @@ class Errors(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """One part of a GPU that work can run on by itself: an XCP of AMD's, a MIG device of NVIDIA's."""
+    """A partition of a GPU: an XCP of AMD, or a MIG device of NVIDIA."""
 
     id: str
     index: int  # within its GPU
-    order: int | None = None  # the number the vendor's runtime gives it on this machine
+    order: int | None = None  # its index in the vendor's runtime
     memory_mib: int = 0
     compute_units: int = 0
     simds: int = 0
@@ -55,7 +55,7 @@ class Partition(msgspec.Struct, frozen=True):
     render: str = ""  # renderD129
     card: str = ""  # card1
     device: str = ""  # amdgpu_xcp_3
-    node: int | None = None  # of the kernel's compute topology
+    node: int | None = None  # its KFD node
     profile: str = ""  # 1g.10gb
     uuid: str = ""
     health: Health = "healthy"
@@ -63,29 +63,29 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class PhysicalGpu(msgspec.Struct, frozen=True):
-    """One GPU as it was built."""
+    """One physical GPU."""
 
-    id: str  # its PCI address; where that is not known, its number in the driver's list
+    id: str  # its PCI address; if unknown, its index in the driver's list
     vendor: str  # amd | nvidia | fake
-    model: str  # MI300X, H200; what the driver calls it when we know no name
-    product: str = ""  # in the vendor's words
-    order: int | None = None  # the number the vendor's runtime gives it; None when its partitions have them
+    model: str  # MI300X, H200; an unknown model keeps its driver's name
+    product: str = ""  # the vendor's product name
+    order: int | None = None  # its index in the vendor's runtime; None if its partitions have them
     pci: str = ""  # 0000:05:00.0
     device_id: str = ""  # 0x74a1
     target: str = ""  # gfx942, sm_90
     platform: str = ""  # bare-metal | vf | apu
-    serial: str = ""  # the chip's own number, or its UUID
+    serial: str = ""  # the chip's serial number or UUID
     numa: int | None = None
     memory_mib: int = 0
-    memory_from: str = ""  # driver | table: the data sheet, when the driver does not say
+    memory_from: str = ""  # driver | table (the data sheet)
     compute_units: int = 0
     simds: int = 0
     xcds: int = 0
     compute_mode: str = ""  # SPX ... CPX; MIG
     memory_mode: str = ""  # NPS1 ... NPS8
-    compute_modes: tuple[str, ...] = ()  # that it could be in
+    compute_modes: tuple[str, ...] = ()  # the supported modes
     memory_modes: tuple[str, ...] = ()
-    hive: str = ""  # GPUs of one hive reach each other without the CPU
+    hive: str = ""  # GPUs of one hive are connected without the CPU
     render: str = ""
     card: str = ""
     node: int | None = None
@@ -94,11 +94,11 @@ class PhysicalGpu(msgspec.Struct, frozen=True):
     errors: Errors = Errors()
     health: Health = "healthy"
     reason: str = ""  # why it is not healthy
-    partitions: tuple[Partition, ...] = ()  # empty when it is whole
+    partitions: tuple[Partition, ...] = ()  # empty if it is not partitioned
 
 
 class Nic(msgspec.Struct, frozen=True):
-    """A way out of the machine. Only topology dumps name these so far."""
+    """A network interface. Only topology dumps contain these so far."""
 
     name: str
     pci: str
@@ -108,7 +108,7 @@ class Nic(msgspec.Struct, frozen=True):
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """All GPUs of one machine, and what is odd about them."""
+    """All GPUs of one machine, and notes on problems."""
 
     node: str
     gpus: tuple[PhysicalGpu, ...] = ()
@@ -117,11 +117,11 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 def worse_health(first: Health, second: Health) -> Health:
-    """The one to tell."""
+    """The worse of two health states."""
     order: tuple[Health, ...] = ("healthy", "degraded", "failed")
     return max(first, second, key=order.index)
 
 
 def join_reasons(parts: list[str]) -> str:
-    """Several reasons in one line, each once."""
+    """Join reasons into one line, without duplicates."""
     return "; ".join(dict.fromkeys(part for part in parts if part))

@@ -1,9 +1,6 @@
-"""A machine from a dump that somebody else's tool wrote: NCCL's or RCCL's topology, or `nvidia-smi -q -x`.
+"""Read an inventory from the dump of another tool: a topology of NCCL or RCCL, or `nvidia-smi -q -x`.
 
-In:    XML text.   Out: one Inventory, as if the machine had been asked.
-Never: reads more than the text; a dump that is neither is refused with the way to make one.
-
-Also: The topology that NCCL and RCCL see: CPUs, PCIe switches, GPUs, NICs, and the links between GPUs.
+In:    XML text.   Out: one Inventory. Any other text is an error that says how to make a dump.
 """
 
 import re
@@ -19,12 +16,12 @@ from kaiwo.model.partition_modes import CHIPS
 
 LINKS = ("xgmi", "nvlink")
 NVIDIA, AMD = "0x10de", "0x1002"
-# Before it wrote names, RCCL numbered instruction sets.
+# Older versions of RCCL write numbers instead of names.
 _NUMBERED = {"906": 90006, "908": 90008, "910": 90010, "940": 90400, "941": 90401, "942": 90402}
 
 
 def read_nccl_topology(system: Element, node: str) -> Inventory:
-    """Everything in the order of the ranks."""
+    """GPUs in the order of their ranks, and NICs."""
     gpus: list[tuple[int, PhysicalGpu]] = []
     nics: list[Nic] = []
     for cpu in system.iter("cpu"):
@@ -40,7 +37,7 @@ def read_nccl_topology(system: Element, node: str) -> Inventory:
 
 
 def _walk(element: Element, chain: tuple[Element, ...]) -> Iterator[tuple[tuple[Element, ...], Element]]:
-    """GPUs and NICs, each with the PCI devices above it."""
+    """Yield GPUs and NICs, each with the PCI devices above it."""
     for child in element:
         if child.tag == "pci":
             yield from _walk(child, (*chain, child))
@@ -80,7 +77,7 @@ def _nccl_gpu(gpu: Element, pci: Element, numa: int | None) -> PhysicalGpu:
 
 
 def _nic(net: Element, chain: tuple[Element, ...], numa: int | None) -> Nic:
-    """Near are the GPUs under the lowest switch that has any."""
+    """A NIC; near are the GPUs under the lowest PCIe switch above it that has GPUs."""
     near: list[Element] = []
     for switch in reversed(chain):
         near = [pci for pci in switch.iter("pci") if pci.find("gpu") is not None]
@@ -88,7 +85,7 @@ def _nic(net: Element, chain: tuple[Element, ...], numa: int | None) -> Nic:
             break
     return Nic(
         name=net.get("name") or "",
-        pci=_address(chain[-1]) if chain else "",  # a NIC may hang on the CPU itself
+        pci=_address(chain[-1]) if chain else "",  # a NIC may be attached to the CPU itself
         numa=numa,
         speed_mbit_s=whole(net.get("speed"), 1, 10_000_000),
         near=tuple(_address(pci) for pci in near),
@@ -99,13 +96,13 @@ def _address(pci: Element) -> str:
     return (pci.get("busid") or "").lower()
 
 
-HOW_TO_DUMP = "make one with: NCCL_TOPO_DUMP_FILE=topo.xml (any job), or nvidia-smi -q -x"
+HOW_TO_DUMP = "create one with NCCL_TOPO_DUMP_FILE=topo.xml (any job), or with nvidia-smi -q -x"
 
-POWER = ("power_draw", "instant_power_draw", "average_power_draw")  # newer drivers have the last two
+POWER = ("power_draw", "instant_power_draw", "average_power_draw")  # the last two are of newer drivers
 
 
 def read_dump(text: str, node: str = "machine") -> Inventory:
-    """Both kinds are told apart by their first element."""
+    """Read a dump; the root element tells its format."""
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
@@ -114,7 +111,7 @@ def read_dump(text: str, node: str = "machine") -> Inventory:
         return read_nccl_topology(root, node)
     if root.tag == "nvidia_smi_log":
         return Inventory(node, tuple(_nvidia_smi_gpu(gpu, order) for order, gpu in enumerate(root.iter("gpu"))))
-    raise ConfigError(f"a dump that begins with <{root.tag}> is of no kind we know; {HOW_TO_DUMP}")
+    raise ConfigError(f"unknown dump format <{root.tag}>; {HOW_TO_DUMP}")
 
 
 def _nvidia_smi_gpu(gpu: Element, order: int) -> PhysicalGpu:
@@ -159,7 +156,7 @@ def _nvidia_smi_gpu(gpu: Element, order: int) -> PhysicalGpu:
         ),
         errors=Errors(_sum(counts, "_correctable"), uncorrected),
         health="degraded" if problems or not memory_mib else "healthy",
-        reason="; ".join(problems or ([] if memory_mib else ["the size of its memory is not told"])),
+        reason="; ".join(problems or ([] if memory_mib else ["its memory size is unknown"])),
         partitions=tuple(_mig(part, name) for part in gpu.findall("mig_devices/mig_device")) if is_mig else (),
     )
 

@@ -45,7 +45,7 @@ def test_it_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
     [
         ((), "nothing to report to"),
         (("--metrics", "soon"), "write a port"),
-        (("--server", "http://kaiwo.example"), "not sent without TLS"),
+        (("--server", "http://kaiwo.example"), "only sent over TLS"),
         (("--kubelet", "--state", "/tmp/none"), "KUBERNETES_SERVICE_HOST is not set"),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_container_does_not_start_again_on_a_device_that_is_gone(
     names, _ = kubelet.admit("team", "whole", "main", AMD, 1)
     kubelet.start_container(AMD, names)
     rebuild(tree, Box(gpus=2, compute="CPX"), 2)
-    with pytest.raises(grpc.RpcError, match=f"{address(1)} is not on this machine any more"):
+    with pytest.raises(grpc.RpcError, match=f"{address(1)} is gone from this machine"):
         kubelet.start_container(AMD, names)
 
 
@@ -105,7 +105,7 @@ def test_a_device_that_went_after_it_was_granted_is_told_and_not_left_out(tmp_pa
     )
     assert isinstance(grant, Grant)
     assert len(container_spec(grant, found, str(tree)).nodes) == 5
-    with pytest.raises(ClusterError, match=f"no device {address(1)} any more"):
+    with pytest.raises(ClusterError, match=f"no longer has the device {address(1)}"):
         container_spec(grant, replace(found, gpus=found.gpus[:1]), str(tree))
 
 

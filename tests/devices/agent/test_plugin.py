@@ -125,8 +125,8 @@ def test_a_list_that_lags_behind_is_asked_for_again(kubelet: Kubelet, api: ApiSe
     [
         ((), {}, "has no kaiwo.ai/granted-devices"),
         ((Share("0000:99:00.0", 1000, 1),), {}, "no device 0000:99:00.0"),
-        (share(0, 500), {"kaiwo.ai/gpu-isolation": "mps"}, "there is no MPS on AMD GPUs"),
-        (share(0, 500), {"kaiwo.ai/gpu-isolation-grade": "memory-capped"}, "at least memory-capped is asked for"),
+        (share(0, 500), {"kaiwo.ai/gpu-isolation": "mps"}, "AMD GPUs have no MPS"),
+        (share(0, 500), {"kaiwo.ai/gpu-isolation-grade": "memory-capped"}, "but memory-capped is required"),
     ],
 )
 def test_a_pod_that_cannot_be_served_fails_with_the_reason(
@@ -165,7 +165,7 @@ def test_no_container_starts_on_a_gpu_that_failed_after_its_pod_was_bound(
     errors = tree / PCI / IDS[0] / "ras" / "umc_err_count"
     errors.write_text("ue: 7\nce: 0\n")
     kubelet.wait_for(lambda: kubelet.healthy(AMD) == IDS[1:])
-    with pytest.raises(grpc.RpcError, match=f"pod team/a: {IDS[0]} is not healthy any more"):
+    with pytest.raises(grpc.RpcError, match=f"pod team/a: {IDS[0]} is no longer healthy"):
         kubelet.admit("team", "a", "main", AMD, 1)
 
 
@@ -184,7 +184,7 @@ def test_where_two_pods_may_be_meant_the_one_on_the_failed_gpu_is_held_back_alon
     well, _ = kubelet.admit("team", "b", "main", AMD, 1)
     kubelet.start_container(AMD, well)
     for _ in range(2):  # the kubelet tries again and again
-        with pytest.raises(grpc.RpcError, match=f"pod team/a: {IDS[0]} is not healthy any more"):
+        with pytest.raises(grpc.RpcError, match=f"pod team/a: {IDS[0]} is no longer healthy"):
             kubelet.start_container(AMD, ill)
     errors.write_text(before)
     kubelet.wait_for(lambda: kubelet.healthy(AMD) == IDS)

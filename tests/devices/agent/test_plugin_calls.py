@@ -90,7 +90,7 @@ def test_names_that_were_never_offered_are_refused(kubelet: Kubelet, api: ApiSer
     code, details = refused(kubelet, AMD, [f"x{number}" * 100_000 for number in range(5)])
     assert (code, len(details) < 400) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     assert "and 2 more" in details
-    assert refused(kubelet, AMD, [IDS[2], IDS[2]])[1] == f"kaiwo: '{IDS[2]}': asked for twice in one call"
+    assert refused(kubelet, AMD, [IDS[2], IDS[2]])[1] == f"kaiwo: '{IDS[2]}': requested twice in one call"
     assert refused(kubelet, AMD, [IDS[2]], [IDS[2]])[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert refused(kubelet, AMD, [f"{IDS[2]}::0"])[0] is grpc.StatusCode.INVALID_ARGUMENT  # a name of another resource
     assert refused(kubelet, SHARE_RESOURCE, [IDS[2]])[0] is grpc.StatusCode.INVALID_ARGUMENT

@@ -150,7 +150,7 @@ def test_a_token_file_that_is_odd_for_a_moment_does_not_end_the_stream(
     stream = open_stream(receiver.url, said, token_file=str(path))
     wait_until(lambda: len(said) > 1)  # it was tried again
     assert len(set(said)) == 1
-    assert f"{path} does not hold one token on one line" in said[0]
+    assert f"{path} does not contain a token on a single line" in said[0]
     assert receiver.paths == []
     path.write_text(f"{TOKEN}\n")
     stream.send(sample(1))

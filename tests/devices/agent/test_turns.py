@@ -53,7 +53,7 @@ def test_a_pod_that_was_refused_does_not_stand_in_the_way_of_others(
     api.bind("bad", (*share(0, 300), *share(1, 300)), SHARE_RESOURCE, **strict)
     for name in ("good-1", "good-2"):
         api.bind(name, share(0, 200), SHARE_RESOURCE)
-    with pytest.raises(grpc.RpcError, match=r"pod team/bad: .* at least memory-capped is asked for"):
+    with pytest.raises(grpc.RpcError, match=r"pod team/bad: .* but memory-capped is required"):
         kubelet.admit("team", "bad", "one", SHARE_RESOURCE, 1)
     masks = []
     for name in ("good-1", "good-2"):  # the API server does not say yet that the first one failed
@@ -74,7 +74,7 @@ def test_while_a_refused_pod_may_be_meant_the_kubelet_must_say_who_starts(
         kubelet.admit("team", "good", "main", SHARE_RESOURCE, 1)  # taken for the other, and refused in its name
     names, _ = kubelet.admit("team", "bad", "main", SHARE_RESOURCE, 1)
     kubelet.is_mute = True
-    with pytest.raises(grpc.RpcError, match="does not tell who has its devices"):
+    with pytest.raises(grpc.RpcError, match="did not list its pod resources"):
         kubelet.start_container(SHARE_RESOURCE, names)
     kubelet.is_mute = False
     with pytest.raises(grpc.RpcError, match="bad was about to start on the devices of team/good"):

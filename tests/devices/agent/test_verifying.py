@@ -73,7 +73,7 @@ def test_without_doubt_a_silent_kubelet_is_no_hindrance(
     api.bind("a", whole(0), AMD)
     api.bind("b", whole(1), AMD)
     names, _ = kubelet.admit("team", "b", "main", AMD, 1)
-    with pytest.raises(grpc.RpcError, match="does not tell who has its devices"):
+    with pytest.raises(grpc.RpcError, match="did not list its pod resources"):
         kubelet.start_container(AMD, names)
     kubelet.is_mute = False
     kubelet.start_container(AMD, names)
@@ -81,7 +81,7 @@ def test_without_doubt_a_silent_kubelet_is_no_hindrance(
 
 
 def test_names_that_nobody_handed_out_do_not_start(kubelet: Kubelet, told: list[Correction]) -> None:
-    with pytest.raises(grpc.RpcError, match="nobody we know"):
+    with pytest.raises(grpc.RpcError, match="an unknown pod"):
         kubelet.start_container(AMD, [IDS[0]])
 
 
@@ -119,4 +119,4 @@ def test_a_spoilt_book_begins_anew(folder: Path, kubelet: Kubelet, api: ApiServe
     ready(kubelet)
     api.bind("train", (Share(IDS[0], 1000, 1),), AMD)
     kubelet.admit("team", "train", "main", AMD, 1)
-    assert any("begins anew" in line for line in said)
+    assert any("starts empty" in line for line in said)

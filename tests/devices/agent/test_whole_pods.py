@@ -76,7 +76,7 @@ def test_the_last_of_those_that_were_mixed_up_is_not_taken_for_certain(
     admit(kubelet, api, "large")
     last = admit(kubelet, api, "small")
     kubelet.is_mute = True
-    with pytest.raises(grpc.RpcError, match="does not tell who has its devices"):
+    with pytest.raises(grpc.RpcError, match="did not list its pod resources"):
         start(kubelet, last, SHARE_RESOURCE)
 
 
@@ -197,7 +197,7 @@ def test_two_of_those_cannot_be_told_apart_and_are_told_so(
         api.bind(name, whole(number), AMD, init={"prepare": 1}, containers={"main": 0})
     admitted = {name: admit(kubelet, api, name) for name in ("a", "b")}
     for one in admitted.values():
-        with pytest.raises(grpc.RpcError, match="the kubelet lists no start-up containers, and it may be team/a or"):
+        with pytest.raises(grpc.RpcError, match="the kubelet lists no init containers, and it may be team/a or"):
             start(kubelet, one)
 
 
@@ -221,7 +221,7 @@ def test_a_pod_of_another_scheduler_is_a_doubt(kubelet: Kubelet, api: ApiServer,
     api.bind("foreign", (), AMD, containers={"main": 1})
     foreign = admit(kubelet, api, "foreign")
     kubelet.is_mute = True
-    with pytest.raises(grpc.RpcError, match="does not tell who has its devices"):
+    with pytest.raises(grpc.RpcError, match="did not list its pod resources"):
         start(kubelet, foreign)
 
 

@@ -143,7 +143,7 @@ def test_orders_that_do_not_match_the_machine_are_refused(tmp_path: Path) -> Non
     site = site_of(kernel)
     assert change_partitions(site, [ModeChange("0000:ff:00.0", SPX, CPX)]).reason == "there is no GPU 0000:ff:00.0"
     assert "is in SPX+NPS1, not in CPX+NPS1" in change_partitions(site, [ModeChange(address(0), CPX, SPX)]).reason
-    assert "whole node" in change_partitions(site, changes_to(kernel, CPX4, range(1))).reason
+    assert "same memory mode" in change_partitions(site, changes_to(kernel, CPX4, range(1))).reason
     assert kernel.writes == []
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_does_not_go_back_is_said(tmp_path: Path) -> None:
         site_of(kernel, SysfsModeWriter(str(tmp_path), only_once, kernel.run)), changes_to(kernel, CPX)
     )
     assert outcome.status == "stuck"
-    assert outcome.reason.endswith(f"after going back: {address(0)} says CPX after QPX was set")
+    assert outcome.reason.endswith(f"after rolling back: {address(0)} says CPX after QPX was set")
     back = resume(site_of(kernel))
     assert back is not None
     assert back.status == "rolled-back"
@@ -191,7 +191,7 @@ def test_63_devices_are_a_real_node_and_48_are_not(tmp_path: Path) -> None:
     kernel.lost = lambda gpu, part: (gpu, part) == (7, 7)
     done = change_partitions(site_of(kernel), changes_to(kernel, CPX))
     assert (done.status, done.devices, done.missing) == ("done", 63, 1)
-    assert done.reason == "1 of the devices do not show"
+    assert done.reason == "1 of the devices are missing"
     worse = Kernel(tmp_path / "48")
     worse.lost = lambda gpu, part: part > 5
     outcome = change_partitions(site_of(worse), changes_to(worse, CPX))

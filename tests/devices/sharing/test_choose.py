@@ -57,11 +57,11 @@ def test_the_best_there_is_or_what_was_named(
 def test_mps_on_amd_is_refused_with_the_alternatives_or_translated_by_policy() -> None:
     refused = chosen(AMD, isolation="mps")
     assert isinstance(refused, Refusal)
-    assert all(word in refused.reason for word in ("no MPS on AMD", "cu-mask", "partition", "time-slicing"))
+    assert all(word in refused.reason for word in ("have no MPS", "cu-mask", "partition", "time-slicing"))
     translated = chosen(AMD, platform=IsolationSupport(mps_on_amd="cu-mask"), isolation="mps")
     assert isinstance(translated, IsolationChoice)
     assert translated.method == "cu-mask"
-    assert "mps was asked for" in translated.note
+    assert "AMD has no MPS" in translated.note
     tiny = chosen(AMD, 10, IsolationSupport(mps_on_amd="cu-mask"), isolation="mps")
     assert isinstance(tiny, Refusal)
     assert "0.027 of the GPU" in tiny.reason
@@ -72,7 +72,7 @@ def test_mps_on_amd_is_refused_with_the_alternatives_or_translated_by_policy() -
     [
         (NVIDIA, FULL, "cu-mask", "AMD GPUs only"),
         (NVIDIA, BARE, "mps", "not installed"),
-        (AMD, FULL, "partition", "no partition"),
+        (AMD, FULL, "partition", "is not a partition"),
         (RADEON, FULL, "cu-mask", "gfx1101"),
     ],
 )

@@ -111,4 +111,4 @@ def test_what_cannot_be_masked_says_why() -> None:
     assert why_unmaskable(MI300X) == ""
     assert "AMD GPUs only" in why_unmaskable(GpuDevice("x", "nvidia"))
     assert "gfx1101" in why_unmaskable(GpuDevice("x", "amd", compute_units=60, target="gfx1101"))
-    assert "not known" in why_unmaskable(GpuDevice("x", "amd", target="gfx942"))
+    assert "unknown" in why_unmaskable(GpuDevice("x", "amd", target="gfx942"))

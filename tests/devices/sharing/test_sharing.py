@@ -116,7 +116,7 @@ def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: GpuSharing, mo
     assert modes["GPU-0"] == 3
     granted(nvidia.prepare(ask("turns", 300, isolation="time-slicing")))
     assert modes["GPU-0"] == 0
-    assert "takes turns and has no limits" in granted(nvidia.prepare(ask("late", 300))).note
+    assert "is time-sliced and has no limits" in granted(nvidia.prepare(ask("late", 300))).note
     nvidia.release("turns")
     assert modes["GPU-0"] == 3
     granted(nvidia.prepare(ask("alone", 1000, "0000:01:00.0")))
@@ -126,7 +126,7 @@ def test_the_gpu_is_open_again_while_somebody_takes_turns(nvidia: GpuSharing, mo
 def test_without_root_the_grant_says_what_is_not_held(nvidia: GpuSharing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_grants, "set_compute_mode", lambda uuid, mode: False)
     grant = granted(nvidia.prepare(ask("one", 300)))
-    assert "only root may set" in grant.note
+    assert "only root can set" in grant.note
     assert nvidia.grants == (grant,)
     assert granted(nvidia.prepare(ask("alone", 1000, "0000:01:00.0"))).note == ""
 
@@ -152,7 +152,7 @@ def test_a_daemon_that_crashed_is_started_again(nvidia: GpuSharing) -> None:
     before = daemon.pid
     os.kill(before, signal.SIGKILL)
     assert not daemon.is_answering()
-    assert "had gone and was started again" in nvidia.maintain_daemons()[0]
+    assert "was gone and has been restarted" in nvidia.maintain_daemons()[0]
     assert daemon.pid not in (0, before)
     assert daemon.is_answering()
 
@@ -162,7 +162,7 @@ def test_a_daemon_that_does_not_start_leaves_nothing_behind(folder: Path, contro
     probe = granted(shares.prepare(ask("one", 300)))
     shares.release("one")
     (Path(shares.daemon_of(probe).folder) / "broken").touch()
-    with pytest.raises(ClusterError, match=r"GPU-0 does not start: .*already running"):
+    with pytest.raises(ClusterError, match=r"GPU-0 did not start: .*already running"):
         shares.prepare(ask("one", 300))
     assert shares.grants == ()
     assert GpuSharing(str(folder), NVIDIA, IsolationSupport(control)).grants == ()
@@ -301,7 +301,7 @@ def test_records_that_cannot_be_read_are_told(folder: Path) -> None:
     (folder / "grants" / "junk.json").write_text("{")
     again = GpuSharing(str(folder), AMD, IsolationSupport())
     assert [grant.owner for grant in again.grants] == ["one"]
-    assert "junk.json is no record" in again.notes[0]
+    assert "junk.json is not a grant" in again.notes[0]
 
 
 def test_grants_can_change_hands(folder: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_gpu_that_falls_off_the_bus_has_failed(tmp_path: Path) -> None:
     (tmp_path / PCI / address(1)).rename(tmp_path / "gone")
     first, second = sampler.sample(0).gpus
     assert first.health == "healthy"
-    assert (second.health, second.reason) == ("failed", "the GPU is gone from the bus")
+    assert (second.health, second.reason) == ("failed", "the GPU is gone from the PCI bus")
     sampler.close()
 
 

@@ -124,5 +124,5 @@ def test_a_lost_gpu_is_listed_and_a_lost_library_is_told() -> None:
     nvml.nvmlInit = refuse  # type: ignore[method-assign]
     sampler = Sampler(Inventory("box", tuple(gpus)), "/nowhere", nvml)
     sample = sampler.sample(0)
-    assert sample.notes == ("NVIDIA's GPUs are not measured: Driver Not Loaded",)
+    assert sample.notes == ("NVIDIA GPUs are not sampled: Driver Not Loaded",)
     assert len(sample.gpus) == 1

@@ -1,7 +1,6 @@
-"""The node agent: look every second, tell Kaiwo, Prometheus and the kubelet.
+"""The node agent: sample the GPUs every second, and report to Kaiwo, Prometheus and the kubelet.
 
-In:    options.   Out: nothing; it runs until it is told to stop.
-Never: dies of a device that misbehaves, of a Kaiwo that is away, or of a kubelet that is restarted.
+Never: dies because of a bad device, an unreachable Kaiwo, or a restarted kubelet.
 """
 
 import os
@@ -33,12 +32,12 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class ReportSink(Protocol):
-    """Where the agent's lines go."""
+    """Receives the agent's messages."""
 
     def start(self) -> None: ...
 
     def send(self, line: Line) -> None:
-        """Never waits."""
+        """Never blocks."""
 
     def close(self) -> None: ...
 
@@ -51,7 +50,7 @@ class NodeAgent:
         options: AgentOptions,
         log: Callable[[str], None],
         devices_of: DevicesOf | None = None,
-        lines: ReportSink | None = None,  # instead of a stream to a server
+        lines: ReportSink | None = None,  # instead of a stream to the server
     ) -> None:
         self.options, self._log, self._devices_of = options, log, devices_of
         self._stop = threading.Event()
@@ -67,19 +66,19 @@ class NodeAgent:
         self.kubelet = self._kubelet_services() if options.kubelet_folder else None
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         if self.stream:
             self.stream.start()
             if not isinstance(self.stream, ReportStream):
-                self.stream.send(self.hello())  # a stream says it by itself, whenever it begins anew
+                self.stream.send(self.hello())  # a stream sends it by itself whenever it starts
         due = time.monotonic()
         number = 0
         while not self._stop.is_set():
             number += 1
             try:
                 self._sample_once(number)
-            except Exception as error:  # a loop's edge: one bad second must not end the agent; it is told and counted
-                self.log_once("turn", f"this second's look failed: {type(error).__name__}: {error}")
+            except Exception as error:  # edge of the loop: one bad sample must not stop the agent
+                self.log_once("turn", f"sampling failed: {type(error).__name__}: {error}")
             due = max(due + self.options.interval_s, time.monotonic() - self.options.interval_s)
             self._stop.wait(max(0.0, due - time.monotonic()))
         self._close()
@@ -88,7 +87,7 @@ class NodeAgent:
         self._stop.set()
 
     def log_once(self, about: str, text: str) -> None:
-        """What has been said last about something is not said again."""
+        """Log a text about a subject, unless it was the last one logged."""
         if self._logged.get(about) != text:
             self._logged[about] = text
             if text:
@@ -97,7 +96,7 @@ class NodeAgent:
     def _sample_once(self, number: int) -> None:
         if number % DISCOVER_EVERY == 0 or self._current.has_changed():
             self._current.refresh()
-        if self._current.inventory is not self.inventory:  # the kubelet's threads look, too
+        if self._current.inventory is not self.inventory:  # the kubelet's threads refresh it, too
             self._use_inventory(self._current.inventory)
         self.sample = self._sampler.sample(time.time())
         if self.stream:
@@ -110,7 +109,7 @@ class NodeAgent:
                 self.kubelet.annotation.write(self._devices_of(with_health(self.inventory, self.sample)))
 
     def _use_inventory(self, found: Inventory) -> None:
-        """Modes change and GPUs come and go."""
+        """Use a new inventory: modes changed, or GPUs came or went."""
         self._sampler.close()
         self.inventory, self._platform = found, self._detect_support()
         self._sampler = Sampler(found, self.options.root)
@@ -143,7 +142,7 @@ class NodeAgent:
 
     def _stale_text(self) -> str:
         age_s = time.time() - self.sample.time_s
-        return f"the last look at the GPUs was {age_s:.0f} s ago\n" if age_s > STALE_S else ""
+        return f"the last sample is {age_s:.0f} s old\n" if age_s > STALE_S else ""
 
     def _kubelet_services(self) -> "KubeletServices":
         from kaiwo.devices.agent.kubelet.kubelet_services import KubeletServices
@@ -162,7 +161,7 @@ class NodeAgent:
 
 
 def with_health(inventory: Inventory, sample: Sample) -> Inventory:
-    """The inventory as the last look found it."""
+    """The inventory with the health of the last sample."""
     seen = {one.id: one for one in sample.gpus}
     gpus = (
         msgspec.structs.replace(gpu, health=one.health, reason=one.reason) if (one := seen.get(gpu.id)) else gpu
@@ -172,5 +171,5 @@ def with_health(inventory: Inventory, sample: Sample) -> Inventory:
 
 
 def node_name() -> str:
-    """As Kubernetes knows this machine, where it says so."""
+    """The node's name in Kubernetes, or else the host name."""
     return os.environ.get("NODE_NAME") or os.uname().nodename

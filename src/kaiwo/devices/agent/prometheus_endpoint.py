@@ -1,9 +1,7 @@
-"""The agent's numbers for Prometheus, under the names that dashboards already use.
+"""Serve /metrics for Prometheus and /healthz for the kubelet's probe.
 
-In:    an inventory and the last sample.   Out: text in Prometheus' format.
-NVIDIA: the names and labels of dcgm-exporter. AMD: those of AMD's device-metrics-exporter. What neither has: `kaiwo_*`.
-
-Also: The agent's small web server: /metrics for Prometheus, /healthz for the kubelet's probe.
+NVIDIA GPUs have the names and labels of dcgm-exporter, AMD GPUs those of AMD's device-metrics-exporter, so that
+existing dashboards work. Other metrics are named `kaiwo_*`.
 """
 
 import threading
@@ -17,24 +15,24 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """Runs on a thread of its own. The text is made when somebody asks, so nobody asking costs nothing."""
+    """Serves on its own thread. The text is made on request, so it costs nothing without requests."""
 
-    def __init__(self, host: str, port: int, metrics: Callable[[], str], trouble: Callable[[], str]) -> None:
-        class Answer(BaseHTTPRequestHandler):
+    def __init__(self, host: str, port: int, metrics: Callable[[], str], problem: Callable[[], str]) -> None:
+        class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
-                    self._say(200, metrics())
+                    self._respond(200, metrics())
                 elif path == "/healthz":
-                    said = trouble()
-                    self._say(503 if said else 200, said or "ok\n")
+                    text = problem()
+                    self._respond(503 if text else 200, text or "ok\n")
                 else:
-                    self._say(404, "ask for /metrics or /healthz\n")
+                    self._respond(404, "ask for /metrics or /healthz\n")
 
             def log_message(self, *_: object) -> None:
                 return
 
-            def _say(self, status: int, text: str) -> None:
+            def _respond(self, status: int, text: str) -> None:
                 data = text.encode()
                 self.send_response(status)
                 self.send_header("Content-Type", TEXT)
@@ -43,7 +41,7 @@ class MetricsServer:
                 self.wfile.write(data)
 
         ThreadingHTTPServer.daemon_threads = True
-        self._server = ThreadingHTTPServer((host, port), Answer)
+        self._server = ThreadingHTTPServer((host, port), Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -134,7 +132,7 @@ def _nvidia(node: str, number: int, gpu: PhysicalGpu, sample: GpuSample) -> Iter
 
 
 def _amd(node: str, number: int, gpu: PhysicalGpu, sample: GpuSample) -> Iterator[Row]:
-    """A cut GPU has its sensors once: under its first partition, as AMD's exporter has them."""
+    """A partitioned GPU has its sensors once, under its first partition, as in AMD's exporter."""
     labels = {
         "gpu_id": str(number), "gpu_partition_id": "0", "card_model": gpu.product or gpu.model,
         "gpu_compute_partition_type": (gpu.compute_mode or "spx").lower(), "hostname": node,

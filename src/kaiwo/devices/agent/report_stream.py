@@ -1,9 +1,6 @@
-"""The agent's stream to Kaiwo: lines of JSON in one long request, over TLS, with a token.
+"""Stream the agent's messages to Kaiwo: lines of JSON in a long request, over TLS, with a token.
 
-In:    lines, whenever they come.   Out: a connection that is made again when it breaks.
-Never: sends the token in the clear to another machine; keeps old samples: the newest tells all that matters.
-
-Also: What a server says when it refuses, before the agent is done with its request.
+Never: sends the token unencrypted to another machine; queues old samples, since only the newest matters.
 """
 
 import collections
@@ -23,7 +20,7 @@ from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, Sample, encode
 from kaiwo.model.errors import ClusterError, ConfigError
 
 MOST_ANSWER = 65_536
-ANSWER_S = 2.0  # for the rest of an answer that has begun
+ANSWER_S = 2.0  # for the rest of a response that has started
 _LENGTH = re.compile(rb"\r\nContent-Length: *(\d{1,6})", re.IGNORECASE)
 
 
@@ -32,13 +29,13 @@ class _Problem(msgspec.Struct):
 
 
 def read_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
-    """Head and body. They come in several pieces: over TLS each of them is a record of its own."""
+    """Head and body of a response. They arrive in pieces: over TLS each is a record."""
     deadline = time.monotonic() + ANSWER_S
     while data and len(data) < MOST_ANSWER and not _is_complete(data) and (left_s := deadline - time.monotonic()) > 0:
         sock.settimeout(left_s)
         try:
             more = sock.recv(16_384)
-        except OSError:  # what has come must do
+        except OSError:  # use what has arrived
             break
         if not more:
             break
@@ -48,7 +45,7 @@ def read_answer(sock: socket.socket, data: bytes) -> tuple[bytes, bytes]:
 
 
 def answer_text(status: str, body: bytes) -> str:
-    """The server's own sentence, when there is one: it names the way out."""
+    """The status with the server's message, if there is one."""
     try:
         return f"{status}: {msgspec.json.decode(body, type=_Problem).message}"
     except msgspec.MsgspecError:
@@ -63,7 +60,7 @@ def _is_complete(data: bytes) -> bool:
 
 PATH = "/api/agents/{node}/reports"
 CONNECT_TIMEOUT_S = 10.0
-STREAM_S = 60.0  # then the request ends and the server says that it took it; the next one begins
+STREAM_S = 60.0  # then the request ends, the server confirms it, and the next one starts
 LISTEN_S = 1.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.5, 5.0
 MOST_OTHERS = 1000
@@ -71,7 +68,7 @@ MOST_TOKEN = 65_536
 
 
 class ReportTarget(msgspec.Struct, frozen=True):
-    """Where to, and with what."""
+    """The server, the node, and the credentials."""
 
     url: str
     node: str
@@ -81,19 +78,19 @@ class ReportTarget(msgspec.Struct, frozen=True):
 
 
 class ReportStream:
-    """Send from any thread; a thread of its own does the talking."""
+    """Sends messages on its own thread; `send` may be called from any thread."""
 
     def __init__(self, target: ReportTarget, hello: Callable[[], Hello], log: Callable[[str], None]) -> None:
         self._target, self._hello, self._log = target, hello, log
         parts = urlsplit(target.url)
         if parts.scheme not in ("https", "http") or not parts.hostname:
-            raise ConfigError(f"'{target.url}' is no address of a Kaiwo; write https://kaiwo.example:8443", "server")
+            raise ConfigError(f"'{target.url}' is not an address; write it like https://kaiwo.example:8443", "server")
         if parts.scheme == "http" and not _is_loopback(parts.hostname):
-            raise ConfigError(f"{target.url}: the token is not sent without TLS; write https://", "server")
+            raise ConfigError(f"{target.url}: the token is only sent over TLS; use https://", "server")
         self._parts = parts
         self._sample: Sample | None = None
         self._queued: collections.deque[Line] = collections.deque(maxlen=MOST_OTHERS)
-        self._unconfirmed: list[Line] = []  # sent, and the server has not said yet that it took them
+        self._unconfirmed: list[Line] = []  # sent, but not yet confirmed by the server
         self._changed = threading.Condition()
         self._is_closed = False
         self.is_connected = False
@@ -103,7 +100,7 @@ class ReportStream:
         self._thread.start()
 
     def send(self, line: Line) -> None:
-        """Never waits. A sample replaces one that has not been sent."""
+        """Never blocks. A sample replaces one that has not been sent."""
         with self._changed:
             if isinstance(line, Sample):
                 self._sample = line
@@ -125,18 +122,18 @@ class ReportStream:
                 self._request()
                 wait_s = MIN_BACKOFF_S
                 continue
-            except Exception as error:  # a loop's edge: a thread that ends silences the node for good; it is told
+            except Exception as error:  # edge of the loop: if the thread ended, the node would be silent forever
                 self.is_connected = False
                 self._requeue_unconfirmed()
-                self._log(f"the stream to {self._target.url} broke: {error}; trying again")
+                self._log(f"the stream to {self._target.url} failed: {error}; retrying")
             if time.monotonic() - began > MAX_BACKOFF_S:
-                wait_s = MIN_BACKOFF_S  # it worked for a while
+                wait_s = MIN_BACKOFF_S  # it worked for a while, so start the back-off anew
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, wait_s)
             wait_s = min(2 * wait_s, MAX_BACKOFF_S)
 
     def _request(self) -> None:
-        """One request, as long as STREAM_S."""
+        """Send one request of STREAM_S."""
         connection = self._connect()
         try:
             self._begin(connection)
@@ -157,7 +154,7 @@ class ReportStream:
         self._unconfirmed.clear()
 
     def _requeue_unconfirmed(self) -> None:
-        """A sample is past; everything else must arrive, if need be twice."""
+        """Send unconfirmed messages again; they must arrive, even if twice."""
         with self._changed:
             self._queued.extendleft(reversed(self._unconfirmed))
             self._unconfirmed.clear()
@@ -168,7 +165,7 @@ class ReportStream:
             return http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
         trust = ssl.create_default_context(cafile=self._target.ca_file or None)
         if self._target.ca_file:
-            trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the server's own certificate will do
+            trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file may contain the server's own certificate
         return http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=trust)
 
     def _begin(self, connection: http.client.HTTPConnection) -> None:
@@ -182,17 +179,17 @@ class ReportStream:
         connection.endheaders()
 
     def _token(self) -> str:
-        """Read anew for every request: tokens are renewed."""
+        """The token, read for every request because it may be renewed."""
         if not self._target.token_file:
             return self._target.token
         with open(self._target.token_file, encoding="utf-8", errors="replace") as file:
             token = file.read(MOST_TOKEN).strip()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ClusterError(f"{self._target.token_file} does not hold one token on one line")
+            raise ClusterError(f"{self._target.token_file} does not contain a token on a single line")
         return token
 
     def _next(self, deadline: float) -> list[Line]:
-        """Wait for something to say, and now and then listen."""
+        """Wait for messages, at most until it is time to listen."""
         with self._changed:
             wait_s = min(LISTEN_S, max(0.0, deadline - time.monotonic()))
             self._changed.wait_for(lambda: self._is_closed or self._sample or self._queued, wait_s)
@@ -209,15 +206,15 @@ class ReportStream:
         try:
             connection.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         except OSError:
-            self._listen(connection)  # it may have said why
+            self._listen(connection)  # the server may have said why
             raise
 
     @staticmethod
     def _listen(connection: http.client.HTTPConnection) -> None:
-        """The server speaks before we are done: it refuses, or it goes away."""
+        """Raise if the server answers before the request ends: it refuses, or it closes the connection."""
         connection.sock.settimeout(0)
         try:
-            # A read and not a look: what TLS says between the lines is for the library, and no answer.
+            # recv, not select: TLS messages between the lines are for the library, and are no answer.
             data = connection.sock.recv(16_384)
         except (BlockingIOError, ssl.SSLWantReadError):
             return

@@ -1,11 +1,9 @@
-"""Carry out a change of partition modes on this machine, whole or not at all.
+"""Change the partition modes of this machine's GPUs, completely or not at all.
 
-In:    what each GPU should become, a way to tell it, who is on it.   Out: done, refused, busy, rolled back or stuck.
-Never: touches a GPU on which work runs, writes a mode that is not legal, or believes a write: what the machine shows
-       afterwards is compared with what was wanted, and put back when it differs.
-Every step is recorded before it is taken; after a crash `resume` goes on where it stopped.
-
-Also: What the executor has begun, on disk, so that a machine that dies in the middle is put right afterwards.
+In:    the wanted mode of each GPU.   Out: done, refused, busy, rolled back or stuck.
+Never: changes a GPU in use, writes an illegal mode, or trusts a write: the result is compared with the wanted modes,
+       and rolled back if it differs.
+Every step is recorded on disk before it is taken; after a crash `resume` continues where it stopped.
 """
 
 import errno
@@ -24,16 +22,16 @@ from kaiwo.model.partition_modes import Mode, ModeChange, Platform, next_modes, 
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
-    """A change under way."""
+    """A change in progress."""
 
     changes: tuple[ModeChange, ...]
     way: Literal["forward", "back"] = "forward"
-    reason: str = ""  # why it goes back
-    is_memory_asked: bool = False  # the driver was told another memory mode, and takes it when it is loaded next
+    reason: str = ""  # why it is rolled back
+    is_memory_asked: bool = False  # a memory mode was written, which takes effect when the driver is loaded again
 
 
 def read_record(path: str) -> ChangeRecord | None:
-    """None when nothing is under way."""
+    """The change in progress; None if there is none."""
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=ChangeRecord)
@@ -41,13 +39,13 @@ def read_record(path: str) -> ChangeRecord | None:
         return None
     except msgspec.DecodeError as error:
         raise ConfigError(
-            f"{path} says what partition change is under way and cannot be read ({error}); "
-            "look at the GPUs' modes with `kaiwo discover`, then remove the file"
+            f"{path} records a partition change and can't be read ({error}); "
+            "check the GPUs' modes with `kaiwo discover`, then remove the file"
         ) from error
 
 
 def write_record(path: str, record: ChangeRecord) -> None:
-    """Whole or not at all, and on the disk before the next step."""
+    """Write atomically and durably, before the next step."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     beside = f"{path}.new"
     with open(beside, "wb") as file:
@@ -58,7 +56,7 @@ def write_record(path: str, record: ChangeRecord) -> None:
 
 
 def remove_record(path: str) -> None:
-    """The change is over."""
+    """Remove the record of a finished change."""
     os.unlink(path)
 
 
@@ -66,38 +64,38 @@ Status = Literal["done", "dry-run", "refused", "busy", "rolled-back", "stuck"]
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The result of a change."""
 
     status: Status
     reason: str = ""
-    devices: int = 0  # that the machine shows now
-    missing: int = 0  # of those that the modes promise; real nodes of 64 partitions show 63
-    actions: tuple[str, ...] = ()  # what a dry run would do
+    devices: int = 0  # present now
+    missing: int = 0  # of those expected in these modes; real nodes of 64 partitions show 63
+    actions: tuple[str, ...] = ()  # the steps of a dry run
 
 
 def no_tenant(gpu: str) -> str:
-    """Nobody is on any GPU; the kernel still refuses when that is wrong."""
+    """No GPU has a tenant; if that is wrong, the kernel still refuses."""
     return ""
 
 
 def no_device_plugin() -> int | None:
-    """No device plugin is asked."""
+    """There is no device plugin to compare with."""
     return None
 
 
 class PartitionSite(msgspec.Struct, frozen=True):
-    """The machine: where its files are, how it is told, and who knows what runs there."""
+    """The machine to change: its files, its mode writer, and its tenants."""
 
     writer: ModeWriter
-    record: str  # the path of the executor's own note
+    record: str  # path of the record of a change in progress
     root: str = "/"
-    tenant: Callable[[str], str] = no_tenant  # who is on a GPU; empty when nobody is
-    plugin_devices: Callable[[], int | None] = no_device_plugin  # how many devices the device plugin offers
-    most_missing: int = 1  # devices that may be missing on the machine without it being a failure
+    tenant: Callable[[str], str] = no_tenant  # the workload on a GPU; empty if there is none
+    plugin_devices: Callable[[], int | None] = no_device_plugin  # number of devices that the device plugin offers
+    most_missing: int = 1  # devices that may be missing without a failure
 
 
 def change_partitions(site: PartitionSite, changes: Sequence[ModeChange], is_dry: bool = False) -> ChangeOutcome:
-    """Change these GPUs. An earlier change that was cut short is finished first."""
+    """Change these GPUs. An interrupted earlier change is finished first."""
     if not is_dry and (cut_short := resume(site)) is not None and cut_short.status == "stuck":
         return cut_short
     found = current_gpus(site.root)
@@ -112,7 +110,7 @@ def change_partitions(site: PartitionSite, changes: Sequence[ModeChange], is_dry
 
 
 def resume(site: PartitionSite) -> ChangeOutcome | None:
-    """Finish what a crash left, forward or back; None when nothing was under way."""
+    """Finish or roll back an interrupted change; None if there was none."""
     record = read_record(site.record)
     if record is None:
         return None
@@ -120,14 +118,14 @@ def resume(site: PartitionSite) -> ChangeOutcome | None:
 
 
 def current_gpus(root: str) -> dict[str, PhysicalGpu]:
-    """The GPUs as the machine shows them now, by id."""
+    """The current GPUs by id."""
     return {gpu.id: gpu for gpu in read_gpus(MachinePaths(root), has_telemetry=False)[0]}
 
 
 def find_refusal(
     changes: Sequence[ModeChange], found: Mapping[str, PhysicalGpu], tenant: Callable[[str], str]
 ) -> ChangeOutcome | None:
-    """Why this must not be tried; None when it may."""
+    """Why the change must not be tried; None if it may."""
     memories = {change.after.memory for change in changes if change.after.memory != change.before.memory}
     for change in changes:
         gpu = found.get(change.gpu)
@@ -143,7 +141,9 @@ def find_refusal(
             )
     named = {change.gpu for change in changes}
     if memories and (len(memories) > 1 or named != {gpu.id for gpu in found.values() if gpu.compute_mode}):
-        return ChangeOutcome("refused", "the memory mode is one for the whole node: name every GPU, with the same one")
+        return ChangeOutcome(
+            "refused", "all GPUs of a node have the same memory mode: name every GPU, with one memory mode"
+        )
     for gpu_id in sorted(named):
         if holder := tenant(gpu_id):
             return ChangeOutcome("busy", f"{gpu_id} is in use by {holder}")
@@ -166,24 +166,24 @@ def _roll_forward(site: PartitionSite, record: ChangeRecord) -> ChangeOutcome:
 
 
 def _roll_back(site: PartitionSite, record: ChangeRecord, is_busy: bool = False) -> ChangeOutcome:
-    """Put every GPU back as it was."""
+    """Restore the previous mode of every GPU."""
     write_record(site.record, record)
     before = {change.gpu: change.before for change in record.changes}
     try:
         _apply(site, record, before)
         problem, seen = _check(site, before)
     except OSError as error:
-        return ChangeOutcome("stuck", f"{record.reason}; and going back failed: {_error_text(error)}")
+        return ChangeOutcome("stuck", f"{record.reason}; rolling back failed: {_error_text(error)}")
     if problem:
-        return ChangeOutcome("stuck", f"{record.reason}; and after going back: {problem}", seen.devices, seen.missing)
+        return ChangeOutcome("stuck", f"{record.reason}; after rolling back: {problem}", seen.devices, seen.missing)
     remove_record(site.record)
     return ChangeOutcome("busy" if is_busy else "rolled-back", record.reason, seen.devices, seen.missing)
 
 
 def _apply(site: PartitionSite, record: ChangeRecord, targets: Mapping[str, Mode]) -> None:
-    """Only what differs is written, so that doing it twice is doing it once."""
+    """Write only modes that differ, so that it can be repeated."""
     if record.is_memory_asked:
-        # The driver may be unloaded now; and what it was asked cannot be taken back, it must act first.
+        # The driver may be unloaded; and a written memory mode can't be withdrawn before it takes effect.
         site.writer.reload()
         record = msgspec.structs.replace(record, is_memory_asked=False)
         write_record(site.record, record)
@@ -199,13 +199,13 @@ def _apply(site: PartitionSite, record: ChangeRecord, targets: Mapping[str, Mode
     for gpu in sorted(targets):
         if gpu not in found:
             raise OSError(errno.ENODEV, f"{gpu} is gone")
-        # The file may say one mode and the topology show another: a write that was taken and did not act.
+        # The file may differ from the topology, if a write was accepted without effect.
         if {found[gpu].compute_mode, _driver_mode(site, found[gpu])} != {targets[gpu].compute}:
             site.writer.set_compute(gpu, targets[gpu].compute)
 
 
 def _check(site: PartitionSite, targets: Mapping[str, Mode]) -> tuple[str, ChangeOutcome]:
-    """What differs from what was wanted, and what there is."""
+    """The difference from the wanted modes, and the result."""
     found = current_gpus(site.root)
     devices = sum(max(1, len(gpu.partitions)) for gpu in found.values())
     missing = 0
@@ -219,9 +219,9 @@ def _check(site: PartitionSite, targets: Mapping[str, Mode]) -> tuple[str, Chang
         if (driver_mode := _driver_mode(site, here)) != mode.compute:
             return f"{gpu} says {driver_mode} after {mode.compute} was set", ChangeOutcome("stuck", devices=devices)
         missing += partition_count(here.model, mode.compute) - max(1, len(here.partitions))
-    seen = ChangeOutcome("done", "" if not missing else f"{missing} of the devices do not show", devices, missing)
+    seen = ChangeOutcome("done", "" if not missing else f"{missing} of the devices are missing", devices, missing)
     if missing > site.most_missing:
-        return f"{missing} devices are missing, at most {site.most_missing} may be", seen
+        return f"{missing} devices are missing; at most {site.most_missing} may be", seen
     offered = site.plugin_devices()
     if offered is not None and offered != devices:
         return f"the device plugin offers {offered} devices, the machine shows {devices}", seen
@@ -229,7 +229,7 @@ def _check(site: PartitionSite, targets: Mapping[str, Mode]) -> tuple[str, Chang
 
 
 def _driver_mode(site: PartitionSite, gpu: PhysicalGpu) -> str:
-    """The driver's own word; where it has none, what the machine shows."""
+    """The compute mode in the driver's file, or else as discovered."""
     return driver_compute_mode(site.root, gpu.pci) or gpu.compute_mode
 
 

@@ -1,7 +1,6 @@
-"""What a GPU is cut into, and what it has in all, from the parts that are seen.
+"""Find out how a GPU is partitioned, and its totals, from its KFD nodes, sysfs and the table of legal modes.
 
-In:    the nodes of one GPU, what sysfs says, the table of legal modes.   Out: a Cut.
-Never: takes what is seen for what is there: when a partition is missing, the GPU is as large as it was built.
+Never: takes only what is visible: if a partition is missing, the totals are still those of the whole GPU.
 """
 
 from collections import Counter
@@ -18,10 +17,10 @@ from kaiwo.model.partition_modes import CHIPS, WHOLE_MODE, Mode, legal_modes, mo
 
 
 class PartitionLayout(msgspec.Struct):
-    """How a GPU is divided, and its totals."""
+    """How a GPU is partitioned, and its totals."""
 
     is_partitioned: bool = False
-    count: int = 1  # partitions that should be there
+    count: int = 1  # expected partitions
     compute_mode: str = ""
     compute_modes: tuple[str, ...] = ()
     memory_modes: tuple[str, ...] = ()
@@ -38,7 +37,7 @@ class PartitionLayout(msgspec.Struct):
 def find_partition_layout(
     model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, banks: Sequence[int], is_virtual: bool
 ) -> PartitionLayout:
-    """Everything about the division of one GPU."""
+    """The partition layout of one GPU."""
     layout = PartitionLayout(problems=[], notes=[], sizes_mib=list(banks))
     _count_partitions(layout, model, group, sysfs, is_virtual)
     _count_units(layout, model, group, is_virtual)
@@ -49,10 +48,10 @@ def find_partition_layout(
 
 
 def mode_problems(model: str, compute: str, memory: str, is_virtual: bool) -> list[str]:
-    """A mode that no such GPU can be in is not taken for what it is. A virtual function is what its host made it."""
+    """A problem if the model does not have this mode; the host decides for a virtual function."""
     if is_virtual or model not in CHIPS or not (compute and memory) or Mode(compute, memory) in legal_modes(model):
         return []
-    return [f"it says that it is in {compute} with {memory}, which an {model} cannot be"]
+    return [f"it reports {compute} with {memory}, which an {model} does not support"]
 
 
 def _count_partitions(
@@ -80,7 +79,7 @@ def _count_partitions(
     if layout.is_partitioned and seen < layout.count:
         missing = sorted(set(range(layout.count)) - set(partition_indices(group)))
         numbers = ", ".join(map(str, missing))
-        layout.notes.append(f"{seen} of {_partitions_text(layout.count)} are there; missing: {numbers}")
+        layout.notes.append(f"{seen} of {_partitions_text(layout.count)} are present; missing: {numbers}")
 
 
 def _count_units(layout: PartitionLayout, model: str, group: Sequence[KfdNode], is_virtual: bool) -> None:
@@ -99,7 +98,7 @@ def _count_units(layout: PartitionLayout, model: str, group: Sequence[KfdNode], 
 def _count_memory(
     layout: PartitionLayout, model: str, group: Sequence[KfdNode], sysfs: SysfsFacts, is_virtual: bool
 ) -> None:
-    """Two files say it, and the table says what can be: a number that cannot is left out, and named."""
+    """Compare the memory sizes in two files with the data sheet; an implausible one is a problem and ignored."""
     whole_mib = sysfs.memory_mib
     layout.problems += [sysfs.memory_problem] if sysfs.memory_problem else []
     if whole_mib and not is_plausible(whole_mib, model, 1, is_virtual):
@@ -117,13 +116,13 @@ def _count_memory(
     elif not is_virtual and nominal_mib(model):
         layout.memory_from = "table"
         layout.memory_mib = nominal_mib(model)
-    # A partition that does not say its size has its part of the whole.
+    # A partition of unknown size has its part of the whole.
     part = most_common(layout.sizes_mib) or layout.memory_mib // layout.count
     layout.sizes_mib = [size or part for size in layout.sizes_mib]
 
 
 def _list_modes(layout: PartitionLayout, model: str, sysfs: SysfsFacts, is_virtual: bool) -> None:
-    """What the driver offers, else what the table allows from here."""
+    """The modes that the driver offers, or else those that the table allows."""
     if model not in CHIPS:
         return
     now = Mode(layout.compute_mode, sysfs.memory_mode or "NPS1")
@@ -136,13 +135,13 @@ def _list_modes(layout: PartitionLayout, model: str, sysfs: SysfsFacts, is_virtu
 
 
 def most_common(values: Sequence[int]) -> int:
-    """The value that most have, zeros left out."""
+    """The most common value, without zeros; 0 if there is none."""
     reported = [value for value in values if value > 0]
     return Counter(reported).most_common(1)[0][0] if reported else 0
 
 
 def _extrapolated_sum(values: Sequence[int], count: int) -> int:
-    """The sum; a missing or silent part counts as much as the others."""
+    """The sum, with the most common value for missing partitions."""
     silent = count - sum(value > 0 for value in values)
     return sum(values) + max(0, silent) * most_common(values)
 

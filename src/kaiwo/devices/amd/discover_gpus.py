@@ -1,9 +1,7 @@
-"""The AMD GPUs of a machine, from the compute topology and sysfs together.
+"""Discover the AMD GPUs of a machine from the KFD topology and sysfs.
 
-In:    a layout.   Out: physical GPUs with their partitions, and notes.
-Never: fails because of what a file holds: the device comes back degraded, with the reason.
-
-Also: The marketing names of AMD's devices, from the list that libdrm installs.
+In:    the paths of a machine.   Out: physical GPUs with their partitions, and notes.
+Never: fails because of a file's contents: the device is degraded, with the reason.
 """
 
 import os
@@ -46,7 +44,7 @@ MOST_BYTES = 1 << 20
 
 
 def product_name(root: str, device_id: int, revision: int | None) -> str:
-    """The name for that revision; for another one of the same device when that is not listed."""
+    """The product name in libdrm's list for this revision, or else for another revision of the device."""
     for path in AMDGPU_IDS_PATHS:
         try:
             text = read_bytes(os.path.join(root, path), MOST_BYTES).decode("utf-8", "replace")
@@ -67,21 +65,21 @@ def _product_names(text: str, device_id: int) -> dict[int | None, str]:
 
 
 class AmdMachine(msgspec.Struct):
-    """What the GPUs of one machine are told apart by."""
+    """What is needed to identify the GPUs of one machine."""
 
     paths: MachinePaths
     nodes: Sequence[KfdNode]
     cpus: Sequence[int]
-    orders: Mapping[int, int]  # node to the number that ROCr gives it, where that is sure
+    orders: Mapping[int, int]  # node to ROCr's index, where it is certain
     ids: dict[int, str]  # node to its GPU
     devices: Mapping[int, tuple[str, str]]  # render number to the driver's partition device and card
-    have_own_ids: bool  # every partition tells a number of its own, not its chip's
+    have_own_ids: bool  # every partition reports its own unique_id, not its chip's
     has_telemetry: bool
     notes: list[str]
 
 
 def read_gpus(paths: MachinePaths, has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
-    """Every AMD GPU, in the order of ROCr."""
+    """Every AMD GPU, in ROCr's order."""
     nodes = read_nodes(paths.kfd) if paths.kfd else []
     speaking = [node for node in nodes if node.kind == GPU]
     orders, uncounted = rocr_order(speaking)
@@ -108,7 +106,7 @@ def read_gpus(paths: MachinePaths, has_telemetry: bool = True) -> tuple[list[Phy
 
 
 def _virtual_functions(paths: MachinePaths, nodes: Sequence[KfdNode]) -> set[str]:
-    """Virtual functions that lie in one slot: each is a PCI device, which a partition is not."""
+    """Addresses of virtual functions in a common slot; unlike a partition, each is a PCI device."""
     if not any(node.fact("device_id") in VIRTUAL_FUNCTIONS for node in nodes):
         return set()
     addresses = paths.amd_addresses()
@@ -117,7 +115,7 @@ def _virtual_functions(paths: MachinePaths, nodes: Sequence[KfdNode]) -> set[str
 
 
 def _assign_id(machine: AmdMachine, group: Sequence[KfdNode]) -> None:
-    """The PCI address is the name; when two nodes claim the same, the second adds its number."""
+    """The id is the PCI address; if two nodes claim the same address, the second adds its node number."""
     first = group[0]
     name = _address(group) or f"kfd-{first.number}"
     if name in machine.ids.values():
@@ -194,7 +192,7 @@ def _make_partitions(machine: AmdMachine, group: Sequence[KfdNode], layout: Part
     for node, index, size in zip(group, partition_indices(group), layout.sizes_mib, strict=True):
         render = node.fact("drm_render_minor")
         device, card = machine.devices.get(render, ("", ""))
-        problems = [*node.problems, "" if node.compute_units else "no compute units are told"]
+        problems = [*node.problems, "" if node.compute_units else "its number of compute units is unknown"]
         found.append(
             Partition(
                 id=f"{name}-p{index}",
@@ -222,9 +220,9 @@ def _problems(group: Sequence[KfdNode], layout: PartitionLayout, address: str, p
         problems += [f"partition {part.index}: {part.reason}" for part in parts if part.reason]
     else:
         problems += group[0].problems
-        problems += [] if group[0].compute_units else ["no compute units are told"]
-    problems += [] if address else ["no PCI address is told"]
-    problems += [] if layout.memory_mib else ["the size of its memory is not told"]
+        problems += [] if group[0].compute_units else ["its number of compute units is unknown"]
+    problems += [] if address else ["its PCI address is unknown"]
+    problems += [] if layout.memory_mib else ["its memory size is unknown"]
     return problems
 
 

@@ -1,7 +1,4 @@
-"""GPUs that the driver has and the compute topology does not list: ROCm cannot use them, and people wonder why.
-
-In:    a layout, the GPUs that are listed.   Out: the others, degraded, with what sysfs says of them.
-"""
+"""Find GPUs that the driver has but the KFD topology does not list; ROCm can't use them, so they are degraded."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +12,13 @@ from kaiwo.devices.inventory import Partition, PhysicalGpu, Telemetry, join_reas
 from kaiwo.model.gpu import GPU_MODELS
 from kaiwo.model.partition_modes import CHIPS, partition_count
 
-NOT_LISTED = "the driver has it, and the compute topology (KFD) does not list it: ROCm cannot use it"
+NOT_LISTED = "the driver has it, but the compute topology (KFD) does not list it: ROCm can't use it"
 
 
 def gpus_without_kfd(
     paths: MachinePaths, listed: Sequence[PhysicalGpu], devices: Mapping[int, tuple[str, str]], has_telemetry: bool
 ) -> list[PhysicalGpu]:
-    """By PCI address."""
+    """The GPUs in sysfs whose PCI address no listed GPU has."""
     known = {gpu.pci for gpu in listed}
     facts = {
         address: (folder, _with_plausible_memory(read_facts(folder)))
@@ -39,7 +36,7 @@ def gpus_without_kfd(
 
 
 def _with_plausible_memory(sysfs: SysfsFacts) -> SysfsFacts:
-    """Without a size of memory that its model cannot have."""
+    """The facts without a memory size that the model can't have."""
     model = amd_model(sysfs.device_id, sysfs.product, 0, sysfs.memory_mib, 0)
     if not sysfs.memory_mib or is_plausible(sysfs.memory_mib, model, 1, sysfs.device_id in VIRTUAL_FUNCTIONS):
         return sysfs
@@ -82,9 +79,9 @@ def _gpu(address: str, sysfs: SysfsFacts, parts: tuple[Partition, ...], telemetr
 def _partitions(
     address: str, sysfs: SysfsFacts, renders: Sequence[int], devices: Mapping[int, tuple[str, str]]
 ) -> tuple[Partition, ...]:
-    """The driver makes a GPU's partition devices right after the GPU: they are between its render node and the next.
+    """The partition devices of a GPU: their render nodes are between its own and that of the next GPU.
 
-    It makes as many as the GPU can ever have, whatever its mode is: the mode says how many are partitions now.
+    The driver creates as many as the GPU can ever have; the mode says how many are in use.
     """
     first = int(sysfs.render[7:]) if sysfs.render else 0
     until = next((render for render in renders if render > first), 1 << 30)

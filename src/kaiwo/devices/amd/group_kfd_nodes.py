@@ -1,9 +1,6 @@
-"""Nodes of the topology that do not say where they are, joined to the GPU whose part they must be.
+"""Group KFD nodes into physical GPUs, find the PCI address of nodes that lack one, and read links and NUMA nodes.
 
-In:    GPU nodes and the PCI devices of the machine.   Out: the same nodes, the lost ones with a place if there is one.
-Never: touches a node whose place is known; lets one GPU be listed twice because one of its files cannot be read.
-
-Also: Which nodes of the topology are parts of one GPU, and how GPUs reach each other.
+Never: changes a node whose address is known; lists a GPU twice because one of its files can't be read.
 """
 
 from collections import Counter
@@ -15,14 +12,14 @@ from kaiwo.devices.gpu_names import AMD_DEVICES, VIRTUAL_FUNCTIONS
 from kaiwo.devices.inventory import Link
 from kaiwo.model.partition_modes import CHIPS
 
-# These instruction sets have partitions: the kernel puts their number where a PCI address has its function.
+# These instruction sets have partitions: the kernel puts their index in the function of the PCI address.
 PARTITIONED_TARGETS = (range(90_400, 100_000), range(120_500, 130_000))
 MOST_XCDS = 8
 _NEAREST = {XGMI: 0, PCIE: 1}
 
 
 def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> list[list[KfdNode]]:
-    """Nodes of one physical GPU together, in the kernel's order; `functions` are addresses of GPUs of their own."""
+    """Group nodes by physical GPU, in the kernel's order; `functions`: addresses of virtual functions."""
     groups: list[list[KfdNode]] = []
     slots: dict[tuple[int, int], list[list[KfdNode]]] = {}
     are_own = have_own_ids(nodes)
@@ -41,9 +38,9 @@ def group_nodes(nodes: Sequence[KfdNode], functions: Collection[str] = ()) -> li
 
 
 def have_own_ids(nodes: Sequence[KfdNode]) -> bool:
-    """Newer kernels give every partition of a GPU a `unique_id` of its own, where older ones told the chip's.
+    """True if every partition has its own `unique_id`, as on newer kernels; older ones report the chip's.
 
-    A virtual function's host knows of no such numbers: its partitions tell the function's.
+    Partitions of a virtual function always report the function's.
     """
     reported = [node for node in nodes if node.fact("unique_id") and can_be_partitioned(node)]
     counts = Counter(node.fact("unique_id") for node in reported)
@@ -59,15 +56,15 @@ def can_be_partitioned(node: KfdNode) -> bool:
 
 
 def partition_indices(group: Sequence[KfdNode]) -> list[int]:
-    """The partitions' numbers; the first kernels with partitions gave all of them one address."""
+    """The indices of the partitions; the first kernels with partitions gave all of them one address."""
     reported = [_index(node) for node in group]
     return reported if len(set(reported)) == len(reported) else list(range(len(reported)))
 
 
 def gpu_links(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, ...]:
-    """To every other GPU, the nearest way. The partitions of a GPU all say the same: the first that speaks is heard.
+    """The nearest link to every other GPU. All partitions of a GPU have the same links, so one of them is read.
 
-    Reading them all would be 4,000 files on a node of 64 partitions, and take longer than everything else together.
+    Reading all would be 4,000 files on a node of 64 partitions, and take longer than everything else together.
     """
     found: dict[str, tuple[int, int, int, str]] = {}
     mine = ids[group[0].number]
@@ -85,13 +82,13 @@ def gpu_links(group: Sequence[KfdNode], ids: Mapping[int, str]) -> tuple[Link, .
 
 
 def numa_node(group: Sequence[KfdNode], cpus: Sequence[int]) -> int | None:
-    """The nearest CPU node; the kernel numbers them as it does NUMA nodes."""
+    """The nearest CPU node, which has the same number as its NUMA node."""
     near = [(link.weight, link.to) for node in group[:1] for link in read_links(node) if link.to in cpus]
     return cpus.index(min(near)[1]) if near else None
 
 
 def _belongs(node: KfdNode, group: Sequence[KfdNode], are_own: bool) -> bool:
-    """The chip's own number decides; where it cannot be read, or is a partition's, a free place does."""
+    """By the chip's unique_id; if that is unknown or a partition's, by a free partition index."""
     mine = 0 if are_own else node.fact("unique_id")
     theirs = {other.fact("unique_id") for other in group} - {0}
     if node.fact("num_xcc") + sum(other.fact("num_xcc") for other in group) > MOST_XCDS:
@@ -103,11 +100,11 @@ def _index(node: KfdNode) -> int:
     return node.fact("location_id") & 7
 
 
-_CHIP_PROPERTIES = ("gfx_target_version", "device_id", "num_xcc")  # the same for all parts of one GPU
+_CHIP_PROPERTIES = ("gfx_target_version", "device_id", "num_xcc")  # the same for all partitions of a GPU
 
 
 def locate_nodes(paths: MachinePaths, nodes: Sequence[KfdNode]) -> tuple[list[KfdNode], list[str]]:
-    """All nodes that are a GPU or a part of one, in order; notes on those that can be none."""
+    """All nodes with their address found if possible, in order; notes on those left out."""
     unlocated = [node for node in nodes if not _pci_folder(paths, node)]
     if not unlocated:
         return list(nodes), []
@@ -117,22 +114,22 @@ def locate_nodes(paths: MachinePaths, nodes: Sequence[KfdNode]) -> tuple[list[Kf
     placed = [node for node in nodes if node.number not in numbers]
     free = [address for address in known if address not in {_function_address(node) for node in placed}]
     notes: list[str] = []
-    for node in sorted(unlocated, key=lambda node: not pci_address(node)):  # those without a place beside the others
+    for node in sorted(unlocated, key=lambda node: not pci_address(node)):  # those without an address last
         address = pci_address(node)
         if address and known and _is_misplaced(node, placed, free):
             reported = node.facts.pop("location_id")
-            node.problems.append(f"properties says location_id {reported} ({address}), and no GPU is there")
+            node.problems.append(f"properties says location_id {reported} ({address}), but no GPU is there")
             address = ""
         if address or _locate(paths, node, placed, free) or not known:
             placed.append(node)
         else:
             why = "; ".join(node.problems)
-            notes.append(f"node {node.number} of the topology is left out, as every GPU has its nodes: {why}")
+            notes.append(f"node {node.number} of the topology is ignored, because every GPU has its nodes: {why}")
     return sorted(placed, key=lambda node: node.number), notes
 
 
 def _is_misplaced(node: KfdNode, placed: Sequence[KfdNode], free: Sequence[str]) -> bool:
-    """A copy may hold some PCI devices only: that nothing is at its address is no proof without a place that waits."""
+    """True if its address must be wrong. A copy may lack PCI devices, so a free GPU must be waiting for it too."""
     mine = node.fact("unique_id")
     return bool(free) or any(
         mine and mine == group[0].fact("unique_id") and _lacks_partition(group) for group in group_nodes(placed)
@@ -145,20 +142,20 @@ def _pci_folder(paths: MachinePaths, node: KfdNode) -> str:
 
 
 def _is_part_of(node: KfdNode, known: Sequence[str]) -> bool:
-    """Of a virtual function the last digit is its own or its partition's: the device decides."""
+    """True if it is a partition of a known device; the last digit may be a function or a partition."""
     address = pci_address(node)
     return bool(address) and can_be_partitioned(node) and any(one[:-1] == address[:-1] for one in known)
 
 
 def _function_address(node: KfdNode) -> str:
-    """Of the PCI function; a partition's number stands where a function has its own."""
+    """The address of the PCI function; on a partition the last digit is its index."""
     address = pci_address(node)
     is_part = can_be_partitioned(node) and node.fact("device_id") not in VIRTUAL_FUNCTIONS
     return f"{address[:-1]}0" if address and is_part else address
 
 
 def _locate(paths: MachinePaths, node: KfdNode, placed: Sequence[KfdNode], free: list[str]) -> bool:
-    """By its render node; beside its neighbours; on a GPU that no other node names; with any GPU that lacks a part."""
+    """Find its GPU: by render node, next to neighbouring nodes, a GPU without nodes, or one that lacks a partition."""
     if address := _address_by_render(paths, node, free):
         free.remove(address)
         _set_address(node, address)
@@ -197,9 +194,9 @@ def _set_address(node: KfdNode, address: str) -> None:
 
 
 def _add_to_group(node: KfdNode, group: Sequence[KfdNode]) -> None:
-    """The kernel numbers the parts of a GPU one after another: the number tells which one it is."""
+    """Add the node to a GPU; partitions are numbered consecutively, so its number gives the index."""
     near = min(group, key=lambda other: abs(node.number - other.number))
-    # A number of its own is not known: its free place among the others says whose part it is.
+    # Its own unique_id is unknown: the free index among the others assigns it.
     node.facts |= {name: near.fact(name) for name in _CHIP_PROPERTIES} | {"domain": near.fact("domain"), "unique_id": 0}
     taken = [other.fact("location_id") & 7 for other in group]
     index = (near.fact("location_id") & 7) + node.number - near.number

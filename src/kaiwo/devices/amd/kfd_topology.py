@@ -1,7 +1,7 @@
-"""The kernel's compute topology: CPUs and GPUs as numbered nodes, and the links between them.
+"""Read the KFD topology: CPUs and GPUs as numbered nodes, and the links between them.
 
-In:    the folder `nodes` of a topology.   Out: nodes with their facts, and what is wrong with each.
-Never: drops a node because a part of it cannot be read: it comes back with the reason.
+In:    the folder `nodes` of a topology.   Out: nodes with their properties and problems.
+Never: drops a node because a part of it can't be read.
 """
 
 import errno
@@ -21,13 +21,13 @@ MOST_PARTS = 8
 MOST_SIMDS = 1 << 14  # 4,096 compute units
 PCIE, XGMI = 2, 11
 LINK_KINDS = {1: "hypertransport", PCIE: "pcie", 5: "qpi", 8: "rapidio", 9: "infiniband", XGMI: "xgmi"}
-# What the kernel answers for a GPU that the cgroup of a process may not use: ROCr passes over such nodes.
+# The kernel's error for a GPU that our cgroup may not use; ROCr skips such nodes.
 CGROUP_DENIED = f"properties: {os.strerror(errno.EPERM).lower()}"
-_LOCAL_HEAPS = (1, 2)  # memory on the GPU that the CPU can see, and cannot
+_LOCAL_HEAPS = (1, 2)  # GPU memory that the CPU can see, and that it can't
 
 
 class KfdLink(msgspec.Struct, gc=False, frozen=True):
-    """A link as the kernel numbers it."""
+    """A link in the kernel's numbers."""
 
     kind: int
     to: int
@@ -37,7 +37,7 @@ class KfdLink(msgspec.Struct, gc=False, frozen=True):
 
 
 class KfdNode(msgspec.Struct):
-    """One node: its number, its facts, its trouble."""
+    """One node: its number, properties and problems."""
 
     number: int
     folder: str
@@ -45,7 +45,7 @@ class KfdNode(msgspec.Struct):
     problems: list[str]
     kind: str = ""
     is_truncated: bool = False
-    links: list[KfdLink] | None = None  # read when somebody asks
+    links: list[KfdLink] | None = None  # read on demand
 
     def fact(self, name: str) -> int:
         return self.facts.get(name, 0)
@@ -56,7 +56,7 @@ class KfdNode(msgspec.Struct):
 
 
 def read_nodes(folder: str) -> list[KfdNode]:
-    """Every node, in the kernel's order: the one in which ROCr counts."""
+    """Every node in the kernel's order, in which ROCr numbers GPUs."""
     nodes = [_read_node(folder, number) for number in numbered_entries(folder)[:MOST_NODES]]
     _classify(nodes)
     gpus = [node for node in nodes if node.kind == GPU]
@@ -66,9 +66,9 @@ def read_nodes(folder: str) -> list[KfdNode]:
 
 
 def rocr_order(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
-    """By node the number that ROCr gives it, as far as that is sure, and a note on the rest.
+    """ROCr's index of each node, as far as it is certain, and a note on the rest.
 
-    Of a node that cannot be read nobody knows whether a process beside us sees it: those after it are not counted.
+    Whether a process sees an unreadable node is unknown, so the nodes after it have no certain index.
     """
     orders: dict[int, int] = {}
     for node in gpus:
@@ -76,13 +76,13 @@ def rocr_order(gpus: Sequence[KfdNode]) -> tuple[dict[int, int], str]:
             orders[node.number] = len(orders)
         elif CGROUP_DENIED not in node.problems:
             is_last = node is gpus[-1]
-            note = f"node {node.number} of the topology cannot be read: how ROCr counts the GPUs after it is not known"
+            note = f"node {node.number} of the topology can't be read: ROCr's indices of the GPUs after it are unknown"
             return orders, "" if is_last else note
     return orders, ""
 
 
 def read_links(node: KfdNode) -> list[KfdLink]:
-    """Direct links first; those over PCIe between GPUs lie in a folder of their own."""
+    """Direct links first, then those between GPUs over PCIe."""
     if node.links is None:
         node.links = []
         for location in ("io_links", "p2p_links"):
@@ -96,7 +96,7 @@ def read_links(node: KfdNode) -> list[KfdLink]:
 
 
 def memory_mib(node: KfdNode) -> int:
-    """The memory banks on the GPU; older kernels say it in one number. What is not believed is its problem."""
+    """The size of the GPU's memory banks; older kernels report one number. An implausible size is a problem."""
     local = sum(_bank_bytes(node, number) for number in numbered_entries(os.path.join(node.folder, "mem_banks"))[:64])
     if not local:
         local, problem = plausible_bytes(node.fact("local_mem_size"), "local_mem_size in properties")
@@ -105,7 +105,7 @@ def memory_mib(node: KfdNode) -> int:
 
 
 def drop_implausible_simds(node: KfdNode, usual: int) -> None:
-    """Forget a number of SIMDs that is far from the usual one: a digit of it may be lost."""
+    """Drop a SIMD count that is far from the usual one: a digit may be missing."""
     reported = node.fact("simd_count")
     if reported and usual and not usual <= 2 * reported <= 4 * usual:
         del node.facts["simd_count"]
@@ -113,7 +113,7 @@ def drop_implausible_simds(node: KfdNode, usual: int) -> None:
 
 
 def pci_address(node: KfdNode) -> str:
-    """With its domain. The lowest three bits are the function, or the number of a partition."""
+    """The PCI address with domain. The lowest three bits are the function or the partition index."""
     if "location_id" not in node.facts or node.kind != GPU:
         return ""
     location, domain = node.fact("location_id"), node.fact("domain")
@@ -127,7 +127,7 @@ def _read_node(top: str, number: int) -> KfdNode:
     read = read_properties(f"{folder}/properties")
     facts = dict(read.facts)
     part, location = divmod(facts.get("location_id", 0), 1 << 28)
-    # Some releases of the driver tell a partition's number in the highest four bits, where others use the lowest three.
+    # Some drivers report the partition index in the highest four bits instead of the lowest three.
     if 0 < part < MOST_PARTS and location <= 0xFFFF:
         facts["location_id"] = location | part
     return KfdNode(number, folder, facts, list(read.problems), is_truncated=read.is_truncated)
@@ -138,7 +138,7 @@ def _bank_bytes(node: KfdNode, number: int) -> int:
     path = f"{node.folder}/{file}"
     read = read_properties(path)
     if read.problems:
-        # Some copies of a tree leave the banks out: that is no trouble of the device.
+        # Some copies of a tree lack the banks; that is no problem of the device.
         node.problems += [f"mem_banks/{number}/{problem}" for problem in read.problems if os.path.exists(path)]
     elif "heap_type" not in read.facts or "size_in_bytes" not in read.facts:
         node.problems.append(f"{file} lacks size_in_bytes")
@@ -158,7 +158,7 @@ def _classify(nodes: Sequence[KfdNode]) -> None:
     unclear = [node for node in nodes if not node.kind]
     if not unclear:
         return
-    # A direct PCIe link of a GPU leads to a CPU.
+    # A direct PCIe link of a GPU goes to a CPU.
     gpus = [node for node in nodes if node.kind == GPU]
     hosts = {link.to for node in gpus[:8] for link in read_links(node) if link.kind == PCIE and link.is_direct}
     for node in unclear:
@@ -170,7 +170,7 @@ def _classify(nodes: Sequence[KfdNode]) -> None:
 
 
 def _find_truncated(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
-    """A kernel writes the same lines for every node of a kind: one that has fewer was cut off."""
+    """Find truncated files: a kernel writes the same properties for all nodes of a kind."""
     readable = [node for node in alike if node.facts]
     counts = Counter(name for node in readable for name in node.facts)
     cut = sum(node.is_truncated for node in readable)
@@ -187,12 +187,12 @@ def _find_truncated(gpus: Sequence[KfdNode], alike: Sequence[KfdNode]) -> None:
 
 
 def _check_simds(gpus: Sequence[KfdNode]) -> None:
-    """Devices of one kind have as many; of two that differ the smaller one lost a digit."""
+    """Equal devices have equal SIMD counts; of two that differ, the smaller one lost a digit."""
     alike: dict[tuple[int, int], list[KfdNode]] = {}
     for node in gpus:
         if node.fact("simd_count") > MOST_SIMDS:
             del node.facts["simd_count"]
-            node.problems.append("properties says a simd_count beyond all measure")
+            node.problems.append("properties says an impossible simd_count")
         alike.setdefault((node.fact("device_id"), node.fact("num_xcc")), []).append(node)
     for nodes in alike.values():
         counts = Counter(node.fact("simd_count") for node in nodes if node.fact("simd_count"))

@@ -1,7 +1,6 @@
-"""Where the files of a machine lie under a root: a live system, a copy of its /sys, or a bare topology tree.
+"""Find KFD topology, PCI devices and partition devices under a root: a live system or a copy of its /sys.
 
-In:    a folder.   Out: the folders of the compute topology and of PCI and platform devices, as far as they are there.
-Never: follows a tree deeper than sysfs is; looks outside the root by itself.
+Never: looks outside the root.
 """
 
 import os
@@ -31,18 +30,18 @@ _MOST_DEPTH = 12
 
 
 class MachinePaths:
-    """One root, looked at once."""
+    """The paths under one root."""
 
     def __init__(self, root: str = "/") -> None:
         self.root = root
         self.sys = os.path.join(root, "sys")
         if not os.path.isdir(self.sys):
-            self.sys = root  # the root is a copy of /sys itself
+            self.sys = root  # the root is itself a copy of /sys
         self.kfd = self._find_kfd()
         self._walked: dict[str, str] | None = None
 
     def pci_folder(self, address: str, render: int = 0) -> str:
-        """The sysfs folder of a PCI device, by its address or by its render node; empty when there is none."""
+        """The sysfs folder of a PCI device, by address or render node; empty if there is none."""
         for path in PCI_PATHS:
             folder = os.path.join(self.sys, path, address)
             if os.path.isdir(folder):
@@ -54,15 +53,15 @@ class MachinePaths:
         return self._walk_devices().get(address, "")
 
     def amd_addresses(self) -> list[str]:
-        """The PCI addresses that the amdgpu driver has, whether or not the compute topology knows them."""
+        """The PCI addresses of the amdgpu driver, whether or not KFD lists them."""
         found = {name.lower() for path in PCI_PATHS[1:] for name in self._addresses(path)}
-        if not found:  # a copy may hold the devices without the driver's own list
+        if not found:  # a copy may lack the driver's list
             top = os.path.join(self.sys, PCI_PATHS[0])
             found = {name.lower() for name in self._addresses(PCI_PATHS[0]) if is_amd_gpu(os.path.join(top, name))}
         return sorted(found or {name for name, folder in self._walk_devices().items() if is_amd_gpu(folder)})
 
     def topology_problem(self) -> str:
-        """Why there is no topology, when one seems to be there."""
+        """Why an existing topology can't be used; empty if there is no problem."""
         for path in KFD_PATHS[:2]:
             folder = os.path.join(self.sys, path)
             try:
@@ -71,11 +70,11 @@ class MachinePaths:
                 continue
             except OSError as error:
                 return f"{folder}: {error_text(error)}"
-            return "" if self.kfd else f"{folder} has {len(names)} entries and no node among them"
+            return "" if self.kfd else f"{folder} has {len(names)} entries but no node"
         return ""
 
     def partition_devices(self) -> dict[int, tuple[str, str]]:
-        """The driver's partition devices: render number to (device, card). Both spellings of the kernel."""
+        """The driver's partition devices: render number to (device, card), in both spellings of the kernel."""
         found: dict[int, tuple[str, str]] = {}
         for path in ("devices/platform", "bus/platform/devices"):
             folder = os.path.join(self.sys, path)
@@ -103,7 +102,7 @@ class MachinePaths:
         return [name for name in list_entries(os.path.join(self.sys, path)) if ADDRESS.fullmatch(name)]
 
     def _walk_devices(self) -> dict[str, str]:
-        """A copy of /sys/devices without its links: find the PCI devices in the tree itself."""
+        """PCI devices by address, found by walking /sys/devices: a copy may lack the links to them."""
         if self._walked is None:
             top = os.path.join(self.sys, "devices")
             pci = [name for name in list_entries(top) if name.startswith("pci") or ADDRESS.fullmatch(name)]
@@ -112,7 +111,7 @@ class MachinePaths:
 
 
 def is_amd_gpu(folder: str) -> bool:
-    """An AMD display or accelerator function that a graphics driver took."""
+    """True for an AMD display or accelerator function with a graphics driver."""
     if read_number(os.path.join(folder, "vendor")) != AMD_VENDOR:
         return False
     kind = read_number(os.path.join(folder, "class"))
@@ -122,7 +121,7 @@ def is_amd_gpu(folder: str) -> bool:
 
 
 def drm_names(folder: str) -> tuple[str, str]:
-    """(card0, renderD128) of a device, empty where there is none."""
+    """The DRM names of a device, (card0, renderD128), or empty."""
     names = list_entries(os.path.join(folder, "drm"))
     card = next(filter(CARD.fullmatch, names), "")
     return card, next(filter(RENDER.fullmatch, names), "")

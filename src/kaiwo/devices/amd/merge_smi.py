@@ -1,7 +1,6 @@
-"""Join what the kernel's files say with what AMD's tools say.
+"""Merge the output of amd-smi or rocm-smi into the GPUs from sysfs: it fills gaps and adds missing GPUs.
 
-In:    GPUs from the files, devices from the tools.   Out: GPUs. The files decide what there is; tools fill the gaps.
-Never: lets a tool change what a file said.
+Never: replaces a value from sysfs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,11 @@ from kaiwo.devices.inventory import Errors, Link, Partition, PhysicalGpu, Teleme
 from kaiwo.model.partition_modes import CHIPS, legal_modes, partition_count
 
 TOOL = "the tool"
-NO_MEMORY, NO_UNITS = "the size of its memory is not told", "no compute units are told"
+NO_MEMORY, NO_UNITS = "its memory size is unknown", "its number of compute units is unknown"
 
 
 def merge_smi(gpus: Sequence[PhysicalGpu], reported: Sequence[SmiGpu]) -> tuple[list[PhysicalGpu], list[str]]:
-    """Every GPU of both; the tool is matched by PCI address, and by its own numbers where it names none."""
+    """Every GPU of both sources, matched by PCI address, or by the tool's index if it has none."""
     numbers = _tool_numbers(gpus)
     groups: dict[str, list[SmiGpu]] = {}
     for device in reported:
@@ -37,19 +36,19 @@ def merge_smi(gpus: Sequence[PhysicalGpu], reported: Sequence[SmiGpu]) -> tuple[
     added = [_gpu_from_tool(devices) for devices in groups.values()]
     for gpu, devices in zip(added, groups.values(), strict=True):
         owner.update((device.index, gpu.id) for device in devices)
-    notes = [f"{gpu.id} is named by the tool, and not by the kernel's files" for gpu in added if gpus]
+    notes = [f"{gpu.id} is listed by the tool but not in sysfs" for gpu in added if gpus]
     return _link(merged + added, reported, owner), notes
 
 
 def _tool_numbers(gpus: Sequence[PhysicalGpu]) -> dict[int, str]:
-    """The tool counts devices along the bus; ROCr does not."""
+    """The tool's index of each device; unlike ROCr it follows the PCI bus."""
     devices = sorted((gpu.pci, part.index, gpu.id) for gpu in gpus for part in gpu.partitions)
     devices += sorted((gpu.pci, 0, gpu.id) for gpu in gpus if not gpu.partitions)
     return {number: _pci_slot(pci) or name for number, (pci, _, name) in enumerate(sorted(devices))}
 
 
 def _pci_slot(pci: str) -> str:
-    """An address without its function, which may be a partition's number."""
+    """A PCI address without its function, which may be a partition index."""
     if not ADDRESS.fullmatch(pci):
         return ""
     domain, _, rest = pci.lower().partition(":")
@@ -103,7 +102,7 @@ def _fill_gaps(gpu: PhysicalGpu, device: SmiGpu) -> PhysicalGpu:
 
 
 def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
-    """A GPU that only the tool knows, with its partitions when it names several devices at one address."""
+    """A GPU that only the tool lists; several devices at one address are its partitions."""
     first = devices[0]
     name = f"{_pci_slot(first.pci)}.0" if _pci_slot(first.pci) else f"smi-{first.index}"
     model = amd_model(first.device_id, first.product, first.target, first.memory_mib, first.compute_units)
@@ -116,7 +115,7 @@ def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
     memory_mib = told_mib or (0 if is_virtual else nominal_mib(model))
     problems = [implausible_text(TOOL, first.memory_mib, model)] if first.memory_mib and not is_believed else []
     problems += [] if memory_mib else [NO_MEMORY]
-    all_units = chip.compute_units if chip and not is_virtual else 0  # rocm-smi tells none
+    all_units = chip.compute_units if chip and not is_virtual else 0  # rocm-smi reports none
     parts = _partitions(name, devices, memory_mib // count, all_units // count) if is_cut else ()
     gpu = PhysicalGpu(
         id=name,
@@ -140,8 +139,8 @@ def _gpu_from_tool(devices: Sequence[SmiGpu]) -> PhysicalGpu:
 
 
 def _whole_mib(told_mib: int, model: str, count: int) -> int:
-    """Of a GPU that is cut, some versions of the tools tell each partition's own memory, and some the whole GPU's."""
-    is_part = told_mib * count * 2 <= nominal_mib(model) * 3  # where the whole is told, two parts make twice as much
+    """The memory of a GPU; for partitions some versions of the tools report their own, some the whole GPU's."""
+    is_part = told_mib * count * 2 <= nominal_mib(model) * 3  # if the whole is reported, the sum is too large
     return told_mib * count if is_part else told_mib
 
 
@@ -164,7 +163,7 @@ def _merge_telemetry(telemetry: Telemetry, device: SmiGpu) -> Telemetry:
 
 
 def _link(gpus: list[PhysicalGpu], reported: Sequence[SmiGpu], owner: Mapping[int, str]) -> list[PhysicalGpu]:
-    """The tool's links, for GPUs whose files name none."""
+    """Add the tool's links to GPUs without links."""
     spoken = {owner.get(device.index, ""): device for device in reversed(reported) if device.links}
     return [
         gpu if gpu.links or gpu.id not in spoken else replace(gpu, links=_links(gpu, spoken[gpu.id], owner))

@@ -1,7 +1,7 @@
-"""How a GPU is told its partition mode: the driver's own files, or AMD's tool.
+"""Set the partition mode of an AMD GPU through sysfs or amd-smi.
 
-In:    a GPU's PCI address and a mode.   Out: nothing, or OSError with the kernel's word (busy, not valid).
-A compute mode acts at once on an idle GPU. A memory mode is only noted; the driver takes it when it is loaded again.
+In:    a GPU's PCI address and a mode.   Out: nothing, or OSError with the kernel's error (busy, invalid).
+A compute mode takes effect at once on an idle GPU; a memory mode when the driver is loaded again.
 """
 
 import errno
@@ -22,31 +22,31 @@ Run = Callable[[tuple[str, ...]], None]
 
 
 class ModeWriter(Protocol):
-    """One way to tell a GPU its mode."""
+    """Sets the partition modes of GPUs."""
 
     def describe_compute(self, gpu: str, mode: str) -> str:
-        """What `set_compute` does, for a person."""
+        """What `set_compute` would do, as text."""
 
     def describe_memory(self, gpu: str, mode: str) -> str:
-        """What `set_memory` does, for a person."""
+        """What `set_memory` would do, as text."""
 
     def set_compute(self, gpu: str, mode: str) -> None:
-        """At once; OSError EBUSY while work runs on it, EINVAL when the mode does not go with the memory mode."""
+        """Takes effect at once; OSError EBUSY while the GPU is in use, EINVAL if the memory mode does not allow it."""
 
     def set_memory(self, gpu: str, mode: str) -> None:
-        """Noted for the whole hive until the driver is loaded again."""
+        """For the whole hive; takes effect when the driver is loaded again."""
 
     def reload(self) -> None:
         """Unload and load the driver; OSError EBUSY while anything uses a GPU."""
 
 
 def driver_compute_mode(root: str, gpu: str) -> str:
-    """The compute mode that the driver's file says, whatever the topology shows; empty where there is no such file."""
+    """The compute mode in the driver's file, whatever the topology shows; empty without such a file."""
     return read_text(os.path.join(root, PCI_DEVICES, gpu, COMPUTE_FILE)).upper()
 
 
 def write_file(path: str, text: str) -> None:
-    """One write, as sysfs wants it; never makes a file that is not there."""
+    """Write in one call, as sysfs requires; never creates a file."""
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(handle, text.encode())
@@ -55,7 +55,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def run_command(command: tuple[str, ...]) -> None:
-    """OSError with what the command said when it failed."""
+    """Run a command; OSError with its output if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -68,7 +68,7 @@ def run_command(command: tuple[str, ...]) -> None:
 
 
 class SysfsModeWriter:
-    """The driver's files."""
+    """Sets modes through the driver's sysfs files."""
 
     def __init__(self, root: str = "/", write: Write = write_file, run: Run = run_command) -> None:
         self._root, self._write, self._run = root, write, run
@@ -94,9 +94,9 @@ class SysfsModeWriter:
 
 
 class SmiModeWriter:
-    """AMD's tool, where the files may not be written.
+    """Sets modes with amd-smi, where the sysfs files are not writable.
 
-    GPUs are named to it by address: it counts partitions as GPUs, so every change gives the later ones other numbers.
+    GPUs are named by address: the tool numbers partitions, so indices change with every mode change.
     """
 
     def __init__(self, tool: str = "amd-smi", run: Run = run_command) -> None:

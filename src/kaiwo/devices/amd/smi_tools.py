@@ -1,16 +1,14 @@
-"""What amd-smi and rocm-smi say: the second source, of every generation of them.
+"""Run amd-smi or rocm-smi, and read the JSON of all their versions (rocm-smi from ROCm 4.3 on).
 
-In:    the text they print with --json, several answers one after another if need be.   Out: a SmiGpu for each device.
-Never: trusts a field to be there or to be of one kind; `N/A` may stand anywhere.
-
-Also: The JSON of rocm-smi, ROCm 4.3 and later: a flat list of sentences for each card.
+In:    the output with --json, also of several calls.   Out: a SmiGpu for each device.
+Never: relies on a field or its type; any value may be `N/A`.
 """
 
 import json
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,16 +16,13 @@ from kaiwo.devices.amd.smi_values import first_value, mib, text_value, value_at,
 from kaiwo.devices.gpu_names import parse_target
 from kaiwo.model.partition_modes import COMPUTE_MODES, MEMORY_MODES
 
-if TYPE_CHECKING:
-    pass
-
 _CARD = re.compile(r"card(\d{1,4})")
 _PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d{1,4}) and (\d{1,4})")
 _IDS = ("Device Name", "Card Series", "Card series")
 
 
 def _read_rocm_smi(document: dict[str, Any], found: "dict[int, SmiGpu]", device: "Callable[..., SmiGpu]") -> None:
-    """Cards keep their numbers; what lies between them is told once for the whole machine."""
+    """Read rocm-smi's JSON: cards by number, and the links between them for the whole machine."""
     for name, card in document.items():
         if (match := _CARD.fullmatch(name)) and isinstance(card, dict):
             _read_card(card, device(found, int(match[1])))
@@ -75,12 +70,12 @@ def _read_card(card: dict[str, Any], gpu: "SmiGpu") -> None:
 
 MOST_FAILURES = 50
 TIMEOUT_S = 20.0
-NO_JSON = "the tool's answer holds no JSON"
+NO_JSON = "the tool's output contains no JSON"
 _PATHS = ("/opt/rocm/bin",)
 
 
 class SmiGpu(msgspec.Struct):
-    """One device in the tool's own numbering: a GPU or a partition."""
+    """One device in the tool's numbering: a GPU or a partition."""
 
     index: int
     pci: str = ""
@@ -99,11 +94,11 @@ class SmiGpu(msgspec.Struct):
     telemetry: dict[str, int | None] = {}  # the fields of Telemetry
     corrected: int | None = None
     uncorrected: int | None = None
-    links: dict[int, tuple[str, int | None, int | None]] = {}  # other's index: kind, weight, hops
+    links: dict[int, tuple[str, int | None, int | None]] = {}  # by the other's index: kind, weight, hops
 
 
 def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
-    """Every device that the answers name, in the tool's order."""
+    """Every device in the output, in the tool's order, and problems."""
     found: dict[int, SmiGpu] = {}
     documents = list(json_documents(text))
     for document in documents:
@@ -114,9 +109,7 @@ def read_smi(text: str) -> tuple[list[SmiGpu], list[str]]:
     odd = [] if documents else [NO_JSON]
     gpus = [found[index] for index in sorted(found)]
     silent = [gpu.index for gpu in gpus if not _has_data(gpu)]
-    odd += [
-        f"the tool lists device {index} and says nothing of it: no address, name, memory or mode" for index in silent
-    ]
+    odd += [f"the tool lists device {index} without address, name, memory or mode" for index in silent]
     return [gpu for gpu in gpus if _has_data(gpu)], odd
 
 
@@ -125,7 +118,7 @@ def _has_data(gpu: SmiGpu) -> bool:
 
 
 def json_documents(text: str) -> list[Any]:
-    """All JSON in a text that may hold warnings and legends between."""
+    """All JSON documents in a text, which may have warnings and legends between them."""
     decoder, found, position, failures = json.JSONDecoder(), [], 0, 0
     while failures < MOST_FAILURES:
         starts = [start for sign in "[{" if (start := text.find(sign, position)) >= 0]
@@ -140,7 +133,7 @@ def json_documents(text: str) -> list[Any]:
 
 
 def run_smi() -> tuple[list[SmiGpu], list[str]]:
-    """Ask the tool of this machine, if there is one."""
+    """Run the tool of this machine, if there is one."""
     import subprocess
 
     for tool, arguments in (("amd-smi", ["static", "--json"]), ("rocm-smi", ["--showallinfo", "--json"])):
@@ -247,7 +240,7 @@ def _read_metric(row: dict[str, Any], gpu: SmiGpu) -> None:
 
 
 def _read_profiles(rows: Any, found: dict[int, SmiGpu]) -> None:
-    """Rows with an empty number go on describing the device of the row before."""
+    """Read partition profiles; rows without an index belong to the device of the row before."""
     gpu: SmiGpu | None = None
     for row in rows if isinstance(rows, list) else ():
         index = whole(value_at(row, "gpu_id"), 0, 4096)
@@ -269,6 +262,6 @@ def _read_profiles(rows: Any, found: dict[int, SmiGpu]) -> None:
 
 
 def mode_in(value: Any, modes: tuple[str, ...]) -> str:
-    """The mode that a text names, without the star of the current one."""
+    """The mode in a text, without the star that marks the current one."""
     text = text_value(value).rstrip("* ").upper()
     return text if text in modes else ""

@@ -1,7 +1,7 @@
-"""The numbers in the JSON of AMD's tools, which write them in many ways.
+"""Read values from the JSON of AMD's tools, which write them in many ways.
 
 In:    42, "42", "42.0", "42 W", {"value": 42, "unit": "W"}, "N/A", "N/A (Secondary die)", null.
-Out:   a number, or None.
+Out:   a number, a text, or None.
 """
 
 import re
@@ -12,13 +12,13 @@ _MIB = {"": 1, "B": 1 / (1 << 20), "KB": 1 / 1024, "MB": 1, "GB": 1024, "TB": 1 
 
 
 def number(value: Any) -> float | None:
-    """Without its unit."""
+    """The number without its unit."""
     found = _split(value)
     return found[0] if found else None
 
 
 def whole(value: Any, least: int = 0, most: int = 1 << 62) -> int | None:
-    """A whole number within bounds; hexadecimal too."""
+    """A whole number within bounds, decimal or hexadecimal."""
     if isinstance(value, str) and re.fullmatch(r"\s*0[xX][0-9a-fA-F]{1,16}\s*", value):
         found: float | None = int(value, 16)
     else:
@@ -27,7 +27,7 @@ def whole(value: Any, least: int = 0, most: int = 1 << 62) -> int | None:
 
 
 def mib(value: Any, unit: str = "MB") -> int | None:
-    """Memory in MiB: the tools say MB and GB and mean MiB and GiB."""
+    """Memory in MiB; the tools write MB and GB for MiB and GiB."""
     found = _split(value)
     if found is None or found[0] < 0:
         return None
@@ -36,13 +36,13 @@ def mib(value: Any, unit: str = "MB") -> int | None:
 
 
 def text_value(value: Any) -> str:
-    """Text that says something."""
+    """The text; empty for N/A and the like."""
     text = value.strip() if isinstance(value, str) else ""
     return "" if text.upper() in ("N/A", "NA", "NONE", "UNKNOWN", "NULL") or text.upper().startswith("N/A ") else text
 
 
 def value_at(data: Any, *names: str) -> Any:
-    """A value deep inside, None when the way there is not."""
+    """The value at a path of keys; None if there is none."""
     for name in names:
         if not isinstance(data, dict):
             return None
@@ -51,7 +51,7 @@ def value_at(data: Any, *names: str) -> Any:
 
 
 def first_value(data: Any, *names: str) -> Any:
-    """The first of these entries that says something."""
+    """The first of these entries that has a value."""
     for name in names:
         value = value_at(data, name)
         if value is not None and (not isinstance(value, str) or text_value(value)):

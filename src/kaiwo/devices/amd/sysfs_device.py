@@ -1,7 +1,7 @@
-"""What sysfs tells of one PCI device: product, memory, modes, errors, and what it does now.
+"""Read one AMD GPU from sysfs: product, memory, modes, errors and telemetry.
 
-In:    the device's folder.   Out: facts, None or empty where the driver does not tell.
-Never: waits for a sensor that is not there; a wrong value in one file leaves the others as they are.
+In:    the folder of its PCI device.   Out: values, None or empty if unknown.
+Never: lets a wrong value in one file affect the others.
 """
 
 import os
@@ -22,13 +22,13 @@ _MOST_C, _MOST_W = 200, 20_000
 
 
 class SysfsFacts(msgspec.Struct, frozen=True):
-    """Of one PCI device."""
+    """The static facts of one PCI device."""
 
     product: str = ""
     device_id: int = 0
     revision: int | None = None
     memory_mib: int = 0
-    memory_problem: str = ""  # why the file that says it is not believed
+    memory_problem: str = ""  # why its file is not believed
     numa: int | None = None
     compute_mode: str = ""
     memory_mode: str = ""
@@ -42,7 +42,7 @@ class SysfsFacts(msgspec.Struct, frozen=True):
 
 
 def read_facts(folder: str) -> SysfsFacts:
-    """What does not change while work runs."""
+    """What does not change while workloads run."""
 
     def at(name: str) -> str:
         return os.path.join(folder, name)
@@ -70,7 +70,7 @@ def read_facts(folder: str) -> SysfsFacts:
 
 
 def read_telemetry(folder: str) -> Telemetry:
-    """What it does now. Each is a file of its own, and each may be missing."""
+    """The current telemetry; each value is a file that may be missing."""
     used = read_number(os.path.join(folder, "mem_info_vram_used"))
     sensors = _hwmon(folder)
     temperatures = _temperatures(sensors)
@@ -87,7 +87,7 @@ def read_telemetry(folder: str) -> Telemetry:
 
 
 def read_errors(folder: str) -> Errors:
-    """RAS counters of all blocks together."""
+    """RAS counters, summed over all blocks."""
     names = [name for name in list_entries(folder) if name.endswith("_err_count") or name.startswith("aca_")]
     if not names:
         return Errors()
@@ -103,16 +103,16 @@ def read_errors(folder: str) -> Errors:
 
 
 def _memory(path: str) -> tuple[int, str]:
-    """MiB. A file that is not there says nothing; one with something else in it than a size is a problem."""
+    """MiB and a problem; a missing file is no problem, but one without a size is."""
     reported = read_number(path)
     if reported is None:
-        return 0, f"{VRAM_TOTAL} holds no number" if os.path.isfile(path) and os.access(path, os.R_OK) else ""
+        return 0, f"{VRAM_TOTAL} contains no number" if os.path.isfile(path) and os.access(path, os.R_OK) else ""
     size, problem = plausible_bytes(reported, VRAM_TOTAL)
     return size >> 20, problem
 
 
 def hexadecimal(number: int | None) -> str:
-    """Ids of 64 bits are written as the driver's tools do; nothing for 0."""
+    """A 64-bit id as the driver's tools write it; empty for 0."""
     return f"0x{number:016x}" if number and number > 0 else ""
 
 

@@ -1,6 +1,5 @@
-"""Read the small files of sysfs, whatever lies there instead.
+"""Read small sysfs files safely.
 
-In:    a path.   Out: its text, its number, its entries, or nothing and a word why.
 Never: blocks on a pipe, reads a huge file to its end, or raises anything but OSError.
 """
 
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-MOST_BYTES = 1 << 16  # sysfs gives at most a page; what is larger is not what it seems
+MOST_BYTES = 1 << 16  # sysfs returns at most a page; a larger file is not sysfs
 MOST_ENTRIES = 4096
 MOST_NUMBER = (1 << 64) - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -19,7 +18,7 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read_bytes(path: str, most: int = MOST_BYTES) -> bytes:
-    """All of a small file; OSError when it cannot be read or is not small."""
+    """The contents of a small file; OSError if it can't be read or is too large."""
     handle = os.open(path, _FLAGS)
     try:
         data = os.read(handle, most + 1)
@@ -31,7 +30,7 @@ def read_bytes(path: str, most: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """One line, readable signs only; empty when there is none."""
+    """The first line, printable characters only; empty if there is none."""
     try:
         data = read_bytes(path)
     except OSError:
@@ -41,12 +40,12 @@ def read_text(path: str) -> str:
 
 
 def read_number(path: str) -> int | None:
-    """A whole number, decimal or 0x...; None when there is none. Some files hold -1 for `not known`."""
+    """A whole number, decimal or 0x...; None if there is none. Some files contain -1 for unknown."""
     return parse_number(read_text(path))
 
 
 def parse_number(text: str) -> int | None:
-    """None for `N/A`, junk, and what no 64-bit number holds."""
+    """None for `N/A`, junk, and numbers beyond 64 bits."""
     try:
         value = int(text, 16) if text[:2].lower() == "0x" else int(text)
     except ValueError:
@@ -55,7 +54,7 @@ def parse_number(text: str) -> int | None:
 
 
 def list_entries(path: str) -> list[str]:
-    """The names in a folder, sorted; empty when it is none."""
+    """The sorted names in a folder; empty if it is none."""
     try:
         names = os.listdir(path)
     except (OSError, ValueError):
@@ -64,25 +63,25 @@ def list_entries(path: str) -> list[str]:
 
 
 def numbered_entries(path: str) -> list[int]:
-    """The entries that are plain numbers, in order."""
+    """The entries that are numbers, in order."""
     return sorted(int(name) for name in list_entries(path) if name.isdecimal() and name.isascii() and len(name) < 7)
 
 
 def error_text(error: OSError) -> str:
-    """The fact without the path."""
+    """The text of an error without the path."""
     return (error.strerror or type(error).__name__).lower()
 
 
 class Properties(msgspec.Struct):
-    """A file of `name number` lines, and what is wrong with it."""
+    """The contents of a file of `name number` lines, and its problems."""
 
     facts: Mapping[str, int] = {}
     problems: list[str] = []
-    is_truncated: bool = False  # it ends in the middle of a line
+    is_truncated: bool = False  # it ends within a line
 
 
 def read_properties(path: str) -> Properties:
-    """Whatever can be understood of it."""
+    """Read what is valid in the file."""
     try:
         data = read_bytes(path)
     except OSError as error:
@@ -91,9 +90,9 @@ def read_properties(path: str) -> Properties:
 
 
 def parse_properties(data: bytes) -> Properties:
-    """Every line that is a name and a number; a problem names the others."""
+    """Every line of a name and a number; other lines are problems."""
     is_cut = not data.endswith(b"\n")
-    # Nearly always all is well, and one look at the whole is ten times faster than one at each line.
+    # Nearly all files are valid, and one match of the whole is ten times faster than parsing each line.
     if _PLAIN.fullmatch(data):
         words = data.decode().split()
         facts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
@@ -111,7 +110,7 @@ def _parse_lines(data: bytes, is_cut: bool) -> Properties:
             continue
         value = parse_number(words[1]) if len(words) == 2 else None
         if not _NAME.fullmatch(words[0]):
-            problems.append("properties has lines that are no text")
+            problems.append("properties has lines that are not text")
         elif value is None or value < 0:
             problems.append(f"properties has no number for {words[0]}")
         else:

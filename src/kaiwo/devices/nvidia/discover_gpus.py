@@ -1,7 +1,7 @@
-"""The NVIDIA GPUs of this machine, through NVML.
+"""Discover the NVIDIA GPUs of this machine through NVML.
 
-In:    the library that the driver brings, by way of nvidia-ml-py.   Out: GPUs with their MIG devices, and notes.
-Never: lets one question that a GPU does not answer spoil the others; no GPU is lost because it is ill.
+In:    the driver's library, through nvidia-ml-py.   Out: GPUs with their MIG devices, and notes.
+Never: loses a GPU or a value because another query fails.
 """
 
 import os
@@ -18,13 +18,13 @@ DRIVER_LIST = "/proc/driver/nvidia/gpus"
 PCI_DEVICES = "/sys/bus/pci/devices"
 MIG_ON = 1
 SCOPE_NODE = 0
-NO_INSTANCES = "MIG is on and no instance is made, so that CUDA cannot use it: make some, or switch MIG off"
+NO_INSTANCES = "MIG is on without any instance, so CUDA can't use it: create instances, or disable MIG"
 # Cores in a multiprocessor, by compute capability; all others have 128.
 _CORES = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 
 
 def read_gpus(has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]:
-    """Every GPU in the order of the bus, which is the order of NVML."""
+    """Every GPU in the order of NVML, which is that of the PCI bus."""
     try:
         import pynvml
     except ImportError:
@@ -32,26 +32,26 @@ def read_gpus(has_telemetry: bool = True) -> tuple[list[PhysicalGpu], list[str]]
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return [], _note_if_driver_has_gpus(f"NVML does not start: {_error_text(error)}")
+        return [], _note_if_driver_has_gpus(f"NVML does not initialise: {_error_text(error)}")
     try:
         return NvmlReader(pynvml, has_telemetry).gpus()
     except pynvml.NVMLError as error:
-        return [], [f"NVIDIA's driver does not list its GPUs: {_error_text(error)}"]
+        return [], [f"NVIDIA's driver can't list its GPUs: {_error_text(error)}"]
     finally:
         pynvml.nvmlShutdown()
 
 
 def _note_if_driver_has_gpus(why: str) -> list[str]:
-    """Worth a word only where the driver has GPUs."""
+    """A note, only if the driver has GPUs."""
     try:
         count = len(os.listdir(DRIVER_LIST))
     except OSError:
         return []
-    return [f"there {'is 1 NVIDIA GPU' if count == 1 else f'are {count} NVIDIA GPUs'} here, and {why}"] if count else []
+    return [f"there {'is 1 NVIDIA GPU' if count == 1 else f'are {count} NVIDIA GPUs'} here, but {why}"] if count else []
 
 
 class NvmlReader:
-    """One visit to a library that is started."""
+    """Reads GPUs from an initialised NVML."""
 
     def __init__(self, nvml: Any, has_telemetry: bool) -> None:
         self.nvml = nvml
@@ -72,7 +72,7 @@ class NvmlReader:
         return [replace(gpu, links=gpu_links(self, gpu.id, handles)) for gpu in found], []
 
     def query(self, name: str, *args: Any) -> Any:
-        """None when this GPU, driver or library does not answer that."""
+        """Call an NVML function; None if this GPU, driver or library does not support it."""
         question: Callable[..., Any] | None = getattr(self.nvml, name, None)
         if question is None:
             return None
@@ -92,7 +92,7 @@ class NvmlReader:
         is_mig = self._is_mig(handle)
         name = pci or f"nvidia-{index}"
         errors, problems, is_failed = self.errors(handle)
-        problems += [] if memory_mib else ["the size of its memory is not told"]
+        problems += [] if memory_mib else ["its memory size is unknown"]
         return PhysicalGpu(
             id=name,
             vendor="nvidia",
@@ -124,7 +124,7 @@ class NvmlReader:
     def _mig_handles(self, handle: Any) -> Iterator[tuple[int, Any]]:
         for index in range(self.query("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
             mig = self.query("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
-            if mig is not None:  # else a place that no device was made in
+            if mig is not None:  # else an unused slot
                 yield index, mig
 
     def _mig_devices(self, name: str, handle: Any) -> tuple[Partition, ...]:
@@ -162,7 +162,7 @@ class NvmlReader:
         return None if limit_mw is None else round(limit_mw / 1000)
 
     def telemetry(self, handle: Any, memory: Any, power_limit_w: int | None) -> Telemetry:
-        """What the GPU does right now."""
+        """The current telemetry of a GPU."""
         rates = self.query("nvmlDeviceGetUtilizationRates", handle)
         power_mw = self.query("nvmlDeviceGetPowerUsage", handle)
         return Telemetry(
@@ -175,16 +175,16 @@ class NvmlReader:
         )
 
     def errors(self, handle: Any) -> tuple[Errors, list[str], bool]:
-        """Volatile ECC counters: since the driver was loaded. A failed remap means that the memory wears out.
+        """Volatile ECC counters, problems, and whether the GPU failed.
 
-        With MIG on and nothing made of it there is no device for a program.
+        A failed row remap means worn-out memory. With MIG on but no instance, programs have no device.
         """
         corrected, uncorrected = (self.query("nvmlDeviceGetTotalEccErrors", handle, kind, 0) for kind in (0, 1))
         rows = self.query("nvmlDeviceGetRemappedRows", handle)
         bad = rows[0] + rows[1] if rows else None
         problems = [f"the hardware counted {uncorrected} uncorrectable errors"] if uncorrected else []
         if rows and rows[2]:
-            problems.append("memory rows wait to be remapped: reset the GPU")
+            problems.append("memory rows must be remapped: reset the GPU")
         if rows and rows[3]:
             problems.insert(0, "a memory row could not be remapped: the GPU must be replaced")
         if self._is_mig(handle) and not any(True for _ in self._mig_handles(handle)):

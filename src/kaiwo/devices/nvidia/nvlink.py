@@ -1,7 +1,4 @@
-"""How NVIDIA GPUs reach each other: NVLink, directly or through switches, and PCIe.
-
-In:    a Reader of NVML and the handles of all GPUs.   Out: links; the name of the fabric clique.
-"""
+"""Links between NVIDIA GPUs: NVLink, directly or through switches, and PCIe; and the fabric clique."""
 
 from collections.abc import Mapping
 from ctypes import byref
@@ -18,12 +15,12 @@ TO_GPU, TO_SWITCH = 0, 2
 P2P_NVLINK, P2P_OK = 2, 0
 SPEED_FIELD = 90  # of one link in MB/s
 FABRIC_COMPLETED = 3
-# How far apart two GPUs are on the bus: NVML's levels as nvidia-smi names them.
+# NVML's distances on the PCI bus, as nvidia-smi names them.
 BUS_LEVELS = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 
 
 def gpu_links(reader: "NvmlReader", name: str, handles: Mapping[str, Any]) -> tuple[Link, ...]:
-    """From one GPU to all others: NVLink where there is one, else the bus."""
+    """Links from one GPU to all others: NVLink if there is one, else PCIe."""
     mine = handles.get(name)
     if mine is None or len(handles) < 2:
         return ()
@@ -43,7 +40,7 @@ def gpu_links(reader: "NvmlReader", name: str, handles: Mapping[str, Any]) -> tu
 
 
 def fabric_clique(reader: "NvmlReader", handle: Any) -> str:
-    """GPUs of one clique share memory over NVLink, across machines too: cluster UUID and clique number."""
+    """The fabric clique as cluster UUID and number; its GPUs share memory over NVLink, even across machines."""
     make = getattr(reader.nvml, "c_nvmlGpuFabricInfo_t", None)
     if make is None:
         return ""
@@ -67,7 +64,7 @@ def pci_address(info: Any) -> str:
 
 
 def decode_text(value: Any) -> str:
-    """Older versions of the package give bytes."""
+    """Text; older versions of the package return bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""What the GPUs of a machine do, every second, at little cost."""
+"""Sample the GPUs of a machine every second, at little cost."""
 
 from kaiwo.devices.sampling.sampler import Sampler
 

@@ -1,9 +1,7 @@
-"""What one AMD GPU does now, from sysfs files that are kept open.
+"""Sample one AMD GPU from sysfs files that are kept open.
 
-In:    the folder of its PCI device.   Out: Telemetry and Errors, and what is odd.
-Never: asks a slow file every second: error counters change rarely, and reading them goes through the firmware.
-
-Also: Small files that are read again and again: opened once, read in place.
+In:    the folder of its PCI device.   Out: Telemetry, Errors and problems.
+Never: reads error counters every second: they change rarely, and reading them goes through the firmware.
 """
 
 import errno
@@ -23,14 +21,14 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SensorFile:
-    """One file. It is opened when first read, and again after an error."""
+    """A file that is read repeatedly. It is opened at the first read, and again after an error."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._handle = -1
 
     def number(self, problems: list[str]) -> int | None:
-        """The number in it. What is odd is added to the problems."""
+        """The number in the file; anything else is added to the problems."""
         try:
             if self._handle < 0:
                 self._handle = os.open(self.path, _FLAGS)
@@ -43,7 +41,7 @@ class SensorFile:
         text = data.decode("latin-1").strip()
         value = parse_number(text)
         if value is None and text not in NO_VALUE:
-            problems.append(f"{os.path.basename(self.path)} holds no number")
+            problems.append(f"{os.path.basename(self.path)} contains no number")
         return value
 
     def close(self) -> None:
@@ -57,7 +55,7 @@ MOST_C, MOST_W = 200, 20_000
 
 
 class AmdGpuSampler:
-    """One GPU, looked at again and again."""
+    """Samples one GPU."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -84,7 +82,7 @@ class AmdGpuSampler:
     def sample(self) -> tuple[Telemetry, Errors, list[str]]:
         problems: list[str] = []
         if not os.path.isdir(self.folder):
-            return Telemetry(), self._errors, ["the GPU is gone from the bus"]
+            return Telemetry(), self._errors, ["the GPU is gone from the PCI bus"]
         used = self._files["mem_info_vram_used"].number(problems)
         temperatures = {name: self._bounded(file, 1000, MOST_C, problems) for name, file in self._temperatures.items()}
         chip = [value for name, value in temperatures.items() if name != "mem" and value is not None]

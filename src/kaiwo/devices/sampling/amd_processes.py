@@ -1,10 +1,9 @@
-"""Who uses AMD's GPUs, from the driver's list of compute processes.
+"""Sample the processes that use AMD GPUs, from /sys/class/kfd/kfd/proc.
 
-In:    /sys/class/kfd/kfd/proc, and which device each of the kernel's GPU numbers is.   Out: what each process uses.
-Never: reads more than about MOST_FILES files in one look; what it does not come to keeps what the look before said.
+Never: reads more than about MOST_FILES files per sample; processes that were not reached keep their last values.
 
 The driver lists every GPU under every process: 4,096 entries on a node of 64 partitions with 64 processes, nearly all
-of them 0. A GPU counts when the process has a queue or memory there; where it had neither is looked at again rarely.
+of them 0. A GPU counts if the process has a queue or memory there; GPUs where it had neither are read again rarely.
 """
 
 import os
@@ -15,26 +14,26 @@ from kaiwo.devices.amd.sysfs_files import list_entries, numbered_entries
 
 MOST_FILES = 500
 MOST_PROCESSES = 512
-FULL_READ_EVERY = 60  # looks at one process
+FULL_READ_EVERY = 60  # reads of one process
 MOST_BYTES = 64
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class KfdProcesses:
-    """The processes of one machine, looked at again and again."""
+    """The compute processes of one machine."""
 
     def __init__(self, folder: str, devices: Mapping[int, str], units: Mapping[str, int]) -> None:
         self.folder = folder
-        self._devices = devices  # by the kernel's number
+        self._devices = devices  # by KFD's gpu_id
         self._units = units  # compute units of each device
-        self._known: dict[int, dict[int, ProcessUse]] = {}  # by pid and the kernel's number
+        self._known: dict[int, dict[int, ProcessUse]] = {}  # by pid and KFD's gpu_id
         self._reads: dict[int, int] = {}
         self._next_index = 0
         self._files_left = 0
 
     @property
     def exists(self) -> bool:
-        """The driver keeps its list here: who is not on it has nothing."""
+        """True if the driver has this list: a process that is not on it uses no GPU."""
         return os.path.isdir(self.folder)
 
     def sample(self) -> list[ProcessUse]:
@@ -56,7 +55,7 @@ class KfdProcesses:
         numbers = {*queues, *self._known[pid]}
         if self._reads[pid] % FULL_READ_EVERY == 0:
             numbers |= self._all_numbers(top)
-            self._reads[pid] += pid % FULL_READ_EVERY  # not all of them in the same second
+            self._reads[pid] += pid % FULL_READ_EVERY  # spreads the full reads over time
         self._reads[pid] += 1
         found: dict[int, ProcessUse] = {}
         for number in sorted(numbers):
@@ -70,7 +69,7 @@ class KfdProcesses:
         return found
 
     def _queues(self, top: str) -> dict[int, int]:
-        """How many queues it has on each GPU."""
+        """The number of queues on each GPU."""
         counts: dict[int, int] = {}
         for name in numbered_entries(os.path.join(top, "queues")):
             number = self._number(f"{top}/queues/{name}/gpuid")
@@ -83,11 +82,11 @@ class KfdProcesses:
         return {int(name) for name in names if name.isdecimal() and name.isascii() and int(name) in self._devices}
 
     def _is_unreadable(self, top: str, number: int, memory: int | None) -> bool:
-        """There is a file and no number in it: the process is there, and how much it has is not known."""
+        """True if the file exists without a number: the process uses the GPU, but how much is unknown."""
         return memory is None and os.path.exists(os.path.join(top, f"vram_{number}"))
 
     def _number(self, path: str) -> int | None:
-        """A third of what the careful reader costs, and this is read hundreds of times a second."""
+        """Takes a third of the time of `read_number`; this runs hundreds of times a second."""
         self._files_left -= 1
         try:
             handle = os.open(path, FLAGS)

@@ -1,9 +1,6 @@
-"""What NVIDIA's GPUs do now, from an NVML that stays open.
+"""Sample NVIDIA GPUs through an NVML that stays open, and collect their XID error events.
 
 In:    NVML, the GPUs of the inventory.   Out: a GpuSample for each.
-Never: starts the library again while it works; after an error that says it is lost, everything is opened anew.
-
-Also: NVIDIA's error events: what NVML tells only while somebody listens.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,12 +13,12 @@ from kaiwo.devices.nvidia.nvlink import pci_address
 
 XID_EVENT = 8
 MOST_EVENTS = 64
-# A program's own faults: bad memory access, exception, stopped, killed. The GPU is well.
+# Faults of a program: bad memory access, exception, stopped, killed. The GPU itself is healthy.
 PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
 
 class XidWatch:
-    """Listens to the GPUs that can tell; `deaf` names the others."""
+    """Collects XID events; `unsupported` lists the GPUs that report none."""
 
     def __init__(self, nvml: Any, handles: Iterable[Any]) -> None:
         self.nvml = nvml
@@ -34,13 +31,13 @@ class XidWatch:
                 self.unsupported.append(handle)
 
     def poll(self, timeout_ms: int = 0) -> list[tuple[str, int]]:
-        """What happened since the last call."""
+        """The (PCI address, XID) events since the last call."""
         found: list[tuple[str, int]] = []
         for _ in range(MOST_EVENTS):
             try:
                 event = self.nvml.nvmlEventSetWait_v2(self._events, timeout_ms)
                 address = pci_address(self.nvml.nvmlDeviceGetPciInfo(event.device))
-            except self.nvml.NVMLError:  # nothing more to tell
+            except self.nvml.NVMLError:  # no more events
                 break
             if event.eventData not in PROGRAM_XIDS:
                 found.append((address, int(event.eventData)))
@@ -51,11 +48,11 @@ class XidWatch:
         self.nvml.nvmlEventSetFree(self._events)
 
 
-COUNTERS_EVERY = 3  # samples: counters of errors change rarely, and a health that changed is due within 5 s
+COUNTERS_EVERY = 3  # samples; error counters change rarely, and changed health must show within 5 s
 
 
 class NvidiaSampler:
-    """All of them, looked at again and again."""
+    """Samples all NVIDIA GPUs."""
 
     def __init__(self, nvml: Any, gpus: Sequence[PhysicalGpu]) -> None:
         self.nvml = nvml
@@ -67,7 +64,7 @@ class NvidiaSampler:
         self._watch = self._watch_xids()
         self._counter_cache: dict[str, tuple[int | None, Errors, list[str], bool]] = {}
         self._last_sample_us: dict[str, int] = {}
-        self._xid_problems: dict[str, str] = {}  # by an event that says so; until the agent starts again
+        self._xid_problems: dict[str, str] = {}  # kept until the agent restarts
         self._age = 0
 
     def sample(self) -> list[GpuSample]:
@@ -89,13 +86,11 @@ class NvidiaSampler:
         if xids:
             self._xid_problems[gpu.id] = f"the driver reported XID {', '.join(map(str, sorted(set(xids))))}"
         if handle is None:
-            return GpuSample(
-                gpu.id, health="failed", reason=gpu.reason or "the driver does not find it", xids=tuple(xids)
-            )
+            return GpuSample(gpu.id, health="failed", reason=gpu.reason or "the driver can't find it", xids=tuple(xids))
         limit, errors, problems, is_failed = self._counters(gpu.id, handle)
         memory = self._query("nvmlDeviceGetMemoryInfo", handle)
         if memory is None:
-            problems = [*problems, "the driver does not tell how much memory is used"]
+            problems = [*problems, "the used memory is unknown"]
         problems = [self._xid_problems.get(gpu.id, ""), *problems]
         health: Health = "failed" if is_failed else "degraded" if any(problems) else "healthy"
         processes = tuple(self._processes(gpu, handle))
@@ -130,7 +125,7 @@ class NvidiaSampler:
         return found
 
     def _busy(self, device: str, handle: Any) -> dict[int, int]:
-        """The share of time in which a process computed; NVML gives what came after the last look."""
+        """The percentage of time in which each process computed; NVML returns samples since the last call."""
         reported = self._query("nvmlDeviceGetProcessUtilization", handle, self._last_sample_us.get(device, 0)) or ()
         newest: dict[int, Any] = {}
         for one in reported:

@@ -1,7 +1,6 @@
-"""Whose a process is: the run of `kaiwo up` or the pod of the kubelet that it was started for.
+"""Find the owner of a process: a run of `kaiwo up` or a pod of the kubelet.
 
-In:    a process's number.   Out: a run's id or a pod's UID; empty when it tells neither, or we may not look.
-Never: looks twice while the process lives.
+In:    a pid.   Out: the id of the run or the UID of the pod; empty if unknown or not readable.
 """
 
 import os
@@ -14,20 +13,20 @@ MOST_BYTES = 1 << 20
 
 
 class ProcessOwners:
-    """Of the processes of one machine."""
+    """Owners of the processes of one machine, read once for each process."""
 
     def __init__(self, root: str) -> None:
         self._folder = os.path.join(root, "proc")
         self._known: dict[int, str] = {}
 
     def owner(self, pid: int) -> str:
-        """Known from the first look on: a process is started for somebody and stays theirs."""
+        """The owner of a process; it never changes, so it is read once."""
         if pid not in self._known:
             self._known[pid] = self._pod(pid) or self._run(pid)
         return self._known[pid]
 
     def keep_only(self, pids: Iterable[int]) -> None:
-        """Numbers are used again."""
+        """Forget other processes, because pids are reused."""
         living = set(pids)
         self._known = {pid: owner for pid, owner in self._known.items() if pid in living}
 

@@ -1,7 +1,7 @@
-"""One sample of all GPUs of a machine, whoever built them.
+"""Sample all GPUs of a machine.
 
-In:    a root and what discovery found under it.   Out: a Sample each time it is asked.
-Never: raises because a GPU misbehaves: that GPU is degraded, with the reason.
+In:    a root and its inventory.   Out: a Sample for each call.
+Never: raises because of a bad GPU: that GPU is degraded, with the reason.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from kaiwo.devices.sharing.isolation_method import oversubscription
 
 
 class Sampler:
-    """Keeps files and libraries open between samples; make another one when the devices change."""
+    """Keeps files and libraries open between samples; create a new one when the devices change."""
 
     def __init__(self, inventory: Inventory, root: str = "/", nvml: Any = None) -> None:
         self.inventory = inventory
@@ -37,7 +37,7 @@ class Sampler:
         self._number = 0
 
     def sample(self, time_s: float) -> Sample:
-        """Everything that is known at this moment."""
+        """Take one sample."""
         uses = self._kfd.sample() if self._kfd else []
         nvidia = {sample.id: sample for sample in self._nvidia.sample()} if self._nvidia else {}
         found = []
@@ -61,7 +61,7 @@ class Sampler:
         return replace(sample, processes=uses)
 
     def _amd_sample(self, gpu: PhysicalGpu, uses: list[ProcessUse]) -> GpuSample:
-        """A GPU without files of its own says what discovery knew; so does a made-up one."""
+        """A GPU without sysfs files, such as a fake one, keeps the values of discovery."""
         ids = {gpu.id, *(part.id for part in gpu.partitions)}
         mine = tuple(use for use in uses if use.device in ids)
         is_told = self._kfd is not None and self._kfd.exists
@@ -88,17 +88,17 @@ class Sampler:
         try:
             library = nvml or importlib.import_module("pynvml")
         except ImportError:
-            self.notes.append("NVIDIA's GPUs are not measured: pip install 'kaiwo[nvidia]'")
+            self.notes.append("NVIDIA GPUs are not sampled: pip install 'kaiwo[nvidia]'")
             return None
         try:
             return NvidiaSampler(library, gpus)
         except library.NVMLError as error:
-            self.notes.append(f"NVIDIA's GPUs are not measured: {error}")
+            self.notes.append(f"NVIDIA GPUs are not sampled: {error}")
             return None
 
 
 def _with_inventory(gpu: PhysicalGpu, sample: GpuSample) -> GpuSample:
-    """What discovery found wrong stays wrong until it looks again."""
+    """Keep problems that discovery found, until the next discovery."""
     if gpu.health == "healthy":
         return sample
     health = worse_health(gpu.health, sample.health)
@@ -128,13 +128,13 @@ def _partition(name: str, units: int, uses: tuple[ProcessUse, ...]) -> Partition
 
 
 def _sum(values: list[int | None]) -> int | None:
-    """Nobody there is 0; somebody there of whom nothing is told is not."""
+    """The sum of known values: 0 without values, None if all are unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known or not values else None
 
 
 def _oversubscription(gpu: PhysicalGpu, uses: tuple[ProcessUse, ...]) -> str:
-    """Of the most crowded of its devices."""
+    """Why one of its devices has too many processes or queues; empty if none has."""
     for device in dict.fromkeys(use.device for use in uses):
         here = [use for use in uses if use.device == device]
         if word := oversubscription(gpu.vendor, len({use.pid for use in here}), sum(use.queues or 0 for use in here)):

@@ -1,4 +1,4 @@
-"""Shares of a GPU: how they are kept apart, and what that is worth."""
+"""GPU sharing: which devices a pod gets, and how it is isolated from others."""
 
 from kaiwo.devices.sharing.prepare_grants import GpuSharing, detect_isolation_support
 from kaiwo.devices.sharing.share_types import GpuDevice, Grant, GrantedDevice, GrantRequest, IsolationSupport, Refusal

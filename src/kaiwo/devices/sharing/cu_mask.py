@@ -1,14 +1,13 @@
-"""AMD's compute-unit masks: which units a share may use, and how ROCm wants that written.
+"""AMD's compute-unit (CU) masks: choose the units of a share, and write and parse ROCm's mask variables.
 
-In:    compute units by number.   Out: HSA_CU_MASK, ROC_GLOBAL_CU_MASK; a text parsed as ROCr parses it.
-Never: writes a mask that ROCr ignores. A wrong mask is not an error there: the process silently gets the whole GPU.
+Never: writes a mask that ROCr ignores. ROCr reports no error: the process would silently get the whole GPU.
 
     mask = set [; set]*      set = gpus : units      gpus = list      units = list | 0xHEX
     list = (N | N-N)[, (N | N-N)]*
 
-GPUs are counted after ROCR_VISIBLE_DEVICES. No GPU and no unit may come twice, and no set may be empty of units. On a
-GPU of several XCDs the unit with bit i lies on XCD i mod XCDs, and an XCD that gets no bit runs without a mask: so
-units are handed out in atoms, one unit of every XCD.
+GPUs are numbered after ROCR_VISIBLE_DEVICES. No GPU or unit may occur twice, and no set may be empty. On a GPU with
+several XCDs, bit i is a unit of XCD i mod XCDs, and an XCD without any bit runs without a mask. So units are assigned
+in atoms: one unit of every XCD.
 """
 
 import re
@@ -17,35 +16,35 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kaiwo.devices.sharing.share_types import GpuDevice
 from kaiwo.model.gpu import WHOLE_MILLI
 
-MASKED_TARGETS = "gfx9"  # CDNA and before; RDNA pairs its units and is masked by other rules
+MASKED_TARGETS = "gfx9"  # CDNA and older; RDNA pairs its units and has other mask rules
 MOST_UNITS = 1024
 _LIST = r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*"
 _SET = re.compile(rf"({_LIST}):(0[xX][0-9a-fA-F]+|{_LIST})")
 
 
 def why_unmaskable(device: GpuDevice) -> str:
-    """Why a share of this device cannot be masked; empty when it can."""
+    """Why this device has no CU masks; empty if it has."""
     if device.vendor != "amd":
         return "compute-unit masks exist on AMD GPUs only"
     if not device.target.startswith(MASKED_TARGETS):
-        return f"compute-unit masks are not written for {device.target or 'an unknown chip'}"
+        return f"compute-unit masks are not supported on {device.target or 'an unknown chip'}"
     if not device.compute_units:
-        return "the number of its compute units is not known"
+        return "its number of compute units is unknown"
     return ""
 
 
 def unit_count(device: GpuDevice, milli: int) -> int:
-    """How many units a share has: its part, rounded down to whole atoms; 0 when it is smaller than one."""
+    """The number of units of a share, rounded down to whole atoms; 0 if it is smaller than one atom."""
     return device.compute_units * milli // WHOLE_MILLI // device.xcds * device.xcds
 
 
 def least_milli(device: GpuDevice) -> int:
-    """The smallest share that holds one atom."""
+    """The smallest share that has one atom."""
     return -(-device.xcds * WHOLE_MILLI // device.compute_units)
 
 
 def choose_units(device: GpuDevice, milli: int, taken: Collection[int]) -> tuple[int, ...]:
-    """The lowest free units, whole atoms only; empty when there are not enough. They need not lie side by side."""
+    """The lowest free units, in whole atoms, not necessarily contiguous; empty if there are too few."""
     wanted = unit_count(device, milli)
     busy = {unit // device.xcds for unit in taken}
     atoms = (atom for atom in range(device.compute_units // device.xcds) if atom not in busy)
@@ -54,13 +53,13 @@ def choose_units(device: GpuDevice, milli: int, taken: Collection[int]) -> tuple
 
 
 def mask_variables(units: Sequence[Collection[int]]) -> dict[str, str]:
-    """The variables for devices in the order in which the process sees them; an empty entry is not masked."""
+    """The mask variables for devices in the process's order; an empty entry is not masked."""
     masked = {index: of for index, of in enumerate(units) if of}
     if not masked:
         return {}
     variables = {"HSA_CU_MASK": write_mask(masked)}
     if len(masked) == len(units) and len({frozenset(of) for of in units}) == 1:
-        # HIP's own variable knows one mask for all devices, so it is written only where they have the same.
+        # HIP's variable is one mask for all devices, so it is set only if all masks are equal.
         variables["ROC_GLOBAL_CU_MASK"] = f"0x{sum(1 << unit for unit in set(units[0])):x}"
     return variables
 
@@ -82,7 +81,7 @@ def write_list(numbers: Iterable[int]) -> str:
 
 
 def parse_mask(text: str) -> dict[int, frozenset[int]]:
-    """As ROCr reads it: up to the first mistake; what stands from there on counts for nothing."""
+    """Parse a mask as ROCr does: up to the first mistake; the rest is ignored."""
     found: dict[int, frozenset[int]] = {}
     for part in text.replace(" ", "").split(";"):
         match = _SET.fullmatch(part)
@@ -102,7 +101,7 @@ def _parse_units(text: str) -> list[int] | None:
 
 
 def _parse_list(text: str) -> list[int] | None:
-    """None when a number comes twice or a range runs backwards."""
+    """None if a number occurs twice or a range runs backwards."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -1,8 +1,6 @@
-"""The machine as it is now: looked at again whenever the driver's devices may be others.
+"""Keep the inventory current: discover again whenever the driver's devices may have changed.
 
-In:    a way to look, and the root under which the driver counts its changes.   Out: an inventory that is not out of
-       date.
-Never: takes what was read while the driver changed it for certain: numbers and names under /dev move then.
+Never: trusts an inventory that was read while the driver changed its devices, since indices and /dev names move then.
 """
 
 import os
@@ -15,14 +13,12 @@ from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.model.errors import ClusterError
 
 GENERATION = "sys/class/kfd/kfd/topology/generation_id"
-MOST_WAIT_S, PAUSE_S = 5.0, 0.1  # a change of mode takes a second or two
-STILL_CHANGING = (
-    "the GPUs of this machine are being changed, and which number each of them gets is not settled; try again"
-)
+MOST_WAIT_S, PAUSE_S = 5.0, 0.1  # a mode change takes a second or two
+STILL_CHANGING = "the GPUs of this machine are being reconfigured, and their indices are not final; try again"
 
 
 class CurrentInventory:
-    """One machine's inventory. Ask from any thread."""
+    """One machine's inventory; thread-safe."""
 
     def __init__(self, discover: Callable[[], Inventory], root: str = "/") -> None:
         self._discover, self._path = discover, os.path.join(root, GENERATION)
@@ -32,13 +28,13 @@ class CurrentInventory:
         self.refresh()
 
     def has_changed(self) -> bool:
-        """The driver has counted up since the last look: a mode was changed, or a GPU came or went."""
+        """True if KFD's generation has changed: a mode changed, or a GPU came or went."""
         return self._read_generation() != self._generation
 
     def refresh(self) -> None:
-        """What only moves, such as heat, makes no other inventory."""
+        """Discover again; keep the same object if nothing changed."""
         with self._lock:
-            # Counted before the look: a change while it goes on is seen afterwards.
+            # Read the generation first, so that a change during discovery is noticed.
             generation = self._read_generation()
             found = self._discover()
             self._generation = generation
@@ -46,7 +42,7 @@ class CurrentInventory:
                 self.inventory = found
 
     def ensure_current(self, ids: Collection[str]) -> None:
-        """Before these devices are given to somebody. ClusterError when they do not come to rest."""
+        """Make sure that these devices are up to date; ClusterError if they keep changing."""
         if self.has_changed() or self._lacks_generation() or not set(ids) <= devices_by_id(self.inventory).keys():
             deadline = time.monotonic() + MOST_WAIT_S
             self.refresh()
@@ -57,7 +53,7 @@ class CurrentInventory:
                 self.refresh()
 
     def _lacks_generation(self) -> bool:
-        """Devices that are told by a number, and nobody says when the numbers change."""
+        """True if devices have indices, but the driver does not report when they change."""
         return not self._generation and any(gpu.vendor == "amd" for gpu in self.inventory.gpus)
 
     def _read_generation(self) -> str:

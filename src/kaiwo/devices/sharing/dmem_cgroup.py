@@ -1,7 +1,6 @@
-"""Caps on device memory that the kernel enforces: the `dmem` controller of cgroup v2 (Linux 6.14 and later).
+"""Cap device memory with the `dmem` controller of cgroup v2 (Linux 6.14 and later).
 
-In:    a cgroup tree.   Out: which memory can be capped; a group for each pod with its caps.
-Never: touches a group that it did not make.
+Never: changes a cgroup that it did not create.
 """
 
 import os
@@ -13,7 +12,7 @@ OURS = "kaiwo"
 
 
 def regions(root: str = ROOT) -> tuple[str, ...]:
-    """The memory that the kernel can cap: `drm/0000:05:00.0/vram`. Empty without the controller or without rights."""
+    """The memory regions that can be capped, such as `drm/0000:05:00.0/vram`; empty without controller or rights."""
     if not os.access(os.path.join(root, "cgroup.subtree_control"), os.W_OK):
         return ()
     try:
@@ -24,7 +23,7 @@ def regions(root: str = ROOT) -> tuple[str, ...]:
 
 
 def make_group(name: str, caps_mib: dict[str, int], root: str = ROOT) -> str:
-    """The folder of a group in which no process gets more than that; its children may not either."""
+    """Create a cgroup with these caps for all its processes; return its folder."""
     top = os.path.join(root, OURS)
     folder = os.path.join(top, name)
     try:
@@ -40,7 +39,7 @@ def make_group(name: str, caps_mib: dict[str, int], root: str = ROOT) -> str:
 
 
 def remove_group(folder: str) -> None:
-    """When its processes have gone; one that still has some stays, and is removed at the next start."""
+    """Remove a cgroup; one that still has processes stays, and is removed at the next start."""
     try:
         os.rmdir(folder)
     except OSError:

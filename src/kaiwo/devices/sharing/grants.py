@@ -1,9 +1,6 @@
-"""From what a pod was given to a grant, and from a grant to the environment of its process.
+"""Decide the grant of a pod, build the environment of its process, and store grants on disk.
 
-In:    an ask, the machine's devices, the grants in force.   Out: a Grant or a Refusal; variables.
-Never: does anything: no daemon, no file. The same input gives the same grant.
-
-Also: The grants in force, on disk: which compute units and which daemons are taken, whoever asks next.
+In:    a request, the machine's devices, the current grants.   Out: a Grant or a Refusal; variables.
 """
 
 import contextlib
@@ -25,7 +22,7 @@ from kaiwo.model.gpu import RANKS
 def decide_grant(
     request: GrantRequest, devices: Mapping[str, GpuDevice], platform: IsolationSupport, grants: Collection[Grant]
 ) -> Grant | Refusal:
-    """One method for the whole pod: that of its weakest device."""
+    """Decide a grant. The whole pod has one isolation method: that of its weakest device."""
     unknown = [share.gpu for share in request.shares if share.gpu not in devices]
     if unknown:
         return Refusal(f"this machine has no device {unknown[0]}; it has {', '.join(devices) or 'none'}")
@@ -42,7 +39,7 @@ def decide_grant(
 
 
 def grant_environment(grant: Grant, vendors: Collection[str], mps_folder: str = "") -> dict[str, str]:
-    """For a process on the node. `vendors` are those of the node's GPUs, `mps_folder` is the daemon's."""
+    """The variables for a process. `vendors`: of the node's GPUs; `mps_folder`: of the daemon."""
     variables = visible_variables([one.device for one in grant.held], vendors)
     if grant.method == "mps":
         variables |= client_variables(grant.held, mps_folder)
@@ -52,7 +49,7 @@ def grant_environment(grant: Grant, vendors: Collection[str], mps_folder: str = 
 
 
 def with_current_devices(grant: Grant, devices: Mapping[str, GpuDevice]) -> Grant | None:
-    """The same grant with the numbers that its devices have now; None when one is gone, or was cut otherwise."""
+    """The grant with the current indices of its devices; None if one is gone or partitioned differently."""
     held = []
     for one in grant.held:
         now = devices.get(one.device.id)
@@ -72,7 +69,7 @@ def _in_visible_order(held: Sequence[GrantedDevice]) -> list[GrantedDevice]:
 
 
 def _mask_basis(device: GpuDevice) -> tuple[object, ...]:
-    """What a mask and a limit were made for."""
+    """The properties on which a mask or a limit depends."""
     return device.vendor, device.uuid, device.is_partition, device.compute_units, device.xcds
 
 
@@ -86,12 +83,12 @@ def _make_grant(
         ]
         full = [one.device.id for one in held if not one.units]
         if full:
-            return Refusal(f"{full[0]} has not enough compute units free for {request.owner}; wait for a neighbour")
+            return Refusal(f"{full[0]} has too few free compute units for {request.owner}; wait for a neighbour")
     for one in held:
         others = [grant for grant in grants if uses_device(grant, one.device)]
         notes.append(oversubscription(one.device.vendor, 1 + len(others)))
         if choice.method != "time-slicing" and any(other.method == "time-slicing" for other in others):
-            notes.append(f"a neighbour on {one.device.id} takes turns and has no limits")
+            notes.append(f"another pod on {one.device.id} is time-sliced and has no limits")
     return Grant(request.owner, choice.method, choice.grade, tuple(held), "; ".join(filter(None, notes)))
 
 
@@ -104,14 +101,14 @@ SUFFIX = ".json"
 
 
 class GrantStore:
-    """A folder with one file a grant."""
+    """A folder with one file for each grant."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
     def load(self) -> tuple[dict[str, Grant], list[str]]:
-        """Grants by owner, and the files that are none."""
+        """Grants by owner, and problems with other files."""
         found: dict[str, Grant] = {}
         odd = []
         for name in sorted(name for name in os.listdir(self.folder) if name.endswith(SUFFIX)):
@@ -119,7 +116,7 @@ class GrantStore:
                 with open(os.path.join(self.folder, name), "rb") as file:
                     grant = msgspec.json.decode(file.read(), type=Grant)
             except (OSError, msgspec.MsgspecError) as error:
-                odd.append(f"{name} is no record of a grant: {error}")
+                odd.append(f"{name} is not a grant: {error}")
                 continue
             found[grant.owner] = grant
         return found, odd
@@ -138,5 +135,5 @@ class GrantStore:
             os.unlink(self._path(owner))
 
     def _path(self, owner: str) -> str:
-        """Owners have names like `team/train main-0`: not for files."""
+        """Owners such as `team/train main-0` are hashed, since they are not file names."""
         return os.path.join(self.folder, hashlib.sha256(owner.encode()).hexdigest()[:24] + SUFFIX)

@@ -1,7 +1,7 @@
-"""What each grade holds against, and what it does not: the table that docs show and `bench.gpu` puts to the test.
+"""What each isolation grade protects against: the table that the docs show and `bench.gpu` tests.
 
-A way out is something that a tenant, or a mistake of its program, may try. `held` means that the neighbours lose
-nothing by it; `open` means that they may. A way that is not listed under a grade does not exist there.
+An escape is something that a tenant may try, or that a bug in its program may do. `held`: the other tenants are not
+affected. `open`: they may be. An escape that is not listed under a grade does not exist there.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,7 @@
-"""How a share is kept apart from its neighbours, and what that is worth.
+"""Choose how a share of a GPU is isolated: MPS, CU mask, time-slicing, or a whole device.
 
-In:    what was asked, the device, the platform.   Out: a method with its grade, or a refusal that names the way out.
-Never: gives a weaker method than was asked for by name without saying so.
-
-Also: Taking turns on a GPU, and when there are too many for it.
+In:    the request, the device, the platform.   Out: a method with its grade, or a refusal that says what to do.
+Never: chooses a weaker method than the one asked for by name without saying so.
 """
 
 import msgspec
@@ -20,13 +18,13 @@ from kaiwo.devices.sharing.share_types import (
 from kaiwo.model.gpu import WHOLE_MILLI, Share, meets
 
 NO_MPS_ON_AMD = (
-    "there is no MPS on AMD GPUs; ask for gpu-isolation cu-mask (a fixed set of compute units), partition (a part of "
+    "AMD GPUs have no MPS; ask for gpu-isolation cu-mask (a fixed set of compute units), partition (a part of "
     "the chip) or time-slicing"
 )
 
 
 class IsolationChoice(msgspec.Struct, frozen=True):
-    """For one device."""
+    """The isolation of one device."""
 
     method: IsolationMethod
     grade: IsolationGrade
@@ -36,37 +34,37 @@ class IsolationChoice(msgspec.Struct, frozen=True):
 def choose_isolation(
     request: GrantRequest, share: Share, device: GpuDevice, platform: IsolationSupport
 ) -> IsolationChoice | Refusal:
-    """One share of one device."""
+    """Choose the isolation of one share of one device."""
     found = _method(request, share, device, platform)
     if isinstance(found, Refusal) or meets(found.grade, request.least_grade):
         return found
     return Refusal(
-        f"{device.id} can be shared with grade {found.grade}, and at least {request.least_grade} is asked for; "
+        f"{device.id} can be shared only with grade {found.grade}, but {request.least_grade} is required; "
         f"{_stronger_options(device, platform)}"
     )
 
 
 def share_grade(device: GpuDevice, platform: IsolationSupport) -> str:
-    """What half of a device would get: the scheduler is told that. A partition is not shared."""
+    """The grade of a share of this device, which the scheduler is told; empty for a partition."""
     share = Share(device.id, WHOLE_MILLI // 2, 0)
     choice = None if device.is_partition else choose_isolation(GrantRequest("", (share,)), share, device, platform)
     return choice.grade if isinstance(choice, IsolationChoice) else ""
 
 
 def dmem_region(device: GpuDevice) -> str:
-    """The name under which the kernel's device-memory controller knows a GPU's memory."""
+    """The name of a GPU's memory in the dmem cgroup controller."""
     return f"drm/{device.pci}/vram"
 
 
 def _method(
     request: GrantRequest, share: Share, device: GpuDevice, platform: IsolationSupport
 ) -> IsolationChoice | Refusal:
-    # A partition's milli are those of its physical GPU: whoever has all its memory has all of it.
+    # The milli of a partition count its physical GPU: a share with all the memory has the whole partition.
     is_all = share.milli >= WHOLE_MILLI or (device.is_partition and 0 < device.memory_mib <= share.mib)
     if is_all:
         return IsolationChoice("partition" if device.is_partition else "whole", "partition")
     if request.isolation == "partition":
-        return Refusal(f"a fraction of {device.id} is no partition; ask for a partition profile instead of a fraction")
+        return Refusal(f"a fraction of {device.id} is not a partition; ask for a partition profile instead")
     if request.isolation == "mps" and device.vendor == "amd" and platform.mps_on_amd == "refuse":
         return Refusal(NO_MPS_ON_AMD)
     if request.isolation == "cu-mask" and device.vendor == "nvidia":
@@ -97,10 +95,8 @@ def _amd(
         return Refusal(f"{device.id}: {why}; ask for time-slicing")
     if why:
         return IsolationChoice("time-slicing", "time-slicing", why)
-    note = (
-        "mps was asked for and there is none on AMD: a compute-unit mask instead" if request.isolation == "mps" else ""
-    )
-    # A partition's memory is a part of its GPU's, which the kernel counts as one.
+    note = "AMD has no MPS: a compute-unit mask is used instead" if request.isolation == "mps" else ""
+    # The kernel counts a GPU's memory as a whole, not per partition.
     is_capped = dmem_region(device) in platform.dmem_regions and not device.is_partition and not platform.in_containers
     return IsolationChoice("cu-mask", "memory-capped" if is_capped else "cu-mask", note)
 
@@ -117,7 +113,7 @@ MOST_PROCESSES, MOST_QUEUES = 11, 24
 
 
 def oversubscription(vendor: str, processes: int, queues: int = 0) -> str:
-    """Why there are too many; empty when there are not."""
+    """Why there are too many processes or queues; empty if there are not."""
     if vendor != "amd":
         return ""
     if processes > MOST_PROCESSES:

@@ -1,12 +1,8 @@
-"""The life of one MPS control daemon: start, adopt, look after, stop.
+"""NVIDIA's Multi-Process Service (MPS): its control daemon, the variables of clients, and GPU compute modes.
 
-In:    the GPUs it serves, and a folder of its own.   Out: a daemon that answers, or a ClusterError that says why not.
-Never: takes a stranger for its daemon: a process is known by its pid and the tick at which it began.
+Never: mistakes another process for its daemon: a process is identified by pid and start time.
 
-The daemon outlives Kaiwo, as the work that uses it does: whoever comes next finds it in the folder and goes on with it.
-
-Also: NVIDIA's compute mode: whether a GPU serves the MPS server alone.
-Also: NVIDIA's Multi-Process Service: the variables of a client and of its daemon.
+Like the workloads that use it, the daemon survives a restart of Kaiwo, which finds it again by its folder.
 """
 
 import contextlib
@@ -25,7 +21,7 @@ DEFAULT, EXCLUSIVE_PROCESS = 0, 3
 
 
 def set_compute_mode(uuid: str, mode: int) -> bool:
-    """True when the GPU is in that mode now."""
+    """Set the compute mode of a GPU; True if it has this mode now."""
     try:
         import pynvml
     except ImportError:
@@ -49,8 +45,8 @@ PIPES, LOGS = "pipe", "log"
 
 
 def client_variables(held: Sequence[GrantedDevice], folder: str) -> dict[str, str]:
-    """For a process that holds these shares, in the order in which it sees them."""
-    milli = min(share.milli for share in held)  # the variable is one for all devices
+    """The variables of an MPS client, for its devices in the order in which it sees them."""
+    milli = min(share.milli for share in held)  # one variable for all devices
     variables = {
         "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/{PIPES}",
         "CUDA_MPS_LOG_DIRECTORY": f"{folder}/{LOGS}",
@@ -63,7 +59,7 @@ def client_variables(held: Sequence[GrantedDevice], folder: str) -> dict[str, st
 
 
 def daemon_variables(uuids: Sequence[str], folder: str) -> dict[str, str]:
-    """For the control daemon of these GPUs."""
+    """The variables of the control daemon of these GPUs."""
     return {
         "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/{PIPES}",
         "CUDA_MPS_LOG_DIRECTORY": f"{folder}/{LOGS}",
@@ -73,7 +69,7 @@ def daemon_variables(uuids: Sequence[str], folder: str) -> dict[str, str]:
 
 
 def percent(milli: int) -> str:
-    """300 is `30`, 333 is `33.3`; never 0, which CUDA takes for no limit at all."""
+    """300 is `30`, 333 is `33.3`; never 0, which CUDA takes as no limit."""
     whole, tenth = divmod(max(1, min(milli, WHOLE_MILLI)), 10)
     return f"{whole}.{tenth}" if tenth else str(whole)
 
@@ -81,14 +77,14 @@ def percent(milli: int) -> str:
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
 CONTROL_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/nvidia/bin")
-MOST_PATH = 80  # a unix socket's path ends at 108, and the daemon adds names of its own
+MOST_PATH = 80  # socket paths are limited to 108 bytes, and the daemon appends names
 MOST_WAIT_S = 10.0
 COMMAND_S = 5.0
 POLL_S = 0.02
 
 
 def find_mps_control() -> str:
-    """Where the program is; empty when it is not installed."""
+    """The path of the program; empty if it is not installed."""
     return shutil.which(CONTROL) or shutil.which(CONTROL, path=os.pathsep.join(CONTROL_FOLDERS)) or ""
 
 
@@ -97,7 +93,7 @@ class MpsDaemon:
 
     def __init__(self, folder: str, uuids: Sequence[str], control: str) -> None:
         if len(folder) > MOST_PATH:
-            raise ClusterError(f"the folder {folder} is too long for the sockets of MPS; use one of {MOST_PATH} signs")
+            raise ClusterError(f"the folder {folder} is too long for MPS sockets; use at most {MOST_PATH} characters")
         self.folder = folder
         self.uuids = tuple(uuids)
         self._control = control
@@ -105,7 +101,7 @@ class MpsDaemon:
 
     @property
     def pid(self) -> int:
-        """Of the living daemon; 0 when there is none."""
+        """The pid of the running daemon; 0 if there is none."""
         try:
             with open(os.path.join(self.folder, "daemon"), encoding="ascii") as file:
                 pid, ticks = (int(word) for word in file.read().split())
@@ -114,11 +110,11 @@ class MpsDaemon:
         return pid if ticks and start_ticks(pid) == ticks else 0
 
     def is_answering(self) -> bool:
-        """It lives and answers."""
+        """True if the daemon runs and answers."""
         return bool(self.pid) and self.send_command("get_server_list") is not None
 
     def ensure(self) -> str:
-        """Have one that answers. What was done: `kept`, `started` or `restarted`."""
+        """Make sure that the daemon answers; returns `kept`, `started` or `restarted`."""
         had = bool(self.pid)
         if had and self.is_answering():
             return "kept"
@@ -129,7 +125,7 @@ class MpsDaemon:
         return "restarted" if was_there else "started"
 
     def stop(self) -> None:
-        """End it and its servers. Its clients lose their GPU: stop it after them."""
+        """Stop the daemon and its servers. Clients that still run lose their GPU."""
         pid = self.pid
         if not pid:
             return
@@ -144,17 +140,17 @@ class MpsDaemon:
             os.unlink(os.path.join(self.folder, "daemon"))
 
     def servers(self) -> list[int]:
-        """The pids of its servers: one for each user that has connected."""
+        """The pids of its servers, one for each user with clients."""
         answer = self.send_command("get_server_list") or ""
         return [int(word) for word in answer.split() if word.isdecimal()]
 
     def clients(self) -> list[int]:
-        """The pids of those who are connected."""
+        """The pids of connected clients."""
         answers = (self.send_command(f"get_client_list {server}") or "" for server in self.servers())
         return sorted({int(word) for answer in answers for word in answer.split() if word.isdecimal()})
 
     def send_command(self, command: str) -> str | None:
-        """What the daemon answers; None when it does not."""
+        """Send a command; return the answer, or None if there is none."""
         try:
             done = subprocess.run(
                 [self._control], input=f"{command}\n", env=self._variables, capture_output=True, text=True,
@@ -166,7 +162,7 @@ class MpsDaemon:
 
     def _start(self) -> None:
         pipes = os.path.join(self.folder, PIPES)
-        shutil.rmtree(pipes, ignore_errors=True)  # sockets of one that crashed
+        shutil.rmtree(pipes, ignore_errors=True)  # sockets of a crashed daemon
         for folder in (self.folder, pipes, os.path.join(self.folder, LOGS)):
             os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
@@ -175,13 +171,13 @@ class MpsDaemon:
                 timeout=MOST_WAIT_S, check=False, start_new_session=True,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {error}") from error
+            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} did not start: {error}") from error
         if done.returncode:
-            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not start: {_failure_text(done)}")
+            raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} did not start: {_failure_text(done)}")
         self._record_pid(os.path.join(pipes, f"{CONTROL}.pid"))
 
     def _record_pid(self, pid_file: str) -> None:
-        """Write down who it is, once it answers."""
+        """Record pid and start time once the daemon answers."""
         deadline = time.monotonic() + MOST_WAIT_S
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError), open(pid_file, encoding="ascii") as file:
@@ -190,11 +186,11 @@ class MpsDaemon:
                     _write(os.path.join(self.folder, "daemon"), f"{pid} {ticks}\n")
                     return
             time.sleep(POLL_S)
-        raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not answer; its log is in {self.folder}")
+        raise ClusterError(f"the MPS daemon of {', '.join(self.uuids)} does not answer; see its log in {self.folder}")
 
 
 def start_ticks(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 when it is gone or a zombie."""
+    """The start time of a process in ticks since boot; 0 if it is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -204,7 +200,7 @@ def start_ticks(pid: int) -> int:
 
 
 def _clean_environment() -> dict[str, str]:
-    """Kaiwo's own variables without those of CUDA, which would reach the daemon's servers."""
+    """Our environment without CUDA's variables, which the daemon's servers would inherit."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "NVIDIA_"))}
 
 
@@ -228,7 +224,7 @@ def _failure_text(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """Whole or not at all."""
+    """Write atomically."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="ascii") as file:
         file.write(text)

@@ -1,14 +1,14 @@
-"""Shares of GPUs for the pods of one machine: prepare one before its process starts, release it after it ended.
+"""Prepare the GPU devices of a pod before its process starts, and release them after it ends.
 
-In:    what the scheduler gave a pod.   Out: a Grant: its process's environment, the cgroup to start it in, the grade.
-Never: gives one compute unit to two masks; forgets a grant when Kaiwo is killed.
+In:    the devices that the scheduler gave a pod.   Out: a Grant with the environment, the cgroup and the grade.
+Never: gives one compute unit to two masks; loses a grant when Kaiwo is killed.
 
     sharing = Sharing(home / "sharing", discover())
     grant = sharing.prepare(Ask("team/train main-0", pod.devices, isolation="mps"))
     ...                             # a Refusal has a reason; a Grant has environment, cgroup, grade, note
     sharing.release("team/train main-0")
 
-`prepare` may wait some 20 ms for a daemon: call it from a thread.
+`prepare` may wait about 20 ms for a daemon: call it from a thread.
 """
 
 import hashlib
@@ -27,58 +27,58 @@ from kaiwo.devices.sharing.share_types import Grant, GrantRequest, IsolationSupp
 from kaiwo.devices.sharing.visible_devices import first_without_order
 from kaiwo.model.errors import ClusterError
 
-NOT_ENFORCED = "a process that leaves its MPS variables out is not stopped: only root may set the GPU's compute mode"
+NOT_ENFORCED = "a process that removes its MPS variables can use the whole GPU: only root can set the compute mode"
 UNKNOWN_ORDER = (
-    "the number that ROCr gives {} on this machine is not known, since a part of the driver's topology cannot be read, "
-    "and a guess could be a neighbour's GPU; kaiwo discover says which part"
+    "ROCr's index of {} is unknown, because part of the driver's topology can't be read, "
+    "and a wrong index would be another pod's GPU; run kaiwo discover to see which part"
 )
 
 
 def detect_isolation_support(in_containers: bool = False) -> IsolationSupport:
-    """What this machine offers."""
+    """What this machine supports for isolation."""
     return IsolationSupport(
         mps_control=find_mps_control(), dmem_regions=dmem_cgroup.regions(), in_containers=in_containers
     )
 
 
 class GpuSharing:
-    """The shares of one machine's GPUs."""
+    """The grants of one machine's GPUs."""
 
     def __init__(
         self, folder: str, inventory: Inventory, platform: IsolationSupport | None = None, in_containers: bool = False
     ) -> None:
-        self._in_containers = in_containers  # where devices are counted anew, over those that are given
+        self._in_containers = in_containers  # a container numbers only the devices that it was given
         self.folder = os.path.abspath(folder)
         self._is_platform_given = platform is not None
         self.platform = replace(platform or detect_isolation_support(), in_containers=in_containers)
         self._devices = devices_by_id(inventory)
         self._records = GrantStore(os.path.join(self.folder, "grants"))
         self._grants, self.notes = self._records.load()
-        self._lock = threading.RLock()  # an agent prepares on the kubelet's threads and tends on its own
+        self._lock = threading.RLock()  # the agent prepares on the kubelet's threads and maintains daemons on its own
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """All that are in force."""
+        """All current grants."""
         with self._lock:
             return tuple(self._grants.values())
 
     def refresh(self, inventory: Inventory) -> None:
-        """The machine has other devices now, or they have other numbers."""
+        """Use a new inventory: devices or their indices have changed."""
         platform = self.platform if self._is_platform_given else detect_isolation_support(self._in_containers)
         with self._lock:
             self._devices, self.platform = devices_by_id(inventory), platform
 
     def missing_device(self, owner: str) -> str:
-        """A device that an owner was given and that this machine has no more; empty: all are there."""
+        """A granted device of this owner that the machine no longer has; empty if there is none."""
         with self._lock:
             grant = self._grants.get(owner)
             ids = [one.device.id for one in grant.held] if grant is not None else []
             return next((name for name in ids if name not in self._devices), "")
 
     def prepare(self, request: GrantRequest, never_concurrent: Collection[str] = ()) -> Grant | Refusal:
-        """Everything a pod needs to run on its shares. The same owner gets the same grant again, if it still can.
+        """Grant the devices; an owner that has a grant gets it again if it is still valid.
 
-        `apart_from`: owners that never run at the same time, so that both may be on the same units.
+        `never_concurrent`: owners that never run at the same time as this one, so that they may share its units.
         """
         with self._lock:
             known = self._grants.get(request.owner)
@@ -98,7 +98,7 @@ class GpuSharing:
             return self._apply(decided)
 
     def release(self, owner: str) -> None:
-        """Its process is gone. The last one to leave a daemon ends it."""
+        """Release the grant of an ended process; the last client of an MPS daemon stops it."""
         with self._lock:
             grant = self._grants.pop(owner, None)
             if grant is None:
@@ -111,7 +111,7 @@ class GpuSharing:
             self._records.delete(owner)
 
     def rename(self, owner: str, new_owner: str) -> None:
-        """A grant goes over to another owner as it is. When that has one too, they change places."""
+        """Give a grant to another owner. If that owner has one too, they swap."""
         with self._lock:
             if owner == new_owner:
                 return
@@ -123,13 +123,13 @@ class GpuSharing:
                     self._records.save(self._grants[name])
 
     def release_others(self, owners: Collection[str]) -> None:
-        """After a start: release what nobody runs any more."""
+        """After a restart: release the grants of all other owners."""
         with self._lock:
             for owner in set(self._grants) - set(owners):
                 self.release(owner)
 
     def maintain_daemons(self) -> list[str]:
-        """Look after the daemons; what had to be done, a line each."""
+        """Restart MPS daemons that are gone; return one line for each."""
         done = []
         with self._lock:
             clients = [grant for grant in self._grants.values() if grant.method == "mps"]
@@ -137,13 +137,13 @@ class GpuSharing:
                 daemon = self.daemon_of(grant)
                 try:
                     if daemon.ensure() != "kept":
-                        done.append(f"the MPS daemon of {', '.join(daemon.uuids)} had gone and was started again")
+                        done.append(f"the MPS daemon of {', '.join(daemon.uuids)} was gone and has been restarted")
                 except ClusterError as error:
                     done.append(str(error))
         return done
 
     def daemon_of(self, grant: Grant) -> MpsDaemon:
-        """The MPS daemon of a grant. One for each set of GPUs: a client can reach a single daemon."""
+        """The MPS daemon of a grant. Each set of GPUs has its own, since a client can use only one daemon."""
         uuids = _gpu_uuids(grant)
         name = hashlib.sha256(",".join(uuids).encode()).hexdigest()[:8]
         return MpsDaemon(os.path.join(self.folder, f"mps-{name}"), uuids, self.platform.mps_control)
@@ -153,7 +153,7 @@ class GpuSharing:
         vendors = {device.vendor for device in self._devices.values()}
         environment = grant_environment(decided, vendors, folder)
         grant = replace(decided, environment=environment, cgroup=self._make_cgroup(decided))
-        # On record first: whoever is killed now leaves no daemon behind that nobody knows.
+        # Stored first, so that a crash leaves no unknown daemon behind.
         self._store(grant)
         try:
             self._ensure_daemon(grant)
@@ -180,12 +180,12 @@ class GpuSharing:
             self.daemon_of(grant).ensure()
 
     def _set_compute_modes(self, grant: Grant) -> bool:
-        """While everybody on a GPU is an MPS client of one daemon, nobody else can open it. False: that failed."""
+        """Reserve a GPU for MPS while all its pods are clients of one daemon; False if the mode could not be set."""
         is_done = True
         for one in grant.held:
             here = [other for other in self._grants.values() if uses_device(other, one.device)]
             if not any(other.method == "mps" for other in (*here, grant)) or not one.device.uuid.startswith("GPU-"):
-                continue  # the mode is the administrator's, not ours
+                continue  # leave the administrator's mode alone
             is_guarded = bool(here) and all(other.method == "mps" and _same_gpus(other, here[0]) for other in here)
             is_done &= set_compute_mode(one.device.uuid, EXCLUSIVE_PROCESS if is_guarded else DEFAULT)
         return is_done

@@ -1,7 +1,4 @@
-"""The words of sharing: what is held of which device, how it is kept apart, and how well.
-
-In:    an inventory.   Out: the devices that can be shared, by the names that the scheduler uses.
-"""
+"""The types of GPU sharing: devices, requests, grants, and what isolation this machine supports."""
 
 import re
 from collections import Counter
@@ -19,27 +16,27 @@ AMD_SERIAL = re.compile(r"0x(?!0{16})[0-9a-f]{16}")
 
 
 class GpuDevice(msgspec.Struct, frozen=True):
-    """What the writers must know of one device: a whole GPU or a partition of one."""
+    """A device that can be granted: a whole GPU or a partition."""
 
     id: str
     vendor: str  # amd | nvidia
-    order: int | None = None  # in the vendor's runtime; None: not known
-    uuid: str = ""  # by which the vendor's runtime knows it; empty: by its number only
+    order: int | None = None  # its index in the vendor's runtime; None: unknown
+    uuid: str = ""  # its name in the vendor's runtime; empty: it has only an index
     pci: str = ""
     memory_mib: int = 0
     compute_units: int = 0
     xcds: int = 1
     target: str = ""
     is_partition: bool = False
-    node: int | None = None  # of AMD's topology: ROCr counts in this order, from whatever it begins
+    node: int | None = None  # its KFD node; ROCr numbers devices in this order
 
 
 class GrantRequest(msgspec.Struct, frozen=True):
-    """What one pod got from the scheduler, and how it wants it kept apart."""
+    """The devices that the scheduler gave one pod, and the isolation that the pod asks for."""
 
-    owner: str  # unique while it runs
+    owner: str  # unique among running pods
     shares: tuple[Share, ...]
-    isolation: str = ""  # mps | time-slicing | cu-mask | partition; empty: the best there is
+    isolation: str = ""  # mps | time-slicing | cu-mask | partition; empty: the best available
     least_grade: str = ""  # empty: any
 
 
@@ -49,39 +46,39 @@ class GrantedDevice(msgspec.Struct, frozen=True):
     device: GpuDevice
     milli: int
     mib: int
-    units: tuple[int, ...] = ()  # the compute units of its mask; empty: no mask
-    name: str = ""  # by which the scheduler gave it: the device's id, or a longer one
+    units: tuple[int, ...] = ()  # compute units of its mask; empty: no mask
+    name: str = ""  # the scheduler's name: the device's id, or a longer form
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """How one pod's devices are kept apart from its neighbours'."""
+    """One pod's devices, and how they are isolated from other pods."""
 
     owner: str
     method: IsolationMethod
     grade: IsolationGrade
     held: tuple[GrantedDevice, ...]
-    note: str = ""  # what the person should know: translated, weaker than it seems, oversubscribed
-    cgroup: str = ""  # the group that caps its device memory: the process must be put into it
+    note: str = ""  # a hint for users: translated, weaker than asked for, oversubscribed
+    cgroup: str = ""  # the cgroup that caps its device memory; the process must run in it
     environment: dict[str, str] = {}
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a share cannot be given so, and what can."""
+    """Why a request can't be granted, and what can."""
 
     reason: str
 
 
 class IsolationSupport(msgspec.Struct, frozen=True):
-    """What this machine offers beside its devices."""
+    """What this machine supports for isolating pods."""
 
-    mps_control: str = ""  # the path of nvidia-cuda-mps-control; empty: there is none
-    dmem_regions: tuple[str, ...] = ()  # that the kernel can cap: drm/0000:05:00.0/vram
-    mps_on_amd: Literal["refuse", "cu-mask"] = "refuse"  # the policy: translate, or say no
-    in_containers: bool = False  # the kubelet makes the cgroups of processes here, and nobody can cap them in time
+    mps_control: str = ""  # path of nvidia-cuda-mps-control; empty: not installed
+    dmem_regions: tuple[str, ...] = ()  # memory regions that the kernel can cap, such as drm/0000:05:00.0/vram
+    mps_on_amd: Literal["refuse", "cu-mask"] = "refuse"  # refuse mps on AMD GPUs, or use a CU mask instead
+    in_containers: bool = False  # pods run under a kubelet, which creates their cgroups too late to cap memory
 
 
 def devices_by_id(inventory: Inventory) -> dict[str, GpuDevice]:
-    """Every device by its id; a whole GPU beside cut ones by the longer id that carries its UUID, too."""
+    """Every device by id; a whole NVIDIA GPU also by its longer id with the UUID."""
     found: dict[str, GpuDevice] = {}
     serials = Counter(gpu.serial for gpu in inventory.gpus)
     for gpu in inventory.gpus:
@@ -98,7 +95,7 @@ def _uuid(gpu: PhysicalGpu, part: PhysicalGpu | Partition, is_only: bool) -> str
         return part.uuid
     if gpu.vendor == "nvidia":
         return gpu.serial
-    # As ROCr writes it. The partitions of a GPU may all have its number, so that it means none of them.
+    # As ROCr writes it. All partitions of a GPU may report the same number, which then identifies none of them.
     is_known = gpu.vendor == "amd" and is_only and AMD_SERIAL.fullmatch(gpu.serial)
     return f"GPU-{gpu.serial[2:].upper()}" if is_known else ""
 

@@ -1,1 +1,1 @@
-"""The kubelet's side of the agent: device plugin v1beta1, pod resources v1."""
+"""What the agent does for the kubelet: device plugin v1beta1, pod resources v1."""

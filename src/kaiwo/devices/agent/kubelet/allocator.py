@@ -1,11 +1,11 @@
-"""Hand out exactly the devices that the scheduler wrote on a pod, and check that the right pod has them.
+"""Allocate exactly the devices that the scheduler chose for a pod, and verify that the right pod gets them.
 
-In:    what the kubelet asks.   Out: what a container gets; Corrections for Kaiwo.
-Never: lets a container start on devices that are not its own: it is given others of the same size, which Kaiwo is told,
-       or it fails with a reason.
+In:    the kubelet's requests.   Out: the grants of containers; Corrections for Kaiwo.
+Never: lets a container start on another pod's devices: either two pods of equal size swap devices, which is reported
+       to Kaiwo, or the container fails with a reason.
 
-The kubelet names devices and no pod. At Allocate the pod is found by what it waits for; when two wait for the same, the
-one that was bound first is taken. Before the container starts, the kubelet's own list says who it was (`verifier`).
+The kubelet names devices but no pod. Allocate finds the pod that waits for this request; of several, the one bound
+first. Before the container starts, the kubelet's pod resources say which pod it was (`verify_allocation`).
 """
 
 import threading
@@ -24,7 +24,7 @@ from kaiwo.model.errors import ClusterError
 
 
 class Allocator:
-    """For all resources of one node."""
+    """Allocates all resources of one node."""
 
     def __init__(
         self, node: str, pods: PodLister, records: AllocationRecords, sharing: GpuSharing, resources: PodResources
@@ -35,11 +35,11 @@ class Allocator:
         self._verifier = AllocationVerifier(self._bound_pods, records, sharing, resources)
         self._refused = self._verifier.refused
         self.report: Callable[[Correction], None] = lambda _: None
-        self.ensure_current: Callable[[Collection[str]], None] = lambda _: None  # that these devices are still so
-        self.why_unusable: Callable[[Collection[str]], str] = lambda _: ""  # why one of them takes no new work
+        self.ensure_current: Callable[[Collection[str]], None] = lambda _: None  # raises if these devices are changing
+        self.why_unusable: Callable[[Collection[str]], str] = lambda _: ""  # why one can't be used; empty if all can
 
     def allocate(self, resource: str, requests: Sequence[list[str]]) -> list[Grant]:
-        """For the containers of one call: all, or ClusterError with a reason for the pod."""
+        """Allocate for the containers of one call: all of them, or ClusterError with the reason."""
         with self._lock:
             found: list[PodMatch] = []
             for ids in requests:
@@ -48,7 +48,7 @@ class Allocator:
             return [self._grant(Allocation(resource, tuple(sorted(ids)), match)) for ids, match in pairs]
 
     def prefer(self, resource: str, available: list[str], must: list[str], size: int) -> list[str]:
-        """The names that stand for the devices of the pod that is expected next."""
+        """The names of the devices of the pod that is expected next."""
         try:
             found = self._expected(resource, must, size, self._bound_pods(), self._records.served)
         except ClusterError:
@@ -62,14 +62,14 @@ class Allocator:
         return chosen[:size]
 
     def verify(self, resource: str, ids: list[str]) -> None:
-        """Before a container starts: is it the one that was meant? ClusterError when it must not start."""
+        """Before a container starts: check that it is the intended one. ClusterError if it must not start."""
         with self._lock:
             here = self._records.find(resource, ids)
             if not here:
                 raise ClusterError(self._verifier.explain_unknown_names(resource, ids))
             self.ensure_current([share.gpu for share in here[0].match.shares])
             if lost := self._sharing.missing_device(here[0].owner):
-                raise ClusterError(f"{lost} is not on this machine any more; delete the pod to have it scheduled again")
+                raise ClusterError(f"{lost} is gone from this machine; delete the pod to have it scheduled again")
             if all(one.is_verified for one in here):
                 return
             for line in self._verifier.verify(here, self.node):
@@ -77,13 +77,13 @@ class Allocator:
             self._check_usable(self._records.find(resource, ids))
 
     def release_ended(self) -> list[str]:
-        """Release what ended pods had; their names."""
+        """Release the devices of ended pods; return their owners."""
         with self._lock:
             known = {one.match.pod.uid for one in self._records.allocations} | self._refused
             return [] if known <= unfinished_uids(self._bound_pods()) else self._release_ended()
 
     def _match(self, resource: str, ids: list[str], before: Sequence[PodMatch]) -> PodMatch:
-        """The container that is meant; `before`: those of the same call, of which none is meant twice."""
+        """The container that this request is for; `before`: those of the same call, which are excluded."""
         own = {(match.pod.uid, match.container) for match in before}
         served = self._records.served | own
         found = self._expected(resource, ids, len(ids), self._bound_pods(), served)
@@ -99,7 +99,7 @@ class Allocator:
     def _expected(
         self, resource: str, names: list[str], count: int, pods: list[BoundPod], served: Collection[tuple[str, str]]
     ) -> PodMatch | str:
-        """Names of a start-up container go to those after it in the same pod, as long as that is there."""
+        """The expected container; names of an init container are reused by later containers of its pod."""
         before = [one for one in self._records.allocations if one.overlaps(resource, names)]
         same = [pod for pod in pods if pod.uid in {one.match.pod.uid for one in before}]
         found = find_match(resource, count, same, served) if len(same) == 1 else ""
@@ -108,20 +108,20 @@ class Allocator:
         return find_match(resource, count, pods, served, self._refused)
 
     def _may_be_swapped(self, resource: str, count: int) -> bool:
-        """Somebody who waited for as many may have another's devices: then whoever comes last is not certain either."""
+        """True if an unverified request of this size may have got another pod's devices: this match is uncertain."""
         like = [one for one in self._records.allocations if one.resource == resource and len(one.ids) == count]
         return any(not one.is_verified and not one.match.is_certain for one in like)
 
     def _grant(self, allocation: Allocation) -> Grant:
         pod = allocation.match.pod
-        self._refused.add(pod.uid)  # until it has everything
+        self._refused.add(pod.uid)  # until it has all its devices
         self.ensure_current([share.gpu for share in allocation.match.shares])
         is_new = all(one.owner != allocation.owner for one in self._records.allocations)
         if is_new and allocation.match.is_certain and (why := self._why_unusable(allocation)):
-            raise ClusterError(why)  # it fails, and whoever made it makes another, which goes elsewhere
+            raise ClusterError(why)  # the pod fails, and its controller creates another, which starts elsewhere
         self._free_names(allocation)
         grant = self._sharing.prepare(_grant_request(allocation), self._never_concurrent(allocation))
-        if isinstance(grant, Refusal) and self._release_ended():  # whoever has ended may have held what is wanted
+        if isinstance(grant, Refusal) and self._release_ended():  # an ended pod may have held these devices
             grant = self._sharing.prepare(_grant_request(allocation), self._never_concurrent(allocation))
         if isinstance(grant, Refusal):
             raise ClusterError(f"pod {pod.namespace}/{pod.name}: {grant.reason}")
@@ -130,7 +130,7 @@ class Allocator:
         return grant
 
     def _check_usable(self, here: Sequence[Allocation]) -> None:
-        """At Allocate it may have been somebody else. It is asked again: a device that gets well is started on."""
+        """Check again before the start: Allocate may have been for another pod. A device that recovers can be used."""
         if here and (why := self._why_unusable(here[0])):
             self._records.replace([(one, replace(one, is_verified=False)) for one in here])
             raise ClusterError(why)
@@ -140,7 +140,7 @@ class Allocator:
         return f"pod {pod.namespace}/{pod.name}: {why}" if why else ""
 
     def _release_ended(self) -> list[str]:
-        """A list that lags behind does not know the newest pods: only a fresh one says that a pod is gone."""
+        """Release ended pods by a fresh list, since a cached one may lack the newest pods."""
         uids = unfinished_uids(self._bound_pods(is_fresh=True))
         self._refused &= uids
         gone = self._records.keep_only(uids)
@@ -149,7 +149,7 @@ class Allocator:
         return [one.owner for one in gone]
 
     def _already_served(self, resource: str, ids: list[str], uids: set[str]) -> PodMatch | str:
-        """The kubelet lost its list and asks again: the one container that can be meant has its devices already."""
+        """The kubelet lost its state and asks again for a container that has its devices already."""
         mine = [one for one in self._records.allocations if one.resource == resource and len(one.ids) == len(ids)]
         mine = [one for one in mine if one.match.pod.uid in uids]
         same = [one for one in mine if one.ids == tuple(sorted(ids))] or mine
@@ -158,34 +158,34 @@ class Allocator:
             theirs = [one for one in mine if one.owner == same[0].owner]
             again = {one.match.container for one in theirs if one.overlaps(resource, ids)}
             left = [one for one in theirs if one.match.container not in again] or theirs
-            return replace(left[0].match, is_certain=False)  # before it starts, the kubelet's own list must say so
+            return replace(left[0].match, is_certain=False)  # must be verified before it starts
         names = ", ".join(sorted(f"{match.pod.namespace}/{match.pod.name}" for match in owners.values()))
         if not names:
             return no_waiting_pod(resource, len(ids))
         return (
-            f"the kubelet asks for {len(ids)} {resource}, and {names} have theirs already; which of them it means "
-            "cannot be told: delete the one that does not start"
+            f"the kubelet asks for {len(ids)} {resource}, but {names} have theirs already; which of them it means "
+            "is unknown: delete the one that does not start"
         )
 
     def _free_names(self, allocation: Allocation) -> None:
-        """The kubelet gives these names away again: whoever had them has ended, or was somebody else."""
+        """Free names that the kubelet assigns again: their pod has ended, or was never the right one."""
         old = [one for one in self._records.allocations if one.overlaps(allocation.resource, allocation.ids)]
         gone = [one for one in old if not is_earlier_init(one.match, allocation.match)]
         mismatched = [one for one in gone if one.match.pod.uid != allocation.match.pod.uid and not one.is_verified]
-        self._records.drop(mismatched)  # they may still come
-        # A container that was asked for twice goes on under its other names.
+        self._records.drop(mismatched)  # their pods may still ask
+        # A container that was allocated twice keeps its other names.
         kept = {one.owner for one in self._records.allocations if one not in gone} | {allocation.owner}
         for owner in dict.fromkeys(one.owner for one in gone if one.owner not in kept):
             self._sharing.release(owner)
 
     def _never_concurrent(self, allocation: Allocation) -> list[str]:
-        """The grants of those who have the same devices before or after it: start-up containers, and who follows."""
+        """Owners in the same pod that use these devices before or after it, such as init containers."""
         mine = allocation.match
         pod = [one for one in self._records.allocations if one.match.pod.uid == mine.pod.uid]
         return [one.owner for one in pod if set(one.match.shares) & set(mine.shares)]
 
     def _bound_pods(self, is_fresh: bool = False) -> list[BoundPod]:
-        """The pods of this node, with the devices that they really have."""
+        """The pods of this node, with their actual devices."""
         corrected = self._records.corrected
         pods = self._pods.bound(is_fresh)
         return [replace(pod, assigned=corrected.get(pod.uid, pod.assigned)) for pod in pods]

@@ -1,7 +1,6 @@
-"""The pods that are bound to this node, from the API server.
+"""List the pods that are bound to this node, from the API server.
 
-In:    the API server.   Out: pods with what we must know of them.
-Never: reads more of a pod than that; watches nothing: it asks when the kubelet does.
+There is no watch: pods are listed when the kubelet asks for devices.
 """
 
 from collections.abc import Iterable
@@ -18,11 +17,11 @@ OURS, UPSTREAMS = "kaiwo.ai/", "kaiwo.silogen.ai/"
 
 
 class Container(msgspec.Struct, frozen=True):
-    """One container and how many devices of which resource it asks for."""
+    """A container, and the number of devices it requests of each resource."""
 
     name: str
     devices: dict[str, int] = {}
-    is_init: bool = False  # it ends before those after it begin; a sidecar does not
+    is_init: bool = False  # it ends before later containers start; false for a sidecar
 
 
 class BoundPod(msgspec.Struct, frozen=True):
@@ -34,23 +33,23 @@ class BoundPod(msgspec.Struct, frozen=True):
     assigned: str = ""  # the scheduler's annotation
     isolation: str = ""
     least_grade: str = ""
-    bound: str = ""  # when, to the second; sorts as text
+    bound: str = ""  # time in seconds; sorts as text
     created: str = ""
     is_over: bool = False
-    is_leaving: bool = False  # somebody has deleted it
-    containers: tuple[Container, ...] = ()  # as the kubelet goes through them
+    is_leaving: bool = False  # it is being deleted
+    containers: tuple[Container, ...] = ()  # in the order in which the kubelet starts them
 
 
 def unfinished_uids(pods: Iterable[BoundPod]) -> set[str]:
-    """The uids of those that have not ended."""
+    """The uids of pods that have not ended."""
     return {pod.uid for pod in pods if not pod.is_over}
 
 
 class PodLister(Protocol):
-    """Whoever knows the pods of this node."""
+    """Lists the pods of this node."""
 
     def bound(self, is_fresh: bool = False) -> list[BoundPod]:
-        """All of them; ClusterError when nobody answers. Fresh: not from a cache that may lag behind the kubelet."""
+        """All pods of the node; ClusterError without an answer. `is_fresh`: not from a cache that may lag behind."""
         ...
 
 
@@ -100,7 +99,7 @@ class _List(msgspec.Struct):
 
 
 class ApiPodLister:
-    """Asks the API server for the pods of one node."""
+    """Lists the pods of one node from the API server."""
 
     def __init__(self, api: KubernetesApi, node: str) -> None:
         self._api = api
@@ -111,7 +110,7 @@ class ApiPodLister:
         try:
             return [_bound(pod) for pod in msgspec.json.decode(data, type=_List).items]
         except msgspec.MsgspecError as error:
-            raise ClusterError(f"the Kubernetes API's list of pods is not understood: {error}") from error
+            raise ClusterError(f"the Kubernetes API returned an invalid list of pods: {error}") from error
 
 
 def _bound(pod: _Pod) -> BoundPod:
@@ -136,12 +135,12 @@ def _bound(pod: _Pod) -> BoundPod:
 
 
 def _said(notes: dict[str, str], name: str) -> str:
-    """By our name for it, else by upstream's."""
+    """The annotation by our name, or else by upstream's."""
     return notes.get(name) or notes.get(name.replace(OURS, UPSTREAMS, 1), "")
 
 
 def _of_sharing(notes: dict[str, str]) -> str:
-    """Who lets others on whole GPUs takes turns there, as the scheduler has it; a share has the best there is."""
+    """Shared whole GPUs are time-sliced, as the scheduler assumes; fractions get the best isolation."""
     is_whole = not any(_said(notes, size) for size in SIZES)
     return "time-slicing" if is_whole and _said(notes, SHARING) == "true" else ""
 

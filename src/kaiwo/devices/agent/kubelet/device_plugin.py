@@ -1,10 +1,7 @@
-"""One device plugin: a resource that the kubelet hands out, served over a socket of its own.
+"""A kubelet device plugin (v1beta1) for one resource, served on its own socket.
 
-In:    devices with their health; the allocator.   Out: the v1beta1 service.
-Never: keeps the kubelet waiting for a change: it hears of one at once, and of nothing otherwise; takes names that it
-       did not offer; lets streams that are held open keep calls from being answered.
-
-Also: What the kubelet is offered: whole devices by the vendors' resources, and places for shares.
+In:    devices with their health; the allocator.   Out: the gRPC service, and the devices that it offers.
+Never: delays a change of devices; accepts names that it did not offer; lets open streams block calls.
 """
 
 import contextlib
@@ -28,14 +25,14 @@ from kaiwo.model.errors import KaiwoError
 
 SERVICE = f"{DEVICE_PLUGIN}.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
-# A stream holds a thread as long as it lasts. A kubelet holds one, and one that starts anew gets a new server.
+# Each open stream occupies a thread. A kubelet needs one stream, and a restarted kubelet gets a new server.
 MOST_STREAMS, CALLS = 6, 6
-NAME_CHARS, MOST_NAMES = 60, 3  # of names in a message: what somebody sends may be long
-CHECK_S = 1.0  # how soon a stream notices that its kubelet has gone
+NAME_CHARS, MOST_NAMES = 60, 3  # limits of names in an error, since a client may send long ones
+CHECK_S = 1.0  # how soon a stream notices that its kubelet is gone
 
 
 class OfferedDevice(msgspec.Struct, frozen=True):
-    """One name that the kubelet may hand out."""
+    """A device name that the kubelet may assign."""
 
     name: str
     is_healthy: bool
@@ -43,7 +40,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
 
 
 class DevicePlugin:
-    """A resource, its offers, and the server on its socket."""
+    """The server of one resource, with the devices that it offers."""
 
     def __init__(self, resource: str, allocator: Allocator, spec: Callable[[Grant], ContainerSpec]) -> None:
         self.resource = resource
@@ -53,17 +50,17 @@ class DevicePlugin:
         self._changed = threading.Condition()
         self._server: Any = None
         self._is_closed = False
-        self._streams: set[Any] = set()  # that are open
+        self._streams: set[Any] = set()  # open streams
 
     def offer(self, offers: tuple[OfferedDevice, ...]) -> None:
-        """What there is now; the kubelet hears of it when it is not what there was."""
+        """Offer these devices; the kubelet is told if they have changed."""
         with self._changed:
             if offers != self._offers:
                 self._offers, self._version = offers, self._version + 1
                 self._changed.notify_all()
 
     def serve(self, socket: str) -> None:
-        """Listen on a socket; one that a former agent left is removed."""
+        """Listen on a socket, removing one that an earlier agent left."""
         self.stop()
         self._is_closed, self._streams = False, set()
         with contextlib.suppress(FileNotFoundError):
@@ -109,7 +106,7 @@ class DevicePlugin:
             yield PLUGIN["ListAndWatchResponse"](devices=[_device(one) for one in offers])
 
     def _add_stream(self, context: Any) -> None:
-        """One more stream, unless there are too many; it is forgotten as soon as the other side has gone."""
+        """Register a stream until its client is gone; refuse it if there are too many."""
         with self._changed:
             is_full = len(self._streams) >= MOST_STREAMS
             if not is_full:
@@ -117,9 +114,9 @@ class DevicePlugin:
         if is_full:
             context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"kaiwo: {MOST_STREAMS} streams of {self.resource} are open, and a kubelet needs one; close some",
+                f"kaiwo: {MOST_STREAMS} streams of {self.resource} are open, but a kubelet needs only one; close some",
             )
-        if not context.add_callback(lambda: self._remove_stream(context)):  # it has ended already
+        if not context.add_callback(lambda: self._remove_stream(context)):  # the stream has ended already
             self._remove_stream(context)
 
     def _remove_stream(self, context: Any) -> None:
@@ -150,14 +147,14 @@ class DevicePlugin:
         return PLUGIN["AllocateResponse"](container_responses=answers)
 
     def _name_problem(self, names: list[str]) -> str:
-        """Why nobody can be given these names; empty when somebody can."""
+        """Why these names can't be allocated; empty if they can."""
         offered = {one.name for one in self._offers}
         unknown = [repr(name[:NAME_CHARS]) for name in dict.fromkeys(names) if name not in offered]
         if unknown:
             more = f" and {len(unknown) - MOST_NAMES} more" if len(unknown) > MOST_NAMES else ""
             return f"{', '.join(unknown[:MOST_NAMES])}{more}: not offered as {self.resource} by this node"
         twice = [repr(name) for name, times in Counter(names).items() if times > 1]
-        return f"{', '.join(twice[:MOST_NAMES])}: asked for twice in one call" if twice else ""
+        return f"{', '.join(twice[:MOST_NAMES])}: requested twice in one call" if twice else ""
 
     def _pre_start(self, request: Any, context: Any) -> Any:
         try:
@@ -168,12 +165,12 @@ class DevicePlugin:
 
 
 def plugin_options() -> Any:
-    """What the kubelet shall call us for."""
+    """The optional calls that the kubelet should make."""
     return PLUGIN["DevicePluginOptions"](pre_start_required=True, get_preferred_allocation_available=True)
 
 
 def _unary(method: Callable[[Any, Any], Any], request: str) -> Any:
-    # Each answer knows how to write itself, so the answers' classes need not be named.
+    # Responses serialise themselves, so their classes need not be named.
     return grpc.unary_unary_rpc_method_handler(
         method, PLUGIN[request].FromString, lambda message: message.SerializeToString()
     )
@@ -196,11 +193,11 @@ def _allocate_response(spec: ContainerSpec, grant: Grant) -> Any:
 
 
 RESOURCES = {"amd": "amd.com/gpu", "nvidia": "nvidia.com/gpu"}
-SHARES_A_DEVICE = 100  # the smallest share is a hundredth, so the kubelet never runs out before the scheduler does
+SHARES_A_DEVICE = 100  # the smallest share is 1/100, so the kubelet never runs out before the scheduler
 
 
 def offered_devices(inventory: Inventory, health: Mapping[str, Health]) -> dict[str, tuple[OfferedDevice, ...]]:
-    """Every device of a vendor that the kubelet knows."""
+    """The devices to offer, by resource: whole devices, and SHARES_A_DEVICE shares of each."""
     whole: dict[str, list[OfferedDevice]] = {}
     shares: list[OfferedDevice] = []
     for gpu in inventory.gpus:
@@ -217,14 +214,14 @@ def offered_devices(inventory: Inventory, health: Mapping[str, Health]) -> dict[
 
 
 def is_usable(gpu: PhysicalGpu, part: PhysicalGpu | Partition, now: Health) -> bool:
-    """For work, as the scheduler sees it: healthy itself, on a GPU that has not failed."""
+    """True if it can run pods, as the scheduler sees it: healthy, on a GPU that has not failed."""
     return now == "healthy" if part is gpu else part.health == "healthy" and now != "failed"
 
 
 def why_unusable(inventory: Inventory, health: Mapping[str, Health], ids: Collection[str]) -> str:
-    """The first of these devices that takes no new work, in words; empty when all do."""
+    """Why the first unusable one of these devices can't be used; empty if all can."""
     for gpu in inventory.gpus:
         for part in gpu.partitions or (gpu,):
             if part.id in ids and not is_usable(gpu, part, health.get(gpu.id, gpu.health)):
-                return f"{part.id} is not healthy any more (kaiwo gpus says why); delete the pod to have it elsewhere"
+                return f"{part.id} is no longer healthy (see kaiwo gpus); delete the pod to have it scheduled elsewhere"
     return ""

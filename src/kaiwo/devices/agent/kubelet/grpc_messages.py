@@ -1,8 +1,7 @@
-"""The kubelet's messages, from a table: device plugin v1beta1 and pod resources v1.
+"""The gRPC messages of the kubelet's device plugin (v1beta1) and pod resources (v1) APIs.
 
-In:    the table below; the field numbers are the places in a row, from 1.   Out: protobuf message classes.
-Never: needs a compiler or generated files. Fields that we do not use are left out: protobuf skips what it does not
-       know.
+The protobuf classes are built from the tables below, without a compiler; a field's number is its position, from 1.
+Unused fields are left out: protobuf skips unknown fields.
 """
 
 from typing import Any
@@ -55,7 +54,7 @@ def message_classes(package: str) -> dict[str, Any]:
         message = file.message_type.add(name=name)
         for number, field in enumerate(filter(None, row.split(", ")), 1):
             _add_field(message, package, number, *field.split())
-    pool = descriptor_pool.DescriptorPool()  # not the shared one: another library may bring the same names
+    pool = descriptor_pool.DescriptorPool()  # not the shared one, where another library may define the same names
     pool.Add(file)
     return {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))

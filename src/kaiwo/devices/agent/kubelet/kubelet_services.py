@@ -1,7 +1,4 @@
-"""Everything that the agent does for the kubelet, in one place.
-
-In:    the machine as it is now and the health of the last second.   Out: plugins that are registered and up to date.
-"""
+"""Run everything that the agent does for the kubelet: device plugins, registration, allocation, node annotation."""
 
 import os
 import threading
@@ -25,11 +22,11 @@ from kaiwo.devices.sharing.share_types import devices_by_id
 from kaiwo.model.errors import ClusterError
 
 STATE = "/var/lib/kaiwo/agent"
-RELEASE_EVERY, DAEMONS_EVERY = 15, 5  # turns
+RELEASE_EVERY, DAEMONS_EVERY = 15, 5  # samples
 
 
 class KubeletServices:
-    """Call `tend` every second."""
+    """Call `update` with every sample."""
 
     def __init__(
         self,
@@ -51,14 +48,14 @@ class KubeletServices:
         self.allocator.report, self.allocator.ensure_current = report, self._ensure_current
         self.allocator.why_unusable = self._why_unfit
         self.plugins: dict[str, DevicePlugin] = {}
-        self._inventory_lock = threading.Lock()  # the kubelet's threads look at the machine, too
+        self._inventory_lock = threading.Lock()  # also used on the kubelet's threads
         self._offered: tuple[Inventory, Mapping[str, Health]] | None = None
         self.registration = PluginRegistration(options.kubelet_folder)
 
     def update(self, health: Mapping[str, Health], number: int) -> Iterator[tuple[str, str]]:
-        """What to say, by what it is about."""
+        """Bring everything up to date; yields (subject, text) to log."""
         self._use_current_inventory()
-        if (self.inventory, health) != self._offered:  # 6,400 places for shares made anew cost as much as all the rest
+        if (self.inventory, health) != self._offered:  # making 6,400 shares takes as long as all the rest
             self._offer(self.inventory, health)
         yield "kubelet", self.registration.ensure_registered()
         for note in filter(None, self._notes):
@@ -74,8 +71,8 @@ class KubeletServices:
         self.registration.close()
 
     def _offer(self, inventory: Inventory, health: Mapping[str, Health]) -> None:
-        """GPUs may come after the agent, and the last one of a vendor may go."""
-        self._offered = (inventory, health)  # first: whoever hears of it asks at once
+        """Offer the devices; GPUs may appear later, and the last one of a vendor may go."""
+        self._offered = (inventory, health)  # first, since the kubelet reacts at once
         found = offered_devices(inventory, health)
         for name in found:
             self.plugins.setdefault(name, DevicePlugin(name, self.allocator, self._spec))
@@ -84,7 +81,7 @@ class KubeletServices:
         self.registration.plugins = tuple(self.plugins.values())
 
     def _ensure_current(self, ids: Collection[str]) -> None:
-        """Before devices are given away: that they are what they were, under the names that they had."""
+        """Before devices are granted: make sure that they have not changed."""
         self._current.ensure_current(ids)
         self._use_current_inventory()
 

@@ -1,7 +1,6 @@
-"""The Kubernetes API, as far as an agent needs it: one question at a time.
+"""A minimal client of the Kubernetes API, with the agent's service account.
 
-In:    the service account of the agent, or an address.   Out: the bytes of an answer.
-Never: keeps a token: it is read for each call, since the kubelet renews it.
+The token is read for each call, because the kubelet renews it.
 """
 
 import http.client
@@ -17,17 +16,17 @@ MOST_BYTES = 64 << 20
 
 
 class KubernetesApi:
-    """An address and whom to trust there."""
+    """The API server and the service account."""
 
     def __init__(self, address: str = "", account: str = "") -> None:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         self.account = account or ACCOUNT
         self.address = address or (f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else "")
         if not self.address:
-            raise ClusterError("there is no Kubernetes API here: KUBERNETES_SERVICE_HOST is not set")
+            raise ClusterError("no Kubernetes API server: KUBERNETES_SERVICE_HOST is not set")
 
     def call(self, method: str, path: str, body: bytes = b"", kind: str = "") -> bytes:
-        """ClusterError when there is no good answer."""
+        """Send one request; ClusterError unless it succeeds."""
         connection = self._connect()
         try:
             connection.request(method, path, body or None, self._headers(kind))
@@ -39,7 +38,7 @@ class KubernetesApi:
             connection.close()
         if answer.status >= http.HTTPStatus.MULTIPLE_CHOICES:
             what = f"{method} {path.partition('?')[0]}"
-            raise ClusterError(f"the Kubernetes API refuses {what}: {answer.status} {answer.reason}")
+            raise ClusterError(f"the Kubernetes API refused {what}: {answer.status} {answer.reason}")
         return data
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -50,7 +49,7 @@ class KubernetesApi:
         try:
             trust = ssl.create_default_context(cafile=os.path.join(self.account, "ca.crt"))
         except OSError as error:
-            raise ClusterError(f"{self.account}/ca.crt cannot be used: {error}") from error
+            raise ClusterError(f"{self.account}/ca.crt can't be used: {error}") from error
         return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=trust)
 
     def _headers(self, kind: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Which pod an Allocate is for: the kubelet does not say.
+"""Find the pod that an Allocate call is for, because the kubelet does not say.
 
-In:    a resource, a number of devices, the pods of the node, what was handed out before.   Out: a pod's container.
-Never: hands out what the scheduler did not write on a pod; guesses in silence: `is_certain` says whether it had to.
+In:    a resource, a number of devices, the pods of the node, earlier allocations.   Out: a pod's container.
+Never: allocates devices that the scheduler did not choose; `is_certain` is false if it had to guess.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,14 +17,14 @@ BY_KAIWO = "schedulerName: kaiwo-scheduler"
 
 
 class PodMatch(msgspec.Struct, frozen=True):
-    """A container that waits for devices, and those that are written for it."""
+    """A container that waits for devices, and the devices in its pod's annotation."""
 
     pod: BoundPod
     container: str
     shares: tuple[Share, ...]
-    is_certain: bool = True  # no other pod waits for as many
+    is_certain: bool = True  # no other pod waits for the same number
     is_init: bool = False
-    held_as: str = ""  # the last container on the same devices; those before it have ended by then. Empty: this one
+    held_as: str = ""  # the last container that uses the same devices; empty: this one
 
 
 def find_match(
@@ -34,14 +34,14 @@ def find_match(
     served: Collection[tuple[str, str]],
     refused: Collection[str] = (),
 ) -> PodMatch | str:
-    """The container that has waited longest, or why there is none. `served`: (pod uid, container) that have theirs.
+    """The container that has waited longest, or why there is none. `served`: (pod uid, container) already allocated.
 
-    `refused`: uids of pods that were told no. The kubelet does not ask for them again, so others come first; nor does
-    it for those that somebody deleted before it saw them.
+    `refused`: uids of refused pods. The kubelet does not ask for them again, nor for pods that were deleted before it
+    saw them, so other pods come first.
     """
     waiting: list[PodMatch] = []
     odd: dict[str, str] = {}
-    # Those bound in one second the kubelet takes in the order in which they were made.
+    # Pods bound in the same second are admitted in the order of their creation.
     late = {pod.uid for pod in pods if pod.uid in refused or pod.is_leaving}
     for pod in sorted(pods, key=lambda pod: (pod.uid in late, pod.bound, pod.created, pod.uid)):
         found = _waiting_match(resource, count, pod, served)
@@ -55,7 +55,7 @@ def find_match(
 
 
 def containers_on_same_devices(resource: str, pod: BoundPod, container: str) -> list[PodMatch] | str:
-    """All containers of a pod that use the same devices as this one, one after the other; or why it has none."""
+    """All containers of a pod that use the devices of this one, one after another; or why there are none."""
     asked = [one for one in pod.containers if one.devices.get(resource)]
     mine = next((one for one in asked if one.name == container), None)
     if mine is None:
@@ -67,17 +67,17 @@ def containers_on_same_devices(resource: str, pod: BoundPod, container: str) -> 
 
 
 def no_waiting_pod(resource: str, count: int) -> str:
-    """Why there is no match, when no pod that asks for as many is without them."""
+    """The error when no pod waits for this many devices."""
     return f"no pod on this node waits for {count} {resource} with {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
 
 
 def are_interchangeable(one: PodMatch, other: PodMatch) -> bool:
-    """Two pods could be given each other's devices: as many, as large, kept apart in the same way."""
+    """True if two pods can swap devices: the same number, sizes and isolation."""
     return _amounts(one) == _amounts(other)
 
 
 def swapped_devices(mine: PodMatch, theirs: PodMatch) -> dict[str, str]:
-    """What is written on both pods, by uid, with these devices in each other's place. They may be one pod."""
+    """The annotations of both pods by uid, with these devices swapped. They may be the same pod."""
     places: dict[str, dict[Share, Share]] = {}
     for match, others in ((mine, theirs.shares), (theirs, mine.shares)):
         places.setdefault(match.pod.uid, {}).update(zip(match.shares, others, strict=True))
@@ -98,7 +98,7 @@ def _waiting_match(resource: str, count: int, pod: BoundPod, served: Collection[
 
 
 def _next_container(resource: str, count: int, pod: BoundPod, served: Collection[tuple[str, str]]) -> Container | None:
-    """The kubelet goes through a pod's containers in order; only the next one can be meant."""
+    """The next container to allocate; the kubelet goes through a pod's containers in order."""
     left = [one for one in pod.containers if one.devices.get(resource) and (pod.uid, one.name) not in served]
     return left[0] if left and left[0].devices[resource] == count else None
 
@@ -107,20 +107,20 @@ def _match(resource: str, pod: BoundPod, container: Container) -> PodMatch | str
     first, count = _device_range(resource, pod, container)
     who = f"pod {pod.namespace}/{pod.name}"
     if not pod.assigned:
-        return f"{who} asks for {count} {resource} and has no {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
+        return f"{who} asks for {count} {resource} but has no {GRANTED_DEVICES}; let Kaiwo schedule it: {BY_KAIWO}"
     try:
         shares = decode_granted(pod.assigned)
     except ConfigError as error:
         return f"{who}: {error}"
     mine = shares[first : first + count]
     if len(mine) < count:
-        return f"{who} asks for {count} {resource}, and {len(shares)} devices are written on it"
+        return f"{who} asks for {count} {resource}, but its annotation has {len(shares)} devices"
     same = [one.name for one in pod.containers if _device_range(resource, pod, one) == (first, count)]
     return PodMatch(pod, container.name, mine, is_init=container.is_init, held_as=same[-1])
 
 
 def _device_range(resource: str, pod: BoundPod, container: Container) -> tuple[int, int]:
-    """Which of the pod's devices are a container's: the first, and how many. Those that stay have theirs to the end."""
+    """The range of the pod's devices that a container uses: first and count. Only init containers free theirs."""
     before = pod.containers[: pod.containers.index(container)]
     first = sum(one.devices.get(resource, 0) for one in before if not one.is_init)
     return first, container.devices.get(resource, 0)

@@ -1,7 +1,6 @@
-"""Tell the scheduler which devices this node has: an annotation on the Node, written when it changes.
+"""Write the devices of this node to an annotation of its Node, from which the scheduler reads them.
 
-In:    the node's devices, every second.   Out: a patch when one comes, goes, falls ill or gets well.
-Never: keeps the agent waiting: a thread of its own speaks to the API server, and only the newest list counts.
+Never: blocks the agent: a thread patches the Node when the devices or their health change.
 """
 
 import threading
@@ -20,7 +19,7 @@ RETRY_S = 5.0
 
 
 class NodeAnnotationWriter:
-    """One node's annotation."""
+    """Writes the annotation of one node."""
 
     def __init__(self, api: KubernetesApi, node: str, log: Callable[[str, str], None]) -> None:
         self._api, self._log = api, log
@@ -33,7 +32,7 @@ class NodeAnnotationWriter:
         self._thread.start()
 
     def write(self, gpus: tuple[Gpu, ...]) -> None:
-        """What there is now."""
+        """Write these devices, if they have changed."""
         with self._changed:
             if gpus != self._wanted:
                 self._wanted = gpus
@@ -59,6 +58,6 @@ class NodeAnnotationWriter:
                 self._written = wanted
                 self._log("announcer", "")
             except ClusterError as error:
-                self._log("announcer", f"the scheduler does not hear of this node's devices: {error}")
+                self._log("announcer", f"this node's devices can't be reported to the scheduler: {error}")
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed, RETRY_S)

@@ -1,8 +1,7 @@
-"""Stay registered with the kubelet, whichever of the two is restarted.
+"""Keep the device plugins registered with the kubelet when either of them restarts.
 
-In:    plugins and the kubelet's folder.   Out: plugins that it knows.
-Never: registers twice with the same kubelet. A kubelet that starts removes every socket from its folder and makes its
-       own anew: both are seen from outside.
+Never: registers twice with the same kubelet. A starting kubelet removes all sockets from its folder and creates its
+       own; both can be observed.
 """
 
 import os
@@ -18,21 +17,21 @@ FOLDER = "/var/lib/kubelet/device-plugins"
 KUBELET = "kubelet.sock"
 REGISTER = f"/{DEVICE_PLUGIN}.Registration/Register"
 TIMEOUT_S = 5.0
-NO_GPU = "this node has no GPU to offer to the kubelet; one that comes later is offered"
+NO_GPU = "this node has no GPU to offer to the kubelet yet"
 
 
 class PluginRegistration:
-    """Call `tend` now and then; it does what is due."""
+    """Call `ensure_registered` regularly."""
 
     def __init__(self, folder: str = FOLDER) -> None:
-        self.plugins: Sequence[DevicePlugin] = ()  # more may come
+        self.plugins: Sequence[DevicePlugin] = ()  # may grow
         self.folder = folder
         self.times = 0
-        self._known: tuple[int, int] | None = None  # the kubelet's socket, as it was when we registered
-        self._registered: set[str] = set()  # resources that this kubelet knows
+        self._known: tuple[int, int] | None = None  # the kubelet's socket at registration
+        self._registered: set[str] = set()  # resources registered with this kubelet
 
     def ensure_registered(self) -> str:
-        """What was done or what is amiss; empty when all is as it was."""
+        """Register what is missing; return what was done or is wrong, or empty."""
         kubelet = self._kubelet()
         if kubelet is None:
             self._known = None
@@ -50,7 +49,7 @@ class PluginRegistration:
                 self._register(plugin)
                 self._registered.add(plugin.resource)
         except (ClusterError, OSError, RuntimeError) as error:
-            return f"the kubelet does not take the device plugin: {error}"
+            return f"the kubelet rejected the device plugin: {error}"
         self.times += 1
         again = f", time {self.times}" if self.times > 1 else ""
         return f"registered {', '.join(plugin.resource for plugin in due)} with the kubelet{again}"

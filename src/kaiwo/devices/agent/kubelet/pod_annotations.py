@@ -1,7 +1,4 @@
-"""The devices that the scheduler wrote on a pod: how they are spelled there.
-
-In:    shares.   Out: the annotation's text, and back.
-"""
+"""The names of Kaiwo's pod annotations, and the encoding of the granted devices."""
 
 import msgspec
 
@@ -11,8 +8,8 @@ from kaiwo.model.gpu import WHOLE_MILLI, Share
 GRANTED_DEVICES = "kaiwo.ai/granted-devices"
 ISOLATION = "kaiwo.ai/gpu-isolation"
 LEAST_GRADE = "kaiwo.ai/gpu-isolation-grade"
-SHARING = "kaiwo.ai/gpu-sharing"  # of GPUs that are asked for whole
-SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; who names one asks for no whole GPU
+SHARING = "kaiwo.ai/gpu-sharing"  # of whole GPUs
+SIZES = ("kaiwo.ai/gpu-fraction", "kaiwo.ai/gpu-memory")  # of a share; a pod with one of them asks for no whole GPU
 SHARE_RESOURCE = "kaiwo.ai/gpu-share"
 
 
@@ -22,12 +19,14 @@ def encode_granted(shares: tuple[Share, ...]) -> str:
 
 
 def decode_granted(text: str) -> tuple[Share, ...]:
-    """ConfigError when it is no such list."""
+    """Decode the annotation; ConfigError if it is invalid."""
     try:
         shares = msgspec.json.decode(text, type=tuple[Share, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{GRANTED_DEVICES} is not understood: {error}", GRANTED_DEVICES) from error
+        raise ConfigError(f"{GRANTED_DEVICES} is invalid: {error}", GRANTED_DEVICES) from error
     for share in shares:
-        if not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0:  # little memory is 0 milli
-            raise ConfigError(f"{GRANTED_DEVICES} holds a share that cannot be: {share}", GRANTED_DEVICES)
+        if (
+            not share.gpu or not 0 <= share.milli <= WHOLE_MILLI or share.mib < 0
+        ):  # a share with little memory has 0 milli
+            raise ConfigError(f"{GRANTED_DEVICES} contains an impossible share: {share}", GRANTED_DEVICES)
     return shares

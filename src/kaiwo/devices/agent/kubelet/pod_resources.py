@@ -1,10 +1,8 @@
-"""Who really has which devices, from the kubelet's pod-resources API.
+"""Read which container has which devices, from the kubelet's pod-resources API.
 
-In:    the kubelet's socket.   Out: the container that holds a set of device names.
-
-A kubelet writes an entry for every device, so a container's entries are put together here. It lists the containers that
-stay, sidecars too (from 1.29 on), and never a start-up container: the names of that one stand under those of its pod
-that were given them after it.
+The kubelet has an entry for every device, so the entries of a container are merged here. It lists long-running
+containers, including sidecars (from 1.29 on), but no init containers: their devices are listed under the containers
+of the pod that use them afterwards.
 """
 
 from collections.abc import Iterable
@@ -23,23 +21,23 @@ MOST_BYTES = 64 << 20
 
 
 class DeviceHolder(msgspec.Struct, frozen=True):
-    """A container that has devices, in the kubelet's words."""
+    """A container with devices, as the kubelet lists it."""
 
     namespace: str
     pod: str
-    container: str  # empty: one of the pod's that is not listed
+    container: str  # empty: an unlisted container of the pod
     resource: str
     ids: tuple[str, ...]
 
 
 class PodResources:
-    """Asks the kubelet; a new connection each time, for it is asked once a container."""
+    """Queries the kubelet with a new connection each time: once for each container."""
 
     def __init__(self, socket: str = SOCKET) -> None:
         self.socket = socket
 
     def holders(self) -> list[DeviceHolder]:
-        """Every container with devices; ClusterError when the kubelet does not answer."""
+        """Every container with devices; ClusterError if the kubelet does not answer."""
         options = [("grpc.max_receive_message_length", MOST_BYTES)]
         with grpc.insecure_channel(f"unix://{self.socket}", options) as channel:
             ask = channel.unary_unary(
@@ -50,7 +48,7 @@ class PodResources:
             try:
                 answer = ask(RESOURCES["ListPodResourcesRequest"](), timeout=TIMEOUT_S)
             except grpc.RpcError as error:
-                raise ClusterError(f"the kubelet does not tell who has its devices: {_error_text(error)}") from error
+                raise ClusterError(f"the kubelet did not list its pod resources: {_error_text(error)}") from error
         found: dict[tuple[str, str, str, str], set[str]] = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
@@ -61,7 +59,7 @@ class PodResources:
 
 
 def find_holder(holders: Iterable[DeviceHolder], resource: str, ids: Iterable[str]) -> DeviceHolder | None:
-    """The container that has exactly these, else the pod that has some of them; None when no pod alone has."""
+    """The container that has exactly these names, or else the only pod that has some of them, or None."""
     wanted = set(ids)
     found = [one for one in holders if one.resource == resource and wanted & set(one.ids)]
     if len({(one.namespace, one.pod) for one in found}) != 1:

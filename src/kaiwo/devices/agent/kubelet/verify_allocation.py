@@ -1,11 +1,8 @@
-"""Before a container starts: is it the one that its devices were handed out for?
+"""Verify before a container starts that its devices were allocated for it; otherwise swap the devices of two pods.
 
-In:    what was handed out under some names, the kubelet's own list of who has them.   Out: yes; or the devices of two
-       pods exchanged, and Corrections for Kaiwo.
-Never: lets a container start on devices that are not its own. Who must not start fails alone: whose turn it took has it
-       back.
-
-Also: Let two pods have each other's devices: the kubelet started one on those of the other.
+In:    the allocations of some names, and the kubelet's list of who has them.   Out: Corrections for Kaiwo.
+Never: lets a container start on another pod's devices. If it must not start, only its pod fails, and the pod whose
+       allocation it took gets it back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +27,9 @@ from kaiwo.model.errors import ClusterError
 def can_swap(
     records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch], corrected: dict[str, str]
 ) -> bool:
-    """No when a pod would have a device twice, or one that a third has got by now.
+    """False if a pod would get a device twice, or one that a third pod has by now.
 
-    That is so when containers were taken for ones that use devices one after the other, and do not.
+    That happens if containers were wrongly assumed to use devices one after another.
     """
     mine, theirs = _corrected_match(here[0].match, corrected), _corrected_match(users[0], corrected)
     before = {match.pod.uid: _gpus(match.pod.assigned) for match in (mine, theirs)}
@@ -49,7 +46,7 @@ def can_swap(
 def swap(
     records: AllocationRecords, sharing: GpuSharing, here: Sequence[Allocation], users: Sequence[PodMatch]
 ) -> None:
-    """These containers get what they were started with, and the others what is written for these."""
+    """Let these containers keep the devices they started with, and give the others those of these."""
     mine, theirs = _corrected_match(here[0].match, records.corrected), _corrected_match(users[0], records.corrected)
     written, others = swapped_devices(mine, theirs), _other_allocations(records, here, users)
     records.correct(written)
@@ -70,13 +67,13 @@ def swap(
 def _other_allocations(
     records: AllocationRecords, here: Sequence[Allocation], users: Sequence[PodMatch]
 ) -> list[Allocation]:
-    """What these were given themselves, in their own name or in another's."""
+    """Other allocations of these containers."""
     turns = [(user.pod.uid, user.container) for user in users]
     return [one for one in records.allocations if one.served_key in turns and one not in here]
 
 
 def _corrected_match(match: PodMatch, corrected: Mapping[str, str]) -> PodMatch:
-    """With the devices that its pod really has."""
+    """The match with the actual devices of its pod."""
     return replace(match, pod=replace(match.pod, assigned=corrected.get(match.pod.uid, match.pod.assigned)))
 
 
@@ -86,13 +83,13 @@ def _gpus(assigned: str) -> set[str]:
 
 OTHER_SIZE = "its own are of another size; delete it to try again"
 MIXED_PODS = (
-    "its containers were given the devices of two pods, since the kubelet admitted pods in another order than that in "
-    "which they were bound; delete it to try again"
+    "its containers got the devices of two pods, because the kubelet admitted pods in another order than "
+    "they were bound; delete it to try again"
 )
 
 
 class AllocationVerifier:
-    """For all resources of one node."""
+    """Verifies the allocations of one node."""
 
     def __init__(
         self,
@@ -102,10 +99,10 @@ class AllocationVerifier:
         resources: PodResources,
     ) -> None:
         self._bound, self._records, self._sharing, self._resources = bound, records, sharing, resources
-        self.refused: set[str] = set()  # uids of pods that the API server may not know yet to have failed
+        self.refused: set[str] = set()  # uids of pods that failed, which the API server may not show yet
 
     def verify(self, here: Sequence[Allocation], node: str) -> list[Correction]:
-        """`here`: what was handed out under one set of names. ClusterError when its container must not start."""
+        """Verify `here`, the allocations of one set of names. ClusterError if the container must not start."""
         try:
             holders = self._resources.holders()
         except ClusterError:
@@ -124,18 +121,18 @@ class AllocationVerifier:
             raise
 
     def explain_unknown_names(self, resource: str, ids: Sequence[str]) -> str:
-        """Why names that stand for nobody's devices are not started on."""
+        """Why a container with unknown names can't start."""
         holder = find_holder(self._resources.holders(), resource, ids)
         if holder is None:
-            return f"{', '.join(ids)} were handed out by another agent and to nobody we know"
+            return f"{', '.join(ids)} were allocated by another agent, to an unknown pod"
         users = self._containers(resource, len(ids), holder)
         if isinstance(users, str):
             return users
         who = f"{holder.namespace}/{holder.pod}"
-        return f"pod {who} was not given the devices that are written on it; delete it to try again"
+        return f"pod {who} did not get the devices in its annotation; delete it to try again"
 
     def _holder(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder]) -> DeviceHolder:
-        """Who has these names: as the kubelet lists it, else by who alone can have them."""
+        """The holder of these names: as the kubelet lists it, or else the only pod that can have them."""
         resource, ids = here[0].resource, here[0].ids
         if (listed := find_holder(holders, resource, ids)) is not None:
             return listed
@@ -143,15 +140,15 @@ class AllocationVerifier:
         if len(able) == 1:
             return DeviceHolder(able[0].namespace, able[0].name, "", resource, ids)
         if not able:
-            raise ClusterError(f"the kubelet does not list {', '.join(ids)} under any pod; it is asked again")
+            raise ClusterError(f"the kubelet does not list {', '.join(ids)} under any pod; retrying")
         names = " or ".join(sorted(f"{pod.namespace}/{pod.name}" for pod in able))
         raise ClusterError(
-            f"the kubelet lists no start-up containers, and it may be {names}: delete all but one of them, or let a "
-            f"container that stays ask for {resource} too"
+            f"the kubelet lists no init containers, and it may be {names}: delete all but one of them, or let a "
+            f"long-running container ask for {resource} too"
         )
 
     def _may_be_unlisted(self, pod: BoundPod, resource: str, ids: tuple[str, ...]) -> bool:
-        """A start-up container asks for as many, and none after it that stays: that would have the names, listed."""
+        """True if an init container asks for as many, and no later container that the kubelet would list."""
         last = max((index for index, one in enumerate(pod.containers) if _is_long_running(one, resource)), default=-1)
         after = [one for one in pod.containers[last + 1 :] if one.devices.get(resource) == len(ids)]
         mine = [one for one in self._records.allocations if one.match.pod.uid == pod.uid and one.is_verified]
@@ -159,14 +156,14 @@ class AllocationVerifier:
         return not pod.is_over and bool(after) and all(one.overlaps(resource, ids) for one in known)
 
     def _intended(self, here: Sequence[Allocation], holder: DeviceHolder) -> list[PodMatch] | str:
-        """What is written for the containers that really have these names."""
+        """The devices intended for the containers that actually have these names."""
         users = self._containers(here[0].resource, len(here[0].ids), holder)
         if not isinstance(users, str) and (len(users) != len(here) or not self._is_consistent(here)):
             return MIXED_PODS
         return users
 
     def _is_consistent(self, here: Sequence[Allocation]) -> bool:
-        """Who has some of these names has some of the devices, and who has the same names has the same devices."""
+        """True if overlapping names have overlapping devices, and equal names have one owner."""
         names, mine = here[0].ids, here[0].match
         all_on = [one for one in self._records.allocations if one.overlaps(here[0].resource, names)]
         is_near = all(set(one.match.shares) & set(mine.shares) for one in all_on)
@@ -175,7 +172,7 @@ class AllocationVerifier:
     def _containers(self, resource: str, count: int, holder: DeviceHolder) -> list[PodMatch] | str:
         pod = self._pod(holder)
         if pod is None:
-            return f"pod {holder.namespace}/{holder.pod} is not on this node as far as the API server tells"
+            return f"pod {holder.namespace}/{holder.pod} is not on this node, according to the API server"
         start_up = (one.name for one in pod.containers if one.is_init and one.devices.get(resource) == count)
         return containers_on_same_devices(resource, pod, holder.container or next(start_up, ""))
 
@@ -183,7 +180,7 @@ class AllocationVerifier:
         return next((pod for pod in self._bound(False) if _is_pod(holder, pod)), None)
 
     def _with_overlapping(self, here: Sequence[Allocation]) -> list[list[Allocation]]:
-        """And what the same pod got under names that these go on with: a kubelet does not mix pods in those."""
+        """Also the allocations of the same pod with overlapping names; the kubelet never mixes pods there."""
         uid, resource = here[0].match.pod.uid, here[0].resource
         mine = [one for one in self._records.allocations if one.match.pod.uid == uid]
         names, before = set(here[0].ids), 0
@@ -196,7 +193,7 @@ class AllocationVerifier:
     def _correct(
         self, groups: list[list[Allocation]], holders: Sequence[DeviceHolder], holder: DeviceHolder, node: str
     ) -> list[Correction]:
-        """The containers that start are another's: let both have each other's devices, or fail them."""
+        """The starting containers belong to another pod: swap the devices of both, or fail."""
         found: list[list[PodMatch]] = []
         for here in groups:
             who = find_holder(holders, here[0].resource, here[0].ids) or holder
@@ -204,7 +201,7 @@ class AllocationVerifier:
             if not isinstance(meant, str) and not are_interchangeable(here[0].match, meant[0]):
                 meant = OTHER_SIZE
             if any(one.owner == here[0].owner and one.ids != here[0].ids for one in self._records.allocations):
-                meant = MIXED_PODS  # somebody has them already, under other names
+                meant = MIXED_PODS  # another container has them already, under other names
             if isinstance(meant, str):
                 raise ClusterError(_refusal_text(holder, groups[0][0].match, meant))
             found.append(meant)
@@ -220,7 +217,7 @@ class AllocationVerifier:
         return [self._correction(node, pod, reason) for pod, reason in lines.values()]
 
     def _undo(self, here: Sequence[Allocation], holders: Sequence[DeviceHolder], holder: DeviceHolder) -> None:
-        """Whatever this pod got in the name of others is theirs again; what runs already keeps what it has."""
+        """Undo unverified allocations that this pod took from others; verified ones stay."""
         every = [one for one in self._records.allocations if not one.is_verified]
         whose = [(one, find_holder(holders, one.resource, one.ids)) for one in every]
         gone = [one for one, who in whose if one in here or (who is not None and _same_pod(who, holder))]
