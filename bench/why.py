@@ -12,6 +12,7 @@ import time
 from bench.decide import cluster, take
 from kaiwo.explain import why
 from kaiwo.model.events import Event, PodGone, QueueChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.queue import Amounts, Queue
 from kaiwo.model.request import Request
@@ -91,7 +92,7 @@ def figures(scheduler: CycleRunner, draw: random.Random) -> dict[str, object]:
         began = time.perf_counter()
         answer = why(scheduler.state, name, DEFAULT_POLICY, 10_000)
         took_ms.append((time.perf_counter() - began) * 1000)
-        kind = answer.change.kind if answer.change else answer.no_change.partition(":")[0][:9]
+        kind = answer.change.kind if answer.change else answer.verdict.value
         kinds[kind] = kinds.get(kind, 0) + 1
     took_ms.sort()
     return {
@@ -99,7 +100,7 @@ def figures(scheduler: CycleRunner, draw: random.Random) -> dict[str, object]:
         "p99_ms": round(took_ms[int(len(took_ms) * 0.99)], 1),
         "longest_ms": round(took_ms[-1], 1),
         "changes": kinds,
-        "undecided": kinds.get("undecided", 0),  # the search was given up: it says so
+        "undecided": kinds.get(WhyVerdict.UNDECIDED.value, 0),  # not everything was tried, and the answer says so
     }
 
 

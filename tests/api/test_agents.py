@@ -43,7 +43,7 @@ def test_a_device_that_falls_ill_is_shown_and_gets_no_more_work(tmp_path: Path) 
             backlog = kaiwo.loop.state.backlog
             await until(lambda: backlog.is_queued("default/all") and backlog.find("default/all")[0].obstacles)
             why = (await kaiwo.get("/workloads/default/all/why")).json()
-            assert "8 GPUs on one node, and the largest node has 7" in why["answer"]
+            assert "8 GPUs on one node, but the largest node has 7" in why["answer"]
             await send(kaiwo, HELLO, WELL)
             await kaiwo.until_state("all", "running")
 

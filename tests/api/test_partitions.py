@@ -68,7 +68,7 @@ def test_waiting_work_says_what_would_serve_it_and_the_policy_lets_it(tmp_path: 
             assert view.carried_out_by.startswith("emulation")
             why = (await client.http.get("/workloads/default/small/why")).json()
             assert why["obstacles"][0]["reason"] == "needs-another-partition-mode"
-            assert why["partitions"].startswith("the partition planner would let 1 GPU of node-1 change")
+            assert why["partitions"].startswith("the partition planner would change 1 GPU of node-1")
             answer = await client.http.post("/partitions/policy", json={"policy": "on"})
             assert answer.json()["done"] == ["the partition policy is on"]
             await until(lambda: client.kaiwo.cluster.record("default/small").state == "running", "small to run")
@@ -91,7 +91,9 @@ def test_a_change_under_way_is_shown_with_its_tenants_and_why_tells_those_who_wa
             await client.http.post("/workloads", json={"name": "big", "gpus": 8, "simulate": "10m", **here})
             await until(lambda: not cluster.world.nodes["node-1"].gpus[0].healthy, "gpu-0 to drain")
             why = (await client.http.get("/workloads/default/big/why")).json()
-            assert "it needs 8 GPUs in SPX mode on one node, and node-1 has 7 GPUs in it now" in str(why["obstacles"])
+            assert "it needs 8 GPUs in SPX mode on one node, but node-1 has 7 GPUs in that mode now" in str(
+                why["obstacles"]
+            )
             assert "waiting does not help" not in str(why)
             assert why["partitions"].startswith("for work like this, 1 GPU takes no new work and will change from CPX")
             shown = (await client.http.get("/gpus", params={"node": "node-1"})).json()["items"]

@@ -49,7 +49,7 @@ def test_a_reservation_from_a_file_to_its_end(tmp_path: Path) -> None:
             await kaiwo.submit("theirs", gpus=8, pods=2, simulate="1h")
             await until(lambda: _obstacles(kaiwo, "theirs"), "it to be tried")
             why = decode(await kaiwo.get("/workloads/default/theirs/why"), WhyView)
-            assert "reservation 'night', for queue lab until 2099-01-01 00:00 UTC" in str(why.obstacles)
+            assert "that it could use for queue lab until 2099-01-01 00:00 UTC" in str(why.obstacles)
             await kaiwo.submit("mine", gpus=8, queue="lab", simulate="1h")
             await kaiwo.until_state("mine", "running")
             assert (await one(kaiwo, "night")).used_milli == 8000
@@ -115,7 +115,7 @@ def test_writes_are_audited_and_all_of_it_is_counted(tmp_path: Path) -> None:
             assert detail.expires_s > 0
             await kaiwo.until_state("short", "cancelled")
             detail = decode(await kaiwo.get("/workloads/default/short"), WorkloadDetail)
-            assert detail.message.startswith("its allocation was given until ")
+            assert detail.message.startswith("its allocation was granted until ")
             assert (await kaiwo.post("/workloads", {"name": "bad", "gpus": -1})).status_code == 400
             return await kaiwo.client.get("/metrics")
 

@@ -275,7 +275,7 @@ def test_why_has_an_answer_in_every_state(tmp_path: Path) -> None:
             assert large.position == 1
             assert decode(await kaiwo.get("/workloads/default/held/why"), WhyView).obstacles[0].reason == "held"
             runs = decode(await kaiwo.get("/workloads/default/runs/why"), WhyView)
-            assert runs.answer == "It does not wait: it is running."
+            assert runs.answer == "It is not waiting: it is running."
             row = next(
                 each for each in (await kaiwo.get("/workloads")).json()["items"] if each["name"] == "default/large"
             )
@@ -295,7 +295,7 @@ def test_work_may_wait_for_all_tasks_of_an_array(tmp_path: Path) -> None:
             assert detail.after == ["default/sweep-*"]
             await until(lambda: "default/by-form" in kaiwo.loop.state.backlog.gated, "it to be looked at")
             why = decode(await kaiwo.get("/workloads/default/by-form/why"), WhyView)
-            assert why.obstacles[0].sentence == "it waits until default/sweep-* has succeeded"
+            assert why.obstacles[0].sentence == "it waits for default/sweep-* to succeed"
             lost = decode(await kaiwo.get("/workloads/default/sweep"), Problem)
             assert "it is an array, name one of its tasks" in lost.message
             for index in range(3):
@@ -315,7 +315,7 @@ def test_work_past_its_time_limit_is_said_to_be_stopping(tmp_path: Path) -> None
             await kaiwo.submit("late", command=stubborn, time="1s")
             await kaiwo.until_state("late", "stopping")
             why = decode(await kaiwo.get("/workloads/default/late/why"), WhyView)
-            assert why.answer == "It does not wait: it is stopping (stopped at its time limit of 1 s)."
+            assert why.answer == "It is not waiting: it is stopping (stopped at its time limit of 1 s)."
             row = (await kaiwo.get("/workloads")).json()["items"][0]
             assert (row["state"], row["reason"]) == ("stopping", "stopped at its time limit of 1 s")
             await kaiwo.until_state("late", "failed")

@@ -37,7 +37,7 @@ def test_the_list_and_the_detail_say_when_waiting_work_is_planned_to_start(brows
     browser.see(".detail .why .planned", "Planned start")
     said = browser.text(".detail .why .planned")
     assert "because filler is expected to end by then" in said
-    assert said.endswith("its run is expected to take 20 min, by its owner's estimate.")
+    assert said.endswith("it is expected to run for 20 min, by its owner's estimate.")
     assert browser.errors() == []
 
 

@@ -48,7 +48,7 @@ def test_work_waits_for_its_reservation_and_is_told_whose_the_gpus_are(kaiwo: Pr
     assert "belong to reservation 'all', for user ada without an end" in why
     kaiwo("submit", "hers", "--gpus", "1", "--user", "ada", "--simulate", "1h", "--expires", "1h")
     assert kaiwo("wait", "hers", "--for", "running", "--timeout", "20").code == 0
-    assert "its allocation is given until" in kaiwo("why", "hers").out
+    assert "its allocation is granted until" in kaiwo("why", "hers").out
     assert "its GPUs are released then" in kaiwo("describe", "hers").out
     kaiwo("reservations", "delete", "all")
     assert kaiwo("wait", "theirs", "--for", "running", "--timeout", "20").code == 0

@@ -35,7 +35,7 @@ def test_the_right_columns_give_way_first() -> None:
     assert wide == ["NAME         WHY", "train-llama  needs 8 free GPUs…"]
 
 
-SENTENCE = "queue 'research' has 1.797 GPUs left of its limit, and this needs 4 GPUs"
+SENTENCE = "it needs 4 GPUs, but queue 'research' has 1.797 GPUs left of its limit"
 WORK = [Column("NAME", lambda *_: ""), Column("STATE", lambda *_: "", is_state=True),
         Column("WANTS", lambda *_: "", min_width=10), Column("WHERE OR WHY", lambda *_: "", is_prose=True)]  # fmt: skip
 

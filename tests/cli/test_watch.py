@@ -82,7 +82,7 @@ def test_a_terminal_has_colours_and_no_color_takes_them(stub: Stub) -> None:
 
 @pytest.mark.parametrize("width", [80, 60])
 def test_reasons_are_read_in_full_on_a_narrow_terminal(stub: Stub, width: int) -> None:
-    why = "queue 'research' has 1.797 GPUs left of its limit, and this needs 4 GPUs"
+    why = "it needs 4 GPUs, but queue 'research' has 1.797 GPUs left of its limit"
     stub.workloads["default/long"] = workload("demo/nightly-regression", "waiting", reason=why)
     screen = Terminal(["get", "workloads"], columns=width)
     assert screen.end() == 0

@@ -115,7 +115,7 @@ def test_an_expired_allocation_ends_its_work_for_good(kind: Kind) -> None:
             await scene.cluster.apply(plan)
             for name in ("runs", "waits"):
                 await scene.until_state(name, State.CANCELLED)
-                assert scene.cluster.record(full(name)).message.startswith("its allocation was given until ")
+                assert scene.cluster.record(full(name)).message.startswith("its allocation was granted until ")
             await scene.cluster.apply(plan)  # what is over stays so
             assert scene.cluster.record(full("runs")).state is State.CANCELLED
 

@@ -35,8 +35,8 @@ def cordoned_world(open_nodes: int = 1, nodes: int = 8) -> World:
 def test_cordons_are_named_to_a_gang_of_which_one_pod_fits() -> None:
     gang, cordons = told(cordoned_world().submit("gang", pods=2, gpus_each=8))
     assert words(gang) == (
-        "its 2 pods must start together, and the nodes that it may use, were they empty, have room for 1: "
-        "ask for 1 pod or fewer, or open more nodes to it; waiting for work to end does not help"
+        "its 2 pods must start together, but even when empty, the nodes that it may use would fit only 1: "
+        "ask for 1 pod or fewer, or allow it to use more nodes; waiting for work to end does not help"
     )
     assert (cordons.reason, cordons.facts) == (Reason.NODE_CORDONED, NodesExcluded(7, 8))
 
@@ -45,7 +45,7 @@ def test_a_selector_that_matches_too_few_nodes_is_named() -> None:
     world = cordoned_world(open_nodes=8)
     only = Request(0, 0, 8, node_rules=(NodeRule(HOST, "In", ("node-1",)),))
     gang, rules = told(world.submit("gang", pods=2, request=only))
-    assert "were they empty, have room for 1" in sentence(gang)
+    assert "even when empty, the nodes that it may use would fit only 1" in sentence(gang)
     assert (rules.reason, rules.facts) == (Reason.NODE_RULES, NodesExcluded(7, 8))
 
 
@@ -65,7 +65,7 @@ def test_a_gang_that_waits_for_work_to_end_is_not_told_of_cordons_that_do_not_ma
     world = World(nodes=2).running("old", gpus=12)
     (gang,) = told(world.submit("gang", pods=2, gpus_each=4))
     assert words(gang) == (
-        "its 2 pods must start together, and there is room for 1: "
+        "its 2 pods must start together, but there is room for only 1: "
         "ask for 1 pod or fewer, or wait for running work to end"
     )
 
@@ -93,8 +93,8 @@ def test_a_reservation_that_begins_later_does_not_make_the_cluster_small() -> No
     world = reserve(World(nodes=8), "later", gpus=8, start_s=7_200, end_s=14_400)
     obstacles = told(world.submit("gang", pods=2, gpus_each=2, reservation="later"))
     assert words(obstacles[0]) == (
-        "its 2 pods must start together, and what reservations leave to it, were it empty, has room for 0: "
-        "look at kaiwo reservations; waiting for work to end does not help"
+        "its 2 pods must start together, but outside reserved GPUs, even an empty cluster would fit only 0: "
+        "check kaiwo reservations; waiting for work to end does not help"
     )
     assert obstacles[1].reason is Reason.RESERVATION
     assert not any("whole cluster" in sentence(each) for each in obstacles)
@@ -109,25 +109,25 @@ def test_a_reservation_that_is_gone_does_not_make_the_cluster_small() -> None:
 def test_strangers_to_a_reservation_are_not_told_that_the_cluster_is_small() -> None:
     world = reserve(World(nodes=2).queue("lab"), "night", gpus=12, owner=Owner(queue="lab"))
     obstacles = told(world.submit("gang", pods=2, gpus_each=4))
-    assert "what reservations leave to it, were it empty, has room for 1" in sentence(obstacles[0])
+    assert "outside reserved GPUs, even an empty cluster would fit only 1" in sentence(obstacles[0])
     assert Reason.RESERVED in [each.reason for each in obstacles]
 
 
 def test_a_reservation_too_small_for_the_gang_that_names_it_is_told() -> None:
     world = reserve(World(nodes=2), "small", gpus=8)
     (gang,) = told(world.submit("gang", pods=3, gpus_each=4, reservation="small"))
-    assert "what reservations leave to it, were it empty, has room for 2" in sentence(gang)
+    assert "outside reserved GPUs, even an empty cluster would fit only 2" in sentence(gang)
 
 
 def test_a_gang_larger_than_the_whole_cluster_is_still_told_so() -> None:
     world = reserve(World(nodes=2), "later", gpus=8, start_s=7_200, end_s=14_400)
     obstacles = told(world.submit("gang", pods=3, gpus_each=8, reservation="later"))
-    assert "the whole cluster, were it empty, has GPUs for 2" in sentence(obstacles[0])
+    assert "even an empty cluster has GPUs for only 2" in sentence(obstacles[0])
 
 
 def test_where_cordons_and_a_reservation_take_room_the_tighter_one_is_told() -> None:
     world = cordoned_world(open_nodes=1, nodes=2).queue("lab")
     reserve(world, "night", nodes=("node-0",), owner=Owner(queue="lab"))
     obstacles = told(world.submit("gang", pods=2, gpus_each=8))
-    assert "what reservations leave to it, were it empty, has room for 0" in sentence(obstacles[0])
+    assert "outside reserved GPUs, even an empty cluster would fit only 0" in sentence(obstacles[0])
     assert Reason.RESERVED in [each.reason for each in obstacles]

@@ -61,7 +61,7 @@ def test_who_wants_that_model_alone_waits_and_why_names_the_limit() -> None:
     answer = why(world.state, "default/w2", world.policy, world.now_s)
     limit = answer.obstacles[0]
     assert (limit.obstacle.reason, limit.obstacle.need, limit.obstacle.have) == (Reason.QUEUE_LIMIT, 1_000, 0)
-    assert limit.sentence == f"queue 'lab' has 0 GPUs left of its limit of {NEW}, and this needs 1 GPU"
+    assert limit.sentence == f"it needs 1 GPU, but queue 'lab' has 0 GPUs left of its {NEW} limit"
 
 
 def test_where_there_is_no_other_model_the_limit_is_named_to_everybody() -> None:
@@ -69,7 +69,7 @@ def test_where_there_is_no_other_model_the_limit_is_named_to_everybody() -> None
     world.submit("big", gpus_each=3, queue="lab").settle()
     answer = why(world.state, "default/big", world.policy, world.now_s)
     assert [each.obstacle.reason for each in answer.obstacles] == [Reason.QUEUE_LIMIT]
-    assert answer.obstacles[0].sentence == f"queue 'lab' has 2 GPUs left of its limit of {NEW}, and this needs 3 GPUs"
+    assert answer.obstacles[0].sentence == f"it needs 3 GPUs, but queue 'lab' has 2 GPUs left of its {NEW} limit"
 
 
 def test_a_limit_above_counts_for_all_below_it() -> None:

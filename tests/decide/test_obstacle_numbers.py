@@ -45,7 +45,7 @@ def test_have_of_memory_is_the_most_that_would_be_granted() -> None:
 def test_cpu_and_memory_are_told_apart() -> None:
     world = World(nodes=0).node("n", gpus=0, cpu_milli=4_000, memory_mib=8_192)
     world.submit("cpu", cpu_milli=6_000).submit("memory", request=Request(memory_mib=9_000)).settle()
-    assert sentence(first(world, "cpu")) == "it asks for 6 CPUs on one node, and the largest node has 4 CPUs"
+    assert sentence(first(world, "cpu")) == "it asks for 6 CPUs on one node, but the largest node has 4 CPUs"
     assert "9000 MiB of memory" in sentence(first(world, "memory"))
 
 

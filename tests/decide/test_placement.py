@@ -173,7 +173,7 @@ def test_a_resource_that_no_node_offers_is_said_to_be_nowhere() -> None:
     world = World().submit("typo", request=Request(extended=(("example.com/fpga", 2),)))
     world.settle()
     (obstacle,) = obstacles_of(world.state, "default/typo", world.policy, world.now_s)
-    assert sentence(obstacle) == "it needs 2 of example.com/fpga, and no node of this cluster offers example.com/fpga"
+    assert sentence(obstacle) == "it needs 2 of example.com/fpga, but no node in this cluster offers it"
     assert "waiting does not help" in remedy(obstacle)
 
 

@@ -79,7 +79,7 @@ def test_a_budget_that_stops_a_preemption_is_named() -> None:
     assert isinstance(obstacle.facts, WorkProtected)
     assert [each.milli for each in obstacle.facts.protections if isinstance(each, ProtectedByBudget)] == [8_000]
     explained = why(world.state, "default/urgent", world.policy, world.now_s).obstacles
-    assert any("may not be stopped for it now: disruption budgets keep" in each.sentence for each in explained)
+    assert any("may not be evicted now: disruption budgets protect" in each.sentence for each in explained)
     budget(world, "rich-3", 1)
     world.settle()
     assert world.is_running("urgent")

@@ -114,8 +114,8 @@ def test_processors_are_summed_for_work_without_gpus() -> None:
     found = proof(world.submit("c", pods=3, cpu_milli=4_000, queue="owed"))
     assert (found.need, found.have, found.unit) == (12_000, 8_000, "milli-cpu")
     assert sentence(found) == (
-        "it needs 12 CPUs, and all that is free or may be taken from other queues is 8 CPUs "
-        "(0 CPUs free, 8 CPUs in has)"
+        "it needs 12 CPUs, but what is free or can be reclaimed from other queues adds up to 8 CPUs "
+        "(0 CPUs free, 8 CPUs in queue has)"
     )
 
 
@@ -124,7 +124,7 @@ def test_gpus_are_summed_by_the_model_that_is_asked_for() -> None:
     world.submit("f", pods=2, gpus_each=1, models=("MI250X",), queue="fix", preemptible=False).settle()
     found = proof(singles(world, 10).submit("c", pods=4, gpus_each=1, models=("MI250X",), queue="owed"))
     assert (found.need, found.have, found.unit) == (4_000, 2_000, "milli-gpu")
-    assert sentence(found).startswith("it needs 4 GPUs of MI250X, and all that is free or may be taken from other")
+    assert sentence(found).startswith("it needs 4 GPUs of MI250X, but what is free or can be reclaimed from other")
 
 
 def test_work_that_may_move_to_another_model_is_no_proof() -> None:
@@ -143,7 +143,7 @@ def test_memory_is_summed() -> None:
     world.submit("f", request=Request(gpus=1, memory_mib=40 * 1024), queue="fix", preemptible=False).settle()
     found = proof(singles(world, 7).submit("c", request=Request(gpus=1, memory_mib=30 * 1024), queue="owed"))
     assert (found.need, found.have, found.unit) == (30 * 1024, 24 * 1024, "mib")
-    assert "it needs 30 GiB of memory, and all" in sentence(found)
+    assert "it needs 30 GiB of memory, but what" in sentence(found)
 
 
 def test_extended_resources_are_summed() -> None:
@@ -153,8 +153,9 @@ def test_extended_resources_are_summed() -> None:
     world.submit("h", request=nic, queue="has").settle()
     found = proof(singles(world, 6).submit("c", pods=2, request=nic, queue="owed"))
     assert (found.need, found.have) == (2, 1)
-    assert "it needs 2 of example.com/nic, and all that is free or may be taken from other queues is 1" in sentence(
-        found
+    assert (
+        "it needs 2 of example.com/nic, but what is free or can be reclaimed from other queues adds up to 1"
+        in sentence(found)
     )
 
 
@@ -170,8 +171,8 @@ def test_what_no_node_could_have_is_told_of_one_node() -> None:
     found = proof(singles(world, 21).submit("c", gpus_each=8, queue="owed"))
     assert (found.need, found.have, found.unit) == (8, 7, "gpus")
     assert sentence(found) == (
-        "it needs 8 GPUs free on one node, and no node would have more than 7 GPUs "
-        "even if all went that may be stopped or moved for it"
+        "it needs 8 GPUs free on one node, but no node would have more than 7 GPUs "
+        "even if all work that may be evicted or moved for it were gone"
     )
 
 
@@ -180,7 +181,7 @@ def test_how_many_pods_would_find_room_is_told() -> None:
     world = singles(world, 16)
     found = proof(world.submit("c", pods=3, gpus_each=5, queue="owed"))
     assert (found.need, found.have, found.unit) == (3, 2, "pods")
-    assert "must start together, and there is room for 2 even if all went" in sentence(found)
+    assert "must start together, but there would be room for only 2 even if all work" in sentence(found)
 
 
 def test_a_share_that_may_move_to_a_larger_device_is_no_proof() -> None:

@@ -49,7 +49,7 @@ def test_the_sentence_names_the_reservation_its_owner_and_its_end() -> None:
     world.submit("theirs", gpus_each=1, queue="batch").settle()
     answer = why(world.state, "default/theirs", world.policy, world.now_s).answer
     assert answer == (
-        "theirs waits: GPUs that it could use belong to reservation 'night', "
+        "theirs is waiting: reservation 'night' keeps GPUs that it could use "
         "for queue lab until 2027-01-15 08:00 UTC; 8 of them are free"
     )
 
@@ -89,7 +89,7 @@ def test_a_reservation_that_is_not_there_is_waited_for() -> None:
     world.settle()
     answer = why(world.state, "default/named", world.policy, world.now_s).answer
     assert answer.endswith(
-        "it names reservation 'pool', and it holds from second 100 of the cluster's clock without an end"
+        "it names reservation 'pool', which is active from second 100 of the cluster's clock without an end"
     )
     world.now_s = 100
     world.settle()
@@ -158,7 +158,7 @@ def test_work_that_may_not_be_preempted_is_not_started_where_it_would_outlast_th
     assert world.why("endless")[0] is Reason.RESERVED
     assert world.why("long")[0] is Reason.RESERVED
     words = why(world.state, "default/endless", world.policy, world.now_s).answer
-    assert "and this work may not be preempted and has no time limit" in words
+    assert "and this workload may not be preempted and has no time limit" in words
 
 
 def test_as_time_goes_by_less_fits_before_the_start() -> None:
@@ -403,7 +403,7 @@ def test_an_allocation_that_expires_is_released_and_not_started_again() -> None:
     world = lab_world(1).submit("train", pods=2, gpus_each=1, expires_s=100, queue="lab")
     world.settle()
     assert world.state.look_again_s == 100
-    assert "given until second 100" in why(world.state, "default/train", world.policy, 0).answer
+    assert "granted until second 100" in why(world.state, "default/train", world.policy, 0).answer
     world.now_s = 100
     plan = world.decide()
     assert plan.expired == ("default/train",)

@@ -17,7 +17,7 @@ from kaiwo.cli.verb_table import kaiwo as program
 from kaiwo.clusters.embedded.lifecycle import Placement, Run
 from kaiwo.clusters.local.cluster_file import read_cluster_file
 from kaiwo.clusters.local.process_environment import environment
-from kaiwo.explain.possible_changes import Kind
+from kaiwo.explain.possible_changes import ChangeKind
 from kaiwo.manifests import parse_all
 from kaiwo.manifests.values.names import INDEX_LABEL
 from kaiwo.model.gpu import Share
@@ -153,9 +153,9 @@ def _method(point: type) -> str:
 
 def test_the_architecture_page_has_the_closed_list_of_changes() -> None:
     rows = [(code_words(row[1])[0], row[2]) for row in table(DOCS / "architecture.md", "order")]
-    assert {kind for kind, _ in rows} == {kind.value for kind in Kind}
-    order = list(Kind)
-    ranks = [(by == "admin", order.index(Kind(kind))) for kind, by in rows]
+    assert {kind for kind, _ in rows} == {kind.value for kind in ChangeKind}
+    order = list(ChangeKind)
+    ranks = [(by == "admin", order.index(ChangeKind(kind))) for kind, by in rows]
     assert all(one < other for one, other in pairwise(ranks))
 
 

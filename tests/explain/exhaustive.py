@@ -16,8 +16,8 @@ from kaiwo.explain.possible_changes import (
     RESOURCES,
     SHARE,
     UNITS,
-    Change,
-    Kind,
+    ChangeKind,
+    PossibleChange,
     events_of,
     raised,
     size_of,
@@ -32,14 +32,14 @@ from tests.worlds import World
 PPM = 1_000_000
 
 
-def cheapest_by_search(world: World, name: str, raise_step: int) -> Change | None:
+def cheapest_by_search(world: World, name: str, raise_step: int) -> PossibleChange | None:
     """The first of all changes, in the order of their cost, that starts the workload."""
     every = sorted(every_change(world, name, raise_step), key=lambda change: change.rank)
     cancelled = _cancelled(world, name)
     return next((change for change in every if _starts_after(world, cancelled, name, change)), None)
 
 
-def _starts_after(world: World, cancelled: ClusterState, name: str, change: Change) -> bool:
+def _starts_after(world: World, cancelled: ClusterState, name: str, change: PossibleChange) -> bool:
     """One cycle of `decide` on a fork, with the change made as a person makes it."""
     told = events_of(world.state, world.state.workloads[name], change)
     if is_submitted_again(change):
@@ -60,9 +60,9 @@ def _cancelled(world: World, name: str) -> ClusterState:
     return fork
 
 
-def is_submitted_again(change: Change) -> bool:
+def is_submitted_again(change: PossibleChange) -> bool:
     """Whoever asks for less, another model or another queue cancels the workload and submits it again."""
-    return change.kind in (Kind.SMALLER_SIZE, Kind.OTHER_MODEL, Kind.OTHER_QUEUE)
+    return change.kind in (ChangeKind.SMALLER_SIZE, ChangeKind.OTHER_MODEL, ChangeKind.OTHER_QUEUE)
 
 
 def submitted_again(event: Event, now_s: int) -> Event:
@@ -70,7 +70,7 @@ def submitted_again(event: Event, now_s: int) -> Event:
     return WorkloadChanged(replace(event.workload, submitted_s=now_s))
 
 
-def every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
+def every_change(world: World, name: str, raise_step: int) -> Iterator[PossibleChange]:
     """The whole list, in no order."""
     state = world.state
     workload = state.workloads[name]
@@ -80,22 +80,22 @@ def every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
             # Memory has a hundred thousand sizes: every one near the free amounts, and steps in between.
             for value in _values(size, UNITS[dimension], LEAST[dimension], dimension in (GPU_MEMORY, MEMORY)):
                 cost = PPM * (size - value) // size
-                yield Change(Kind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
+                yield PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", f"{role.name}:{dimension}", value, cost)
     asked = {model for role in workload.roles for model in role.request.gpu_models}
     if asked:
         for model in {gpu.model for node in state.node_objects.values() for gpu in node.gpus} - asked:
-            yield Change(Kind.OTHER_MODEL, "researcher", model)
+            yield PossibleChange(ChangeKind.OTHER_MODEL, "researcher", model)
     parents = {queue.parent for queue in state.queue_objects.values()}
     for queue in state.queue_objects:
         if queue != workload.queue and queue not in parents and _is_welcome(state, queue, workload.user):
-            yield Change(Kind.OTHER_QUEUE, "researcher", queue)
+            yield PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", queue)
     for other, pods in state.pods.items():
         if other != name and other in state.workloads:
             by = "researcher" if state.workloads[other].user == workload.user else "admin"
             held = [pod for pod in pods.values() if pod.phase in (Phase.ASSUMED, Phase.RUNNING)]
             lost = [(world.now_s - p.since_s) * (sum(s.milli for s in p.devices) + p.cpu_milli // 100) for p in held]
             if held:
-                yield Change(Kind.STOP, by, other, cost=sum(lost) // 1000)
+                yield PossibleChange(ChangeKind.STOP, by, other, cost=sum(lost) // 1000)
     queue = workload.queue
     while queue in state.queue_objects:
         found = state.queue_objects[queue]
@@ -106,17 +106,17 @@ def every_change(world: World, name: str, raise_step: int) -> Iterator[Change]:
         queue = found.parent
 
 
-def _raises(state: ClusterState, subject: str, amounts: Any, resource: str, step: int) -> Iterator[Change]:
+def _raises(state: ClusterState, subject: str, amounts: Any, resource: str, step: int) -> Iterator[PossibleChange]:
     """Every raise of the limit and of the quota that the door lets in."""
     step = {"memory": 1_024, "cpu": 500}.get(resource, step)
     for bound in ("limit", "quota"):
         for raise_by in range(step, _all_of(state, resource) + step, step):
-            change = Change(Kind.QUOTA, "admin", f"{subject}:{bound}", raise_by, raise_by)
+            change = PossibleChange(ChangeKind.QUOTA, "admin", f"{subject}:{bound}", raise_by, raise_by)
             if getattr(amounts, bound) >= 0 and _is_let_in(state, change):
                 yield change
 
 
-def _is_let_in(state: ClusterState, change: Change) -> bool:
+def _is_let_in(state: ClusterState, change: PossibleChange) -> bool:
     queue = raised(state, change.subject, change.value)
     return not any(finding.is_error for finding in check_tree((state.queue_objects | {queue.name: queue}).values()))
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from kaiwo.decide.cycle import BUILTIN
 from kaiwo.explain import Why, why
 from kaiwo.model.events import PodChanged, QueueChanged, ReservationChanged, WorkloadChanged
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, Fairness, ModelAmounts, Queue, ReclaimStrategy
 from kaiwo.model.request import Request
@@ -58,7 +58,7 @@ def test_the_one_of_forty_running_workloads_whose_place_nobody_else_wants_is_fou
         world.node(f"node-{number:02d}", gpus=2).running(f"old-{number:02d}", gpus=2, user="ann")
     world.submit("before", request=Request(gpus=2, avoid_nodes=("node-33",)), submitted_s=1)
     world.submit("new", gpus_each=2, user="ann", submitted_s=2).settle()
-    assert proposed(world, "new") == "stop old-33, which runs now"
+    assert proposed(world, "new") == "stop old-33, which is running now"
 
 
 def full_nodes_that_differ(count: int) -> World:
@@ -74,29 +74,33 @@ def full_nodes_that_differ(count: int) -> World:
 def test_a_change_that_was_found_after_giving_up_on_cheaper_ones_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
     world.settle()
-    assert proposed(world, "new") == "stop bobs, which runs now"
-    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_LOOKS", 60)
+    assert proposed(world, "new") == "stop bobs, which is running now"
+    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_COST", 60)
     assert proposed(world, "new") == (
-        "stop bobs, which runs now (3 changes were tried; a cheaper one may be among those that were not)"
+        "stop bobs, which is running now (not every change was tried, only 3, so a cheaper one may exist)"
     )
 
 
 def test_a_search_that_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = full_nodes_that_differ(9).submit("new", gpus_each=2, user="ann", submitted_s=2)
     world.submit("too", gpus_each=2, cpu_milli=9_001, submitted_s=1).settle()
-    assert ask(world, "new").no_change == (
-        "no single change of size, model, queue, limit, quota or running workload would start it now without stopping "
-        "others; nor are others stopped for it with another size, model or queue"
+    everything = ask(world, "new")
+    assert (everything.verdict, everything.searched_all) == (WhyVerdict.NOTHING_HELPS, True)
+    assert everything.no_change == (
+        "No single change of its size, GPU model, queue, limit or quota, and no single workload that you stop, would "
+        "start it now without evicting other work. No work would be evicted for it with another size, model or queue "
+        "either."
     )
-    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_LOOKS", 60)
-    assert ask(world, "new").change is None
-    assert ask(world, "new").no_change == (
-        "undecided: 3 changes were tried and do not start it, and others were not tried; "
-        "nor are others stopped for it with another size, model or queue"
+    monkeypatch.setattr("kaiwo.explain.cheapest_change.MOST_COST", 60)
+    some = ask(world, "new")
+    assert (some.change, some.verdict, some.searched_all) == (None, WhyVerdict.UNDECIDED, False)
+    assert some.no_change == (
+        "Undecided: not every possible change was tried. None of the 3 that were tried would start it now without "
+        "evicting other work. No work would be evicted for it with another size, model or queue either."
     )
 
 
-@pytest.mark.parametrize(("pods", "answer"), [(2, "stop old, which runs now"), (3, "")])
+@pytest.mark.parametrize(("pods", "answer"), [(2, "stop old, which is running now"), (3, "")])
 def test_who_cannot_start_now_still_decides_whose_turn_it_is(pods: int, answer: str) -> None:
     """Not so who never could: two nodes have no room for three such pods, whatever ends."""
     world = World(nodes=2, gpus_per_node=2, policy=ALLOCATES).queue("a").queue("b")
@@ -117,23 +121,21 @@ def test_stopping_work_gives_back_its_extended_resources() -> None:
     world = World(nodes=0).node("n", extended={"nic": 1})
     world.submit("hog", request=Request(extended=(("nic", 1),))).settle()
     world.submit("new", request=Request(extended=(("nic", 1),))).settle()
-    assert proposed(world, "new") == "stop hog, which runs now"
+    assert proposed(world, "new") == "stop hog, which is running now"
 
 
 def test_a_role_that_needs_nobody_keeps_nothing_from_helping() -> None:
     world = World(gpus_per_node=1).running("old", gpus=1)
     trainer, helper = Role(Request(gpus=1), "trainer"), Role(Request(gpus=8), "helper", count=2, minimum=0)
     world.tell(WorkloadChanged(Workload("default/new", (trainer, helper)))).settle()
-    assert proposed(world, "new") == "stop old, which runs now"
+    assert proposed(world, "new") == "stop old, which is running now"
 
 
 def test_pods_that_need_not_start_are_not_counted_among_those_that_must_start_together() -> None:
     world = World(gpus_per_node=1)
     trainer, helper = Role(Request(gpus=1), "trainer", count=2), Role(Request(gpus=1), "helper", count=5, minimum=0)
     world.tell(WorkloadChanged(Workload("default/new", (trainer, helper)))).settle()
-    assert said(world, "new") == [
-        "its 2 pods must start together, and the whole cluster, were it empty, has GPUs for 1"
-    ]
+    assert said(world, "new") == ["its 2 pods must start together, but even an empty cluster has GPUs for only 1"]
 
 
 def test_stopping_what_is_being_stopped_already_is_no_change() -> None:
@@ -152,13 +154,13 @@ def test_stopping_what_is_being_stopped_already_is_no_change() -> None:
 def test_a_request_for_memory_at_a_limit_names_the_limit() -> None:
     world = World().queue("default", gpu_limit=500).submit("new", memory_mib=150_000)
     world.settle()
-    assert said(world, "new") == ["queue 'default' has 0.5 GPU left of its limit, and this needs 0.762 GPU"]
+    assert said(world, "new") == ["it needs 0.762 GPU, but queue 'default' has 0.5 GPU left of its limit"]
 
 
 def test_a_limit_is_told_by_the_devices_that_may_be_used() -> None:
     world = World(nodes=0).queue("default", gpu_limit=1_000).node("small", gpus=2, model="L40S")
     world.node("large", gpus=2, cordoned=True).submit("new", gpus_each=2, memory_mib=30_000).settle()
-    assert said(world, "new") == ["queue 'default' has 1 GPU left of its limit, and this needs 1.22 GPUs"]
+    assert said(world, "new") == ["it needs 1.22 GPUs, but queue 'default' has 1 GPU left of its limit"]
 
 
 def test_a_raised_limit_is_proposed_to_requests_for_memory() -> None:
@@ -171,7 +173,7 @@ def test_a_raised_limit_is_proposed_to_requests_for_memory() -> None:
 def test_a_raised_limit_is_proposed_to_work_that_starts_with_any_pod() -> None:
     world = World().queue("default", gpu_limit=0).submit("new", pods=3, gpus_each=2, minimum=0)
     world.settle()
-    assert said(world, "new") == ["queue 'default' has 0 GPUs left of its limit, and this needs 2 GPUs"]
+    assert said(world, "new") == ["it needs 2 GPUs, but queue 'default' has 0 GPUs left of its limit"]
     world.queue("default", gpu_limit=1_000).submit("one", gpus_each=1).settle()
     world.submit("late", pods=3, gpus_each=1, minimum=0).settle()
     # `new` stands before it, and needs more than that
@@ -183,7 +185,7 @@ def test_work_that_grows_is_told_of_the_limit_and_of_the_raise() -> None:
     world.settle()
     answer = ask(world, "new")
     assert answer.answer == (
-        "new runs with 2 of 4 pods: queue 'default' has 0 GPUs left of its limit, and this needs 1 GPU"
+        "new is running with 2 of 4 pods: it needs 1 GPU, but queue 'default' has 0 GPUs left of its limit"
     )
     assert proposed(world, "new") == "raise the gpu limit of queue 'default' by 1 GPU, to 3 GPUs"
 
@@ -210,10 +212,10 @@ def test_work_that_may_not_be_preempted_is_told_of_every_quota_that_it_would_lea
     world.tell(QueueChanged(Queue("lab", "org", gpu=Amounts(quota=3_000))))
     world.submit("old", gpus_each=1, queue="lab", preemptible=False).settle()
     world.submit("new", pods=3, gpus_each=1, queue="lab", preemptible=False).settle()
-    bound = "and this may not be preempted and needs 3 GPUs"
+    needs = "it may not be preempted and needs 3 GPUs"
     assert said(world, "new") == [
-        f"queue 'lab' has 2 GPUs left of its quota, {bound}",
-        f"queue 'org' has 0 GPUs left of its quota, {bound}",
+        f"{needs}, but queue 'lab' has 2 GPUs left of its quota",
+        f"{needs}, but queue 'org' has 0 GPUs left of its quota",
     ]
     (lab, _) = ask(world, "new").obstacles
     assert lab.remedy == "let it be preempted (submit it without --no-preempt), or raise the quota by 1 GPU"
@@ -231,7 +233,7 @@ def test_only_work_that_may_not_be_preempted_gives_back_the_quota() -> None:
     world.submit("new", gpus_each=1, preemptible=False).settle()
     assert proposed(world, "new") == "raise the gpu quota of queue 'default' by 1 GPU, to 2 GPUs"
     world.tell(QueueChanged(Queue("default", gpu=Amounts(quota=1_000, limit=2_000)))).settle()
-    assert proposed(world, "new") == "stop fixed, which runs now"  # the quota may not go above what is limited
+    assert proposed(world, "new") == "stop fixed, which is running now"  # the quota may not go above what is limited
 
 
 # Space that is kept
@@ -244,9 +246,7 @@ def test_who_has_space_kept_waits_for_those_who_leave_it() -> None:
     world.settle()
     (only,) = ask(world, "new").obstacles
     assert only.obstacle == Obstacle(Reason.RELEASING, 1, 0, "pods")
-    assert (
-        only.sentence == "it waits for others who are leaving: they still hold the space that is kept for 1 pod of it"
-    )
+    assert only.sentence == "the space kept for 1 pod of it is still held by work that is being evicted"
 
 
 # Several nodes
@@ -255,10 +255,10 @@ def test_who_has_space_kept_waits_for_those_who_leave_it() -> None:
 def test_what_lies_on_different_nodes_is_not_on_one() -> None:
     world = World(nodes=0).node("a", gpus=6, cpu_milli=2_000).node("b", gpus=2, cpu_milli=64_000)
     world.submit("new", gpus_each=4, cpu_milli=8_000).settle()
-    apart = "no single node has all that it needs free at once: it needs"
+    apart = "no single node has everything it needs free at once: it needs"
     assert said(world, "new") == [
-        f"{apart} 4 GPUs, and b, which comes closest, has 2 GPUs free",
-        f"{apart} 8 CPUs, and a, which comes closest, has 2 CPUs free",
+        f"{apart} 4 GPUs, and the closest is b, which has 2 GPUs free",
+        f"{apart} 8 CPUs, and the closest is a, which has 2 CPUs free",
     ]
 
 
@@ -269,8 +269,8 @@ def test_a_large_node_that_is_cordoned_is_worth_waiting_for() -> None:
     answer = ask(world, "new")
     assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NODE_CORDONED, Reason.NOT_ENOUGH_GPUS]
     assert answer.obstacles[0].remedy == "uncordon one: kaiwo nodes uncordon NODE"
-    assert said(world, "new")[1] == "it asks for 8 GPUs on one node, and the largest node that it may use has 2 GPUs"
-    assert answer.obstacles[1].remedy == "ask for 2 GPUs or less, or wait until a larger one may be used"
+    assert said(world, "new")[1] == "it asks for 8 GPUs on one node, but the largest node that it may use has 2 GPUs"
+    assert answer.obstacles[1].remedy == "ask for 2 GPUs or fewer, or wait until it may use a larger one"
 
 
 def test_nodes_that_are_kept_out_are_not_counted_against_one_that_is_there() -> None:
@@ -290,8 +290,8 @@ def test_a_cordoned_node_that_is_too_small_as_well_is_not_worth_waiting_for() ->
     world = World(nodes=0).node("small", gpus=2).node("other", gpus=4, cordoned=True)
     world.submit("new", gpus_each=8).settle()
     (only,) = ask(world, "new").obstacles
-    assert only.sentence == "it asks for 8 GPUs on one node, and the largest node that it may use has 2 GPUs"
-    assert only.remedy == "ask for 2 GPUs or less; waiting does not help"
+    assert only.sentence == "it asks for 8 GPUs on one node, but the largest node that it may use has 2 GPUs"
+    assert only.remedy == "ask for 2 GPUs or fewer; waiting does not help"
 
 
 def test_a_large_device_on_a_cordoned_node_is_worth_waiting_for() -> None:
@@ -383,7 +383,7 @@ def test_the_bound_of_the_model_that_it_needs_is_raised(models: tuple[str, ...])
     world = modelled(MI300X=ModelAmounts(limit=1_000)).queue("default", gpu_limit=0)
     world.submit("old", gpus_each=1, models=models, queue="modelled").settle()
     world.submit("y", gpus_each=2, pods=1, minimum=-1, models=models, queue="modelled").settle()
-    assert said(world, "y")[0] == "queue 'modelled' has 0 GPUs left of its limit of MI300X, and this needs 2 GPUs"
+    assert said(world, "y")[0] == "it needs 2 GPUs, but queue 'modelled' has 0 GPUs left of its MI300X limit"
     assert proposed(world, "y") == "raise the MI300X limit of queue 'modelled' by 2 GPUs, to 3 GPUs"
 
 
@@ -393,7 +393,7 @@ def test_of_two_models_the_one_that_has_room_is_raised() -> None:
     world.queue("lab", gpu_models=bounds).submit("y", gpus_each=1, pods=3, queue="lab").settle()
     assert proposed(world, "y") == "ask for 1 pod instead"
     world.submit("z", gpus_each=4, queue="lab").settle()
-    assert said(world, "z") == ["queue 'lab' has 0 GPUs left of its limit of MI210, and this needs 4 GPUs"]
+    assert said(world, "z") == ["it needs 4 GPUs, but queue 'lab' has 0 GPUs left of its MI210 limit"]
 
 
 def test_the_quota_of_a_model_is_raised_no_higher_than_the_door_lets_it() -> None:
@@ -412,9 +412,9 @@ def test_of_several_ways_to_be_whole_the_cheapest_stop_is_named() -> None:
     world.submit("mine", gpus_each=1, user="ann").settle()
     roles = (Role(Request(gpus=1), "gpu"), Role(Request(cpu_milli=4_000), "cpu"))
     world.tell(WorkloadChanged(Workload("default/new", roles, user="ann", groups=(SubGroup("", minimum=1),)))).settle()
-    assert proposed(world, "new") == "stop mine, which runs now"
+    assert proposed(world, "new") == "stop mine, which is running now"
     sentences = [each.sentence for each in why(world.state, "default/new", world.policy, world.now_s).obstacles]
-    assert "its sub-group cpu needs 1 pod, and there is no room for it" in sentences
+    assert "its sub-group cpu needs 1 pod, but there is no room for it" in sentences
 
 
 def test_a_queue_that_never_reclaims_says_so() -> None:
@@ -423,7 +423,7 @@ def test_a_queue_that_never_reclaims_says_so() -> None:
     world.queue("shy", quota_milli=2_000, fairness=Fairness(reclaim_strategy=ReclaimStrategy.NONE))
     world.submit("new", gpus_each=1, queue="shy").settle()
     sentences = [each.sentence for each in why(world.state, "default/new", world.policy, world.now_s).obstacles]
-    assert "queue 'shy' takes nothing from others: its reclaimStrategy is none" in sentences
+    assert "queue 'shy' may not reclaim from other queues: its reclaimStrategy is none" in sentences
 
 
 def test_what_keeps_two_roles_waiting_alike_is_told_once() -> None:
@@ -441,8 +441,8 @@ def test_where_one_model_is_bounded_waiting_may_help_who_takes_others() -> None:
     world.submit("first", gpus_each=1, models=("MI210",), queue="prod").settle()
     world.submit("mine", gpus_each=1, queue="lab").settle()
     (told,) = ask(world, "mine").obstacles
-    assert told.sentence == "queue 'lab' has 0.5 GPU left of its limit of MI300X, and this needs 1 GPU"
-    assert told.remedy == "raise its limit by 0.5 GPU; waiting helps only if it may use other models"
+    assert told.sentence == "it needs 1 GPU, but queue 'lab' has 0.5 GPU left of its MI300X limit"
+    assert told.remedy == "raise the limit by 0.5 GPU; waiting helps only if it can use other models"
     world.finish("first").settle()
     assert world.is_running("mine")
 
@@ -465,7 +465,7 @@ def test_who_demands_to_be_kept_apart_makes_room_by_going_for_one_who_takes_turn
     world = World(gpus_per_node=1, policy=ALLOCATES)
     world.submit("first", request=Request(gpus=1, gpu_milli=500, least_grade="cu-mask")).settle()
     world.submit("mine", request=Request(gpus=1, gpu_milli=500, isolation="time-slicing")).settle()
-    assert proposed(world, "mine") == "stop first, which runs now"
+    assert proposed(world, "mine") == "stop first, which is running now"
 
 
 def test_a_limit_is_raised_by_what_the_sub_group_costs_that_has_room() -> None:
@@ -481,9 +481,9 @@ def test_where_each_node_is_closed_in_another_way_every_way_is_told() -> None:
     world = World(nodes=0).node("a", gpus=2, cordoned=True).node("b", gpus=2, ready=False)
     world.submit("mine", gpus_each=4).settle()
     assert said(world, "mine") == [
-        "1 of 2 nodes are not ready",
-        "1 of 2 nodes are cordoned",
-        "it asks for 4 GPUs on one node, and the largest node has 2 GPUs",
+        "1 of 2 nodes is not ready",
+        "1 of 2 nodes is cordoned",
+        "it asks for 4 GPUs on one node, but the largest node has 2 GPUs",
     ]
 
 
@@ -493,6 +493,6 @@ def test_a_gang_for_which_there_are_too_few_of_an_extended_resource_is_not_told_
     gang = ask(world, "mine").obstacles[0]
     assert (
         gang.sentence
-        == "its 2 pods must start together, and the nodes that it may use, were they empty, have room for 1"
+        == "its 2 pods must start together, but even when empty, the nodes that it may use would fit only 1"
     )
     assert gang.remedy.endswith("waiting for work to end does not help")

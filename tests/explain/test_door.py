@@ -17,7 +17,7 @@ from kaiwo.cli.workload_options import make_form
 from kaiwo.clusters.queue_access import check_queue_access
 from kaiwo.explain import Why, why
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import SHARED_WHOLE, Kind, raised
+from kaiwo.explain.possible_changes import SHARED_WHOLE, ChangeKind, raised
 from kaiwo.explain.verify_change import Question
 from kaiwo.manifests import parse_submission
 from kaiwo.manifests.kinds.object_metadata import Defaults
@@ -160,8 +160,8 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
 
 def check_others(world: World, name: str) -> None:
     """A raise leaves a tree of queues that the door lets in."""
-    change, _ = cheapest_change(Question(world.state, f"default/{name}", world.policy, world.now_s))
-    if change is not None and change.kind is Kind.QUOTA:
+    change = cheapest_change(Question(world.state, f"default/{name}", world.policy, world.now_s)).change
+    if change is not None and change.kind is ChangeKind.QUOTA:
         queue = raised(world.state, change.subject, change.value)
         queues: dict[str, Queue] = world.state.queue_objects | {queue.name: queue}
         assert not [finding for finding in check_tree(queues.values()) if finding.is_error]
@@ -189,8 +189,8 @@ def test_elastic_work_is_told_of_the_pods_that_it_starts_with() -> None:
 
 def test_shares_on_several_devices_are_told_of_devices() -> None:
     answer = answered(World(), "w5", {"--fraction": "0.5", "--devices": "12"})
-    assert answer.answer == "w5 waits: it asks for 12 devices on one node, and the largest node has 8 devices"
-    assert answer.obstacles[0].remedy == "ask for 8 devices or less; waiting does not help"
+    assert answer.answer == "w5 is waiting: it asks for 12 devices on one node, but the largest node has 8 devices"
+    assert answer.obstacles[0].remedy == "ask for 8 devices or fewer; waiting does not help"
     assert answer.change.sentence == "ask for 8 devices a pod instead"
     assert answer.change.command == "kaiwo cancel w5 && kaiwo submit w5 --devices 8 ..."
 

@@ -3,9 +3,8 @@
 import pytest
 
 from kaiwo.explain import propose_in_kubernetes, remedy_in_kubernetes, why
-from kaiwo.explain.kubectl_advice import REPLACE
-from kaiwo.explain.possible_changes import Kind
-from kaiwo.explain.why import Proposal
+from kaiwo.explain.change_sentences import REPLACE, Proposal
+from kaiwo.explain.possible_changes import ChangeKind
 from kaiwo.model.affinity import VENDOR_LABEL, NodeRule, PodAffinity, Spread
 from kaiwo.model.node import Taint
 from kaiwo.model.obstacle import NodesExcluded, Obstacle, Reason
@@ -22,9 +21,9 @@ def told(world: World, name: str) -> list[str]:
     return [each.sentence for each in found]
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_no_advice_names_a_command_that_is_refused(kind: Kind) -> None:
-    subject = "lab:gpu:limit" if kind is Kind.QUOTA else "lab"
+@pytest.mark.parametrize("kind", ChangeKind)
+def test_no_advice_names_a_command_that_is_refused(kind: ChangeKind) -> None:
+    subject = "lab:gpu:limit" if kind is ChangeKind.QUOTA else "lab"
     found = propose_in_kubernetes(Proposal(kind, "researcher", "do this", "kaiwo cancel x", subject))
     assert not any(word in f"{found.sentence} {found.command.replace(REPLACE, '')}" for word in REFUSED)
 
@@ -40,13 +39,13 @@ def test_no_remedy_names_a_command_that_is_refused(reason: Reason) -> None:
 def test_gpus_of_a_vendor_that_nobody_has_are_no_matter_of_node_selectors() -> None:
     rule = NodeRule(f"{VENDOR_LABEL}nvidia", "Exists")
     world = World(nodes=2).submit("new", request=Request(gpus=1, node_rules=(rule,)))
-    assert told(world, "new") == ["it asks for nvidia.com/gpu, and none of the 2 nodes has a GPU of nvidia"]
+    assert told(world, "new") == ["it asks for nvidia.com/gpu, but none of the 2 nodes has a GPU from nvidia"]
 
 
 def test_the_cordon_of_the_only_node_that_matches_is_named() -> None:
     world = World(nodes=2).node("mine", labels={"rack": "7"}, cordoned=True, taints=(CORDON,))
     world.submit("new", request=Request(gpus=1, node_rules=(NodeRule("rack", "In", ("7",)),)))
-    assert told(world, "new")[0] == "1 of 3 nodes are cordoned"
+    assert told(world, "new")[0] == "1 of 3 nodes is cordoned"
     assert not any("taint" in each for each in told(world, "new"))
 
 
@@ -54,13 +53,11 @@ def test_a_gang_larger_than_the_cluster_is_not_told_to_wait() -> None:
     world = World(nodes=6).running("old", gpus=8).submit("big", pods=7, gpus_each=8)
     world.settle()
     found = why(world.state, "default/big", world.policy, world.now_s).obstacles[0]
-    assert found.sentence == "its 7 pods must start together, and the whole cluster, were it empty, has GPUs for 6"
+    assert found.sentence == "its 7 pods must start together, but even an empty cluster has GPUs for only 6"
     assert found.remedy == "ask for 6 pods or fewer, or add nodes; waiting does not help"
 
 
 def test_a_spread_over_a_label_that_no_node_has_says_so() -> None:
     spread = PodAffinity(("app",), spread=(Spread("app", "example.com/row", 1),))
     world = World(nodes=2).submit("new", request=Request(gpus=1, neighbours=spread))
-    assert told(world, "new") == [
-        "it must be spread over places that do not exist: no node has the label example.com/row"
-    ]
+    assert told(world, "new") == ["its pods must be spread over the label example.com/row, but no node has that label"]

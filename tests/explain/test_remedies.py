@@ -16,20 +16,20 @@ def told(world: World, name: str) -> list[Obstacle]:
 def test_a_request_beyond_the_limit_of_an_idle_queue_is_not_told_to_wait() -> None:
     world = World(nodes=1).queue("lab", gpu_limit=2000)
     (limit,) = told(world.submit("large", gpus_each=4, queue="lab"), "large")
-    assert remedy(limit) == "raise its limit by 2 GPUs; waiting does not help"
+    assert remedy(limit) == "raise the limit by 2 GPUs; waiting does not help"
 
 
 def test_a_request_within_the_limit_of_a_busy_queue_may_wait() -> None:
     world = World(nodes=1).queue("lab", gpu_limit=4000).running("old", gpus=2, queue="lab")
     (limit,) = told(world.submit("new", gpus_each=4, queue="lab"), "new")
-    assert remedy(limit) == "raise its limit by 2 GPUs, or wait for work in it to end"
+    assert remedy(limit) == "raise the limit by 2 GPUs, or wait for work in the queue to end"
 
 
 def test_shares_on_several_devices_are_counted_on_each_of_them() -> None:
     world = World(nodes=1).running("old", gpus=5)  # three GPUs are wholly free
     (short,) = told(world.submit("shares", gpus_each=6, fraction_milli=700), "shares")
     assert sentence(short) == (
-        "it needs 0.7 GPU free on each of 6 devices of one node, and the best node has 0 GPUs on each of so many"
+        "it needs 0.7 GPU free on each of 6 devices of one node, but no node has any free on each of that many"
     )
 
 

@@ -4,22 +4,23 @@ from msgspec.structs import replace
 
 from kaiwo.explain import why
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import Change, Kind, events_of
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, events_of
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.events import ReservationChanged, WorkloadChanged, WorkloadGone
+from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.reservation import Owner, Reservation
 from tests.worlds import World
 
 MINE = "default/mine"
 
 
-def proposed(world: World) -> Change:
-    change, reason = cheapest_change(Question(world.state, MINE, world.policy, world.now_s))
-    assert change is not None, reason
-    return change
+def proposed(world: World) -> PossibleChange:
+    found = cheapest_change(Question(world.state, MINE, world.policy, world.now_s))
+    assert found.change is not None, found.verdict
+    return found.change
 
 
-def submit_again(world: World, change: Change) -> None:
+def submit_again(world: World, change: PossibleChange) -> None:
     (changed,) = events_of(world.state, world.state.workloads[MINE], change)
     assert isinstance(changed, WorkloadChanged)
     world.tell(WorkloadGone(MINE)).decide()
@@ -41,9 +42,9 @@ def test_what_others_take_when_the_plan_is_gone_is_not_proposed() -> None:
     world.submit("other", gpus_each=1, estimate_s=3_600)
     wait_a_second(world)
     assert not world.is_running("other")  # the plan keeps it out
-    change, _ = cheapest_change(Question(world.state, MINE, world.policy, world.now_s))
-    assert change is None or change.kind is Kind.STOP
-    submit_again(world, Change(Kind.SMALLER_SIZE, "researcher", "main:gpus", 1))
+    change = cheapest_change(Question(world.state, MINE, world.policy, world.now_s)).change
+    assert change is None or change.kind is ChangeKind.STOP
+    submit_again(world, PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpus", 1))
     assert not world.is_running("mine")  # so it is
 
 
@@ -54,7 +55,7 @@ def test_another_queue_helps_one_who_has_a_plan_in_this_one() -> None:
     wait_a_second(world)
     assert MINE in world.state.planned_starts
     change = proposed(world)
-    assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "default")
+    assert (change.kind, change.subject) == (ChangeKind.OTHER_QUEUE, "default")
     submit_again(world, change)
     assert world.is_running("mine")
 
@@ -66,7 +67,7 @@ def test_another_queue_helps_when_gpus_are_reserved_for_it() -> None:
     world.submit("mine", gpus_each=4)
     wait_a_second(world)
     change = proposed(world)
-    assert (change.kind, change.subject) == (Kind.OTHER_QUEUE, "lab")
+    assert (change.kind, change.subject) == (ChangeKind.OTHER_QUEUE, "lab")
     submit_again(world, change)
     assert world.is_running("mine")
 
@@ -78,7 +79,7 @@ def test_work_whose_back_off_is_over_is_answered_like_any_other() -> None:
     wait_a_second(world)
     answer = why(world.state, MINE, world.policy, world.now_s)
     assert answer.change is None
-    assert answer.no_change.startswith("no single change")
+    assert answer.verdict is WhyVerdict.NOTHING_HELPS
 
 
 def test_who_asks_for_less_after_a_back_off_comes_without_it() -> None:
@@ -87,4 +88,4 @@ def test_who_asks_for_less_after_a_back_off_comes_without_it() -> None:
     world.submit("mine", gpus_each=4, not_before_s=90, estimate_s=600)
     wait_a_second(world)
     change = proposed(world)
-    assert (change.kind, change.value) == (Kind.SMALLER_SIZE, 2)
+    assert (change.kind, change.value) == (ChangeKind.SMALLER_SIZE, 2)

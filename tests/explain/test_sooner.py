@@ -6,9 +6,9 @@ import pytest
 
 from kaiwo.explain import workload_to_stop
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import Change
+from kaiwo.explain.possible_changes import PossibleChange
 from kaiwo.explain.verify_change import Question
-from kaiwo.explain.workload_to_stop import sooner
+from kaiwo.explain.workload_to_stop import started_earlier
 from kaiwo.model.request import Request
 from tests.conftest import IS_QUICK, SIZE
 from tests.worlds import World
@@ -27,7 +27,7 @@ def test_those_who_stand_before_it_and_ask_for_no_more_start_sooner() -> None:
     world.now_s += 1
     world.submit("later", gpus_each=1)
     world.settle()
-    assert sooner(asked(world, "mine")) == [(Request(500, 0, 1), 1)]
+    assert started_earlier(asked(world, "mine")) == [(Request(500, 0, 1), 1)]
 
 
 def test_a_stop_that_frees_too_little_for_them_all_is_not_tried() -> None:
@@ -38,8 +38,8 @@ def test_a_stop_that_frees_too_little_for_them_all_is_not_tried() -> None:
     world.now_s += 1
     world.submit("mine", gpus_each=1, cpu_milli=500).settle()
     question = asked(world, "mine")
-    assert list(workload_to_stop.Stops(question).worth_a_try("admin")) == []
-    assert cheapest_change(question)[0] is None
+    assert list(workload_to_stop.StopCandidates(question).cheapest_first("admin")) == []
+    assert cheapest_change(question).change is None
 
 
 def test_who_keeps_the_order_of_no_line_is_said_to_start_sooner_by_nobody() -> None:
@@ -48,7 +48,7 @@ def test_who_keeps_the_order_of_no_line_is_said_to_start_sooner_by_nobody() -> N
     world.now_s += 1
     world.submit("small", gpus_each=1).submit("mine", gpus_each=2).settle()
     assert world.state.planned_starts
-    assert sooner(asked(world, "mine")) == []  # who fits before a planned start may pass one who does not
+    assert started_earlier(asked(world, "mine")) == []  # who fits before a planned start may pass one who does not
 
 
 def test_what_is_ruled_out_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,17 +57,17 @@ def test_what_is_ruled_out_does_not_help(monkeypatch: pytest.MonkeyPatch) -> Non
         world = crowded_world(seed)
         for name in sorted(world.state.backlog.queued_names())[-3:]:
             with_it = Question(world.state, name, world.policy, world.now_s)
-            found = cheapest_change(with_it)[0]
+            found = cheapest_change(with_it).change
             with monkeypatch.context() as patch:
-                patch.setattr(workload_to_stop, "sooner", lambda _: [])
+                patch.setattr(workload_to_stop, "started_earlier", lambda _: [])
                 without = Question(world.state, name, world.policy, world.now_s)
-                assert cheapest_change(without)[0] == found, (seed, name)
+                assert cheapest_change(without).change == found, (seed, name)
             ruled_out += len(tried(without)) > len(tried(with_it))
     assert ruled_out
 
 
-def tried(question: Question) -> list[Change]:
-    return list(question._fates)
+def tried(question: Question) -> list[PossibleChange]:
+    return list(question._outcomes)
 
 
 def crowded_world(seed: int) -> World:

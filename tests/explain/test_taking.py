@@ -5,14 +5,14 @@ import pytest
 from kaiwo.explain import remedy_in_kubernetes, why
 from kaiwo.explain.obstacle_sentences import sentence
 from kaiwo.model.events import QueueChanged
-from kaiwo.model.obstacle import NodeBound, Obstacle, Reason, ReclaimBound, ReclaimScope, SearchGaveUp
+from kaiwo.model.obstacle import NodeBound, Obstacle, Reason, ReclaimBound, ReclaimScope, SearchGaveUp, WhyVerdict
 from kaiwo.model.policy import Policy
 from kaiwo.model.queue import Amounts, ModelAmounts, Queue
 from kaiwo.model.request import Request
 from kaiwo.runtime.kubernetes.publish_wait_reasons import WaitReasonPublisher
 from tests.worlds import World
 
-TAKES = "would start it now without stopping others; but {}, and others are stopped to make room for it"
+EVICTS = "without evicting other work. But if you {}, other work will be evicted to make room for it."
 
 
 def held_off() -> World:
@@ -39,19 +39,21 @@ def test_who_waits_out_a_hold_off_is_told_so_with_the_time_that_is_left() -> Non
     (found,) = obstacle_of(world, "old", Reason.HELD_OFF)
     assert (found.need, found.unit, found.subject) == (590, "s", "default/old")
     assert sentence(found) == (
-        "old could take room back from others, and had to go for others itself: "
-        "it stops nobody before second 1610 of the cluster's clock (in 9 min), by the policy's holdOff"
+        "old was preempted recently and may not preempt other work before second 1610 of the cluster's clock, "
+        "in 9 min (the policy's holdOff)"
     )
     world.now_s += 500
     (later,) = obstacle_of(world, "old", Reason.HELD_OFF)
     assert later.need == 90
-    assert remedy_in_kubernetes(later).startswith("wait; it is tried again by itself")
+    assert remedy_in_kubernetes(later).startswith("wait; it will be tried again automatically")
 
 
 def test_the_end_of_a_hold_off_is_told_in_kubernetes_too() -> None:
     (news,) = WaitReasonPublisher().changed_reasons(held_off().state)
     assert news.workload == "default/old"
-    assert "it stops nobody before second 1610 of the cluster's clock, by the policy's holdOff" in news.sentence
+    assert (
+        "may not preempt other work before second 1610 of the cluster's clock (the policy's holdOff)" in news.sentence
+    )
 
 
 def test_a_hold_off_that_is_over_is_told_no_more_and_the_room_is_taken() -> None:
@@ -95,7 +97,8 @@ def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at
     answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert answer.change is None
     assert answer.no_change.endswith(
-        "; but raise the MI300X limit of queue 'b' by 1 GPU, to 1 GPU, and others are stopped to make room for it"
+        " But if you raise the MI300X limit of queue 'b' by 1 GPU, to 1 GPU, other work will be evicted to make room "
+        "for it."
     )
     limited(world, 1_000)
     world.settle()
@@ -105,17 +108,17 @@ def test_a_raise_that_lets_others_be_stopped_is_named_where_nothing_starts_it_at
 def test_what_its_owner_can_change_is_named_before_a_raise() -> None:
     world = at_a_model_limit()
     answer = why(world.state, "default/bj", world.policy, world.now_s)
-    assert answer.no_change.endswith(TAKES.format("ask for 6 GPUs a pod instead"))
+    assert answer.no_change.endswith(EVICTS.format("ask for 6 GPUs a pod instead"))
 
 
 def test_a_raise_that_would_cost_too_much_to_try_is_said_to_be_untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaiwo.explain.changes_that_evict.MOST_LOOKS", 0)
+    monkeypatch.setattr("kaiwo.explain.changes_that_evict.MOST_COST", 0)
     world = at_a_model_limit()
     answer = why(world.state, "default/bj", world.policy, world.now_s)
     assert answer.no_change.endswith(
-        "; whether others are stopped for it with another size, model or queue was not tried"
-        "; whether others are stopped for it if you raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs was not "
-        "tried"
+        " Whether other work would be evicted for it with another size, model or queue was not tried."
+        " Whether other work would be evicted for it if you raise the MI300X limit of queue 'b' by 4 GPUs, to 16 GPUs "
+        "was not tried."
     )
 
 
@@ -135,7 +138,7 @@ def test_a_size_for_which_others_are_stopped_is_named() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab")
     world.settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith(TAKES.format("ask for 4 GPUs a pod instead")), said
+    assert said.endswith(EVICTS.format("ask for 4 GPUs a pod instead")), said
     world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
     assert world.is_running("new")
 
@@ -145,21 +148,21 @@ def test_a_share_for_which_others_are_stopped_is_named_though_a_tiny_one_could_n
     world = owed_four().submit("new", request=request, queue="lab")
     world.settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith(TAKES.format("ask for 0.66 of a GPU instead")), said
+    assert said.endswith(EVICTS.format("ask for 0.66 of a GPU instead")), said
 
 
 def test_who_lets_others_be_for_a_while_is_told_that_they_go_after_it() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab", preemption_delay_s=300)
     world.settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith(" and others are stopped to make room for it once its preemption delay of 5 min is over"), said
+    assert said.endswith(" will be evicted to make room for it once its preemption delay of 5 min is over."), said
 
 
 def test_a_queue_in_which_others_are_stopped_for_it_is_named() -> None:
     world = owed_four().submit("new", gpus_each=4, queue="guests")
     world.settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith(TAKES.format("submit it to queue 'lab'")), said
+    assert said.endswith(EVICTS.format("submit it to queue 'lab'")), said
     world.finish("new").submit("new", gpus_each=4, queue="lab").settle()
     assert world.is_running("new")
 
@@ -170,14 +173,14 @@ def test_a_model_for_which_less_important_work_is_stopped_is_named() -> None:
     world.now_s = 5
     world.submit("new", gpus_each=2, priority=200, models=("A100",)).settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith(TAKES.format("ask for MI300X instead")), said
+    assert said.endswith(EVICTS.format("ask for MI300X instead")), said
 
 
 def test_who_may_stop_nobody_is_told_of_no_change_that_stops_others() -> None:
     world = owed_four().submit("new", gpus_each=6, queue="lab", stops_others=False)
     world.settle()
     said = why(world.state, "default/new", world.policy, world.now_s).no_change
-    assert said.endswith("without stopping others"), said
+    assert said.endswith("without evicting other work."), said
 
 
 def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:
@@ -185,7 +188,8 @@ def test_a_raise_that_lets_nobody_be_stopped_is_not_named() -> None:
     world.tell(QueueChanged(Queue("out", gpu=Amounts(40_000))))
     world.settle()
     answer = why(world.state, "default/bj", world.policy, world.now_s)
-    assert "; but" not in answer.no_change
+    assert "But" not in answer.no_change
+    assert answer.verdict is WhyVerdict.NOTHING_HELPS
 
 
 def test_sums_are_told_with_what_they_are_of() -> None:
@@ -196,17 +200,17 @@ def test_sums_are_told_with_what_they_are_of() -> None:
         ),
         (
             Obstacle(Reason.NOT_ENOUGH_RECLAIMABLE, 40960, 20480, "mib", "q", NodeBound(Reason.NOT_ENOUGH_MEMORY)),
-            "it needs 40 GiB of memory free on one node, and no node would have more than 20 GiB even if all went",
+            "it needs 40 GiB of memory free on one node, but no node would have more than 20 GiB even if all work",
         ),
         (
             Obstacle(
                 Reason.NOT_ENOUGH_RECLAIMABLE, 9, 2, "milli-cpu", "q", ReclaimBound(2, scope=ReclaimScope.ALLOWED_NODES)
             ),
-            "it needs 0.009 CPU on the nodes that it may use, and all that is free or may be taken",
+            "it needs 0.009 CPU on the nodes that it may use, but what is free or can be reclaimed",
         ),
         (
             Obstacle(Reason.NO_WAY_TO_RECLAIM, 40960, 61440, "mib", "q", SearchGaveUp(3)),
-            "60 GiB of memory are free or may be taken from other queues, and no way was found to make room for 40 GiB",
+            "it needs 40 GiB of memory, and 60 GiB would be free or reclaimable from other queues, but no way to make",
         ),
     ):
         assert sentence(obstacle).startswith(start), sentence(obstacle)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from kaiwo.explain.possible_changes import Change, Kind, held_by
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, held_by
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.events import PodChanged
 from kaiwo.model.workload import Phase
@@ -23,9 +23,9 @@ def test_after_a_trial_everything_is_as_before() -> None:
         before, fork = state_of(state), question._fork
         for name in sorted(state.pods):
             if held_by(state, name) and name in state.workloads:
-                question.fate_with(Change(Kind.STOP, "admin", name))
+                question.outcome_after(PossibleChange(ChangeKind.STOP, "admin", name))
                 assert state_of(fork) == before, (seed, name)
-        question.fate_with(Change(Kind.OTHER_QUEUE, "researcher", "prod"))
+        question.outcome_after(PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", "prod"))
         assert state_of(fork) == before == state_of(state), seed
 
 
@@ -38,7 +38,7 @@ def test_what_was_kept_for_a_workload_that_is_stopped_in_a_trial_is_kept_again()
     assert list(world.state.nominations) == ["default/owner"]
     question = Question(world.state, "default/new", world.policy, world.now_s)
     before = state_of(question._fork)
-    assert not question.starts_with(Change(Kind.STOP, "admin", "default/owner"))
+    assert not question.starts_after(PossibleChange(ChangeKind.STOP, "admin", "default/owner"))
     assert state_of(question._fork) == before
 
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from kaiwo.explain import obstacles_of, why
 from kaiwo.explain.cheapest_change import cheapest_change
-from kaiwo.explain.possible_changes import LEAST, SHARE, UNITS, Change, Kind, events_of, size_of
+from kaiwo.explain.possible_changes import LEAST, SHARE, UNITS, ChangeKind, PossibleChange, events_of, size_of
 from kaiwo.explain.verify_change import Question
 from kaiwo.manifests.values.quantities import MIN_FRACTION_MILLI
 from kaiwo.model.events import WorkloadGone
-from kaiwo.model.obstacle import Reason
+from kaiwo.model.obstacle import Reason, WhyVerdict
 from tests.conftest import IS_QUICK, SIZE
 from tests.explain.exhaustive import cheapest_by_search, is_submitted_again, submitted_again
 from tests.explain.generated import waiting_world
@@ -35,17 +35,26 @@ def test_a_proposed_change_starts_the_workload_every_time() -> None:
     kinds = set()
     for seed, world, name in waiting_states(100 if IS_QUICK else 1000):
         answer = why(world.state, name, world.policy, world.now_s)
-        change, reason = cheapest_change(Question(world.state, name, world.policy, world.now_s))
+        found = cheapest_change(Question(world.state, name, world.policy, world.now_s))
+        change = found.change
         assert (answer.change is None) == (change is None)
-        assert "were not" not in reason, (seed, name, reason)  # so few nodes are searched to the end
+        assert found.is_complete, (seed, name)  # so few nodes are searched to the end
+        assert answer.searched_all
         if change is None:
-            assert reason, (seed, name)
-            assert answer.no_change.startswith(reason), (seed, name)
+            assert answer.no_change, (seed, name)
+            assert answer.verdict is not WhyVerdict.UNDECIDED
             continue
+        assert answer.verdict is WhyVerdict.CHANGE_FOUND
         kinds.add(change.kind)
         assert _starts_after(world, name, change), (seed, name, change)
         assert not _one_less_starts(world, name, change), (seed, name, change)
-    assert IS_QUICK or kinds == {Kind.SMALLER_SIZE, Kind.OTHER_MODEL, Kind.OTHER_QUEUE, Kind.QUOTA, Kind.STOP}
+    assert IS_QUICK or kinds == {
+        ChangeKind.SMALLER_SIZE,
+        ChangeKind.OTHER_MODEL,
+        ChangeKind.OTHER_QUEUE,
+        ChangeKind.QUOTA,
+        ChangeKind.STOP,
+    }
 
 
 def test_an_obstacle_always_names_less_than_is_needed() -> None:
@@ -66,17 +75,18 @@ def test_the_least_share_is_the_one_that_the_door_lets_in() -> None:
 def test_exhaustive_search_agrees_on_the_cheapest_change_and_on_there_being_none() -> None:
     none = admitted = 0
     for seed, world, name in waiting_states(200 * SIZE, most_nodes=2, most_work=8):
-        change, said = cheapest_change(Question(world.state, name, world.policy, world.now_s))
+        ours = cheapest_change(Question(world.state, name, world.policy, world.now_s))
+        change = ours.change
         found = cheapest_by_search(world, name, RAISE_STEP)
         none += change is None
-        if change is not None and change.kind is Kind.SMALLER_SIZE and change.subject.endswith("memory"):
+        if change is not None and change.kind is ChangeKind.SMALLER_SIZE and change.subject.endswith("memory"):
             # The search looks at some sizes of memory only; ours may find one that gives up less.
             assert found is None or found.rank >= change.rank, (seed, name, change, found)
-        elif change is not None and said:  # "a cheaper one may be among those that were not tried"
+        elif change is not None and not ours.is_complete:
             assert found is not None, (seed, name, change)
             assert found.rank <= change.rank, (seed, name, change, found)
             admitted += 1
-        elif change is not None and change.kind is Kind.QUOTA and found is not None and found != change:
+        elif change is not None and change.kind is ChangeKind.QUOTA and found is not None and found != change:
             # The search raises bounds by whole steps; ours finds the least raise, less than one step below.
             assert found.subject == change.subject, (seed, name, change, found)
             assert 0 < found.value - change.value < RAISE_STEP, (seed, name, change, found)
@@ -86,7 +96,7 @@ def test_exhaustive_search_agrees_on_the_cheapest_change_and_on_there_being_none
     assert admitted < none / 10  # seldom
 
 
-def _starts_after(world: World, name: str, change: Change) -> bool:
+def _starts_after(world: World, name: str, change: PossibleChange) -> bool:
     """Applied for real: on a fresh picture from the same events, with whole cycles."""
     fresh = World(nodes=0)
     fresh.now_s = world.now_s
@@ -102,25 +112,25 @@ def _starts_after(world: World, name: str, change: Change) -> bool:
     return fresh.is_running(name)
 
 
-def _one_less_starts(world: World, name: str, change: Change) -> bool:
+def _one_less_starts(world: World, name: str, change: PossibleChange) -> bool:
     """One unit less of the change, for the two kinds that have units."""
     workload = world.state.workloads[name]
     less = replace(change, value=change.value - 1)
-    if change.kind is Kind.SMALLER_SIZE:
+    if change.kind is ChangeKind.SMALLER_SIZE:
         role_name, dimension = change.subject.split(":")
         role = next(role for role in workload.roles if role.name == role_name)
         less = replace(change, value=change.value + UNITS[dimension])
         if less.value >= size_of(role, dimension):
             return False
-    elif change.kind is not Kind.QUOTA or less.value < 1:
+    elif change.kind is not ChangeKind.QUOTA or less.value < 1:
         return False
     return _starts_after(world, name, less)
 
 
 def test_what_another_queue_would_see_of_the_nodes_does_not_rule_out_a_raise() -> None:
     world, name = waiting_world(149, most_nodes=2, most_work=8), "default/w02"  # others have planned starts
-    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
-    assert change == Change(Kind.QUOTA, "admin", "default:gpu:quota", 1000, 1000)
+    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    assert change == PossibleChange(ChangeKind.QUOTA, "admin", "default:gpu:quota", 1000, 1000)
 
 
 def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may_plan() -> None:
@@ -128,17 +138,17 @@ def test_another_model_is_proposed_where_the_wish_for_it_changes_what_others_may
         waiting_world(445, most_nodes=2, most_work=8),
         "default/w02",
     )  # shares follow wishes, plans follow shares
-    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
-    assert change == Change(Kind.OTHER_MODEL, "researcher", "L40S")
+    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    assert change == PossibleChange(ChangeKind.OTHER_MODEL, "researcher", "L40S")
 
 
 def test_a_size_is_proposed_where_only_the_changed_wish_counts_in_what_others_may_plan() -> None:
     world, name = waiting_world(61, most_nodes=2, most_work=8), "default/w00"  # as it is, no device is large enough
-    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
-    assert change == Change(Kind.SMALLER_SIZE, "researcher", "main:gpu-memory", 65_536, 344_640)
+    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    assert change == PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpu-memory", 65_536, 344_640)
 
 
 def test_a_size_that_is_refused_says_nothing_of_smaller_ones_where_its_wish_did_not_count_before() -> None:
     world, name = waiting_world(256, most_nodes=2, most_work=8), "default/w02"  # too large for any GPU, beside a plan
-    change, _ = cheapest_change(Question(world.state, name, world.policy, world.now_s))
-    assert change == Change(Kind.SMALLER_SIZE, "researcher", "main:gpu-memory", 63_536, 364_640)
+    change = cheapest_change(Question(world.state, name, world.policy, world.now_s)).change
+    assert change == PossibleChange(ChangeKind.SMALLER_SIZE, "researcher", "main:gpu-memory", 63_536, 364_640)

@@ -70,7 +70,7 @@ def test_what_differs_reads_differently(one: int, other: int, unit: str) -> None
 
 def test_a_device_that_is_one_mib_too_small_looks_too_small() -> None:
     ((what, way_out),) = told(World().submit("m1", memory_mib=196_609), "m1")
-    assert what == "it asks for 196609 MiB of one GPU, and the largest GPU has 192 GiB"
+    assert what == "it asks for 196609 MiB of one GPU, but the largest GPU has 192 GiB"
     assert way_out == "ask for 192 GiB or less; waiting does not help"
 
 
@@ -80,15 +80,15 @@ def test_a_device_that_is_one_mib_too_small_looks_too_small() -> None:
 @pytest.mark.parametrize(
     ("request_", "what", "way_out"),
     [
-        (Request(cpu_milli=300_000), "it asks for 300 CPUs on one node, and the largest node has 192 CPUs", "192 CPUs"),
+        (Request(cpu_milli=300_000), "it asks for 300 CPUs on one node, but the largest node has 192 CPUs", "192 CPUs"),
         (
             Request(memory_mib=20 << 20),
-            "it asks for 20 TiB of memory on one node, and the largest node has 2048 GiB",
+            "it asks for 20 TiB of memory on one node, but the largest node has 2048 GiB",
             "2048 GiB",
         ),
         (
             Request(extended=(("nic", 3),)),
-            "it asks for 3 of nic on one node, and the largest node has 2",
+            "it asks for 3 of nic on one node, but the largest node has 2",
             "2",
         ),
     ],
@@ -101,22 +101,22 @@ def test_what_no_node_could_ever_hold_is_told_in_sizes(request_: Request, what: 
 
 def test_nodes_that_take_no_pods_are_not_worth_waiting_for() -> None:
     found = told(World(nodes=0).node("n", pods=0).submit("new", cpu_milli=1), "new")
-    assert found == [("no node takes any pods", "no node of this cluster can serve it")]
+    assert found == [("no node accepts any pods", "no node in this cluster can run it")]
 
 
 def test_what_is_only_taken_now_is_worth_waiting_for() -> None:
     world = World().submit("old", cpu_milli=190_000)
     world.settle()
     ((what, way_out),) = told(world.submit("new", cpu_milli=100_000), "new")
-    assert what == "it needs 100 CPUs free on one node, and the best node has 2 CPUs free"
+    assert what == "it needs 100 CPUs free on one node, but no node has more than 2 CPUs free"
     assert way_out == "ask for 2 CPUs or less, or wait for running work to end"
 
 
 def test_a_large_node_that_is_closed_is_worth_waiting_for() -> None:
     world = World(nodes=0).node("small", cpu_milli=8_000).node("large", cpu_milli=64_000, cordoned=True)
     *_, (what, way_out) = told(world.submit("new", cpu_milli=32_000), "new")
-    assert what == "it asks for 32 CPUs on one node, and the largest node that it may use has 8 CPUs"
-    assert way_out == "ask for 8 CPUs or less, or wait until a larger one may be used"
+    assert what == "it asks for 32 CPUs on one node, but the largest node that it may use has 8 CPUs"
+    assert way_out == "ask for 8 CPUs or less, or wait until it may use a larger one"
     *_, (_, way_out) = told(world.submit("huge", cpu_milli=99_000), "huge")
     assert way_out == "ask for 8 CPUs or less; waiting does not help"
 
@@ -127,12 +127,12 @@ def test_a_large_node_that_is_closed_is_worth_waiting_for() -> None:
 def test_a_reservation_that_is_over_is_not_waited_for() -> None:
     world = World().tell(ReservationChanged(Reservation("r1", gpus=4, start_s=10, end_s=20)))
     world.submit("named", gpus_each=1, reservation="r1").settle()
-    assert told(world, "named")[0][1].startswith("wait for its start, or name another one")
+    assert told(world, "named")[0][1].startswith("wait for it to start, or name another reservation")
     world.now_s = 30
     world.settle()
     assert told(world, "named") == [
-        ("it names reservation 'r1', and that is over, or was never made",
-         "name another one or none (kaiwo reservations lists them)"),
+        ("it names reservation 'r1', which is over or never existed",
+         "name another reservation or none (kaiwo reservations lists them)"),
     ]  # fmt: skip
 
 
@@ -141,23 +141,23 @@ def test_what_a_reservation_is_too_small_for_names_the_reservation() -> None:
     world.settle()
     found = told(world.submit("r2", gpus_each=5, reservation="pool"), "r2")
     assert found[0] == (
-        "it asks for 5 GPUs on one node, and reservation 'pool' has at most 4 GPUs on one node",
-        "ask for 4 GPUs or less; waiting does not help",
+        "it asks for 5 GPUs on one node, but reservation 'pool' has at most 4 GPUs on one node",
+        "ask for 4 GPUs or fewer; waiting does not help",
     )
     found = told(world.submit("r3", memory_mib=200_000, reservation="pool"), "r3")
-    assert found[0][0] == "it asks for 200000 MiB of one GPU, and the largest GPU of reservation 'pool' has 192 GiB"
+    assert found[0][0] == "it asks for 200000 MiB of one GPU, but the largest GPU of reservation 'pool' has 192 GiB"
     world.submit("r4", gpus_each=3, reservation="pool").settle()
     found = told(world.submit("r5", gpus_each=2, reservation="pool"), "r5")
-    assert found[0][0] == "it needs 2 GPUs free on one node, and the best node has 1 GPU of reservation 'pool' free"
+    assert found[0][0] == "it needs 2 GPUs free on one node, but no node has more than 1 GPU of reservation 'pool' free"
 
 
 def test_what_reserved_gpus_would_not_mend_either_is_not_worth_waiting_for() -> None:
     world = World().tell(ReservationChanged(Reservation("pool", gpus=4)))
     world.settle()
     found = told(world.submit("many", fraction_milli=500, gpus_each=12), "many")
-    assert "ask for 4 devices or less; waiting does not help" in [way_out for _, way_out in found]
+    assert "ask for 4 devices or fewer; waiting does not help" in [way_out for _, way_out in found]
     found = told(world.submit("some", gpus_each=6), "some")
-    assert "ask for 4 GPUs or less, or wait until a larger one may be used" in [way_out for _, way_out in found]
+    assert "ask for 4 GPUs or fewer, or wait until it may use a larger one" in [way_out for _, way_out in found]
 
 
 # Making room
@@ -172,8 +172,8 @@ def test_work_without_gpus_is_not_told_of_gpus() -> None:
         assert "GPU" not in what, what
     no_way = Obstacle(Reason.NO_WAY_TO_RECLAIM, 0, 44_496, "milli-gpu", "b", SearchGaveUp(3))
     assert sentence(no_way) == (
-        "work of other queues may be stopped for it, and no way was found to make room by that "
-        "(undecided: 3 pieces of running work were tried in their order)"
+        "work in other queues may be evicted for it, but no way to make room was found "
+        "(undecided: 3 running pods or gangs were tried in order, but not every combination of them)"
     )
 
 

@@ -35,7 +35,7 @@ def test_a_share_that_demands_a_mask_and_one_without_never_meet(other: Request, 
     assert not world.is_running("second")
     assert world.why("second") in ([Reason.NOT_ENOUGH_FREE_GPU_SHARE], [Reason.NOT_ENOUGH_FREE_GPU_MEMORY])
     answer = why(world.state, "default/second", world.policy, world.now_s).answer
-    assert answer.endswith("free; there is more beside tenants from whom it could not be kept apart")
+    assert answer.endswith("free; tenants from which it could not be isolated share GPUs with more")
     world.finish("first").settle()
     assert world.is_running("second")
 

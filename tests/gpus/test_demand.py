@@ -203,17 +203,17 @@ def test_work_that_only_another_mode_serves_says_so() -> None:
     assert world.why("part") == [Reason.PARTITION_MODE]
     assert world.why("tpx") == [Reason.PARTITION_MODE]
     (told,) = obstacles_of(world.state, "default/tpx", world.policy, 0)
-    assert sentence(told) == "no GPU of this cluster can be in TPX mode: MI300X has SPX, DPX, QPX, CPX"
-    assert remedy(told) == "ask for a mode that there is; waiting does not help"
+    assert sentence(told) == "no GPU in this cluster supports TPX mode: MI300X supports SPX, DPX, QPX, CPX"
+    assert remedy(told) == "ask for a mode that the GPUs support; waiting does not help"
     (told,) = obstacles_of(world.state, "default/part", world.policy, 0)
-    assert sentence(told) == "no GPU is in CPX mode, and 6 GPUs could be"
+    assert sentence(told) == "no GPU is in CPX mode, but 6 GPUs could change"
     world.tell(node("cut", *cut("gpu-0")))
     world.settle()
     assert world.is_running("part")
     only_cut = World(nodes=0).tell(node("n", *cut("gpu-0"), *cut("gpu-1"))).submit("whole", gpus_each=1)
     only_cut.settle()
     (told,) = obstacles_of(only_cut.state, "default/whole", only_cut.policy, 0)
-    assert sentence(told) == "no GPU is in SPX mode, and 2 GPUs could be"
+    assert sentence(told) == "no GPU is in SPX mode, but 2 GPUs could change"
 
 
 def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus() -> None:
@@ -228,8 +228,8 @@ def test_a_node_that_lacks_the_mode_alone_is_told_so_beside_one_that_lacks_cpus(
     assert (world.is_running("first"), world.is_running("second")) == (True, False)
     mode, cpus, *_ = obstacles_of(world.state, "default/second", world.policy, 0)
     assert sentence(mode) == (
-        "it needs 1 device in CPX mode on one node, and whole has 0 devices in it now, "
-        "and its other GPUs could change to it"
+        "it needs 1 device in CPX mode on one node, but whole has 0 devices in that mode now; "
+        "its other GPUs could change to it"
     )
     assert (cpus.reason, cpus.facts, cpus.have) == (Reason.NOT_ENOUGH_CPU, ClosestNode("cut"), 92_000)
 

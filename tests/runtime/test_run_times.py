@@ -126,7 +126,7 @@ def test_a_start_is_planned_by_what_earlier_runs_took() -> None:
     world = two_nodes()
     assert world.state.planned_starts["default/gang"].start_s == 600
     said = planned_start(world.state, "default/gang", 0)
-    assert "its run is expected to take 1 h, by earlier runs like it" in said
+    assert "it is expected to run for 1 h, by earlier runs like it" in said
 
 
 def test_it_fills_a_gap_and_goes_at_its_expected_end() -> None:
@@ -134,7 +134,7 @@ def test_it_fills_a_gap_and_goes_at_its_expected_end() -> None:
     world.decide()
     assert world.is_running("short")
     assert world.why("long") == [Reason.PROMISED]
-    assert "as earlier runs like it did" in why(world.state, "default/long", world.policy, 0).answer
+    assert "as long as earlier runs like it" in why(world.state, "default/long", world.policy, 0).answer
     world.now_s = 580
     assert {each.cause for each in world.decide().evictions} == {Cause.DEADLINE}
 

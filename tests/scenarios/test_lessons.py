@@ -19,7 +19,7 @@ def test_the_reason_names_the_resource_the_queue_and_the_amount() -> None:
     """volcano#1094: 'pod group is not ready', 78,789 times."""
     world = World().queue("lab", gpu_limit=2_000).running("old", gpus=1, queue="lab")
     world.submit("new", gpus_each=4, queue="lab").settle()
-    assert told(world, "new") == "queue 'lab' has 1 GPU left of its limit, and this needs 4 GPUs"
+    assert told(world, "new") == "it needs 4 GPUs, but queue 'lab' has 1 GPU left of its limit"
 
 
 def test_work_that_no_cycle_has_tried_says_so() -> None:
@@ -79,7 +79,7 @@ def test_free_gpus_on_many_nodes_do_not_admit_a_pod_that_needs_one_node() -> Non
     world.tell(WorkloadChanged(replace(old, roles=(replace(old.roles[0], minimum=1),), held=True)))
     world.submit("eight", gpus_each=8).submit("two", gpus_each=2).settle()
     assert not world.is_running("eight")
-    assert told(world, "eight") == "it needs 8 GPUs free on one node, and the best node has 2 GPUs free"
+    assert told(world, "eight") == "it needs 8 GPUs free on one node, but no node has more than 2 GPUs free"
     assert world.is_running("two")
 
 

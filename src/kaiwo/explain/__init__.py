@@ -1,9 +1,9 @@
 """Reasons into sentences, and what would start a workload now."""
 
-from kaiwo.explain.kubectl_advice import propose_in_kubernetes, remedy_in_kubernetes
-from kaiwo.explain.obstacle_sentences import remedy, sentence
+from kaiwo.explain.change_sentences import Proposal, propose_in_kubernetes
+from kaiwo.explain.obstacle_sentences import remedy, remedy_in_kubernetes, sentence
 from kaiwo.explain.planned_start_sentences import planned_start
-from kaiwo.explain.why import Explained, Proposal, Why, obstacles_of, why
+from kaiwo.explain.why import Explained, Why, obstacles_of, why
 from kaiwo.model.amounts import amount
 
 __all__ = [

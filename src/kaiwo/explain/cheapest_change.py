@@ -1,31 +1,42 @@
 """The cheapest change that would start a workload now, verified by `decide`.
 
-In:    a Question.   Out: one Change, or None with the reason why there is none.
+In:    a Question.   Out: a ChangeSearch: one PossibleChange or none, and a verdict on the search.
 The kinds are tried in the order of their cost, so the first that starts the workload is the cheapest.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaiwo.explain.placement_check import Room
-from kaiwo.explain.possible_changes import Change, Kind, with_model
-from kaiwo.explain.raised_quota import raises
+from kaiwo.explain.placement_check import PlacementCheck
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, with_model
+from kaiwo.explain.raised_quota import quota_raises
 from kaiwo.explain.smaller_request import smaller_sizes
 from kaiwo.explain.verify_change import Question
-from kaiwo.explain.workload_to_stop import Stops
+from kaiwo.explain.workload_to_stop import StopCandidates
+from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.queue import who_turns_away
 from kaiwo.snapshot.cluster_state import ClusterState
 
-Candidates = Iterator[Change | None]  # cheapest first; None: others may help that are not named
+Candidates = Iterator[PossibleChange | None]  # cheapest first; None: others may help that are not named
 Kinds = Iterator[tuple[Question, Candidates]]  # of one kind, and the state in which they are tried
 
-MOST_LOOKS = (
-    1_200  # what one kind may cost, in classes looked at: about 50 ms. Then the search is given up, and says so
-)
-ALL_KINDS = 2  # and all kinds together so many times that
-SMALL, TO_THE_END = 4, 8  # so few nodes are searched so much longer: seldom more than ten trials, each of 2 ms
+# What one kind may cost, in classes looked at: about 50 ms. Then the search is given up, and says so.
+MOST_COST = 1_200
+ALL_KINDS_FACTOR = 2  # what all kinds together may cost, as a multiple of that
+SMALL_CLUSTER_NODES = 4
+SMALL_CLUSTER_FACTOR = 8  # small clusters are searched longer: seldom more than ten trials, each of 2 ms
+
+
+class ChangeSearch(NamedTuple):
+    """What the search found."""
+
+    change: PossibleChange | None
+    verdict: WhyVerdict
+    tried: int = 0
+    is_complete: bool = True  # False: a change that was not tried might be cheaper, or the only one that helps
 
 
 @dataclass(slots=True)
@@ -34,69 +45,66 @@ class _Search:
 
     tries: int = 0
     gave_up: bool = False
-    looks: int = 0  # what all kinds cost so far
+    cost: int = 0  # what all kinds cost so far
 
-    def first_that_starts(self, question: Question, candidates: Candidates) -> Change | None:
+    def first_that_starts(self, question: Question, candidates: Candidates) -> PossibleChange | None:
         """The first of them after which `decide` starts the workload."""
-        before, most = question.looks, most_looks(question)
-        most = min(most, ALL_KINDS * most - self.looks)
+        before, most = question.cost, most_cost(question)
+        most = min(most, ALL_KINDS_FACTOR * most - self.cost)
         for change in candidates:
             if change is None:
                 self.gave_up = True
                 continue
-            if question.looks - before > most and not question.is_tried(change):
+            if question.cost - before > most and not question.is_tried(change):
                 self.gave_up = True
                 break
             self.tries += 1
-            if question.starts_with(change):
+            if question.starts_after(change):
                 return change
-        self.looks += question.looks - before
+        self.cost += question.cost - before
         return None
 
 
-def cheapest_change(question: Question) -> tuple[Change | None, str]:
-    """The change, and what must be said of the search: why there is none, or that a cheaper one may exist."""
+def cheapest_change(question: Question) -> ChangeSearch:
+    """The first change that starts the workload, in the order of their cost."""
     waiting = question.state.backlog
     if question.name in waiting.gated:
-        return None, "it is not tried before what is in its way is gone; what helps stands beside it"
+        return ChangeSearch(None, WhyVerdict.BLOCKED)
     if waiting.try_all or waiting.find(question.name)[0].key in waiting.to_try:
-        return None, "the next cycle tries it; ask again in a moment"
+        return ChangeSearch(None, WhyVerdict.NOT_TRIED_YET)
     search = _Search()
-    for asked, candidates in _kinds(question):
+    for asked, candidates in _candidates_by_kind(question):
         change = search.first_that_starts(asked, candidates)
         if change is not None:
-            said = f"{search.tries} changes were tried; a cheaper one may be among those that were not"
-            return change, said if search.gave_up else ""
-    if search.gave_up:
-        return None, f"undecided: {search.tries} changes were tried and do not start it, and others were not tried"
-    none = "no single change of size, model, queue, limit, quota or running workload would start it now"
-    return None, f"{none} without stopping others"
+            return ChangeSearch(change, WhyVerdict.CHANGE_FOUND, search.tries, not search.gave_up)
+    verdict = WhyVerdict.UNDECIDED if search.gave_up else WhyVerdict.NOTHING_HELPS
+    return ChangeSearch(None, verdict, search.tries, not search.gave_up)
 
 
-def _kinds(question: Question) -> Kinds:
+def _candidates_by_kind(question: Question) -> Kinds:
     """The closed list, cheapest kind first. Work that runs and would grow is helped by a limit alone."""
-    room, most = Room(question), most_looks(question)
+    check, most = PlacementCheck(question), most_cost(question)
     if question.name in question.state.pods:
-        yield question, raises(question, room, most)
+        yield question, quota_raises(question, check, most)
         return
     again = question.resubmitted
-    room_again = room if again is question else Room(again)
-    yield again, smaller_sizes(again, room_again, _is_small(question))
-    yield again, _models_with_room(again, room_again)
-    yield again, _queues_with_room(again, room_again)
-    stops = Stops(question)
-    yield question, stops.worth_a_try("researcher")
-    yield question, raises(question, room, most)
-    yield question, stops.worth_a_try("admin")
+    check_again = check if again is question else PlacementCheck(again)
+    yield again, smaller_sizes(again, check_again, _is_small(question))
+    yield again, _models_with_room(again, check_again)
+    yield again, _queues_with_room(again, check_again)
+    stops = StopCandidates(question)
+    yield question, stops.cheapest_first("researcher")
+    yield question, quota_raises(question, check, most)
+    yield question, stops.cheapest_first("admin")
 
 
-def most_looks(question: Question) -> int:
+def most_cost(question: Question) -> int:
     """What one kind of change may cost."""
-    return MOST_LOOKS * TO_THE_END if _is_small(question) else MOST_LOOKS
+    return MOST_COST * SMALL_CLUSTER_FACTOR if _is_small(question) else MOST_COST
 
 
 def _is_small(question: Question) -> bool:
-    return len(question.state.node_objects) <= SMALL
+    return len(question.state.node_objects) <= SMALL_CLUSTER_NODES
 
 
 def other_models(question: Question) -> list[str]:
@@ -115,20 +123,20 @@ def other_queues(question: Question) -> Iterator[str]:
             yield name
 
 
-def _models_with_room(question: Question, room: Room) -> Iterator[Change]:
+def _models_with_room(question: Question, check: PlacementCheck) -> Iterator[PossibleChange]:
     for model in other_models(question):
-        if room.takes(with_model(question.workload, model)):
-            yield Change(Kind.OTHER_MODEL, "researcher", model)
+        if check.fits(with_model(question.workload, model)):
+            yield PossibleChange(ChangeKind.OTHER_MODEL, "researcher", model)
 
 
-def _queues_with_room(question: Question, room: Room) -> Iterator[Change]:
+def _queues_with_room(question: Question, check: PlacementCheck) -> Iterator[PossibleChange]:
     """Those that have enough left."""
     workload = question.workload
     brings_room = _with_reservations(question.state)
-    has_room = room.takes_anywhere(workload)
+    has_room = check.fits_on_nodes(workload)
     for name in other_queues(question):
-        if (has_room or name in brings_room) and room.takes(replace(workload, queue=name)):
-            yield Change(Kind.OTHER_QUEUE, "researcher", name)
+        if (has_room or name in brings_room) and check.fits(replace(workload, queue=name)):
+            yield PossibleChange(ChangeKind.OTHER_QUEUE, "researcher", name)
 
 
 def _with_reservations(state: ClusterState) -> set[str]:

@@ -1,25 +1,22 @@
-"""Obstacles into sentences: the same words in the CLI, on the page, and later in Events and conditions.
+"""Obstacles into sentences and remedies: the same text in the CLI, on the page, in Events and in conditions.
 
 In:    one Obstacle.   Out: what is in the way, with numbers, and what would remove it.
+A new code needs one row in the table at the end.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from kaiwo.explain import gang_sentences, reclaim_sentences
+from kaiwo.explain import reclaim_sentences, shortage_sentences
 from kaiwo.explain.planned_start_sentences import gap_words
-from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
 from kaiwo.model.amounts import amount
 from kaiwo.model.obstacle import (
-    ClosestNode,
-    LargerNodes,
     ModelsPresent,
     ModeMissing,
-    MoreBesideTenants,
     MpsOnAmd,
     NeverReclaims,
     NodesExcluded,
     NoSuchMode,
-    NotOffered,
     Obstacle,
     QueueBound,
     Reason,
@@ -29,7 +26,6 @@ from kaiwo.model.obstacle import (
     RetryReason,
     RunTime,
     RunTimeSource,
-    SizeBound,
     TopologyLabelMissing,
     VendorMissing,
 )
@@ -38,39 +34,19 @@ from kaiwo.model.reservation import ENDLESS_S, clock_words, times_words
 
 def sentence(obstacle: Obstacle) -> str:
     """What is in the way."""
-    text = _WORDS[obstacle.reason][0](obstacle)
+    text = _TEXTS[obstacle.reason].sentence(obstacle)
     return f"{text} ({obstacle.detail})" if obstacle.detail else text
 
 
 def remedy(obstacle: Obstacle) -> str:
     """What would remove it."""
-    return _WORDS[obstacle.reason][1](obstacle)
+    return _TEXTS[obstacle.reason].remedy(obstacle)
 
 
-def before_start(obstacle: Obstacle) -> str:
-    """What helps beside naming another reservation."""
-    facts = obstacle.facts
-    is_to_come = isinstance(facts, ReservationUnusable) and facts.problem is ReservationProblem.NOT_STARTED
-    return "wait for its start, or " if is_to_come else ""
-
-
-def _model(obstacle: Obstacle) -> str:
-    """The limit or quota of one GPU model."""
-    facts = obstacle.facts
-    return f" of {facts.model}" if isinstance(facts, QueueBound) and facts.model else ""
-
-
-def _is_beyond(o: Obstacle) -> bool:
-    """It needs more than the limit is, not only more than is left of it."""
-    return isinstance(o.facts, QueueBound) and o.facts.bound < o.need
-
-
-def _more_of_limit(o: Obstacle) -> str:
-    """Who may use GPUs of other models waits for those."""
-    more = f"raise its limit by {amount(o.need - o.have, o.unit)}"
-    if not _is_beyond(o):
-        return f"{more}, or wait for work in it to end"
-    return f"{more}; waiting {'helps only if it may use other models' if _model(o) else 'does not help'}"
+def remedy_in_kubernetes(obstacle: Obstacle) -> str:
+    """The same for a cluster whose work is managed with kubectl: `kaiwo submit` is refused there."""
+    text = _TEXTS[obstacle.reason]
+    return (text.kubectl_remedy or text.remedy)(obstacle)
 
 
 def _need(o: Obstacle) -> str:
@@ -81,407 +57,342 @@ def _have(o: Obstacle) -> str:
     return amount(o.have, o.unit)
 
 
-def _is_size(o: Obstacle) -> bool:
-    """No node is large enough, whatever comes free."""
-    return isinstance(o.facts, SizeBound)
-
-
-def _size(o: Obstacle, of: str = "") -> str:
-    """What the largest node has, or the largest part of a reservation on one node."""
-    if o.subject and not of:
-        most = f"reservation '{o.subject}' has at most {_have(o)} on one node"
-    else:
-        most = f"the largest node{_may_use(o)} has {_have(o)}"
-    return f"it asks for {_need(o)}{of} on one node, and {most}"
-
-
-def _free(o: Obstacle, of: str = "") -> str:
-    """One resource is short on every node, or each is there and never all on one node."""
-    if _is_size(o):
-        return _size(o, of)
-    if isinstance(o.facts, ClosestNode):
-        return (
-            f"no single node has all that it needs free at once: it needs {_need(o)}{of}, "
-            f"and {o.facts.node}, which comes closest, has {_have(o)} free"
-        )
-    pool = f" of reservation '{o.subject}'" if o.reason is Reason.NOT_ENOUGH_FREE_GPUS and o.subject else ""
-    return f"it needs {_need(o)}{of} free on one node, and the best node has {_have(o)}{pool} free"
-
-
-def _free_on_device(o: Obstacle, of: str = "") -> str:
-    if isinstance(o.facts, MoreBesideTenants):
-        more = "there is more beside tenants from whom it could not be kept apart"
-        return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free; {more}"
-    if o.facts is not None:
-        return _free(o, f"{of}{_on_each(o)}")
-    if o.subject:
-        so_many = f"the best node has {_have(o)} on each of so many"
-        return f"it needs {_need(o)}{of} free{_on_each(o)} of one node, and {so_many}"
-    return f"it needs {_need(o)}{of} free{_on_each(o)}, and the best has {_have(o)} free"
-
-
-def _less(o: Obstacle) -> str:
-    if _is_size(o):
-        return _smaller(o)
-    least = MIN_FRACTION_MILLI if o.reason is Reason.NOT_ENOUGH_FREE_GPU_SHARE else 1
-    wait = "wait for running work to end"
-    return f"ask for {_have(o)} or less, or {wait}" if o.have >= least else wait
-
-
-def _smaller(o: Obstacle) -> str:
-    if isinstance(o.facts, SizeBound) and o.facts.larger is LargerNodes.LARGE_ENOUGH:
-        wait = "wait until a larger one may be used"
-        return f"ask for {_have(o)} or less, or {wait}" if o.have > 0 else wait
-    return (
-        f"ask for {_have(o)} or less; waiting does not help" if o.have > 0 else "no node of this cluster can serve it"
-    )
-
-
-def _are(o: Obstacle) -> str:
-    return "is" if o.need == 1 else "are"
-
-
-def _reserved(o: Obstacle) -> str:
-    """`GPUs that it could use belong to reservation 'night', for queue lab until ...; 8 of them are free`."""
-    what = f"{'nodes' if o.unit == 'nodes' else 'GPUs'} that it could use belong to reservation '{o.subject}'"
-    if not isinstance(o.facts, ReservedBy):
-        return what
-    facts = o.facts
-    text = f"{what}, for {facts.owner.words} {times_words(facts.start_s, facts.end_s)}"
-    if facts.is_endless or facts.overruns:
-        ends = "has no time limit" if facts.is_endless else "would run past that"
-        text += f", and this work may not be preempted and {ends}"
-    if facts.mode:
-        text += f", and are not in {facts.mode} mode"
-    return text + (f"; {facts.free} of them {'is' if facts.free == 1 else 'are'} free" if facts.free else "")
-
-
-def _unusable(o: Obstacle) -> str:
-    """The reservation that it names."""
-    named = f"it names reservation '{o.subject}'"
-    match o.facts:
-        case ReservationUnusable(ReservationProblem.OTHER_OWNER, owner):
-            return f"{named}, and it is for {owner.words}"
-        case ReservationUnusable(ReservationProblem.NOT_STARTED, _, start_s, end_s):
-            return f"{named}, and it holds {times_words(start_s, end_s)}"
-        case ReservationUnusable():
-            return f"{named}, and that is over, or was never made"
-    return f"{named}, which it cannot use"
-
-
-def _promised(o: Obstacle) -> str:
-    """It would fit, and would still be there when a planned start needs the place."""
-    is_known = 0 < o.need < ENDLESS_S
-    run = f"it may run for {gap_words(o.need)}" if is_known else "nobody said how long it runs"
-    why = f" ({_RUN_TIMES[o.facts.source]})" if isinstance(o.facts, RunTime) else ""
-    return f"its place is promised to {_short(o.subject)}, in {gap_words(o.have)}, and {run}{why}"
-
-
-_RUN_TIMES = {
-    RunTimeSource.EARLIER_RUNS: "as earlier runs like it did",
-    RunTimeSource.TIME_LIMIT: "it may not be stopped, so only a time limit counts",
-}
-
-
 def _short(name: str) -> str:
     """`default/train` is `train` to people."""
     return name.removeprefix("default/")
 
 
-def _may_use(o: Obstacle) -> str:
-    return " that it may use" if isinstance(o.facts, SizeBound) and not o.facts.is_of_all_nodes else ""
+# Nodes that filters exclude
 
 
-def _largest_gpu(o: Obstacle) -> str:
-    return f"the largest GPU of reservation '{o.subject}'" if o.subject else f"the largest GPU{_may_use(o)}"
-
-
-def _no_pods(o: Obstacle) -> str:
-    if _is_size(o):
-        return f"no node{_may_use(o)} takes any pods"
-    if isinstance(o.facts, ClosestNode):
-        closest = f"{o.facts.node}, which comes closest, runs as many pods as it may"
-        return f"no single node has all that it needs free at once: {closest}"
-    return "every node that it could use runs as many pods as it may"
-
-
-def _in_other_mode(o: Obstacle) -> str:
-    if isinstance(o.facts, NoSuchMode):
-        has = "; ".join(f"{each.model} has {', '.join(each.modes) or 'no modes'}" for each in o.facts.supported)
-        return f"no GPU of this cluster can be in {o.subject} mode: {has}"
-    node, changing = (o.facts.node, o.facts.changing) if isinstance(o.facts, ModeMissing) else ("", 0)
-    if node:
-        more = f"; {_gpus_that(changing, 'change')} to it" if changing else ", and its other GPUs could change to it"
-        return f"it needs {_need(o)} in {o.subject} mode on one node, and {node} has {_have(o)} in it now{more}"
-    if changing:
-        return f"no GPU is in {o.subject} mode yet; {_gpus_that(changing, 'change')} to it"
-    return f"no GPU is in {o.subject} mode, and {amount(o.have, o.unit)} could be"
-
-
-def _other_mode_remedy(o: Obstacle) -> str:
-    if isinstance(o.facts, NoSuchMode):
-        return "ask for a mode that there is; waiting does not help"
-    if isinstance(o.facts, ModeMissing) and o.facts.changing:
-        return "wait for that change (kaiwo partitions shows it)"
-    if isinstance(o.facts, ModeMissing) and o.facts.node:
-        less = f", or ask for {_have(o)} or less" if o.have else ""
-        return f"let GPUs change (kaiwo partitions shows the plan){less}"
-    return "let idle GPUs change (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)"
-
-
-def _gpus_that(count: int, verb: str) -> str:
-    return f"{amount(count, 'gpus')} {verb}{'s' if count == 1 else ''}"
+def _nodes(o: Obstacle, one: str = "", many: str = "") -> str:
+    """`7 of 8 nodes` and the verb that agrees with them."""
+    if not isinstance(o.facts, NodesExcluded):
+        return f"some nodes{many}"
+    return f"{o.facts.excluded} of {o.facts.total} nodes{one if o.facts.excluded == 1 else many}"
 
 
 def _no_match(o: Obstacle) -> str:
-    """By its node selector or affinity, or by the vendor's name in the resource that it asks for."""
+    """By its node selector or affinity, or by the vendor of the resource that it asks for."""
     if isinstance(o.facts, VendorMissing):
-        vendor, nodes = o.facts.vendor, o.facts.nodes
-        return f"it asks for {vendor}.com/gpu, and none of the {nodes} nodes has a GPU of {vendor}"
-    return f"{_nodes(o)} do not match its node selector or affinity"
+        vendor, nodes = o.facts.vendor, amount(o.facts.nodes, "nodes")
+        return f"it asks for {vendor}.com/gpu, but none of the {nodes} has a GPU from {vendor}"
+    return f"{_nodes(o, ' does', ' do')} not match its node selector or affinity"
 
 
-def _nodes(o: Obstacle) -> str:
-    """`7 of 8 nodes`."""
-    return f"{o.facts.excluded} of {o.facts.total} nodes" if isinstance(o.facts, NodesExcluded) else "some nodes"
+def _uneven(o: Obstacle) -> str:
+    if isinstance(o.facts, TopologyLabelMissing):
+        return f"its pods must be spread over the label {o.facts.label}, but no node has that label"
+    return f"on {_nodes(o)} its pods would be spread too unevenly ({o.subject})"
 
 
 def _no_model(o: Obstacle) -> str:
-    has = f": the cluster has {', '.join(o.facts.models) or 'no GPUs'}" if isinstance(o.facts, ModelsPresent) else ""
+    has = f"; the cluster has {', '.join(o.facts.models) or 'no GPUs'}" if isinstance(o.facts, ModelsPresent) else ""
     return f"no node has {o.subject}{has}"
 
 
-def _no_extended(o: Obstacle) -> str:
-    if isinstance(o.facts, NotOffered):
-        return f"it needs {o.need} of {o.subject}, and no node of this cluster offers {o.subject}"
-    return _free(o, f" of {o.subject}")
+def _weak_isolation(o: Obstacle) -> str:
+    if isinstance(o.facts, MpsOnAmd):
+        return 'it asks for "mps" isolation, which AMD GPUs do not support, and the cluster has no other GPUs'
+    return f"{_nodes(o)} cannot isolate a share of a GPU as it asks"
 
 
-def _less_extended(o: Obstacle) -> str:
-    if isinstance(o.facts, NotOffered):
-        return f"check the name {o.subject}, or add a node that offers it; waiting does not help"
-    return _smaller(o) if _is_size(o) else f"ask for less of {o.subject}, or wait for running work to end"
+# Partition modes
 
 
-Words = Callable[[Obstacle], str]
+def _mode_missing(o: Obstacle) -> str:
+    mode = f"{o.subject} mode"
+    if isinstance(o.facts, NoSuchMode):
+        has = "; ".join(f"{each.model} supports {', '.join(each.modes) or 'no modes'}" for each in o.facts.supported)
+        return f"no GPU in this cluster supports {mode}: {has}"
+    node, changing = (o.facts.node, o.facts.changing) if isinstance(o.facts, ModeMissing) else ("", 0)
+    on_the_way = f"; {amount(changing, 'gpus')} {'is' if changing == 1 else 'are'} changing to it"
+    if node:
+        more = on_the_way if changing else "; its other GPUs could change to it"
+        return f"it needs {_need(o)} in {mode} on one node, but {node} has {_have(o)} in that mode now{more}"
+    return f"no GPU is in {mode} yet{on_the_way}" if changing else f"no GPU is in {mode}, but {_have(o)} could change"
 
-_WORDS: dict[Reason, tuple[Words, Words]] = {
-    Reason.HELD: (lambda o: "it is held", lambda o: f"release it: kaiwo release {o.subject}"),
-    Reason.DEPENDENCY: (
-        lambda o: f"it waits until {o.subject} has succeeded",
+
+def _mode_remedy(o: Obstacle) -> str:
+    match o.facts:
+        case NoSuchMode():
+            return "ask for a mode that the GPUs support; waiting does not help"
+        case ModeMissing(changing=changing) if changing:
+            return "wait for that change (kaiwo partitions shows it)"
+        case ModeMissing(node) if node:
+            less = f", or ask for {shortage_sentences.or_less(o)}" if o.have else ""
+            return f"let GPUs change their mode (kaiwo partitions shows the plan){less}"
+    return "let idle GPUs change their mode (kaiwo partitions shows the plan), or ask for what there is (kaiwo gpus)"
+
+
+# Queues
+
+
+def _model(o: Obstacle) -> str:
+    """Whose limit or quota it is, where it is of one GPU model."""
+    return f"{o.facts.model} " if isinstance(o.facts, QueueBound) and o.facts.model else ""
+
+
+def _limit_remedy(o: Obstacle) -> str:
+    more = f"raise the limit by {amount(o.need - o.have, o.unit)}"
+    if not isinstance(o.facts, QueueBound) or o.facts.bound >= o.need:
+        return f"{more}, or wait for work in the queue to end"
+    return f"{more}; waiting {'helps only if it can use other models' if o.facts.model else 'does not help'}"
+
+
+# Reservations and planned starts
+
+
+def _reserved(o: Obstacle) -> str:
+    """`reservation 'night' keeps GPUs that it could use for queue lab until ...; 8 of them are free`."""
+    text = f"reservation '{o.subject}' keeps {'nodes' if o.unit == 'nodes' else 'GPUs'} that it could use"
+    if not isinstance(o.facts, ReservedBy):
+        return text
+    facts = o.facts
+    text += f" for {facts.owner.words} {times_words(facts.start_s, facts.end_s)}"
+    if facts.is_endless or facts.overruns:
+        ends = "has no time limit" if facts.is_endless else "would still be running then"
+        text += f", and this workload may not be preempted and {ends}"
+    text += f"; they are not in {facts.mode} mode" if facts.mode else ""
+    return text + (f"; {facts.free} of them {'is' if facts.free == 1 else 'are'} free" if facts.free else "")
+
+
+def _unusable(o: Obstacle) -> str:
+    """The reservation that it names."""
+    named = f"it names reservation '{o.subject}', which"
+    match o.facts:
+        case ReservationUnusable(ReservationProblem.OTHER_OWNER, owner):
+            return f"{named} is for {owner.words}"
+        case ReservationUnusable(ReservationProblem.NOT_STARTED, _, start_s, end_s):
+            return f"{named} is active {times_words(start_s, end_s)}"
+        case ReservationUnusable():
+            return f"{named} is over or never existed"
+    return f"{named} it cannot use"
+
+
+def _until_start(o: Obstacle) -> str:
+    """What helps beside naming another reservation."""
+    is_to_come = isinstance(o.facts, ReservationUnusable) and o.facts.problem is ReservationProblem.NOT_STARTED
+    return "wait for it to start, or " if is_to_come else ""
+
+
+def _promised(o: Obstacle) -> str:
+    """It would fit, but would still run when a planned start needs the place."""
+    is_known = 0 < o.need < ENDLESS_S
+    run = f"it may run for {gap_words(o.need)}" if is_known else "its run time is unknown"
+    why = f" ({_RUN_TIMES[o.facts.source]})" if isinstance(o.facts, RunTime) else ""
+    return f"{_short(o.subject)} is planned to start in its place in {gap_words(o.have)}, and {run}{why}"
+
+
+def _promised_remedy(o: Obstacle) -> str:
+    wait = f"wait until {_short(o.subject)} has started"
+    flag = "a --time" if o.facts else "an --estimate or a --time"
+    return f"give {flag} below {gap_words(o.have)} if it takes no longer, or {wait}" if o.have else wait
+
+
+_RUN_TIMES = {
+    RunTimeSource.EARLIER_RUNS: "as long as earlier runs like it",
+    RunTimeSource.TIME_LIMIT: "it may not be preempted, so only a time limit counts",
+}
+
+
+def _releasing(o: Obstacle) -> str:
+    if o.subject:
+        return f"{_need(o)} of its last run {'is' if o.need == 1 else 'are'} still being stopped"
+    return f"the space kept for {_need(o)} of it is still held by work that is being evicted"
+
+
+Text = Callable[[Obstacle], str]
+
+
+def _always(text: str) -> Text:
+    return lambda _: text
+
+
+class ObstacleText(NamedTuple):
+    """What is said of one code."""
+
+    sentence: Text
+    remedy: Text
+    kubectl_remedy: Text | None = None  # where work is managed with kubectl; None: the same
+
+
+_WAIT_FOR_RETRY = _always("wait; it will be tried again automatically then, or sooner if work ends")
+_LESS_OR_WAIT = _always("ask for less, or wait for work to end")
+
+_TEXTS: dict[Reason, ObstacleText] = {
+    Reason.HELD: ObstacleText(_always("it is held"), lambda o: f"release it: kaiwo release {o.subject}"),
+    Reason.DEPENDENCY: ObstacleText(
+        lambda o: f"it waits for {o.subject} to succeed",
         lambda o: f"wait for {o.subject}, or submit it without --after",
     ),
-    Reason.DEPENDENCY_FAILED: (
-        lambda o: f"{o.subject}, which had to succeed first, did not",
-        lambda o: f"requeue {o.subject}, or submit this without --after",
+    Reason.DEPENDENCY_FAILED: ObstacleText(
+        lambda o: f"{o.subject} had to succeed first, but did not",
+        lambda o: f"requeue {o.subject}, or submit this workload without --after",
     ),
-    Reason.NOT_BEFORE: (
+    Reason.NOT_BEFORE: ObstacleText(
         lambda o: (
-            f"it is not tried before {clock_words(o.need)}"
+            f"it will not be tried before {clock_words(o.need)}"
             + (f": {o.facts.why}" if isinstance(o.facts, RetryReason) else "")
         ),
-        lambda o: "wait; it is tried again by itself",
+        _always("wait; it will be tried again automatically"),
     ),
-    Reason.NO_QUEUE: (
+    Reason.NO_QUEUE: ObstacleText(
         lambda o: f"there is no queue '{o.subject}'",
-        lambda o: "create it with kaiwo apply, or submit to another queue (kaiwo queue lists them)",
+        _always("create it with kaiwo apply, or submit to another queue (kaiwo queue lists them)"),
+        _always(
+            "create it (kubectl apply -f QUEUE.yaml), or name another one with kaiwo.ai/queue (kubectl get kaiwoqueues)"
+        ),
     ),
-    Reason.QUEUE_NOT_LEAF: (
+    Reason.QUEUE_NOT_LEAF: ObstacleText(
         lambda o: f"queue '{o.subject}' has queues below it and takes no work itself",
         lambda o: f"submit to one of the queues below '{o.subject}'",
+        lambda o: f"name one of the queues below '{o.subject}' with kaiwo.ai/queue",
     ),
-    Reason.QUEUE_LIMIT: (
-        lambda o: f"queue '{o.subject}' has {_have(o)} left of its limit{_model(o)}, and this needs {_need(o)}",
-        _more_of_limit,
+    Reason.QUEUE_LIMIT: ObstacleText(
+        lambda o: f"it needs {_need(o)}, but queue '{o.subject}' has {_have(o)} left of its {_model(o)}limit",
+        _limit_remedy,
     ),
-    Reason.OVER_FAIR_SHARE: (
-        reclaim_sentences.may_not_take,
+    Reason.QUEUE_QUOTA: ObstacleText(
         lambda o: (
-            "wait for work to end, or give the queue another reclaimStrategy"
-            if isinstance(o.facts, NeverReclaims)
-            else "wait for work to end, or raise the queue's quota or weight"
-        ),
-    ),
-    Reason.NOT_ENOUGH_RECLAIMABLE: (
-        reclaim_sentences.too_little,
-        lambda o: "ask for less, or wait for work to end",
-    ),
-    Reason.NO_WAY_TO_RECLAIM: (
-        reclaim_sentences.no_way,
-        lambda o: "ask for less, or wait for work to end",
-    ),
-    Reason.PATIENT: (
-        reclaim_sentences.patient,
-        lambda o: "wait; it is tried again by itself then, or sooner if work ends",
-    ),
-    Reason.HELD_OFF: (
-        reclaim_sentences.held_off,
-        lambda o: "wait; it is tried again by itself then, or sooner if work ends",
-    ),
-    Reason.NO_WAY_TO_PREEMPT: (
-        reclaim_sentences.protected,
-        lambda o: "wait for work to end, or loosen what keeps it",
-    ),
-    Reason.QUEUE_QUOTA: (
-        lambda o: (
-            f"queue '{o.subject}' has {_have(o)} left of its quota{_model(o)}, "
-            f"and this may not be preempted and needs {_need(o)}"
+            f"it may not be preempted and needs {_need(o)}, "
+            f"but queue '{o.subject}' has {_have(o)} left of its {_model(o)}quota"
         ),
         lambda o: (
-            "let it be preempted (submit it without --no-preempt), or raise the quota by "
-            f"{amount(o.need - o.have, o.unit)}"
+            "let it be preempted (submit it without --no-preempt), "
+            f"or raise the quota by {amount(o.need - o.have, o.unit)}"
         ),
+        _always('let it be preempted (kaiwo.ai/preemptible: "true"), or raise the quota of its queue'),
     ),
-    Reason.NO_NODES: (lambda o: "the cluster has no nodes", lambda o: "add a node"),
-    Reason.NODE_NOT_READY: (lambda o: f"{_nodes(o)} are not ready", lambda o: "look at kaiwo nodes for the reason"),
-    Reason.NODE_CORDONED: (lambda o: f"{_nodes(o)} are cordoned", lambda o: "uncordon one: kaiwo nodes uncordon NODE"),
-    Reason.NODE_RULES: (
+    Reason.NO_NODES: ObstacleText(_always("the cluster has no nodes"), _always("add a node")),
+    Reason.NODE_NOT_READY: ObstacleText(
+        lambda o: f"{_nodes(o, ' is', ' are')} not ready",
+        _always("check the reason with kaiwo nodes"),
+        _always("check the reason with kubectl describe node"),
+    ),
+    Reason.NODE_CORDONED: ObstacleText(
+        lambda o: f"{_nodes(o, ' is', ' are')} cordoned",
+        _always("uncordon one: kaiwo nodes uncordon NODE"),
+        _always("uncordon one: kubectl uncordon NODE"),
+    ),
+    Reason.NODE_RULES: ObstacleText(
         _no_match,
         lambda o: (
             "ask for GPUs that the cluster has (kaiwo gpus lists them), or add a node with such GPUs"
             if isinstance(o.facts, VendorMissing)
-            else "loosen the node selector, or label a node"
+            else "relax the node selector or affinity, or label a node"
         ),
     ),
-    Reason.NODE_TAINTED: (
-        lambda o: f"{_nodes(o)} have taints that it does not tolerate",
-        lambda o: "add a toleration, or remove the taint",
+    Reason.NODE_TAINTED: ObstacleText(
+        lambda o: f"{_nodes(o, ' has', ' have')} taints that it does not tolerate",
+        _always("add a toleration, or remove the taint"),
     ),
-    Reason.NODE_AVOIDED: (
-        lambda o: f"it failed to start on {_nodes(o)} and avoids them",
-        lambda o: "mend the node, then requeue the workload",
+    Reason.NODE_AVOIDED: ObstacleText(
+        lambda o: f"it failed to start on {_nodes(o)} and avoids {'it' if _is_one(o) else 'them'}",
+        _always("repair the node, then requeue the workload"),
+        _always("repair the node, then delete the pod; its controller creates a new one"),
     ),
-    Reason.PODS_NOT_NEAR: (
-        lambda o: f"{_nodes(o)} have none of the pods nearby that it must be near ({o.subject})",
-        lambda o: "start those pods first, or prefer to be near them (podAffinity)",
+    Reason.PODS_NOT_NEAR: ObstacleText(
+        lambda o: f"{_nodes(o, ' has', ' have')} none of the pods nearby that its affinity requires ({o.subject})",
+        _always("start those pods first, or make the affinity preferred, not required (podAffinity)"),
     ),
-    Reason.PODS_TOO_NEAR: (
-        lambda o: f"{_nodes(o)} are too near to pods that it must be apart from, or they from it ({o.subject})",
-        lambda o: "wait until those pods go, add a node, or prefer to be apart (podAntiAffinity)",
-    ),
-    Reason.PODS_UNEVEN: (
+    Reason.PODS_TOO_NEAR: ObstacleText(
         lambda o: (
-            f"it must be spread over places that do not exist: no node has the label {o.facts.label}"
+            f"{_nodes(o, ' is', ' are')} excluded by pod anti-affinity, its own or that of other pods ({o.subject})"
+        ),
+        _always(
+            "wait for those pods to end, add a node, or make the anti-affinity preferred, not required"
+            " (podAntiAffinity)"
+        ),
+    ),
+    Reason.PODS_UNEVEN: ObstacleText(
+        _uneven,
+        lambda o: (
+            "label the nodes, spread over a label that they have (topologyKey), or use ScheduleAnyway"
             if isinstance(o.facts, TopologyLabelMissing)
-            else f"on {_nodes(o)} such pods would be spread too unevenly ({o.subject})"
-        ),
-        lambda o: (
-            "label the nodes, spread over a label that they have (topologyKey), or say ScheduleAnyway"
-            if isinstance(o.facts, TopologyLabelMissing)
-            else "make room in the places that have fewest, raise maxSkew, or say ScheduleAnyway"
+            else "make room where the fewest of these pods run, raise maxSkew, or use ScheduleAnyway"
         ),
     ),
-    Reason.PORT_TAKEN: (
-        lambda o: f"{_nodes(o)} have the port that it asks for in use ({o.subject})",
-        lambda o: "wait until the pod that has it goes, add a node, or ask for another hostPort",
+    Reason.PORT_TAKEN: ObstacleText(
+        lambda o: f"the host port that it asks for is in use on {_nodes(o)} ({o.subject})",
+        _always("wait for the pod that uses it to end, add a node, or ask for another hostPort"),
     ),
-    Reason.GPU_MODEL: (
-        _no_model,
-        lambda o: "ask for a model that the cluster has, or for any",
+    Reason.GPU_MODEL: ObstacleText(_no_model, _always("ask for a model that the cluster has, or for any model")),
+    Reason.GPU_UNHEALTHY: ObstacleText(
+        _always("every GPU that it could use is unhealthy"), _always("check the reason with kaiwo gpus")
     ),
-    Reason.GPU_UNHEALTHY: (
-        lambda o: "every GPU that it could use is unhealthy",
-        lambda o: "look at kaiwo gpus for the reason",
-    ),
-    Reason.GPU_ISOLATION: (
-        lambda o: (
-            'its isolation is "mps", which does not exist on AMD GPUs, and there are no others'
-            if isinstance(o.facts, MpsOnAmd)
-            else f"{_nodes(o)} cannot keep a share of a GPU apart as it asks"
-        ),
+    Reason.GPU_ISOLATION: ObstacleText(
+        _weak_isolation,
         lambda o: (
             "ask for time-slicing, cu-mask or a partition; waiting does not help"
             if isinstance(o.facts, MpsOnAmd)
             else "ask for a weaker grade or any method, or for a partition or a whole GPU"
         ),
     ),
-    Reason.PARTITION_MODE: (
-        _in_other_mode,
-        _other_mode_remedy,
+    Reason.PARTITION_MODE: ObstacleText(_mode_missing, _mode_remedy),
+    Reason.NOT_ENOUGH_GPUS: ObstacleText(shortage_sentences.too_large, shortage_sentences.smaller),
+    Reason.NOT_ENOUGH_GPU_MEMORY: ObstacleText(shortage_sentences.device_too_small, shortage_sentences.smaller),
+    Reason.NOT_ENOUGH_FREE_GPUS: ObstacleText(shortage_sentences.not_free, shortage_sentences.less),
+    Reason.NOT_ENOUGH_FREE_GPU_SHARE: ObstacleText(shortage_sentences.not_free_on_device, shortage_sentences.less),
+    Reason.NOT_ENOUGH_FREE_GPU_MEMORY: ObstacleText(
+        lambda o: shortage_sentences.not_free_on_device(o, " of GPU memory"), shortage_sentences.less
     ),
-    Reason.NOT_ENOUGH_GPUS: (
-        _size,
-        _smaller,
+    Reason.NOT_ENOUGH_CPU: ObstacleText(shortage_sentences.not_free, shortage_sentences.less),
+    Reason.NOT_ENOUGH_MEMORY: ObstacleText(
+        lambda o: shortage_sentences.not_free(o, " of memory"), shortage_sentences.less
     ),
-    Reason.NOT_ENOUGH_GPU_MEMORY: (
-        lambda o: f"it asks for {_need(o)} of one GPU, and {_largest_gpu(o)} has {_have(o)}",
-        _smaller,
+    Reason.NOT_ENOUGH_PODS: ObstacleText(shortage_sentences.no_pod_slots, shortage_sentences.fewer_pods),
+    Reason.NOT_ENOUGH_EXTENDED: ObstacleText(shortage_sentences.extended_not_free, shortage_sentences.less_of_extended),
+    Reason.GANG: ObstacleText(shortage_sentences.gang_does_not_fit, shortage_sentences.smaller_gang),
+    Reason.OVER_FAIR_SHARE: ObstacleText(
+        reclaim_sentences.may_not_reclaim,
+        lambda o: (
+            "wait for work to end, or give the queue another reclaimStrategy"
+            if isinstance(o.facts, NeverReclaims)
+            else "wait for work to end, or raise the queue's quota or weight"
+        ),
     ),
-    Reason.NOT_ENOUGH_FREE_GPUS: (
-        _free,
-        _less,
+    Reason.NOT_ENOUGH_RECLAIMABLE: ObstacleText(reclaim_sentences.not_enough_reclaimable, _LESS_OR_WAIT),
+    Reason.NO_WAY_TO_RECLAIM: ObstacleText(reclaim_sentences.no_victims_found, _LESS_OR_WAIT),
+    Reason.PATIENT: ObstacleText(reclaim_sentences.preemption_delay, _WAIT_FOR_RETRY),
+    Reason.HELD_OFF: ObstacleText(reclaim_sentences.preemption_cooldown, _WAIT_FOR_RETRY),
+    Reason.NO_WAY_TO_PREEMPT: ObstacleText(
+        reclaim_sentences.lower_priority_protected, _always("wait for work to end, or relax what protects it")
     ),
-    Reason.NOT_ENOUGH_FREE_GPU_SHARE: (
-        _free_on_device,
-        _less,
-    ),
-    Reason.NOT_ENOUGH_FREE_GPU_MEMORY: (
-        lambda o: _free_on_device(o, " of GPU memory"),
-        _less,
-    ),
-    Reason.NOT_ENOUGH_CPU: (
-        _free,
-        _less,
-    ),
-    Reason.NOT_ENOUGH_MEMORY: (
-        lambda o: _free(o, " of memory"),
-        _less,
-    ),
-    Reason.NOT_ENOUGH_PODS: (
-        _no_pods,
-        lambda o: _smaller(o) if _is_size(o) else "wait for running work to end",
-    ),
-    Reason.NOT_ENOUGH_EXTENDED: (
-        _no_extended,
-        _less_extended,
-    ),
-    Reason.GANG: (
-        gang_sentences.no_room,
-        gang_sentences.more_room,
-    ),
-    Reason.RESERVED: (
+    Reason.RESERVED: ObstacleText(
         _reserved,
-        lambda o: "wait until the reservation is over, or ask who has it (kaiwo reservations)",
+        _always("wait until the reservation ends, or ask its owner (kaiwo reservations)"),
+        _always("wait until the reservation ends, or ask its owner (kubectl get kaiworeservations)"),
     ),
-    Reason.RESERVATION: (
+    Reason.RESERVATION: ObstacleText(
         _unusable,
-        lambda o: f"{before_start(o)}name another one or none (kaiwo reservations lists them)",
+        lambda o: f"{_until_start(o)}name another reservation or none (kaiwo reservations lists them)",
+        lambda o: (
+            f"{_until_start(o)}name another reservation or none with kaiwo.ai/reservation "
+            "(kubectl get kaiworeservations)"
+        ),
     ),
-    Reason.EXPIRED: (
-        lambda o: f"its allocation was given until {clock_words(o.need)}",
-        lambda o: "submit it again with a later --expires, or without one",
+    Reason.EXPIRED: ObstacleText(
+        lambda o: f"its allocation was granted until {clock_words(o.need)}",
+        _always("submit it again with a later --expires, or without one"),
+        _always("create it again with a later kaiwo.ai/expires, or without one"),
     ),
-    Reason.NOMINATED: (
-        lambda o: f"{_need(o)} are kept for {o.subject}",
-        lambda o: "wait; the space is given out again when it is not used",
+    Reason.NOMINATED: ObstacleText(
+        lambda o: f"space for {_need(o)} is kept for {o.subject}",
+        _always("wait; the space is released if it is not used"),
     ),
-    Reason.PROMISED: (
+    Reason.PROMISED: ObstacleText(
         _promised,
-        lambda o: (
-            f"give {'a --time' if o.facts else 'an --estimate or a --time'} below {gap_words(o.have)} if it takes no"
-            f" longer, or wait until {_short(o.subject)} has started"
-            if o.have
-            else f"wait until {_short(o.subject)} has started"
-        ),
+        _promised_remedy,
+        lambda o: f"limit its run time with kaiwo.ai/time if it takes no longer, or wait until {o.subject} has started",
     ),
-    Reason.RELEASING: (
-        lambda o: (
-            f"{_need(o)} of its last run {_are(o)} still being stopped"
-            if o.subject
-            else f"it waits for others who are leaving: they still hold the space that is kept for {_need(o)} of it"
-        ),
-        lambda o: "wait a moment; it is tried again when they are gone",
+    Reason.RELEASING: ObstacleText(_releasing, _always("wait a moment; it will be tried again when they are gone")),
+    Reason.PLUGIN: ObstacleText(
+        _always("the policy's filters leave no node"), _always("check the filters of the policy")
     ),
-    Reason.PLUGIN: (
-        lambda o: "no node is left after all filters",
-        lambda o: "look at the filters of the policy",
-    ),
-    Reason.NOT_TRIED: (
-        lambda o: "it has not been tried yet",
-        lambda o: "wait; the next cycles try it",
-    ),
+    Reason.NOT_TRIED: ObstacleText(_always("it has not been tried yet"), _always("wait; the next cycles will try it")),
 }
 
 
-def _on_each(o: Obstacle) -> str:
-    return f" on each of {o.subject}" if o.subject else " on one GPU"
+def _is_one(o: Obstacle) -> bool:
+    return isinstance(o.facts, NodesExcluded) and o.facts.excluded == 1

@@ -1,7 +1,7 @@
-"""Would a workload find its place now, if it were its turn?
+"""Check whether a workload would fit now, if it were its turn.
 
 In:    a Question, a workload as it is or as it could be.   Out: yes or no.
-Rooms are counted first: most answers need no placement. What is placed is undone.
+Free capacity is counted first: most answers need no placement. What is placed is undone.
 """
 
 from copy import copy
@@ -28,7 +28,7 @@ from kaiwo.snapshot.queue_table import ResourceVector
 from kaiwo.snapshot.snapshot import Snapshot
 
 
-class Room:
+class PlacementCheck:
     """One working copy on which placements are tried and undone."""
 
     def __init__(self, question: Question) -> None:
@@ -43,23 +43,23 @@ class Room:
         self._masks = masks.without(question.name) if masks is not None else None
         self._least_masks = self._masks.at_their_least() if self._masks is not None else None
         backlog = self._state.backlog
-        is_hopeless = backlog.find(question.name)[0].key in backlog.impossible  # its wish counts once it is changed
-        self._wishes = None if is_hopeless else _wishes(question.workload)
+        is_hopeless = backlog.find(question.name)[0].key in backlog.impossible  # its demand counts once it is changed
+        self._share_inputs = None if is_hopeless else _share_inputs(question.workload)
         rows = np.arange(len(self.working.nodes.names))
         self._whole_devices = int(times_per_device(self.working.view, Request(gpus=1), rows).sum())
-        self._counts_are_exact = not active.free_filters  # such a filter may change its mind after each pod
+        self._counts_are_exact = not active.free_filters  # such a filter may decide differently after each pod
 
     @property
     def is_lenient(self) -> bool:
-        """It says yes too often: which planned starts of others bind is not known before the wish is another one."""
-        return self._wishes is None and self._least_masks is not None
+        """It says yes too often: which planned starts bind is not known before the demand changes."""
+        return self._share_inputs is None and self._least_masks is not None
 
-    def takes(self, workload: Workload, limits: bool = True) -> bool:
+    def fits(self, workload: Workload, limits: bool = True) -> bool:
         """The workload would start now, if it were its turn."""
         row = self._queue(workload, limits)
         if row is None:
             return False
-        could_fit, mask = self._look(workload, row, limits)
+        could_fit, mask = self._might_fit(workload, row, limits)
         if not could_fit:
             return False
         needs = self._state.needs_of(workload)
@@ -77,27 +77,27 @@ class Room:
         self.working.rollback(mark)
         return placed is not None
 
-    def could_take(self, workload: Workload) -> bool:
-        """Counted, and not placed: what is ruled out here does not start."""
+    def might_fit(self, workload: Workload) -> bool:
+        """Counted, not placed: what is ruled out here does not start."""
         row = self._queue(workload, limits=True)
-        return row is not None and self._look(workload, row, limits=True)[0]
+        return row is not None and self._might_fit(workload, row, limits=True)[0]
 
-    def takes_anywhere(self, workload: Workload) -> bool:
-        """There is room on the nodes, whatever the queues say."""
-        return self.takes(workload, limits=False)
+    def fits_on_nodes(self, workload: Workload) -> bool:
+        """There is room on the nodes, whatever the queues allow."""
+        return self.fits(workload, limits=False)
 
     def largest_mib(self, shape: int) -> int:
-        """The largest device that would serve a shape, free or not."""
+        """The largest device that would do for a shape, free or not."""
         return largest_device_mib(self.working.view, self._state.backlog.shapes[shape])
 
     def sizes_with_room(self, want: Request) -> list[int]:
-        """Of the devices that would take a request now: their memory."""
+        """The memory sizes of the devices that have room for a request now."""
         rows = np.arange(len(self.working.nodes.names))
         sizes = self.working.view.of(rows)[1][:, SIZE][times_per_device(self.working.view, want, rows) > 0]
         return [int(size) for size in np.unique(sizes)]
 
-    def left(self, row: int, is_fixed: bool) -> ResourceVector:
-        """What a queue and all above it may still take; work that may not be preempted stays within their quotas."""
+    def queue_left(self, row: int, is_fixed: bool) -> ResourceVector:
+        """What a queue and all above it may still use; non-preemptible work stays within their quotas."""
         queues = self.working.queues
         path = list(queues.path[row])
         left = (queues.limit[path] - self.working.view.queue_used[path]).min(axis=0)
@@ -107,28 +107,28 @@ class Room:
         return gpu, cpu, memory
 
     def _queue(self, workload: Workload, limits: bool) -> int | None:
-        """The queue that pays; any one that takes work when only the nodes are asked about."""
+        """The queue that is charged; any leaf queue when only the nodes are asked about."""
         queues = self.working.queues
         row = queues.row.get(workload.queue)
         if row is not None and queues.is_leaf[row]:
             return row
         return None if limits else next((at for at, is_leaf in enumerate(queues.is_leaf) if is_leaf), None)
 
-    def _look(self, workload: Workload, row: int, limits: bool) -> tuple[bool, CapacityMask | None]:
+    def _might_fit(self, workload: Workload, row: int, limits: bool) -> tuple[bool, CapacityMask | None]:
         """Whether it could fit, and what planned starts of others take off the nodes for it."""
         needs, mask, leaves_charges = self._state.needs_of(workload), None, True
         if self._masks is not None and limits:
             mask, leaves_charges = self._mask_for(workload, row, needs)
         if self._has_kept_space(workload) or workload.groups:
-            return True, mask  # paid for and not free, or it may start in several ways: only placing it tells
+            return True, mask  # charged but not free, or it may start in several ways: only placing it tells
         if not leaves_charges or not self._has_room(needs, mask):
             return False, mask
-        left = self.left(row, is_fixed=not workload.preemptible)
+        left = self.queue_left(row, is_fixed=not workload.preemptible)
         return not limits or is_within(least_charge(self._state, needs, self.largest_mib), left), mask
 
     def _mask_for(self, workload: Workload, row: int, needs: RoleNeeds) -> tuple[CapacityMask | None, bool]:
         """The capacity mask for it, and whether it leaves what queues must pay for planned starts of others."""
-        masks = self._masks if _wishes(workload) == self._wishes else self._least_masks
+        masks = self._masks if _share_inputs(workload) == self._share_inputs else self._least_masks
         assert masks is not None
         if self._has_kept_space(workload):
             return None, True
@@ -141,7 +141,7 @@ class Room:
         return workload.name in self._state.nominations
 
     def _has_room(self, needs: RoleNeeds, mask: CapacityMask | None) -> bool:
-        """Each shape for itself, and whole devices for all together: what is missing here no placement can mend."""
+        """Each shape by itself, and whole devices for all together: necessary for any placement."""
         if not any(needed for _, _, needed in needs):
             return any(self._scores.state(shape, mask).room for shape, _, _ in needs)
         if not all(self._scores.state(shape, mask).room >= needed for shape, _, needed in needs if needed):
@@ -151,7 +151,7 @@ class Room:
         return len(needs) == 1 or whole <= self._whole_devices
 
     def _is_counted(self, needs: RoleNeeds, is_bounded: bool) -> bool:
-        """Counting decides: equal pods that stand in nobody's way but their own, at a price that is known."""
+        """Counting decides: equal pods whose charge is known and that do not affect where other pods may run."""
         if len(needs) != 1 or not needs[0].needed or not self._counts_are_exact:
             return False
         want = self._state.backlog.shapes[needs[0].shape]
@@ -161,17 +161,17 @@ class Room:
 
 
 def is_within(charge: ResourceVector, left: ResourceVector) -> bool:
-    """Each part of the charge fits; what costs nothing is never too much."""
+    """Each part of the charge fits; a part of zero always does."""
     return all(not need or need <= has for need, has in zip(charge, left, strict=True))
 
 
-def _wishes(workload: Workload) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    """Which queue it asks, and for which models: what fair shares hang on, beside how much."""
+def _share_inputs(workload: Workload) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Its queue and its GPU models: what fair shares depend on, beside the amounts."""
     return workload.queue, tuple(role.request.gpu_models for role in workload.roles)
 
 
 def _with_own_shapes(state: ClusterState) -> ClusterState:
-    """The same picture, but new shapes and what is worked out about them leave no trace. Half the cost of a fork."""
+    """The same state, but new shapes and what is computed for them leave no trace. Half the cost of a fork."""
     state.refresh_tables()
     other = copy(state)
     other.backlog = copy(state.backlog)

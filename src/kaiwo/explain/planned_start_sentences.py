@@ -1,6 +1,6 @@
 """A planned start in words: when, where, and what that rests on.
 
-In:    the picture, a workload's name.   Out: one sentence; empty when it has no planned start.
+In:    the cluster state, a workload's name.   Out: one sentence; empty when it has no planned start.
 """
 
 from kaiwo.model.planned_start import Delay, PlannedStart, known_run_s
@@ -42,21 +42,21 @@ def _nodes(promise: PlannedStart) -> str:
 
 def _because(promise: PlannedStart) -> str:
     if not promise.after:
-        return "its place is free from then on"
+        return "its place will be free by then"
     names = [name.removeprefix("default/") for name in promise.after]
     who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{who} {'is' if len(names) == 1 else 'are'} expected to end by then, the last to leave its place"
+    return f"{who} {'is' if len(names) == 1 else 'are'} expected to end by then and free its place"
 
 
 def _delay(promise: PlannedStart) -> str:
     if promise.delay is None:
         return ""
-    words = _DELAYS[promise.delay].format(who=promise.delayed_by.removeprefix("default/") or "somebody")
-    return f"; later than planned before: {words}"
+    words = _DELAYS[promise.delay].format(who=promise.delayed_by.removeprefix("default/") or "another workload")
+    return f"; it was postponed because {words}"
 
 
 def run_time_from(workload: Workload) -> str:
-    """Who says how long a run takes: `its owner's estimate`; empty: nobody does."""
+    """What the expected run time is based on: `its owner's estimate`; empty: it is unknown."""
     run_s = known_run_s(workload)
     if not run_s:
         return ""
@@ -68,13 +68,13 @@ def run_time_from(workload: Workload) -> str:
 def _assumed(promise: PlannedStart, workload: Workload) -> str:
     if promise.run_s:
         by = f", by {run_time_from(workload)}" if promise.run_s == known_run_s(workload) else ""
-        return f"; its run is expected to take {gap_words(promise.run_s)}{by}"
-    return "; nobody said how long it runs, so its place is kept without an end"
+        return f"; it is expected to run for {gap_words(promise.run_s)}{by}"
+    return "; its run time is unknown, so its place is kept with no end"
 
 
 _DELAYS = {
-    Delay.OVERRAN: "{who} runs longer than it was said to",
-    Delay.NODE: "node {who} of its place is gone or closed",
-    Delay.OUTRANKED: "{who} goes before it",
-    Delay.TAKEN: "{who} has its place by right",
+    Delay.OVERRAN: "{who} is running longer than expected",
+    Delay.NODE: "node {who} is no longer available",
+    Delay.OUTRANKED: "{who} now comes before it",
+    Delay.TAKEN: "{who} is entitled to its place",
 }

@@ -1,4 +1,4 @@
-"""One change that would start a waiting workload: the closed list, and what each does to the cluster.
+"""The possible changes that could start a waiting workload: a closed list, and what each does to the cluster.
 
 Costs are compared in this order: what the researcher can do before what an admin must do, then the kind in the order
 of the list, then how much of it, then names. A change is always one thing: one number, one name.
@@ -25,7 +25,7 @@ from kaiwo.model.workload import Phase, Pod, Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 
 
-class Kind(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     """The closed list."""
 
     SMALLER_SIZE = "smaller-size"
@@ -36,10 +36,10 @@ class Kind(enum.StrEnum):
     STOP = "stop-workload"
 
 
-class Change(msgspec.Struct, frozen=True):
+class PossibleChange(msgspec.Struct, frozen=True):
     """What to change, by whom, and what it costs."""
 
-    kind: Kind
+    kind: ChangeKind
     by: str  # researcher | admin
     subject: str  # the role and dimension, the model, the queue (with resource and bound), or the workload to stop
     value: int = 0  # the new size, or how much the bound is raised
@@ -48,15 +48,15 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def rank(self) -> tuple[int, int, int, str]:
         """Cheapest first."""
-        return (self.by == "admin", list(Kind).index(self.kind), self.cost, self.subject)
+        return (self.by == "admin", list(ChangeKind).index(self.kind), self.cost, self.subject)
 
 
 PODS, GPUS, SHARE, GPU_MEMORY, CPU, MEMORY = "pods", "gpus", "share", "gpu-memory", "cpu", "memory"
 UNITS = {PODS: 1, GPUS: 1, SHARE: 10, GPU_MEMORY: 1, CPU: 100, MEMORY: 1}  # the step by which each shrinks
-MIN_FRACTION_MILLI = 10  # a smaller share of a GPU is refused at the door
+MIN_FRACTION_MILLI = 10  # the API refuses a smaller share of a GPU
 LEAST = {PODS: 1, GPUS: 1, SHARE: MIN_FRACTION_MILLI, GPU_MEMORY: 1, CPU: 1, MEMORY: 1}
-SHARED_WHOLE = (SHARED_MILLI, BY_TURNS)  # what the door makes of a whole GPU that others may use: its half, by turns
-HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is leaving already comes free by itself, and not any sooner
+SHARED_WHOLE = (SHARED_MILLI, BY_TURNS)  # what the API makes of a whole GPU that others may use: half of it, in turns
+HELD = (Phase.ASSUMED, Phase.RUNNING)  # what is stopping already comes free anyway, and no sooner
 RESOURCES = ("gpu", "cpu", "memory")
 
 
@@ -78,7 +78,7 @@ def size_of(role: Role, dimension: str) -> int:
 
 
 def is_shared_whole(request: Request) -> bool:
-    """It looks like whole GPUs that others may use; nothing behind the door knows more of that."""
+    """It was submitted as whole GPUs that others may use."""
     return request.is_fraction and (request.gpu_milli, request.isolation) == SHARED_WHOLE
 
 
@@ -128,7 +128,7 @@ def bound_of(state: ClusterState, subject: str) -> int:
 
 
 def highest_raise(state: ClusterState, subject: str, left: int) -> int:
-    """More than the cluster has is as good as none; and a quota stays within the limits, or the door refuses it."""
+    """A bound above what the cluster has is as good as none; and a quota must stay within the limits."""
     queue, resource, model, word = split_bound(subject)
     nodes, found = state.node_objects.values(), state.queue_objects[queue]
     if resource == "gpu":
@@ -151,30 +151,30 @@ def raised(state: ClusterState, subject: str, raise_by: int) -> Queue:
     return replace(found, **{resource: replace(getattr(found, resource), **higher)})
 
 
-def events_of(state: ClusterState, workload: Workload, change: Change) -> list[Event]:
+def events_of(state: ClusterState, workload: Workload, change: PossibleChange) -> list[Event]:
     """What applying the change does to the cluster."""
     match change.kind:
-        case Kind.SMALLER_SIZE:
+        case ChangeKind.SMALLER_SIZE:
             role, dimension = change.subject.split(":")
             return [WorkloadChanged(resized(workload, role, dimension, change.value))]
-        case Kind.OTHER_MODEL:
+        case ChangeKind.OTHER_MODEL:
             return [WorkloadChanged(with_model(workload, change.subject))]
-        case Kind.OTHER_QUEUE:
+        case ChangeKind.OTHER_QUEUE:
             return [WorkloadChanged(replace(workload, queue=change.subject))]
-        case Kind.QUOTA:
+        case ChangeKind.QUOTA:
             return [QueueChanged(raised(state, change.subject, change.value))]
-        case Kind.STOP:
+        case ChangeKind.STOP:
             pods = held_by(state, change.subject)
             return [WorkloadGone(change.subject), *(PodGone(change.subject, pod.name) for pod in pods)]
     raise ValueError(f"no such change: {change.kind}")
 
 
-def events_to_undo(state: ClusterState, workload: Workload, change: Change) -> list[Event]:
-    """What puts a picture back in which the change is about to be applied."""
+def events_to_undo(state: ClusterState, workload: Workload, change: PossibleChange) -> list[Event]:
+    """What undoes the change, in a state in which it is about to be applied."""
     match change.kind:
-        case Kind.QUOTA:
+        case ChangeKind.QUOTA:
             return [QueueChanged(state.queue_objects[change.subject.split(":")[0]])]
-        case Kind.STOP:
+        case ChangeKind.STOP:
             kept = state.nominations.get(change.subject, {})
             return [
                 WorkloadChanged(state.workloads[change.subject]),

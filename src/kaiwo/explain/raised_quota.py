@@ -1,8 +1,8 @@
 """The least raise of one limit or quota that would start a workload.
 
-In:    a Question.   Out: raises worth a try, the least first; None where others may help that are not named.
-A bound that leaves less than the workload pays at least must be the one that is raised. Where none does, any may be in
-its way: one of a GPU model, or one at the price of smaller devices.
+In:    a Question.   Out: raises worth a try, the least first; None where others that are not listed may help.
+A bound that leaves less than the workload's least charge must be raised. Where none does, any may be in its way: one of
+a GPU model, or one at the charge of smaller devices.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from kaiwo.decide.cycle import Fate
 from kaiwo.decide.placement.queue_limits import least_by_model, least_charge
-from kaiwo.explain.placement_check import Room
-from kaiwo.explain.possible_changes import Change, Kind, bound_name, highest_raise
+from kaiwo.explain.placement_check import PlacementCheck
+from kaiwo.explain.possible_changes import ChangeKind, PossibleChange, bound_name, highest_raise
 from kaiwo.explain.verify_change import Question
 from kaiwo.model.gpu import WHOLE_MILLI
 from kaiwo.model.workload import Workload, role_of
@@ -23,27 +23,27 @@ class Bound(NamedTuple):
     """A limit or a quota that a workload's queue, or one above it, has."""
 
     queue: str
-    column: int  # a resource; behind those a GPU model
+    column: int  # a resource, or after those a GPU model
     word: str  # limit | quota: work that may not be preempted stays within both
     left: int
 
-    def raised(self, question: Question, by: int) -> Change:
+    def raised(self, question: Question, by: int) -> PossibleChange:
         """The change that leaves more."""
         subject = bound_name(question.state, self.queue, self.column, self.word)
-        return Change(Kind.QUOTA, "admin", subject, by, by)
+        return PossibleChange(ChangeKind.QUOTA, "admin", subject, by, by)
 
 
-def raises(question: Question, room: Room, most_looks: int) -> Iterator[Change | None]:
-    """For every bound that may be in its way the least raise that starts it, the cheapest first."""
-    if not room.takes_anywhere(question.workload):
+def quota_raises(question: Question, check: PlacementCheck, most_cost: int) -> Iterator[PossibleChange | None]:
+    """For every bound that may be in its way, the least raise that starts it; the cheapest first."""
+    if not check.fits_on_nodes(question.workload):
         return  # a raise brings no room
-    charges = _charges(question, room)
+    charges = _charges(question, check)
     bounds = _bounds(question)
     must = [bound for bound in bounds if charges[0][bound.column] > bound.left]
     if len(must) > 1:
         return  # one raise alone never helps
-    found: list[Change] = []
-    spent_at = question.looks + most_looks
+    found: list[PossibleChange] = []
+    spent_at = question.cost + most_cost
     for bound in must or [bound for bound in bounds if charges[-1][bound.column] > bound.left]:
         search = _Search(question, bound, sorted({charge[bound.column] for charge in charges}), spent_at)
         least = search.least()
@@ -54,9 +54,9 @@ def raises(question: Question, room: Room, most_looks: int) -> Iterator[Change |
     yield from sorted(found, key=lambda change: change.rank)
 
 
-def only_raise(question: Question, room: Room) -> tuple[Change, ResourceVector] | None:
-    """Where exactly one bound leaves less than the workload pays at least: the raise that leaves as much, and that."""
-    least = _charges(question, room)[0]
+def only_needed_raise(question: Question, check: PlacementCheck) -> tuple[PossibleChange, ResourceVector] | None:
+    """Where exactly one bound leaves less than the least charge: the raise that leaves as much, and that charge."""
+    least = _charges(question, check)[0]
     must = [bound for bound in _bounds(question) if least[bound.column] > bound.left]
     if len(must) != 1:
         return None
@@ -72,33 +72,33 @@ class _Search:
         self._question, self._bound, self._pays, self._spent_at = question, bound, pays, spent_at
         self.gave_up = False
 
-    def least(self) -> Change | None:
-        """What it pays at least and what those before it take need a raise of so much; then steps in between."""
+    def least(self) -> PossibleChange | None:
+        """First the raise for its least charge and for what starts before it; then steps in between."""
         question, bound = self._question, self._bound
         low = max(0, self._pays[0] - bound.left - 1)
         top = highest_raise(question.state, bound.raised(question, 0).subject, bound.left)
         if top <= low:
             return None
         if len(self._pays) == 1 and low and self._has_fixed_order():
-            taken = _taken(question, bound, self._fate(top))
+            taken = _taken(question, bound, self._outcome(top))
             if all(each <= self._pays[0] for each in taken.values()):
-                # So they take under every bound that leaves enough: what is left for it was left for each of them.
+                # They start under every bound that leaves enough for it, since each of them takes no more than it does.
                 change = bound.raised(question, low + 1 + sum(taken.values()))
-                return change if self._fate(top).is_started else None
+                return change if self._outcome(top).is_started else None
         by = self._between(low, top)
         return None if by is None else bound.raised(question, by)
 
     def _between(self, low: int, high: int) -> int | None:
         """The least raise above `low` that starts it, up to `high`; `low` does not.
 
-        As the bound is raised, those before it start one after the other, the first of them first; and their shares,
-        which say whose turn it is, move one way. So where both ends of a span look the same, all between them does.
+        As the bound is raised, the workloads before it start one after the other, and their queues' shares, which
+        decide whose turn it is, move one way. So where both ends of a span look the same, everything between does.
         """
         if self._is_like(low, high):
             return None
         if high - low == 1:
-            return high if self._fate(high).is_started else None
-        if self._question.looks > self._spent_at:
+            return high if self._outcome(high).is_started else None
+        if self._question.cost > self._spent_at:
             self.gave_up = True
             return None
         middle = self._middle(low, high)
@@ -106,12 +106,12 @@ class _Search:
         return below if below is not None or self.gave_up else self._between(middle, high)
 
     def _is_like(self, low: int, high: int) -> bool:
-        one, other = self._fate(low), self._fate(high)
+        one, other = self._outcome(low), self._outcome(high)
         return not other.is_started and one.starts == other.starts
 
     def _middle(self, low: int, high: int) -> int:
-        """What it pays plus what was taken below is the likeliest step, and one less seldom does; else the middle."""
-        taken = sum(_taken(self._question, self._bound, self._fate(low)).values())
+        """Its charge plus what was taken at `low` is the likeliest step, and one less seldom does; else the middle."""
+        taken = sum(_taken(self._question, self._bound, self._outcome(low)).values())
         steps = [pay - self._bound.left + taken for pay in self._pays]
         likely = [*steps, *(by - 1 for by in steps)]
         return next((by for by in likely if low < by < high and not self._is_tried(by)), (low + high) // 2)
@@ -119,34 +119,33 @@ class _Search:
     def _is_tried(self, by: int) -> bool:
         return self._question.is_tried(self._bound.raised(self._question, by))
 
-    def _fate(self, by: int) -> Fate:
-        return self._question.fate_with(self._bound.raised(self._question, by))
+    def _outcome(self, by: int) -> Fate:
+        return self._question.outcome_after(self._bound.raised(self._question, by))
 
     def _has_fixed_order(self) -> bool:
-        """All who take from the bound stand in one line, so with a higher one they never take less of it.
+        """All who use the bound wait in one queue, so with a higher bound they never use less of it.
 
-        Let somebody take something that a lower bound forbade: that alone is more than all that the lower one had left.
+        Whatever starts that a lower bound forbade needs, alone, more than the lower bound had left.
         """
         return self._bound.queue == self._question.workload.queue and not self._question.state.releasing
 
 
-def _charges(question: Question, room: Room) -> list[ResourceVector]:
-    """What it may have to pay, the least first and the most that it can be last; of sub-groups each way has its own."""
+def _charges(question: Question, check: PlacementCheck) -> list[ResourceVector]:
+    """What it may be charged, the least first and the most last; each choice of sub-groups has its own."""
     found = question.state.backlog.find(question.name)[0]
     ways = needs_of_each_choice(found)
     if not ways:
-        return _charges_of(question, room, found.needs)
-    every = [charge for needs in ways for charge in _charges_of(question, room, needs)]
+        return _charges_of(question, check, found.needs)
+    every = [charge for needs in ways for charge in _charges_of(question, check, needs)]
     columns = list(zip(*every, strict=True))
     return [tuple(map(min, columns)), *every, tuple(map(max, columns))]
 
 
-def _charges_of(question: Question, room: Room, needs: RoleNeeds) -> list[ResourceVector]:
-    """Of large devices the same memory is a smaller part than of small; behind the resources stands what it takes of
-    each bounded GPU model."""
+def _charges_of(question: Question, check: PlacementCheck, needs: RoleNeeds) -> list[ResourceVector]:
+    """The same memory is a smaller part of a larger device. After the resources comes its use of each bounded model."""
     state = question.state
     wants = [(state.backlog.shapes[shape], needed) for shape, _, needed in needs]
-    sizes = sorted({size for want, _ in wants if want.is_memory for size in room.sizes_with_room(want)})
+    sizes = sorted({size for want, _ in wants if want.is_memory for size in check.sizes_with_room(want)})
     prices: list[Callable[[int], int]] = [lambda _, size=size: size for size in reversed(sizes or [0])]  # type: ignore[misc]
     by_model = least_by_model(state, needs)
     charges = [(*least_charge(state, needs, price), *by_model) for price in prices]
@@ -157,15 +156,15 @@ def _charges_of(question: Question, room: Room, needs: RoleNeeds) -> list[Resour
     return charges if most == charges[-1] else [*charges, most]
 
 
-def _taken(question: Question, bound: Bound, fate: Fate) -> dict[str, int]:
-    """What others who started before it took of the bound, by workload."""
+def _taken(question: Question, bound: Bound, outcome: Fate) -> dict[str, int]:
+    """What workloads that started before it used of the bound."""
     state, view = question.state, question.view
     row = state.queues.row[bound.queue]
     taken: dict[str, int] = {}
-    for start in fate.starts:
+    for start in outcome.starts:
         workload = state.workloads[start.workload]
         if workload.name == question.name:
-            break  # others of the same stroke come after it
+            break  # the rest of this list starts after it
         if row not in state.queues.path[state.queues.row[workload.queue]]:
             continue
         if bound.word == "quota" and workload.preemptible:

@@ -1,8 +1,8 @@
-"""Find the smallest reduction that would start a workload.
+"""Find the smallest reduction of a request that would start the workload.
 
 In:    a Question.   Out: per role and dimension the largest size that starts, one after the other.
-Nothing is freed by asking for less, so everybody else stays where they are: whether a smaller request starts is read
-off one working copy (see `room`), and only the winner is put to `decide`.
+Asking for less frees nothing, so nothing else moves: whether a smaller request fits is checked on one working copy (see
+`placement_check`), and only the winner is put to `decide`.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kaiwo.decide.obstacles.shortages import largest_device_mib
-from kaiwo.explain.placement_check import Room
+from kaiwo.explain.placement_check import PlacementCheck
 from kaiwo.explain.possible_changes import (
     CPU,
     GPU_MEMORY,
@@ -20,8 +20,8 @@ from kaiwo.explain.possible_changes import (
     PODS,
     SHARE,
     UNITS,
-    Change,
-    Kind,
+    ChangeKind,
+    PossibleChange,
     resized,
     size_of,
 )
@@ -35,40 +35,40 @@ MANY_PODS = 64
 FEW = 6
 
 
-def smaller_sizes(question: Question, room: Room, is_small: bool) -> Iterator[Change | None]:
-    """For every role and dimension that helps the change that gives up least; the least of them first.
+def smaller_sizes(question: Question, check: PlacementCheck, is_small: bool) -> Iterator[PossibleChange | None]:
+    """For every role and dimension that helps, the change that gives up least; the least of them first.
 
-    Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. So what it lets through
-    is placed when it is its turn, and of large gangs by `decide` alone: whoever asks for the next one was told no.
-    Where the room is lenient that no says nothing of smaller sizes: in small clusters `decide` is asked about them.
+    Counting rules out most sizes, and costs a hundredth of placing a gang of a thousand pods. What passes is placed
+    when it is its turn, and large gangs only by `decide`: a caller that takes the next one was refused this one.
+    Where the check is lenient, that refusal says nothing of smaller sizes: in small clusters `decide` tries them.
     """
     workload = question.workload
-    # Where it has room as it is, the room is not what it waits for.
-    is_lenient = room.is_lenient or room.takes(workload)
+    # Where it fits as it is, it is not waiting for room.
+    is_lenient = check.is_lenient or check.fits(workload)
     sizes = [
         _Size(workload, role, dimension, small_below(question, role, dimension))
         for role in workload.roles
         for dimension in DIMENSIONS
     ]
-    counted = [(at, size.largest(size.asked_of(room.could_take))) for at, size in enumerate(sizes)]
+    counted = [(at, size.largest(size.asked_of(check.might_fit))) for at, size in enumerate(sizes)]
     turns = [(change.rank, at, change, False) for at, change in counted if change is not None]
     heapify(turns)
     while turns:
         _, at, change, is_placed = heappop(turns)
-        is_placed = is_placed or (workload.pods < MANY_PODS and room.takes(sizes[at].with_value(change.value)))
+        is_placed = is_placed or (workload.pods < MANY_PODS and check.fits(sizes[at].with_value(change.value)))
         if is_placed or workload.pods >= MANY_PODS:
             yield change
         if is_placed and is_lenient and not is_small:
             yield None
         elif not is_placed or is_lenient:
-            starts = sizes[at].tried_on(question) if is_placed else sizes[at].asked_of(room.takes)
+            starts = sizes[at].tried_on(question) if is_placed else sizes[at].asked_of(check.fits)
             less = sizes[at].largest(starts, change.value)
             if less is not None:
                 heappush(turns, (less.rank, at, less, True))
 
 
 def small_below(question: Question, role: Role, dimension: str) -> int:
-    """Shares below this may be too small to be kept apart, as they demand or as their neighbours do; 0: none is."""
+    """Shares below this may be too small to isolate, as they or their neighbours demand; 0: none is."""
     want, view = role.request, question.view
     if dimension not in (SHARE, GPU_MEMORY) or not (want.least_grade or want.isolation or view.tenants.demanding):
         return 0
@@ -93,23 +93,25 @@ class _Size(NamedTuple):
 
     def tried_on(self, question: Question) -> Callable[[int], bool]:
         """Whether `decide` starts it with that size."""
-        return lambda value: question.starts_with(self.change(value))
+        return lambda value: question.starts_after(self.change(value))
 
-    def change(self, value: int) -> Change:
-        """What one would do, and the part of it that one gives up."""
+    def change(self, value: int) -> PossibleChange:
+        """The change, with the part of the size that it gives up."""
         size = size_of(self.role, self.dimension)
         given_up = PPM * (size - value) // size
-        return Change(Kind.SMALLER_SIZE, "researcher", f"{self.role.name}:{self.dimension}", value, given_up)
+        return PossibleChange(
+            ChangeKind.SMALLER_SIZE, "researcher", f"{self.role.name}:{self.dimension}", value, given_up
+        )
 
-    def largest(self, starts: Callable[[int], bool], below: int = 0) -> Change | None:
-        """The change that gives up least of those after which it starts."""
+    def largest(self, starts: Callable[[int], bool], below: int = 0) -> PossibleChange | None:
+        """Of the changes after which it starts, the one that gives up least."""
         most, unit = below or size_of(self.role, self.dimension), UNITS[self.dimension]
         found = (largest_below(most, unit, floor, starts) for floor in self._floors())
         value = next(filter(None, found), 0)
         return self.change(value) if value else None
 
     def _floors(self) -> Iterator[int]:
-        """From where on larger is harder to place. Of shares the least may be refused for being so small."""
+        """From where on larger is harder to place. The smallest shares may be refused for their size."""
         least = LEAST[self.dimension]
         yield least
         if self.small > least:
@@ -119,7 +121,7 @@ class _Size(NamedTuple):
 
 def largest_below(size: int, unit: int, least: int, starts: Callable[[int], bool]) -> int:
     """The largest value under `size`, in steps of `unit` down from it, that starts; 0 when none does."""
-    steps = (size - least) // unit  # how often it can shrink and still be something
+    steps = (size - least) // unit  # how often it can shrink and stay above zero
     if steps < 1 or not starts(size - steps * unit):
         return 0
     works, fails = steps, 0

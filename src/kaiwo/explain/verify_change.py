@@ -1,8 +1,8 @@
-"""Would this change start the workload? Asked of `decide` itself, on a fork of the picture.
+"""Verify that a change would start a workload: `decide` itself tries it, on a fork of the cluster state.
 
-In:    a picture, a workload's name, a change.   Out: what `decide` would do about it.
-Never: touches the picture it was given.
-Everybody who waits takes part, also those who cannot start: whose turn it is hangs on what stands first in each queue.
+In:    a cluster state, a workload's name, a change.   Out: what `decide` would do about it.
+Never: changes the state it was given.
+All waiting work takes part, also what cannot start: whose turn it is depends on what is first in each queue.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from kaiwo.decide.cycle import BUILTIN, Fate, decide, fate_of
-from kaiwo.explain.possible_changes import Change, events_of, events_to_undo
+from kaiwo.explain.possible_changes import PossibleChange, events_of, events_to_undo
 from kaiwo.model.events import Event, WorkloadChanged, WorkloadGone
 from kaiwo.model.policy import Policy
 from kaiwo.model.workload import Workload
@@ -26,9 +26,9 @@ from kaiwo.snapshot.working_copy import WorkingCopy
 
 Answer = TypeVar("Answer")
 
-A_START = 3  # looks
-A_CYCLE = 60  # looks, beside what hangs on how many there are
-MOST_FOR_A_CANCEL = 200
+START_COST = 3
+CYCLE_COST = 60  # beside what depends on the numbers of nodes, classes and pods
+MOST_CANCEL_COST = 200
 
 
 @dataclass(eq=False)
@@ -41,9 +41,9 @@ class Question:
     now_s: int
     plugins: Registry = BUILTIN
     set_aside: tuple[str, ...] = ()  # plugins that misbehaved
-    is_private: bool = False  # nobody else looks at the picture: trials may be made on it
-    looks: int = 0  # what the trials cost so far: see `fate_with`
-    _fates: dict[Change, Fate] = field(default_factory=dict)
+    is_private: bool = False  # nothing else uses the state: trials may be made on it
+    cost: int = 0  # of the trials so far: see `_try`
+    _outcomes: dict[PossibleChange, Fate] = field(default_factory=dict)
 
     @property
     def workload(self) -> Workload:
@@ -70,14 +70,14 @@ class Question:
 
     @cached_property
     def resubmitted(self) -> "Question":
-        """The same question after the workload was cancelled and submitted again, as one who changes it has to do.
+        """The same question after the workload was cancelled and submitted again, as a change of it requires.
 
-        What was planned or kept for it is gone then, and a cycle gave it to others. Without its wish the shares of
-        others are larger, too: where a cycle costs little, it is asked whether they take more.
+        What was planned or kept for it is gone then, and a cycle gave it to others. Without its demand the shares of
+        others are larger, too: where a cycle costs little, it is run to see whether they take more.
         """
         state = self.state
         has_space = self.name in state.planned_starts or self.name in state.nominations
-        if not has_space and self.cycle_looks > MOST_FOR_A_CANCEL:
+        if not has_space and self.cycle_cost > MOST_CANCEL_COST:
             return self
         fork = state.fork()
         fork.patch([WorkloadGone(self.name)])
@@ -86,66 +86,66 @@ class Question:
             return self
         fork.record_cycle(plan)
         fork.patch(assume(fork, plan, self.now_s))
-        fork.patch([WorkloadChanged(_submitted_anew(self.workload, self.now_s))])
+        fork.patch([WorkloadChanged(_resubmitted(self.workload, self.now_s))])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside)
 
     @cached_property
-    def cycle_looks(self) -> int:
-        """About what a whole cycle of `decide` costs, in looks: see `fate_with`."""
+    def cycle_cost(self) -> int:
+        """About what a whole cycle of `decide` costs, in the measure of `_try`."""
         classes = self.state.backlog.by_key.values()
-        pods = sum(needed for found in classes for _, _, needed in found.needs)  # of large gangs each is placed alone
-        return A_CYCLE + (len(self.state.node_objects) + len(classes) + pods) // 4
+        pods = sum(needed for found in classes for _, _, needed in found.needs)  # each is placed by itself
+        return CYCLE_COST + (len(self.state.node_objects) + len(classes) + pods) // 4
 
     @cached_property
-    def as_the_last(self) -> "Question":
-        """The same question once more, always after cancel and submit: to ask whether others would be stopped for it.
+    def resubmitted_last(self) -> "Question":
+        """The same question, always after cancel and submit: to ask whether other work would be evicted for it.
 
-        It came last, nobody holds it off from stopping others, and it has waited as long as it lets others be.
+        It was submitted last, is in no preemption cool-down, and its preemption delay is over.
         """
         fork = self.resubmitted.state.fork()
-        anew = structs.replace(_submitted_anew(self.workload, self.now_s), preemption_delay_s=0)
+        anew = structs.replace(_resubmitted(self.workload, self.now_s), preemption_delay_s=0)
         fork.patch([WorkloadGone(self.name), WorkloadChanged(anew)])
         return Question(fork, self.name, self.policy, self.now_s, self.plugins, self.set_aside, is_private=True)
 
-    def is_tried(self, change: Change) -> bool:
+    def is_tried(self, change: PossibleChange) -> bool:
         """The answer is known already."""
-        return change in self._fates
+        return change in self._outcomes
 
-    def starts_with(self, change: Change) -> bool:
+    def starts_after(self, change: PossibleChange) -> bool:
         """`decide` starts the workload in the cycle after the change."""
-        return self.fate_with(change).is_started
+        return self.outcome_after(change).is_started
 
-    def fate_with(self, change: Change) -> Fate:
-        """What becomes of the workload in the cycle after the change; asked once for each change."""
-        fate = self._fates.get(change)
-        if fate is None:
-            fate = self._fates[change] = self._try(change)
-        return fate
+    def outcome_after(self, change: PossibleChange) -> Fate:
+        """What the cycle after the change does about the workload; tried once for each change."""
+        outcome = self._outcomes.get(change)
+        if outcome is None:
+            outcome = self._outcomes[change] = self._try(change)
+        return outcome
 
-    def _try(self, change: Change) -> Fate:
-        """A trial costs 20 looks, one for each class that has a try, and some for each pod that goes or starts."""
+    def _try(self, change: PossibleChange) -> Fate:
+        """A trial costs 20, 1 for each class that is tried, and a few for each pod that stops or starts."""
 
         def ask(snapshot: Snapshot, policy: Policy, plugins: Registry) -> Fate:
             backlog = self._fork.backlog
-            self.looks += 20 + len(backlog.by_key if backlog.try_all else backlog.to_try)
-            fate = fate_of(snapshot, self.name, policy, plugins)
-            self.looks += A_START * len(fate.starts)
-            return fate
+            self.cost += 20 + len(backlog.by_key if backlog.try_all else backlog.to_try)
+            outcome = fate_of(snapshot, self.name, policy, plugins)
+            self.cost += START_COST * len(outcome.starts)
+            return outcome
 
-        told = events_of(self._fork, _submitted_anew(self.workload, self.now_s), change)
-        undone = events_to_undo(self._fork, self.workload, change)
-        self.looks += len(told) + len(undone)
-        return self.after(told, undone, ask)
+        events = events_of(self._fork, _resubmitted(self.workload, self.now_s), change)
+        undo = events_to_undo(self._fork, self.workload, change)
+        self.cost += len(events) + len(undo)
+        return self.ask_after(events, undo, ask)
 
-    def after(
-        self, told: list[Event], undone: list[Event], ask: Callable[[Snapshot, Policy, Registry], Answer]
+    def ask_after(
+        self, events: list[Event], undo: list[Event], ask: Callable[[Snapshot, Policy, Registry], Answer]
     ) -> Answer:
-        """The answer in a fork that is told of a change. The fork is used again, so all is put back."""
+        """The answer in a fork after a change. The fork is used again, so everything is put back."""
         fork = self._fork
         is_open, all_open = set(fork.backlog.to_try), fork.backlog.try_all
-        fork.patch(told)
+        fork.patch(events)
         answer = ask(fork.snapshot(self.now_s), self.policy, self.plugins)
-        fork.patch(undone)
+        fork.patch(undo)
         fork.backlog.try_all = all_open
         fork.backlog.to_try = {key: fork.backlog.by_key[key] for key in is_open}
         return answer
@@ -155,6 +155,6 @@ class Question:
         return self.state if self.is_private else self.state.fork()
 
 
-def _submitted_anew(workload: Workload, now_s: int) -> Workload:
-    """As it comes when its owner cancels it and submits it again: a back-off that is over is not part of that."""
+def _resubmitted(workload: Workload, now_s: int) -> Workload:
+    """As it is when its owner cancels it and submits it again: without its back-off."""
     return structs.replace(workload, submitted_s=now_s, not_before_s=0, not_before_why="")

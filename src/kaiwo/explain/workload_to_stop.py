@@ -1,16 +1,15 @@
-"""Which running workloads, stopped, could make room.
+"""Find running workloads that would make room if they were stopped.
 
 In:    a Question.   Out: the workloads worth a try, the one with the least lost work first.
-A necessary condition is worked out for all of them in one sweep of arrays: with what it holds given back, do its nodes
-gain the room that is missing, and its queues what they may take? Of 8,000 that run a handful is left for `decide`.
-
-Also: Who has started by the time a workload starts: those of its queue that stand before it and ask for no more.
+One pass over arrays checks a necessary condition for all of them: with what it holds given back, do its nodes gain the
+room that is missing, and its queues what they may use? Of 8,000 running workloads a handful is left for `decide`.
 """
 
 from collections.abc import Iterator
 from functools import cached_property
 from heapq import merge
 from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from kaiwo.decide.obstacles.shortages import largest_device_mib
 from kaiwo.decide.placement.node_fit import pods_that_fit
 from kaiwo.decide.placement.queue_limits import charge_of, least_charge
 from kaiwo.decide.placement.shape_scores import allowed
-from kaiwo.explain.possible_changes import HELD, Change, Kind
+from kaiwo.explain.possible_changes import HELD, ChangeKind, PossibleChange
 from kaiwo.explain.verify_change import Question
 from kaiwo.gpus.device_fit import times_per_device
 from kaiwo.model.gpu import WHOLE_MILLI
@@ -31,13 +30,13 @@ from kaiwo.snapshot.node_table import CPU, EXTENDED, MEMORY, MIB, MILLI, PODS, A
 from kaiwo.snapshot.queue_table import ENDLESS, ResourceVector
 from kaiwo.snapshot.view import NO_TENANTS, View
 
-MOST_KINDS = 16  # each is looked for on all nodes, which takes a tenth of a millisecond
+MOST_KINDS = 16  # each is fitted on all nodes, which takes a tenth of a millisecond
 
-Sooner = tuple[Request, int]  # a kind of pod, and how many of it start before
+EarlierPods = tuple[Request, int]  # a kind of pod, and how many of it start before
 
 
-def sooner(question: Question) -> list[Sooner]:
-    """Those who need most GPUs first; empty where others may go before whoever stands before them."""
+def started_earlier(question: Question) -> list[EarlierPods]:
+    """What starts before a workload: work of its queue that is ahead of it and asks for no more. Empty: unknown."""
     state, backlog, view = question.state, question.state.backlog, question.view
     mine, place = backlog.find(question.name)
     row = view.queues.row.get(mine.queue)
@@ -66,7 +65,7 @@ def _is_plain(found: WaitingClass) -> bool:
 
 
 def _asks_no_more(one: Request, other: Request) -> bool:
-    """A node that takes a pod of the other takes one of this, too; and counting tells how many."""
+    """A node that fits a pod of the other also fits one of this, and counting tells how many."""
     is_counted = not one.hangs_on_device and (one.is_exclusive or one.gpus <= 1) and one.neighbours is None
     return (
         is_counted
@@ -83,51 +82,60 @@ def _kind(want: Request) -> Request:
     return replace(want, cpu_milli=0, memory_mib=0, gpus=min(want.gpus, 1), gpu_milli=1000 if want.is_whole else 500)
 
 
-Due = tuple[Request, int]  # a kind of pod, and how many of it must fit
-Runs = tuple[int, str, list[Allocation]]  # what its end would cost, its name, what it holds and what is kept for it
-Pair = tuple[str, int]  # a running workload, and a row of a node on which it holds something
+NeededPods = tuple[Request, int]  # a kind of pod, and how many of it must fit
+WorkloadOnNode = tuple[str, int]  # a running workload, and a row of a node on which it holds something
 
 FIRST_LOOK = 64
 MANY = 1 << 40
 
 
-class Stops:
-    """All that run, looked at once for both who may stop them."""
+class RunningWorkload(NamedTuple):
+    """One that might be stopped."""
+
+    cost: int  # of stopping it
+    name: str
+    held: list[Allocation]  # with what is kept for it
+
+
+class StopCandidates:
+    """All running workloads, examined once for its owner and for an admin."""
 
     def __init__(self, question: Question) -> None:
         found = question.state.backlog.find(question.name)[0]
-        self._ways = [_Way(question, needs) for needs in needs_of_each_choice(found) or [found.needs]]
+        self._variants = [_StartVariant(question, needs) for needs in needs_of_each_choice(found) or [found.needs]]
 
-    def worth_a_try(self, by: str) -> Iterator[Change]:
-        """Cheapest first: a researcher's own, or (`admin`) everybody else's; each once, whichever way it helps."""
+    def cheapest_first(self, by: str) -> Iterator[PossibleChange]:
+        """A researcher's own workloads, or (`admin`) all others; each once, whichever way it helps."""
         seen: set[str] = set()
-        for change in merge(*(way.worth_a_try(by) for way in self._ways), key=attrgetter("cost", "subject")):
+        for change in merge(
+            *(variant.cheapest_first(by) for variant in self._variants), key=attrgetter("cost", "subject")
+        ):
             if change.subject not in seen:
                 seen.add(change.subject)
                 yield change
 
 
-class _Way:
+class _StartVariant:
     """One way in which the workload could start; one with sub-groups may have several."""
 
     def __init__(self, question: Question, needs: RoleNeeds) -> None:
         self._question, self._view = question, question.view
         self._fits: dict[Request, tuple[BoolArray, IntArray]] = {}
         backlog = question.state.backlog
-        # Those who ask for exactly the same and stand before it start first, or none of them does.
+        # Workloads ahead of it that ask for exactly the same start first, or none of them does.
         turns = 1 if question.state.releasing else 1 + backlog.ahead_in_class(question.name)
         self._must_start = any(needed for _, _, needed in needs)
-        self._dues = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
+        self._needed_pods = [(backlog.shapes[shape], turns * needed) for shape, _, needed in needs if needed] or [
             (backlog.shapes[shape], turns if len(needs) == 1 else 1) for shape, _, _ in needs
         ]
         each = least_charge(question.state, needs, lambda shape: largest_device_mib(self._view, backlog.shapes[shape]))
-        self._sooner = sooner(question)
-        first = [charge_of(want, pods) for want, pods in self._sooner]
+        self._earlier = started_earlier(question)
+        first = [charge_of(want, pods) for want, pods in self._earlier]
         gpu, cpu, memory = (turns * mine + sum(column) for mine, *column in zip(each, *first, strict=True))
         self._charge: ResourceVector = (gpu, cpu, memory)
 
-    def worth_a_try(self, by: str) -> Iterator[Change]:
-        """The same. Few are looked at while few are asked."""
+    def cheapest_first(self, by: str) -> Iterator[PossibleChange]:
+        """The same. Few are examined while few are asked for."""
         left = self._running[by == "researcher"]
         size = FIRST_LOOK
         while left:
@@ -135,16 +143,16 @@ class _Way:
             size *= 8
             running = {name: held for _, name, held in now if self._frees_the_queue(name, held)}
             helps = self._make_room(running)
-            yield from (Change(Kind.STOP, by, name, cost=cost) for cost, name, _ in now if name in helps)
+            yield from (PossibleChange(ChangeKind.STOP, by, name, cost=cost) for cost, name, _ in now if name in helps)
 
     @cached_property
-    def _running(self) -> tuple[list[Runs], list[Runs]]:
-        """Other people's and one's own running work that holds enough devices, by what its end would cost."""
+    def _running(self) -> tuple[list[RunningWorkload], list[RunningWorkload]]:
+        """Running work of others and of its own user that holds enough devices, by what stopping it would cost."""
         state, user, now_s = self._question.state, self._question.workload.user, self._question.now_s
-        dues = self._dues if self._must_start or len(self._dues) == 1 else []
-        least, gaps = _fewest_devices(self._view, dues), _gaps(self._view, dues)
-        theirs: list[Runs] = []
-        own: list[Runs] = []
+        needed_pods = self._needed_pods if self._must_start or len(self._needed_pods) == 1 else []
+        least, gaps = _fewest_devices(self._view, needed_pods), _gaps(self._view, needed_pods)
+        theirs: list[RunningWorkload] = []
+        own: list[RunningWorkload] = []
         for name, pods in state.pods.items():
             if (least or gaps) and name not in state.nominations:
                 devices = sum([len(pod.devices) for pod in pods.values()])
@@ -154,13 +162,14 @@ class _Way:
             held = [pod for pod in pods.values() if pod.phase in HELD]
             if held and other is not None and name != self._question.name:
                 mine = own if user and other.user == user else theirs
-                mine.append((_lost_gpu_s(other, held, now_s), name, [*held, *state.nominations.get(name, {}).values()]))
+                kept = state.nominations.get(name, {}).values()
+                mine.append(RunningWorkload(_lost_gpu_s(other, held, now_s), name, [*held, *kept]))
         theirs.sort(key=itemgetter(0, 1))
         own.sort(key=itemgetter(0, 1))
         return theirs, own
 
     def _frees_the_queue(self, name: str, held: list[Allocation]) -> bool:
-        """Its going leaves every queue on the path within its limit, and within its quota what is bound by that."""
+        """Without it every queue on the path stays within its limit, and non-preemptible work within the quota."""
         question, view = self._question, self._view
         workloads, queues = question.state.workloads, view.queues
         row, own = queues.row.get(question.workload.queue), queues.row.get(workloads[name].queue)
@@ -180,7 +189,7 @@ class _Way:
         return True
 
     def _make_room(self, running: dict[str, list[Allocation]]) -> set[str]:
-        """Workloads whose nodes would take what is due."""
+        """The workloads without which their nodes would fit the needed pods."""
         view = self._view
         row_of = view.nodes.row
         places = {(name, each.node) for name, held in running.items() for each in held}
@@ -193,23 +202,23 @@ class _Way:
         at = {name: index for index, name in enumerate(names)}
         owner = np.array([at[name] for name, _ in pairs], np.intp)
         enough = []
-        for want, pods in self._dues:
+        for want, pods in self._needed_pods:
             may, now = self._fits_now(want)
             gain = pods_that_fit(after, want, rows) * may[rows] - now[rows]
             enough.append(np.bincount(owner, gain, len(names)) >= pods - int(now.sum()))
         helps = np.all(enough, axis=0) if self._must_start else np.any(enough, axis=0)
-        if self._sooner:
-            helps &= np.bincount(owner, gpus[:, MILLI].clip(0).sum(axis=1), len(names)) >= self._milli_due_there
+        if self._earlier:
+            helps &= np.bincount(owner, gpus[:, MILLI].clip(0).sum(axis=1), len(names)) >= self._milli_needed_there
         return {name for name, does in zip(names, helps.tolist(), strict=True) if does}
 
     @cached_property
-    def _milli_due_there(self) -> int:
-        """Of it and of those who start sooner: what finds no room elsewhere must find it where somebody goes."""
-        every = (*self._dues, *self._sooner)
+    def _milli_needed_there(self) -> int:
+        """What it and the earlier pods need beyond the room elsewhere: that must come from the stopped workload."""
+        every = (*self._needed_pods, *self._earlier)
         return sum(max(0, pods - int(self._fits_now(want)[1].sum())) * want.charge_milli for want, pods in every)
 
     def _fits_now(self, want: Request) -> tuple[BoolArray, IntArray]:
-        """The nodes that it may use, and how many pods each of them takes as it is."""
+        """The nodes that it may use, and how many pods each of them fits now."""
         known = self._fits.get(want)
         if known is None:
             everywhere = np.arange(len(self._view.nodes.names))
@@ -218,11 +227,11 @@ class _Way:
         return known
 
 
-def _fewest_devices(view: View, dues: list[Due]) -> int:
+def _fewest_devices(view: View, needed_pods: list[NeededPods]) -> int:
     """A workload that holds fewer devices than this cannot make room, whatever else it holds."""
     everywhere = np.arange(len(view.nodes.names))
     fewest = 0
-    for want, pods in dues:
+    for want, pods in needed_pods:
         if not want.gpus or not len(everywhere):
             continue
         times = times_per_device(view, want, everywhere)
@@ -237,10 +246,10 @@ def _fewest_devices(view: View, dues: list[Due]) -> int:
     return fewest
 
 
-def _gaps(view: View, dues: list[Due]) -> dict[str, int]:
+def _gaps(view: View, needed_pods: list[NeededPods]) -> dict[str, int]:
     """By node: how many devices must come free on it before one more pod fits; empty when there is room elsewhere."""
     everywhere = np.arange(len(view.nodes.names))
-    for want, pods in dues:
+    for want, pods in needed_pods:
         if want.is_whole and len(everywhere):
             free = times_per_device(view, want, everywhere).sum(axis=1)
             if int((free // want.gpus).sum()) < pods:
@@ -249,7 +258,7 @@ def _gaps(view: View, dues: list[Due]) -> dict[str, int]:
 
 
 def _lost_gpu_s(workload: Workload, pods: list[Pod], now_s: int) -> int:
-    """GPU-seconds of work that would be thrown away, a pod without GPUs counting its CPU a hundredth."""
+    """GPU-seconds of work that would be lost; CPU counts a hundredth."""
     lost = 0
     for pod in pods:
         lost += lost_s(workload, pod.since_s, now_s) * (
@@ -263,7 +272,7 @@ def _uses(held: list[Allocation], resource: int) -> int:
 
 
 def _given_back(
-    view: View, running: dict[str, list[Allocation]], pairs: list[Pair], rows: IntArray
+    view: View, running: dict[str, list[Allocation]], pairs: list[WorkloadOnNode], rows: IntArray
 ) -> tuple[IntArray, IntArray]:
     """`free` and `gpus` of each pair's node, as they would be without that workload."""
     free, gpus = view.free[rows], view.gpus[rows]

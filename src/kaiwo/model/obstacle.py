@@ -332,3 +332,16 @@ class Obstacle(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     def numbers(self) -> ObstacleNumbers:
         """What is the same in every version."""
         return (self.reason, self.need, self.have)
+
+
+class WhyVerdict(enum.StrEnum):
+    """What `kaiwo why` found."""
+
+    NOT_WAITING = "not-waiting"
+    NOT_TRIED_YET = "not-tried-yet"  # the next cycle tries it
+    BLOCKED = "blocked"  # it is held, depends on other work, or may not start yet
+    RUNNING = "running"  # with fewer pods than it asked for
+    CHANGE_FOUND = "change-found"  # one change starts it now
+    CHANGE_EVICTS = "change-evicts"  # one change lets other work be evicted for it
+    UNDECIDED = "undecided"  # nothing was found, and not everything was tried
+    NOTHING_HELPS = "nothing-helps"  # everything was tried

@@ -109,4 +109,4 @@ def test_a_node_that_had_no_room_twice_is_kept_away_from_until_it_is_forgiven() 
 
 def test_a_wait_is_told_as_a_time() -> None:
     words = sentence(Obstacle(Reason.NOT_BEFORE, 1_794_761_257, 0, "s", facts=RetryReason("why")))
-    assert words == "it is not tried before 2026-11-15 16:47:37 UTC: why"
+    assert words == "it will not be tried before 2026-11-15 16:47:37 UTC: why"

@@ -117,7 +117,7 @@ def test_an_allocation_that_expires_is_evicted_and_its_successor_told_so(reserve
             await bound(kubectl, 1)
             await gone(kubectl, "short")
             await kubectl.pod("short", annotations=notes)  # as its controller would
-            await sentence(kubectl, "short", "its allocation was given until")
+            await sentence(kubectl, "short", "its allocation was granted until")
 
     run(story())
 

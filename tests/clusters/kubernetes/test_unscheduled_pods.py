@@ -75,7 +75,7 @@ def test_why_says_what_the_condition_says(plane: Plane, tmp_path: Path) -> None:
             assert [(each.name, each.state, each.reason) for each in listed.items] == [("default/gg", "held", said)]
             for name in ("gg", "solo"):
                 found = await ask(kaiwo, f"/workloads/default/{name}/why", WhyView)
-                assert (found.state, found.answer) == ("held", f"gg waits: {said}")
+                assert (found.state, found.answer) == ("held", f"gg is waiting: {said}")
 
     run(test())
 

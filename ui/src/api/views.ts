@@ -391,6 +391,9 @@ export interface WaitingWorkloadView {
   keys: number[][]
 }
 
+/** What `kaiwo why` found. */
+export type WhyVerdict = 'blocked' | 'change-evicts' | 'change-found' | 'not-tried-yet' | 'not-waiting' | 'nothing-helps' | 'running' | 'undecided'
+
 /** The answer to: why is my work waiting, and what would start it now. */
 export interface WhyView {
   workload: string
@@ -404,6 +407,8 @@ export interface WhyView {
   as_of_s: number
   partitions: string
   planned: string
+  verdict: WhyVerdict | null
+  searched_all: boolean
 }
 
 /** All there is to say of one workload. */

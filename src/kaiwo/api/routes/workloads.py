@@ -13,7 +13,7 @@ from kaiwo.api.presenters.workload_view import KUBERNETES, WAITS, obstacle_view,
 from kaiwo.api.views import ChangeView, Outcome, Page, WhyView, WorkloadDetail, WorkloadView
 from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.model.errors import NotFoundError
-from kaiwo.model.obstacle import Obstacle, Reason
+from kaiwo.model.obstacle import Obstacle, Reason, WhyVerdict
 from kaiwo.model.reservation import clock_words
 from kaiwo.model.workload_record import Record, State
 from kaiwo.runtime.overview.cluster_overview import Live
@@ -78,11 +78,14 @@ async def why(call: Call) -> WhyView:
 
     found = await _explain(live, name, now_s) if record.state in WAITS else None
     if found is None and record.state is State.HELD and record.message:
-        answer = f"{record.workload.name.removeprefix('default/')} waits: {record.message}"
-        return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s)
+        answer = f"{record.workload.name.removeprefix('default/')} is waiting: {record.message}"
+        verdict = WhyVerdict.BLOCKED
+        return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=verdict)
     if found is None:
         answer = plain_answer(record) + unhealthy_devices(live.state, name)
-        return WhyView(name, record.state, answer, [], 0, 0, None, "it does not wait", now_s)
+        return WhyView(
+            name, record.state, answer, [], 0, 0, None, "It is not waiting.", now_s, verdict=WhyVerdict.NOT_WAITING
+        )
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
         change = explain.propose_in_kubernetes(change)
@@ -98,6 +101,8 @@ async def why(call: Call) -> WhyView:
         as_of_s=now_s,
         partitions=said_for(call.context.partitions, (role.request for role in record.workload.roles)),
         planned=found.planned,
+        verdict=found.verdict,
+        searched_all=found.searched_all,
     )
 
 
@@ -160,11 +165,11 @@ def plain_answer(record: Record) -> str:
     """For work that does not wait."""
     state = record.state.value
     if record.state.is_over:
-        return f"It does not wait: it {_ended(state)}" + (f" ({record.message})." if record.message else ".")
+        return f"It is not waiting: it {_ended(state)}" + (f" ({record.message})." if record.message else ".")
     why = f" ({record.message})" if record.state is State.STOPPING and record.message else ""
     expires_s = record.workload.expires_s
-    until = f", and its allocation is given until {clock_words(expires_s)}" if expires_s else ""
-    return f"It does not wait: it is {state}{why}{until}."
+    until = f", and its allocation is granted until {clock_words(expires_s)}" if expires_s else ""
+    return f"It is not waiting: it is {state}{why}{until}."
 
 
 def _ended(state: str) -> str:

@@ -3,6 +3,7 @@
 import msgspec
 
 from kaiwo.api.views.cluster import Usage
+from kaiwo.model.obstacle import WhyVerdict
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import State
 
@@ -95,10 +96,12 @@ class WhyView(msgspec.Struct, frozen=True):
     position: int  # in its queue, from 1; 0 when it does not wait
     ahead: int  # workloads tried before it
     change: ChangeView | None
-    no_change: str  # why there is no change to propose, when there is none
+    no_change: str  # what was found instead, in full sentences, when there is no change to propose
     as_of_s: int
     partitions: str = ""  # what the partition planner does for it, when that matters
     planned: str = ""  # when and where it is planned to start, and why then
+    verdict: WhyVerdict | None = None  # what the search for a change found; None: an older server
+    searched_all: bool = True  # False: not every possible change was tried
 
 
 class AttemptView(msgspec.Struct, frozen=True):

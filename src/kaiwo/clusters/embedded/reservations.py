@@ -65,7 +65,7 @@ def expire(change: Transaction, names: Sequence[str]) -> list[str]:
         life = change.world.lives.get(name)
         if life is None or life.is_over or life.ending is Ending.CANCEL:
             continue
-        message = f"its allocation was given until {clock_words(life.workload.expires_s)}"
+        message = f"its allocation was granted until {clock_words(life.workload.expires_s)}"
         transitions.stop_workload(change, life, Ending.CANCEL, message)
         ended.append(name)
     return ended

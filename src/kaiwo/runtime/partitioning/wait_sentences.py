@@ -1,4 +1,4 @@
-"""What the partition planner has to say to somebody whose work waits.
+"""What the partition planner is doing about one waiting workload, in one sentence.
 
 In:    what the workload's pods ask for, the last look, the policy.   Out: one sentence, or none.
 """
@@ -17,7 +17,7 @@ SWITCH = "kaiwo partitions --policy on"
 
 
 def said_for(partitions: Partitions, wants: Iterable[Request]) -> str:
-    """Empty when modes have nothing to do with it, or when a change would not start it either."""
+    """Empty when modes do not matter to it, or when a change would not start it either."""
     if partitions.policy == "off":
         return ""
     for want in wants:
@@ -27,12 +27,12 @@ def said_for(partitions: Partitions, wants: Iterable[Request]) -> str:
         if steps or changing:
             return _plan(partitions, steps, changing)
         if _is_unserved(partitions, want):
-            return "no change of partition modes that is allowed now would serve it: others wait for those GPUs too"
+            return "no partition change that is allowed now would help: other work is waiting for those GPUs too"
     return ""
 
 
 def _like(needs: Iterable[Need], want: Request) -> list[Need]:
-    """What the planner knows of those who ask for the same."""
+    """The planner's needs that ask for the same."""
     own = need_of(want)
     if own is None:
         return []
@@ -50,8 +50,8 @@ def _may_use(need: Need, node: str, gpu: str) -> bool:
 
 def _plan(partitions: Partitions, steps: Sequence[Step], changing: int) -> str:
     if partitions.policy == "dry-run":
-        where = f"let it with: {SWITCH if partitions.side is None else '--partitions on'}"
-        return f"the partition planner would {_what(steps)}; the policy is dry-run: {where}"
+        switch = SWITCH if partitions.side is None else "--partitions on"
+        return f"the partition planner would {_what(steps)}; its policy is dry-run, allow changes with: {switch}"
     parts = [f"{_gpus(changing)} {'is' if changing == 1 else 'are'} being changed"] if changing else []
     idle, busy = [step for step in steps if step.is_due], [step for step in steps if not step.is_due]
     if idle:
@@ -59,7 +59,7 @@ def _plan(partitions: Partitions, steps: Sequence[Step], changing: int) -> str:
     if busy:
         wait_s = max(step.waits_s + step.takes_s for step in busy)
         closed = f"{_gpus(len(busy))} {_takes(len(busy))} no new work"
-        parts.append(f"{closed} and will {_goal(busy)} when what runs there has ended, within {_time(wait_s)}")
+        parts.append(f"{closed} and will {_goal(busy)} when the work there has ended, within {_time(wait_s)}")
     return f"for work like this, {'; '.join(parts)}"
 
 
@@ -67,13 +67,13 @@ def _what(steps: Sequence[Step]) -> str:
     wait_s = max(step.waits_s + step.takes_s for step in steps)
     nodes = sorted({step.node for step in steps})
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f"let {_gpus(len(steps))} of {where} {_goal(steps)}, ready within {_time(wait_s)}"
+    return f"{_goal(steps, f'{_gpus(len(steps))} of {where} ')}, ready within {_time(wait_s)}"
 
 
-def _goal(steps: Sequence[Step]) -> str:
+def _goal(steps: Sequence[Step], what: str = "") -> str:
     before = " or ".join(sorted({step.change.before.compute for step in steps}))
     after = " or ".join(sorted({"+".join(step.change.after) for step in steps}))
-    return f"change from {before} to {after}"
+    return f"change {what}from {before} to {after}"
 
 
 def _changing(partitions: Partitions, needs: Sequence[Need]) -> int:

@@ -28,7 +28,7 @@ def why(name: str, output: str) -> None:
     if output != "table":
         printing.print_body(body, output)
         return
-    click.echo(printing.bold(printing.wrap(_answer(view))))
+    click.echo(printing.bold(printing.wrap(view.answer)))
     if not view.obstacles:
         _print_next_step(view)
         return
@@ -43,19 +43,7 @@ def why(name: str, output: str) -> None:
     if view.change:
         _print_change(view.change)
     elif view.no_change:
-        click.echo("\n" + printing.wrap(_no_change(view.no_change)))
-
-
-def _answer(view: WhyView) -> str:
-    """The API's sentence; for a workload that was placed just now it may lack the nodes."""
-    answer = view.answer.rstrip()
-    return f"{short_name(view.workload)} is not waiting: it is about to start" if answer.endswith(" on") else answer
-
-
-def _no_change(reason: str) -> str:
-    """Where something helps all the same, it does not begin with that nothing does."""
-    stands_alone = reason.startswith("it runs") or "; but " in reason
-    return reason[0].upper() + reason[1:] if stands_alone else f"Nothing starts it now: {reason}"
+        click.echo("\n" + printing.wrap(view.no_change))
 
 
 def _print_next_step(view: WhyView) -> None:
