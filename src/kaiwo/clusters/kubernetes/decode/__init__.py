@@ -1,0 +1,1 @@
+"""Objects from the wire, decoded into the values that the cache keeps."""

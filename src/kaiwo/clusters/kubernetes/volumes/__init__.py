@@ -1,0 +1,1 @@
+"""Volume claims, volumes and storage classes: where they let a pod go."""
